@@ -1,8 +1,9 @@
-//! The commands of `dray` as processes, beside the programs that a user would run instead: time, processor time, memory.
+//! The commands of `dray` as processes, beside the programs that a user would run instead: time, processor time,
+//! memory.
 //!
-//! (n) `dray sandbox get` and `put` beside `docker cp`, (o) the same beside `scp`, with a new and with a shared connection,
-//! (p) the start of `dray read`. Both sides run in turn and move the same files. What an engine, a server or a shared
-//! connection use is in no figure but the time.
+//! (n) `dray sandbox get` and `put` beside `docker cp`, (o) the same beside `scp`, with a new and with a shared
+//! connection, (p) the start of `dray read`. Both sides run in turn and move the same files. What an engine, a server
+//! or a shared connection use is in no figure but the time.
 
 mod docker;
 mod pair;
@@ -90,7 +91,7 @@ fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path is not UTF-8")
 }
 
-/// Waits until files that were just made are old enough to be told from changed ones.
+/// Waits until files that were just made are old enough to be distinguished from changed ones.
 fn settle() {
     std::thread::sleep(std::time::Duration::from_secs(3));
 }

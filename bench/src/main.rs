@@ -5,11 +5,11 @@
 //! | `bus` | a call over NATS, and over gRPC | a bare `async-nats` request and reply of the same size |
 //! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
 //! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
-//! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a platform double; 100 at once; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
+//! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a fake platform; 100 concurrently; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
 //! | `sandbox` | `dray sandbox get` and `put` as commands: 1 KiB, 25 and 250 MB, containers and hosts, both kinds of proof; processor time and memory | `docker cp`, `scp` with a new and with a shared connection |
 //! | `start` | `dray read` of ten bytes | `dray --version` |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
-//! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 at once; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
+//! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 
 use std::process::ExitCode;
@@ -30,7 +30,8 @@ mod world;
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, memory. All of them without a name.
+    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, memory. All of them
+    /// without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
     #[arg(long, value_parser = transfer::PARTS)]

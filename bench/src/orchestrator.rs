@@ -1,8 +1,8 @@
 //! Chats through the orchestrator, beside the model asked directly.
 //!
-//! (k) what we add to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200 chats at once, also beside
-//! a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of chats that run. The model is a
-//! rehearsed one and answers at once; everything goes over loopback HTTP and, but for the relay, in one process.
+//! (k) what we add to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200 concurrent chats, also
+//! beside a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of chats that run. The model is a
+//! scripted one and answers immediately; everything goes over loopback HTTP and, but for the relay, in one process.
 
 mod crowd;
 mod latency;

@@ -1,4 +1,4 @@
-//! (c) Resolving base64 of 10 MiB, one and 32 at once, against reading, hashing and encoding the bytes in memory.
+//! (c) Resolving base64 of 10 MiB, one and 32 concurrently, against reading, hashing and encoding the bytes in memory.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use crate::world::World;
 const SIZE: u64 = 10 << 20;
 const ROUNDS: usize = 7;
 
-/// Measures one and 32 at once.
+/// Measures one and 32 concurrently.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let world = World::start().await?;
     for source in [Source::Dial, Source::Outside] {

@@ -1,7 +1,7 @@
 //! Files between sandboxes, the store and people, beside the tools that a user would take.
 //!
 //! (e) containers against `docker cp` and `docker exec cat`, (f) hosts against `scp` with a shared master, (g) a file
-//! from a container to a person against `docker cp` and `curl -F`, (h) a hundred transfers at once, (i) memory.
+//! from a container to a person against `docker cp` and `curl -F`, (h) a hundred concurrent transfers, (i) memory.
 //! Ours go through the service: policy, proof, SHA-256 on the way, the S3 store. Files are made beforehand, both sides
 //! move the same ones, and every round has its own, for the store would not write the same content twice.
 

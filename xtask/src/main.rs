@@ -96,7 +96,7 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
-    /// Writes every generated file anew.
+    /// Writes every generated file again.
     Generate {
         /// Changes nothing; fails when a file would change.
         #[arg(long)]

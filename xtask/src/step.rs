@@ -1,4 +1,4 @@
-//! One program that a command runs: shown before it starts, its failure told in one sentence.
+//! One program that a command runs: shown before it starts, its failure reported in one sentence.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -94,7 +94,7 @@ impl Step {
             .is_ok_and(|status| status.success())
     }
 
-    /// The command as somebody would type it; `cargo` by its name.
+    /// The command as a user would type it; `cargo` by its name.
     fn line(&self) -> String {
         let program = Path::new(self.command.get_program());
         let mut line = program

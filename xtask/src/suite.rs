@@ -1,6 +1,6 @@
 //! The test commands: prepare the machine, build everything once, run.
 //!
-//! The summary of the test runner comes last, so that whoever reads only the end of the log reads the result.
+//! The summary of the test runner comes last, so that the end of the log shows the result.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use super::MAX_PRIVATE_BYTES;
 use crate::harness::{Aim, Comparison, Measured};
 use crate::say;
 
-/// Runs a command and tells what it used.
+/// Runs a command and returns what it used.
 const USAGE: &str = include_str!("usage.py");
 
 /// What one run used.

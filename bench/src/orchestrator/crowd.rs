@@ -1,4 +1,4 @@
-//! (l) Chats at once: through us, through a relay, and the model alone.
+//! (l) Concurrent chats: through us, through a relay, and the model alone.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::world::{World, question};
 use super::{millis, percentile, verdict};
 use crate::say;
 
-/// Chats at once, and turns of each.
+/// Concurrent chats, and turns of each.
 const CROWDS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
 
 /// Measures every crowd at every side.

@@ -49,7 +49,7 @@ async fn turns(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a row and tells the middle of what was added.
+/// Prints a row and returns the median of what was added.
 fn row(name: &str, taken: &[(Took, Took)], of: impl Fn(&Took) -> f64) -> f64 {
     let mut model: Vec<f64> = taken.iter().map(|(model, _)| of(model)).collect();
     let mut ours: Vec<f64> = taken.iter().map(|(_, ours)| of(ours)).collect();

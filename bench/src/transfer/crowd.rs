@@ -1,4 +1,4 @@
-//! (h) A hundred transfers at once: out of and into four containers and a host.
+//! (h) A hundred concurrent transfers: out of and into four containers and a host.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::world::{World, make, text};
 use crate::say;
 
-/// Transfers at once.
+/// Concurrent transfers.
 const CROWD: usize = 100;
 /// Bytes of each.
 const SIZE: u64 = 4 << 20;

@@ -21,7 +21,7 @@ const WARM: u64 = 4 << 20;
 /// Most memory of one transfer (sandbox-transfer R-12).
 const AIM: u64 = 8 << 20;
 
-/// What the process is told to move.
+/// What the process has to move.
 #[derive(Serialize, Deserialize)]
 struct Order {
     put: bool,
@@ -78,7 +78,7 @@ pub(crate) async fn once(order: &str) -> anyhow::Result<()> {
         (None, None)
     };
     step(&running, &sandbox, "small", WARM, warm).await?;
-    // The highest mark begins anew at what is used now.
+    // The high-water mark starts again at current use.
     std::fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")?;
     let before = status("VmRSS:")?;
     step(&running, &sandbox, "large", SIZE, large).await?;

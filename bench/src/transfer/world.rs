@@ -23,7 +23,7 @@ use crate::harness::{Aim, Comparison, Measured};
 
 /// Time for one measured operation.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Bytes written at once where content is made.
+/// Bytes per write where content is made.
 const PIECE: usize = 1 << 20;
 /// Account of the platform double.
 const ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
         self.running.stop().await;
     }
 
-    /// A number that nobody else has.
+    /// A unique number.
     pub(super) fn next(&self) -> usize {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -156,7 +156,7 @@ impl<'a> World<'a> {
         store(&self.running.context().store, path).await
     }
 
-    /// Waits until what was just made is no longer new to anybody.
+    /// Waits until what was just made counts as settled.
     pub(super) async fn settle() {
         tokio::time::sleep(Duration::from_secs(3)).await;
     }

@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::message::{Content, Message, Role};
 use crate::pair::{self, Pair};
 
-/// Name of the tool that tells the time.
+/// Name of the tool that returns the current time.
 pub const TOOL: &str = "internal_timeawareness_current_timestamp";
 
 /// Key of what is noted of a tool message in its state.
 pub const METADATA: &str = "_message_metadata";
 
 /// Notes in the state of a tool message when it was made, unless that is there. `iso` is ISO 8601 with milliseconds;
-/// `source` is `default` or `request`. A state that is no object stays as it is.
+/// `source` is `default` or `request`. A state that is not an object stays as it is.
 pub fn enrich(message: &mut Message, iso: &str, source: &str, zone: &str) {
     if message.role != Role::Tool {
         return;
@@ -38,7 +38,7 @@ pub fn result(iso: &str, zone: &str, source: &str) -> String {
     format!("{iso} ({zone}, source={source})")
 }
 
-/// The pair that tells the model the time of a request, in UTC.
+/// The pair that gives the model the time of a request, in UTC.
 pub fn pair(iso: &str) -> Pair {
     Pair {
         tool: TOOL.to_owned(),

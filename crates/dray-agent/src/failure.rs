@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// What is said when something went wrong that nobody foresaw.
+    /// What is said for an unexpected failure.
     pub fn unexpected() -> Self {
         Self::new(500, "Error during processing the request")
     }

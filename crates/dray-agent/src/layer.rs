@@ -60,7 +60,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Takes one file, named by its path inside the layer with `/` between the parts. Tells whether it is an entry;
+    /// Takes one file, named by its path inside the layer with `/` between the parts. Returns whether it is an entry;
     /// other files may lie around.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The manifest of an agent (quickapps 6): typed, published as JSON schema, refused with every problem at once.
+//! The manifest of an agent (quickapps 6): typed, published as JSON schema, refused with a list of all problems.
 //!
 //! Keys that are not known are ignored, for manifests outlive releases, and named in the warnings. What is typed here
 //! is what the manifest says; defaults that come from the service's configuration stay open (`None`).
@@ -58,7 +58,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Context {
-    /// A file that is told of, not read.
+    /// A file that is announced, not read.
     File {
         /// The file, `files/{bucket}/{path}`, percent-encoded.
         #[schemars(extend("format" = "dial-file-encoded", "dial:file" = true))]

@@ -1,4 +1,4 @@
-//! What the model is told of the files it always has (quickapps 13): metadata, never content.
+//! What the model sees of the files it always has (quickapps 13): metadata, never content.
 
 use std::collections::HashSet;
 
@@ -93,7 +93,7 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
         || calls.into_iter().any(|call| call.function.name == TOOL)
 }
 
-/// What is to be put at the end of the conversation; `None` when there is no news.
+/// What is to be put at the end of the conversation; `None` without news.
 pub fn pair(contexts: &[Context], messages: &[Message]) -> Option<Pair> {
     let notice = Notice::of(contexts, messages);
     (is_active(contexts, messages) && !notice.is_known()).then(|| Pair {

@@ -1,4 +1,4 @@
-//! Pairs of a call and its result that the model never made (quickapps 11.4): how it is told what it did not ask for.
+//! Pairs of a call and its result that the model never made (quickapps 11.4): information that it did not ask for.
 
 use std::collections::HashSet;
 

@@ -104,7 +104,7 @@ pub fn of_layers(layers: &Layers) -> (Vec<Skill>, Vec<String>) {
 }
 
 /// Puts the skill of files in arguments after the first user message as if the model had read it, unless it has. Does
-/// nothing when there is no such skill (quickapps 35.4).
+/// nothing without such a skill (quickapps 35.4).
 pub fn inject(messages: &mut Vec<Message>, skills: &[Skill]) {
     let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
         return;

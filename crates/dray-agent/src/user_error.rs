@@ -26,7 +26,7 @@ pub enum Source {
     Connection,
     /// It stopped in the middle of its answer.
     BrokenStream,
-    /// Nobody foresaw it.
+    /// Unexpected.
     Unexpected,
 }
 

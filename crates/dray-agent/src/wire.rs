@@ -37,7 +37,7 @@ struct Shown {
 }
 
 impl Writer {
-    /// A writer for the answer `id` (a UUID), made at `created` (Unix seconds). The model is told if there is one.
+    /// A writer for the answer `id` (a UUID), made at `created` (Unix seconds), with the model's name if one is known.
     pub fn new(id: impl Into<String>, created: u64, model: Option<String>) -> Self {
         Self {
             id: id.into(),

@@ -15,7 +15,7 @@ use crate::error::TransportError;
 use crate::headers::Headers;
 use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 
-/// Status of the reply that a server sends when nobody listens.
+/// Status of the reply that a server sends when the subject has no listener.
 pub(crate) const NO_RESPONDERS: u16 = 503;
 
 /// Status of a notice of our own: the connection was lost while a reply was awaited.
@@ -88,7 +88,7 @@ pub(crate) enum Ack {
 /// A key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
-    /// Whether the last write deleted the key; there is no value then.
+    /// Whether the last write deleted the key; it has no value then.
     pub(crate) deleted: bool,
     pub(crate) value: Bytes,
     pub(crate) revision: u64,
@@ -346,7 +346,7 @@ impl Puller {
         each!(self, inner => inner.max_batch())
     }
 
-    /// Up to `count` messages: whatever is there now, otherwise the first that comes within `wait`. After `stop`
+    /// Up to `count` messages: those that are there now, otherwise the first that comes within `wait`. After `stop`
     /// only what was already under way.
     pub(crate) async fn fetch(
         &mut self,

@@ -25,7 +25,7 @@ use crate::responder::Responder;
 use crate::topology::{Mismatch, Topology, TopologyError};
 use crate::work::{WorkHandler, WorkSettings};
 
-/// Publishes of one process that may await their acknowledgement at once (messaging-reliability 5.5).
+/// Publishes of one process that may await their acknowledgement concurrently (messaging-reliability 5.5).
 const PUBLISHES: usize = 64;
 
 /// Calls, work, events and key-value, over NATS or inside this process. Cheap to clone; clones share everything.
@@ -105,13 +105,13 @@ impl Bus {
     /// operation id, so only what is idempotent may be a call (messaging-reliability 20).
     ///
     /// # Errors
-    /// The responder's fault, or why there is no answer; see [`CallError`].
+    /// The responder's fault, or why no response came; see [`CallError`].
     pub async fn call<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, CallError> {
         crate::call::call(self, meta, request, Manner::default()).await
     }
 
-    /// The same for what may take minutes: whoever answers gives a sign of life every few seconds, and one that is
-    /// silent for half a minute counts as dead, so that somebody else is asked long before the deadline (C-6, C-8).
+    /// The same for what may take minutes: the responder sends a heartbeat every few seconds, and one that is
+    /// silent for half a minute counts as dead, so that another responder is asked long before the deadline (C-6, C-8).
     ///
     /// # Errors
     /// As [`Bus::call`].
@@ -123,8 +123,8 @@ impl Bus {
         crate::call::call(self, meta, request, Manner::watched()).await
     }
 
-    /// As [`Bus::call_watched`], for calls that the responder itself repeats when that helps: its answer is final, also a
-    /// fault that says when to try again. Another responder is asked only when none took the call, or when the one
+    /// As [`Bus::call_watched`], for calls that the responder itself repeats when that helps: its answer is final, also
+    /// a fault that says when to try again. Another responder is asked only when none took the call, or when the one
     /// that did is dead or being restarted.
     ///
     /// # Errors
@@ -150,8 +150,8 @@ impl Bus {
         crate::call::call(self, meta, request, Manner::observed(observe)).await
     }
 
-    /// The same on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities that may speak
-    /// for one tenant only.
+    /// The same on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities that may
+    /// speak for one tenant only.
     ///
     /// # Errors
     /// As [`Bus::call`].

@@ -203,7 +203,7 @@ impl<'a> Attempt<'a> {
                     _ => return Err(CallError::Fault(fault)),
                 },
                 Answer::NoResponders => {
-                    // Nobody was reached, so this was no try.
+                    // No responder was reached, so this does not count as an attempt.
                     tries -= 1;
                     let subject = self.message.subject.clone();
                     (backoff.next_delay(), CallError::NoResponder(subject))
@@ -227,8 +227,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether another responder may be asked after this fault. A call that is made once goes on only when the responder
-    /// is being restarted: it has decided nothing.
+    /// Whether another responder may be asked after this fault. A call that is made once goes on only when the
+    /// responder is being restarted: it has decided nothing.
     fn may_repeat(&self, fault: &Fault) -> bool {
         !self.manner.once || fault.detail == STOPPING
     }
@@ -288,7 +288,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// When whoever was asked counts as dead: it was silent for too long, or the time of this try is over.
+    /// When the responder counts as dead: it was silent for too long, or the time of this attempt is over.
     fn patience(&self, until: Instant) -> Instant {
         if self.manner.watched {
             until.min(Instant::now() + SILENCE)
@@ -312,8 +312,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Time for the next try: all that is left, unless nobody watches the responder, the area usually answers well within two fifths of the
-    /// whole and at least half would be left for another try (C-6).
+    /// Time for the next attempt: all that is left, unless the responder sends no heartbeats, the area usually answers
+    /// well within two fifths of the whole and at least half would be left for another try (C-6).
     fn share(&self, last: bool) -> Duration {
         let left = self.left();
         let share = self.total * 2 / 5;
@@ -332,7 +332,8 @@ impl<'a> Attempt<'a> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Tells the area how it went, and whoever may still work on it when nobody waits any more.
+    /// Reports the outcome to the circuit breaker, and cancels responders that may still work on it when the caller is
+    /// gone.
     fn finish(self, result: &Result<Bytes, CallError>) -> Abandoned<'a> {
         let answered = match result {
             Ok(_) => {
@@ -399,12 +400,12 @@ fn retry_delay(fault: &Fault) -> Option<Duration> {
     }
 }
 
-/// Tells the responders that nobody waits any more (C-9), unless an answer came.
+/// Cancels the request at the responders (C-9), unless an answer came.
 struct Abandoned<'a> {
     bus: &'a Bus,
     area: &'static str,
     meta: &'a Meta,
-    /// Whether somebody may be working on it.
+    /// Whether a responder may be working on it.
     armed: bool,
     /// Whether the area knows how the call went.
     settled: bool,

@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// Somebody else on the same bus: another connection where there are connections.
+    /// Another client on the same bus: another connection where there are connections.
     pub(crate) async fn another(&self) -> Bus {
         match &self.server {
             Some(server) => {

@@ -168,7 +168,7 @@ pub(crate) async fn poison(
             .bury(original, pulled.delivered, event, fault, service_version)
             .await
         {
-            // Somebody works on a readable message with the same id, which keeps its entry.
+            // A worker has a readable message with the same id, which keeps its entry.
             Err(Stuck::Ledger(LedgerError::Moved)) => return Ok(()),
             other => other?,
         }

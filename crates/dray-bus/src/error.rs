@@ -7,7 +7,7 @@ use dray_types::{Fault, FaultCode};
 /// What the transport under the bus reports. The operator's view; callers see it as a source.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// Nobody listens on the subject.
+    /// The subject has no listener.
     #[error("nobody answers on the subject")]
     NoResponders,
     /// No answer in time; whether the message arrived is unknown.
@@ -164,7 +164,7 @@ pub enum CallError {
     /// The responder says so.
     #[error("the responder answered with a fault: {0}")]
     Fault(Fault),
-    /// Nobody answers the subject.
+    /// The subject has no responder.
     #[error("nobody answers `{0}`")]
     NoResponder(String),
     /// The deadline passed without an answer: a dead peer or a bug (C-4).

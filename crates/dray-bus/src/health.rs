@@ -20,7 +20,7 @@ const SKEW_EVERY_MS: u64 = 30_000;
 /// How long the last replies may take when the bus is drained.
 pub(crate) const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
-/// What events of the connection told. Clones share it.
+/// What events of the connection reported. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
     shared: Arc<Shared>,

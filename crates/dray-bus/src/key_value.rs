@@ -55,7 +55,7 @@ pub enum KeyError {
     /// The key to create has a value.
     #[error("the key exists")]
     Exists,
-    /// Somebody changed the key since: read again and decide.
+    /// The key changed since: read again and decide.
     #[error("the key has moved on")]
     Stale,
     /// The bus failed; a write may have happened or not.

@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// Where an operation's work of kind `W` stands; `None` when nobody has begun.
+    /// Where an operation's work of kind `W` stands; `None` when it has not begun.
     ///
     /// # Errors
     /// See [`LedgerError`].

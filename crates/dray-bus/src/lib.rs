@@ -1,13 +1,13 @@
 //! One handle for everything that services say to each other: [`Bus`].
 //!
-//! - *Calls* ([`Bus::call`], [`Bus::respond_to`]): somebody waits; retried inside the deadline.
+//! - *Calls* ([`Bus::call`], [`Bus::respond_to`]): a caller waits; retried inside the deadline.
 //! - *Work* ([`Bus::publish_work`], [`Bus::work`]): must not be lost; at least once in, effectively once out, with
 //!   a [`Ledger`], bounded attempts and [`DeadLetters`].
 //! - *Events* and *audit events* ([`Bus::publish_event`], [`Bus::publish_audit`], [`Bus::events`]): what happened.
 //! - [`KeyValue`] with compare-and-set.
 //!
 //! Two backends behind the handle, NATS with JetStream and one inside the process, behave the same: one
-//! conformance suite runs on both. The specification is messaging-reliability; docs/messaging.md tells what
+//! conformance suite runs on both. The specification is messaging-reliability; docs/messaging.md says what
 //! operators need to know.
 //!
 //! Not here: what a service does with a message, concurrency limits of responders, telemetry set-up

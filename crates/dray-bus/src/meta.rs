@@ -9,7 +9,7 @@ use crate::headers::{self, Headers};
 /// Whose operation a message belongs to, until when it matters, and the trace it is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Created once by whoever accepted the operation.
+    /// Created once by the service that accepted the operation.
     pub operation: OperationId,
     /// Whose data it is.
     pub tenant: TenantId,

@@ -22,7 +22,7 @@ pub(crate) struct Metrics {
     call_seconds: Histogram<f64>,
     /// `dray_call_retries_total{area}`
     call_retries_total: Counter<u64>,
-    /// `dray_call_late_replies_total`: replies that nobody waited for any more.
+    /// `dray_call_late_replies_total`: replies that came after their caller had gone.
     pub(crate) call_late_replies_total: Counter<u64>,
     /// `dray_process_total{outcome}`
     process_total: Counter<u64>,

@@ -143,7 +143,7 @@ impl Stage {
         over(self.local.faulty(plan), &self.clock)
     }
 
-    /// A worker until it dies by its plan or is told to go.
+    /// A worker until it dies by its plan or is stopped.
     async fn live(&self, life: Life, gone: CancellationToken) {
         let plan = Arc::new(Plan::new(life));
         let bus = self.bus_of(&plan);

@@ -73,7 +73,7 @@ impl Bus {
         self.publish_event_part(meta, "", event).await
     }
 
-    /// Publishes one of several events of a kind of one operation; `part` tells them apart, in printable ASCII
+    /// Publishes one of several events of a kind of one operation; `part` distinguishes them, in printable ASCII
     /// without blanks.
     ///
     /// # Errors

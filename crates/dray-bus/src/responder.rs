@@ -1,4 +1,4 @@
-//! Answering: requests of one queue group, each of which gets a reply whatever happens (C-4).
+//! Answering: requests of one queue group, each of which always gets a reply (C-4).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ const REPLY_WAIT: Duration = Duration::from_secs(5);
 
 /// Requests on one call subject, shared with the other members of the queue group.
 ///
-/// Whoever reads it must only admit (C-5): a reader that works lets the subscription fill up.
+/// The reader must only admit (C-5): a reader that does the work lets the subscription fill up.
 #[derive(Debug)]
 pub struct Responder {
     bus: Bus,
@@ -247,7 +247,7 @@ impl Incoming {
         self.headers.get(headers::WATCHED).is_some()
     }
 
-    /// Tells a caller that watches that the request is still in hand (C-8).
+    /// Sends a heartbeat to a caller that watches: the request is still in hand (C-8).
     pub async fn alive(&self) {
         self.progress(&()).await;
     }

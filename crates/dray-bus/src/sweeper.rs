@@ -1,6 +1,6 @@
 //! The last net under work: finds what no worker will finish any more and ends it (messaging-reliability 9).
 //!
-//! Messages that ran out of deliveries stay in the stream and are seen by nobody (F-8); the advisory about them
+//! Messages that ran out of deliveries stay in the stream unseen (F-8); the advisory about them
 //! may never come (F-9). The sweeper reads every piece of work with a durable of its own, lets go of what has
 //! ended, and dead-letters what has not ended a minute after its deadline.
 
@@ -52,7 +52,7 @@ pub struct Sweeper {
 pub struct SweepReport {
     /// Messages that had ended and were let go.
     pub ended: u64,
-    /// Messages whose recorded end was told now, because nobody else did.
+    /// Messages whose recorded end was published now, because their worker had not.
     pub told: u64,
     /// Messages that were dead-lettered.
     pub buried: u64,
@@ -77,7 +77,7 @@ impl Sweeper {
         .knowing::<v1::ReceiveMessage>()
     }
 
-    /// Teaches it the rejection event of another kind of work. What it does not know is told with
+    /// Teaches it the rejection event of another kind of work. What it does not know is reported with
     /// `WorkDeadLettered`.
     #[must_use]
     pub fn knowing<W: Work>(mut self) -> Self {

@@ -200,7 +200,7 @@ impl Topology {
         self.verify(backend).await
     }
 
-    /// Reads every stream and consumer and tells what deviates. Changes nothing.
+    /// Reads every stream and consumer and returns what deviates. Changes nothing.
     pub(crate) async fn verify(&self, backend: &Backend) -> Result<Vec<Mismatch>, TopologyError> {
         let mut mismatches = Vec::new();
         for spec in &self.streams {

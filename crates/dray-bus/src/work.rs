@@ -36,7 +36,7 @@ pub const RESULT_LIMIT: usize = 112 * 1024;
 /// How a work loop behaves. The defaults are those of messaging-reliability.
 #[derive(Clone, Debug)]
 pub struct WorkSettings {
-    /// Deliveries handled at once.
+    /// Deliveries handled concurrently.
     pub concurrency: usize,
     /// How long a claim keeps other workers away without a renewal. Together with the consumer's `ack_wait` it
     /// bounds how long work waits after its worker died.

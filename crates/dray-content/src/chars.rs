@@ -20,7 +20,7 @@ pub(crate) fn is_separator(character: char) -> bool {
     matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// What must never reach a terminal, a log line or a prompt. The two joiners are no danger and hold words and emoji
+/// What must never reach a terminal, a log line or a prompt. The two joiners are harmless and hold words and emoji
 /// together.
 pub(crate) fn is_unsafe(character: char) -> bool {
     !matches!(character, JOINER | NON_JOINER)

@@ -6,7 +6,7 @@ mod read;
 
 pub use read::{Line, Outcome, read, read_all};
 
-/// Why a file is not there, when nobody said.
+/// Why a file is missing, when no reason is known.
 const NO_REASON: &str = "unknown reason";
 
 /// Characters of the longest reason.
@@ -25,7 +25,7 @@ pub fn uploaded(raw_name: &str, bytes: u64, path: &str) -> String {
     )
 }
 
-/// `[User uploaded: report.csv (42 KB) — not available: <reason>]`. The size is left out when nobody knows it.
+/// `[User uploaded: report.csv (42 KB) — not available: <reason>]`. The size is left out when it is unknown.
 pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String {
     let reason: String = reason
         .trim()

@@ -1,4 +1,4 @@
-//! What people are told about files that did not arrive (platform-delivery 9): names and a class of reason, once.
+//! Notices for people about files that did not arrive (platform-delivery 9): names and a class of reason, once.
 
 use crate::{name, size};
 
@@ -22,11 +22,11 @@ pub enum Reason {
     NotAllowed,
     /// It has no bytes, and the platform takes no such file.
     Empty,
-    /// There is no such file.
+    /// The file does not exist.
     NotFound,
-    /// Nobody set up an account that could send to this platform.
+    /// No account is configured that could send to this platform.
     NoAccount,
-    /// There is no such chat, or none that the account can reach.
+    /// The chat does not exist, or the account cannot reach it.
     ChatMissing,
     /// The platform takes no file of this kind.
     Unsupported,
@@ -72,8 +72,8 @@ impl Reason {
 
 /// The one notice of a turn: `⚠️ Couldn't deliver: a.pdf, b.csv. Reason: not allowed.`
 ///
-/// Equal failures are told once. Where reasons differ, each group is named with its own. Files that may have arrived
-/// get a sentence that does not claim otherwise. Nothing when nothing failed.
+/// Equal failures are reported once. Where reasons differ, each group is named with its own. Files that may have
+/// arrived get a sentence that does not claim otherwise. Nothing when nothing failed.
 pub fn failures(failures: &[Failure]) -> Option<String> {
     let mut lost = Groups::default();
     let mut ambiguous = Groups::default();

@@ -22,7 +22,7 @@ pub fn human(bytes: u64) -> String {
     format!("{} {unit}", (bytes + divisor / 2) / divisor)
 }
 
-/// `62 MB of 50 MB`: what a file has and what it may have. Where both would read the same, the bytes are told.
+/// `62 MB of 50 MB`: what a file has and what it may have. Where both would read the same, the bytes are shown.
 pub fn over_limit(size: u64, limit: u64) -> String {
     let (has, may) = (human(size), human(limit));
     if has == may {

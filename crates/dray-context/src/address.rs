@@ -48,7 +48,7 @@ impl Normaliser {
         Some(url.to_owned())
     }
 
-    /// The URL that somebody else can open: absolute `http(s)`. `None` when there is no such form.
+    /// The URL that another service can open: absolute `http(s)`. `None` without such a form.
     pub fn absolute(&self, url: &str) -> Option<String> {
         if url.starts_with('/') {
             let origin = self.origin.as_ref().filter(|_| is_own_path(url))?;

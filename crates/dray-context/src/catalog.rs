@@ -67,7 +67,7 @@ pub struct Catalog {
 
 impl Catalog {
     /// A catalog of these entries, oldest first. On an equal id the later one counts; an older form that two files
-    /// could claim, or that is a file's id, is nobody's.
+    /// could claim, or that is a file's id, belongs to neither.
     pub fn new(entries: Vec<Entry>) -> Self {
         let mut kept: Vec<Entry> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();

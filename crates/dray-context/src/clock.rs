@@ -1,4 +1,4 @@
-//! The current time as a model is told it (agent-file-context 10).
+//! The current time as a model sees it (agent-file-context 10).
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;

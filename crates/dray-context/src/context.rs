@@ -23,11 +23,11 @@ pub const SANDBOX_FOLDER: &str = "user_files";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context;
 
-/// Why there is no context.
+/// Why no context could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves it out. The sentence is the
-    /// contract's; the name is for the operator.
+    /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves it out. The sentence is
+    /// the contract's; the name is for the operator.
     #[error("{reason}")]
     Refused {
         /// What the file is called.

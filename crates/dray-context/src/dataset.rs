@@ -19,7 +19,7 @@ pub struct Dataset {
     pub description: String,
 }
 
-/// What a node stores of a dataset that somebody chose.
+/// What a node stores of a chosen dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Selection {

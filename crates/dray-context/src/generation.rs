@@ -22,7 +22,7 @@ pub enum Generation {
     G3,
     /// As G3; images, audio and video stay attached to the message.
     G4,
-    /// As G4; URLs are signed anew at the start of each run.
+    /// As G4; URLs are signed again at the start of each run.
     G5,
     /// No ids: the URL is the handle.
     G6,

@@ -37,7 +37,7 @@ pub fn of_extension(extension: &str) -> FileType {
     }
 }
 
-/// The type that a URL suggests; `None` when it is one that cannot be resolved: `data:` that is no base64 image.
+/// The type that a URL suggests; `None` when it is one that cannot be resolved: `data:` that is not a base64 image.
 pub fn of_url(url: &str) -> Option<FileType> {
     if url.starts_with("data:") {
         return data_image(url).map(|_| FileType::Image);
@@ -94,7 +94,7 @@ pub fn extension(name: &str) -> Option<&str> {
     (!extension.is_empty()).then_some(extension)
 }
 
-/// Whether an extension says enough that nobody needs to ask the server (16.5).
+/// Whether an extension says enough that the server need not be asked (16.5).
 pub(crate) fn is_known(extension: &str) -> bool {
     const DOCUMENTS: &[&str] = &[
         "txt", "md", "markdown", "html", "htm", "pdf", "doc", "docx", "ppt", "pptx", "xls", "xlsx",

@@ -1,7 +1,7 @@
 //! The files of a conversation, as a model knows them.
 //!
-//! A person attaches files to messages. This crate says which of them the model is told of, under which name and id, in
-//! which words; finds a file again by that id ten turns later; tells what is to be read and writes down what was read;
+//! A person attaches files to messages. This crate says which of them the model sees, under which name and id, in
+//! which words; finds a file again by that id ten turns later; says what is to be read and writes down what was read;
 //! and puts URLs in the place of ids when other tools are called.
 //!
 //! Pure: every function takes values and returns values. Nothing here opens a file, asks a clock or waits. Signing,

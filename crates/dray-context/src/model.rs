@@ -204,7 +204,7 @@ pub struct FilePart {
     pub file_type: Option<FileType>,
     /// What the uploader called it; may be empty.
     pub name: String,
-    /// Where it is. `None` when it was stored as something that is no string.
+    /// Where it is. `None` when it was stored as something else than a string.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The object in our own storage, if it is there.
@@ -242,8 +242,8 @@ pub struct AgentInputFile {
 }
 
 impl AgentInputFile {
-    /// What stays the same however often its URL is signed: `chat:{key}`, or `external:{url without fragment}`. The key of
-    /// a cache of parsed texts.
+    /// What stays the same however often its URL is signed: `chat:{key}`, or `external:{url without fragment}`. The key
+    /// of a cache of parsed texts.
     pub fn identity(&self) -> String {
         match &self.key {
             Some(key) => format!("chat:{key}"),
@@ -256,11 +256,11 @@ impl AgentInputFile {
 /// [`crate::Built::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The id that the model was told.
+    /// The id that the model saw.
     pub id: String,
-    /// The name that the model was told.
+    /// The name that the model saw.
     pub name: String,
-    /// The type that the model was told.
+    /// The type that the model saw.
     #[serde(rename = "type")]
     pub file_type: FileType,
     /// The URL as it was handed in, not as it was signed.

@@ -67,7 +67,7 @@ impl Names {
         taken.or_insert_with(|| owner.to_owned());
     }
 
-    /// A name for a file that nobody else has: the cleaned name, or that with a number. The same owner asking again
+    /// A name for a file that is unique: the cleaned name, or that with a number. The same owner asking again
     /// gets what it has.
     pub fn give(&mut self, name: &str, index: usize, owner: &str) -> String {
         let wanted = clean(name, index);

@@ -1,7 +1,7 @@
-//! What a URL without a telling suffix leads to (agent-file-context 16.5). Decisions between two requests that the caller
-//! makes: at most [`crate::limits::PROBES_AT_ONCE`] at once and [`crate::limits::PROBE_TIME`] for both.
+//! What a URL without a telling suffix leads to (agent-file-context 16.5). Decisions between two requests that the
+//! caller makes: at most [`crate::limits::PROBES_AT_ONCE`] concurrently and [`crate::limits::PROBE_TIME`] for both.
 //!
-//! HEAD is only ever a hint: many signatures cover GET alone, so whatever goes wrong with HEAD leads to GET.
+//! HEAD is only ever a hint: many signatures cover GET alone, so every failure of HEAD leads to GET.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub fn is_needed(url: &str) -> bool {
     address::is_absolute_http(url) && !extension.is_some_and(kind::is_known)
 }
 
-/// The URLs to ask, each once whatever its fragment.
+/// The URLs to ask, each once, fragments ignored.
 pub fn wanted<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     urls.into_iter()

@@ -1,4 +1,4 @@
-//! References: one for each file of a run, whatever URL it is named by (agent-file-context 16.2, 16.3). Reads go by
+//! References: one for each file of a run, under any of its URLs (agent-file-context 16.2, 16.3). Reads go by
 //! reference, so that the age of a signature does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ pub struct Reference {
     pub name: String,
 }
 
-/// Why a file is no reference.
+/// Why a file is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unregistered {
     /// A file of the current message.
@@ -45,10 +45,10 @@ pub enum Unregistered {
     /// A file of a variable or a form.
     #[error("Invalid workflow {0} file URL")]
     Source(String),
-    /// Something to read that nobody registered.
+    /// Something to read that was not registered.
     #[error("File is not registered in the provided context")]
     Read,
-    /// A node's file that nobody registered.
+    /// A node's file that was not registered.
     #[error("Workflow file is not registered in the current context")]
     Node,
     /// A private file that a parent does not have cannot be handed to its child.
@@ -75,7 +75,7 @@ impl References {
         }
     }
 
-    /// Registers a file. `None` is a file of history that cannot be had; a warning tells of it.
+    /// Registers a file. `None` is a file of history that is not available; a warning says so.
     pub fn register(
         &mut self,
         part: &FilePart,
@@ -117,9 +117,9 @@ impl References {
         &self.warnings
     }
 
-    /// The references of a child run: only what is handed to it. Private files are inherited or refused, unknown external
-    /// ones are the child's alone. Over the limit the child's message counts before what is passed, that before the
-    /// newest of history; the order stays. `history` is oldest first.
+    /// The references of a child run: only what is handed to it. Private files are inherited or refused, unknown
+    /// external ones are the child's alone. Over the limit the child's message counts before what is passed, that
+    /// before the newest of history; the order stays. `history` is oldest first.
     pub fn child(&self, handed: &Handed<'_>, max_files: usize) -> Result<Self, Unregistered> {
         let mut wanted = Vec::new();
         let groups = [(handed.history, 2), (handed.message, 0), (handed.passed, 1)];

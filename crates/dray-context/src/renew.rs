@@ -82,7 +82,7 @@ pub enum Refusal {
     /// The key is another conversation's.
     #[error("Workflow file key does not belong to the current workflow")]
     Scope,
-    /// Nobody could sign it.
+    /// It could not be signed.
     #[error("The file is no longer available: its link could not be renewed")]
     Unsigned,
     /// The key is not the name of a file.

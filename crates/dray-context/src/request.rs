@@ -22,15 +22,15 @@ pub struct Request {
     /// The reminder's layout; absent means the generation's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
-    /// The reminder's language. Absent means English, or the peer's Chinese where a `generation` or a `layout` of the peer
-    /// is chosen by name.
+    /// The reminder's language. Absent means English, or the peer's Chinese where a `generation` or a `layout` of the
+    /// peer is chosen by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<Language>,
     /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs all the same.
     #[serde(skip_serializing_if = "is_false")]
     pub hide_urls: bool,
-    /// Whether images, sound and moving pictures stay parts of their message; absent means as the generation has it. The
-    /// reminder says that they are attached only where they are.
+    /// Whether images, sound and moving pictures stay parts of their message; absent means as the generation has it.
+    /// The reminder says that they are attached only where they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_media: Option<bool>,
     /// Everything stored before this turn, oldest first.
@@ -42,7 +42,7 @@ pub struct Request {
     pub user_message: Option<ChatItem>,
     /// The question that goes to the model; a workflow may have changed it.
     pub question: String,
-    /// The node's file input. Absent when the node does not declare one; what is no text is dropped.
+    /// The node's file input. Absent when the node does not declare one; what is not text is dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_input: Option<Vec<Value>>,
     /// The id that the answer will be stored under.
@@ -62,7 +62,7 @@ pub struct Request {
     /// Types that the caller knows, by exact URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub declared_types: BTreeMap<String, FileType>,
-    /// The current time; absent means that the reminder tells none.
+    /// The current time; absent means that the reminder has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
     /// The sandbox's working directory, when the node uses one; empty is absent.
@@ -122,7 +122,8 @@ impl Request {
     }
 
     /// The URLs whose type only their server knows, each once (16.5). What it says goes into
-    /// [`Request::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not asked for.
+    /// [`Request::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not asked
+    /// for.
     pub fn urls_to_probe(&self) -> Vec<String> {
         let rules = crate::collect::Rules::of(self);
         let stored = self.stored();

@@ -1,8 +1,8 @@
 //! URLs in the place of ids, in the arguments of tools (agent-file-context 15).
 //!
 //! A model names files by id; other tools need links. Only a whole string that is an id is replaced: nothing within a
-//! string, no key, nothing else. Values go in and values come out; what is looked up is looked up in the caller's map and
-//! nowhere else.
+//! string, no key, nothing else. Values go in and values come out; what is looked up is looked up in the caller's map
+//! and nowhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,11 @@ mod text;
 
 pub use text::{SubstitutedText, named_in_text, substitute_text};
 
-/// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL change nothing.
+/// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL change
+/// nothing.
 ///
-/// This is the contract's own function: it trusts the map. [`substitute`] also takes older forms, renews links and never
-/// gives out a relative one.
+/// This is the contract's own function: it trusts the map. [`substitute`] also takes older forms, renews links and
+/// never gives out a relative one.
 pub fn replace_agent_file_ids_with_urls(value: &Value, urls: &BTreeMap<String, String>) -> Value {
     if urls.is_empty() || is_falsy(value) {
         return value.clone();
@@ -58,7 +59,7 @@ fn replace(value: &Value, depth: usize, change: &mut impl FnMut(&str) -> Option<
 }
 
 /// The arguments of a call: what the tool was configured with, and what the model said, which wins on a shared key. A
-/// model's argument that is no object is no argument.
+/// model's argument that is not an object is ignored.
 pub fn merge(configured: &Map<String, Value>, said: &Map<String, Value>) -> Map<String, Value> {
     let mut merged = configured.clone();
     for (key, value) in said {
@@ -159,8 +160,8 @@ pub struct Call {
     pub arguments: Map<String, Value>,
     /// The files of the conversation, from [`crate::Built::catalog`].
     pub catalog: Catalog,
-    /// Links that were renewed just now, by id; null for one that could not be. A file that is absent here keeps the link
-    /// of the build, which is right only within the life of that.
+    /// Links that were renewed just now, by id; null for one that could not be. A file that is absent here keeps the
+    /// link of the build, which is right only within the life of that.
     pub urls: BTreeMap<String, Option<String>>,
 }
 
@@ -218,7 +219,7 @@ impl<'a> Handles<'a> {
 
 /// What a call of tools that fails is answered with.
 pub mod texts {
-    /// The arguments are no JSON object.
+    /// The arguments are not a JSON object.
     pub const NOT_AN_OBJECT: &str = "Params is not object";
     /// Nothing can call this kind of tool.
     pub const INVALID_TYPE: &str = "Invalid tool type";

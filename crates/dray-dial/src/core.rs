@@ -73,7 +73,7 @@ pub struct Interpreter {
 pub enum Action {
     /// Opens a session.
     OpenSession,
-    /// Tells whether a session lives.
+    /// Checks whether a session lives.
     GetSession,
     /// Ends a session.
     CloseSession,

@@ -26,7 +26,7 @@ pub struct Bucket {
     pub appdata: Option<String>,
 }
 
-/// Metadata of a file or folder. What is not known here is ignored; lengths that are no whole number count as absent.
+/// Metadata of a file or folder. What is not known here is ignored; lengths that are not whole numbers count as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
@@ -72,9 +72,9 @@ pub struct Download {
     answer: Answer,
     limit: u64,
     read: u64,
-    /// MIME type as told.
+    /// MIME type as reported.
     pub media_type: Option<String>,
-    /// Length as told, in bytes.
+    /// Length as reported, in bytes.
     pub length: Option<u64>,
     /// Identifies the content.
     pub etag: Option<String>,
@@ -118,7 +118,7 @@ impl Core {
         typed(self.get_json(caller, &path).await?)
     }
 
-    /// The content of a file of at most `limit` bytes. The limit holds on what is read, whatever is told (R3).
+    /// The content of a file of at most `limit` bytes. The limit holds on what is read, not on what is announced (R3).
     pub async fn download(
         &self,
         caller: &Caller,
@@ -174,7 +174,7 @@ impl Core {
         Ok(stored)
     }
 
-    /// Stores a new file and overwrites nothing: `name.ext`, `name-1.ext`, … (R9). `body` makes the content anew for
+    /// Stores a new file and overwrites nothing: `name.ext`, `name-1.ext`, … (R9). `body` makes the content again for
     /// every name that is tried.
     pub async fn upload_new(
         &self,
@@ -242,7 +242,7 @@ impl Download {
         Ok(Some(piece))
     }
 
-    /// All of it at once.
+    /// All of it in one piece.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await? {

@@ -16,17 +16,17 @@ pub struct Deployment {
     pub description: Option<String>,
     /// MIME types that it takes; empty: none.
     pub input_attachment_types: Vec<String>,
-    /// Most files that it takes; `None`: not told.
+    /// Most files that it takes; `None`: unknown.
     pub max_input_attachments: Option<u64>,
     /// What it can do.
     pub features: Features,
     /// Values of a request that it assumes, `tools` among them.
     pub defaults: Map<String, Value>,
-    /// All that was told.
+    /// The whole response.
     pub body: Value,
 }
 
-/// What a deployment can do. What is not told is `false`.
+/// What a deployment can do. What is missing is `false`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// It takes files by any URL.
@@ -48,7 +48,7 @@ pub struct Toolset {
     pub transport: Option<String>,
     /// Tools that may be used; empty: all.
     pub allowed_tools: Vec<String>,
-    /// All that was told.
+    /// The whole response.
     pub body: Value,
 }
 
@@ -64,7 +64,7 @@ pub struct Prompt {
 }
 
 impl Core {
-    /// An application as DIAL Core tells it; the manifest is its `application_properties`. Never cached.
+    /// An application as DIAL Core describes it; the manifest is its `application_properties`. Never cached.
     pub async fn application(&self, caller: &Caller, id: &str) -> Result<Value, Error> {
         self.get_json(caller, &path("openai/applications", id)?)
             .await
@@ -96,7 +96,7 @@ impl Core {
         })
     }
 
-    /// A model as DIAL Core tells it, `pricing` among it.
+    /// A model as DIAL Core describes it, `pricing` among it.
     pub async fn model(&self, caller: &Caller, name: &str) -> Result<Value, Error> {
         self.cached(caller, &path("openai/models", name)?).await
     }
@@ -128,7 +128,7 @@ impl Core {
         })
     }
 
-    /// Forgets what was told about a deployment or toolset, so that the next call asks again (R14).
+    /// Forgets what is cached about a deployment or toolset, so that the next call asks again (R14).
     pub fn forget(&self, caller: &Caller, id: &str) {
         for prefix in ["openai/deployments", "openai/toolsets", "openai/models"] {
             if let Ok(path) = path(prefix, id) {

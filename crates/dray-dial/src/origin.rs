@@ -1,6 +1,6 @@
 //! What a URL is, and the one spelling of a DIAL file (quickapps 5.1, 32; R2, R4). No I/O.
 //!
-//! The rules are those of the file-resolver: nothing of what somebody wrote decides where a key is sent.
+//! The rules are those of the file-resolver: nothing in a user's text decides where a key is sent.
 
 use std::fmt;
 

@@ -19,16 +19,17 @@ pub enum SignIn {
     Done,
     /// The user did not want to.
     Denied,
-    /// Nobody answered in time.
+    /// No answer came in time.
     TimedOut,
     /// It did not work.
     Failed,
-    /// There is no channel to a client.
+    /// A channel to a client is missing.
     NoChannel,
 }
 
 impl Core {
-    /// Asks for all toolsets at once and waits at most `wait` in all. What came of each is in the order of `toolsets`.
+    /// Asks for all toolsets concurrently and waits at most `wait` in all. What came of each is in the order of
+    /// `toolsets`.
     pub async fn sign_in(
         &self,
         caller: &Caller,

@@ -56,7 +56,7 @@ pub enum DecodeError {
 const MAX_RATIO: u64 = 1000;
 /// Most gzip members of one body.
 const MOST_MEMBERS: u32 = 10_000;
-/// Output that is allowed whatever the ratio.
+/// Output that is allowed at any ratio.
 const RATIO_FREE: u64 = 1 << 20;
 
 /// What one call of [`Decoder::step`] did.

@@ -40,7 +40,7 @@ pub struct Config {
     /// Tries IPv6 addresses before IPv4 ones.
     pub ipv6_first: bool,
     /// DNS servers as addresses with an optional port; absent uses the `nameserver` lines of `/etc/resolv.conf`.
-    /// There is no other fallback.
+    /// No other fallback exists.
     pub dns_servers: Option<Vec<String>>,
     /// NAT64 prefixes that are in use here (RFC 6052); addresses inside are judged by the IPv4 address they carry.
     pub nat64_prefixes: Vec<String>,
@@ -70,7 +70,7 @@ pub struct Config {
     pub audit_key: Option<Secret>,
     /// Most stored bytes when the request does not say.
     pub max_bytes: ByteSize,
-    /// Most stored bytes, whatever the request says.
+    /// Most stored bytes, an upper bound for requests.
     pub max_bytes_ceiling: ByteSize,
     /// Cap on the time of a fetch, retries included; a request may only ask for less. At most 300 s.
     pub total_timeout: Period,

@@ -1,6 +1,6 @@
 //! Connects to a judged address, and to nothing else (egress-security 9).
 //!
-//! A [`PinnedAddr`] comes only from the judge, so what is dialled here was judged (I-1, I-2). There is no host name, no
+//! A [`PinnedAddr`] comes only from the judge, so what is dialled here was judged (I-1, I-2). Host names, a
 //! resolver, no proxy (T-3) and no pool (T-4) anywhere below.
 
 use std::io;
@@ -98,7 +98,8 @@ pub struct Won {
 ///
 /// # Errors
 ///
-/// The last failure, when all addresses failed; `ResourceBusy` when one of them was passed over. Nothing is resolved again and no address is tried twice (D-6).
+/// The last failure, when all addresses failed; `ResourceBusy` when one of them was passed over. Nothing is resolved
+/// again and no address is tried twice (D-6).
 pub async fn race(
     dialer: &dyn Dialer,
     pinned: &[PinnedAddr],

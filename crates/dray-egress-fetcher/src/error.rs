@@ -25,7 +25,7 @@ pub enum Phase {
     Body,
     /// Storing.
     Sink,
-    /// The whole fetch ran out of time, whatever it was doing.
+    /// The whole fetch ran out of time, in any phase.
     Total,
 }
 

@@ -1,8 +1,9 @@
-//! One fetch from command to file: policy, chain, and for every hop resolve, judge, dial, ask (egress-security 3.1, 12).
+//! One fetch from command to file: policy, chain, and for every hop resolve, judge, dial, ask (egress-security 3.1,
+//! 12).
 //!
-//! Knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`Sink`] and is what the service, the command line
-//! and the fuzz targets share. Nothing is spawned, so dropping the future ends everything at once, connection and
-//! partial file included.
+//! Knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`Sink`] and is what the service, the command
+//! line and the fuzz targets share. Nothing is spawned, so dropping the future ends everything immediately, connection
+//! and partial file included.
 
 use std::io;
 use std::net::IpAddr;
@@ -138,8 +139,8 @@ impl Fetcher {
         Ok(self.judge())
     }
 
-    /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up to
-    /// date throughout, also when the future is dropped half way.
+    /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up
+    /// to date throughout, also when the future is dropped half way.
     ///
     /// # Errors
     ///
@@ -352,8 +353,8 @@ impl Fetcher {
             .min(request.remaining)
     }
 
-    /// Tells the breaker of failures that are the target's (section 15). What ran into the end of the whole fetch is
-    /// not: a caller in a hurry must not shut out others.
+    /// Reports failures that are the target's to the circuit breaker (section 15). What ran into the end of the whole
+    /// fetch is not: a caller in a hurry must not shut out others.
     fn blame(&self, url: &CanonicalUrl, failure: &Failure) {
         if matches!(
             (failure.code, failure.phase),

@@ -1,8 +1,8 @@
 //! One request and one response over one stream that is already connected (egress-security 10, 11, 21).
 //!
 //! hyper's low-level connection never sees a host name to resolve, keeps no pool and follows nothing. It is polled by
-//! whoever waits for the head or the body, so dropping [`Wire`] closes the connection at once; no task is left behind.
-//! Deadlines belong to the caller.
+//! the one who waits for the head or the body, so dropping [`Wire`] closes the connection immediately; no task is left
+//! behind. Deadlines belong to the caller.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;

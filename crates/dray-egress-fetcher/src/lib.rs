@@ -1,4 +1,4 @@
-//! Fetches one resource from an address that somebody else chose, and nothing that it may not.
+//! Fetches one resource from an address from an untrusted source, and nothing that it may not.
 //!
 //! The only crate that connects to hosts which an agent, a user or an app named. What may be fetched is decided by
 //! `dray-guard`; here is everything that does I/O, in the order in which a fetch goes through it:
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`service`] | takes the command from the bus, replies, audits |
 //! | [`fetch`] | one fetch from command to file: the redirect chain over the modules below |
-//! | [`limits`] | how much at once, and which targets are refused for a while |
+//! | [`limits`] | how much concurrently, and which targets are refused for a while |
 //! | [`resolve`] | asks DNS |
 //! | [`dial`] | connects to a judged address, and to nothing else |
 //! | [`tls`] | verifies the host of the URL |
@@ -20,7 +20,7 @@
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
-//! resolver and dialer in code ([`fetch::Network`]); there is no other way to loopback.
+//! resolver and dialer in code ([`fetch::Network`]); loopback cannot be reached otherwise.
 //!
 //! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs remain.
 

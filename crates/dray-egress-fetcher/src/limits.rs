@@ -1,4 +1,4 @@
-//! How much may happen at once (egress-security 15).
+//! How much may happen concurrently (egress-security 15).
 //!
 //! A hop holds a slot from before it asks DNS until its response is received. Slots are given by tenant, then app, then
 //! host, fairly at each level ([`admission`]); a hop that waits for its turn, also for that of its address, holds none.
@@ -14,7 +14,7 @@ use admission::Admission;
 pub use admission::{AddressSlot, Slot, SlotRequest};
 pub use breaker::Breaker;
 
-/// How many at once.
+/// How many concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// In the whole process. A tenant gets another slot while it holds fewer than are free.

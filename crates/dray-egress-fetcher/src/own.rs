@@ -1,6 +1,6 @@
 //! The addresses of this machine's own interfaces (egress-security 8.4).
 //!
-//! Read from the kernel's tables under `/proc/net`; asks nobody and opens no socket.
+//! Read from the kernel's tables under `/proc/net`; sends nothing and opens no socket.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! The facts of one fetch, written down while they happen, so that they are there whatever ends it.
+//! The facts of one fetch, written down while they happen, so that they are complete however it ends.
 //!
 //! Audit events and metrics are made from it. It holds no query, fragment, user info, header value or body byte (S-5).
 
@@ -72,7 +72,7 @@ pub enum End {
         /// During what.
         phase: Phase,
     },
-    /// Nobody waited for it any more.
+    /// Its caller was gone.
     Cancelled {
         /// During what.
         phase: Phase,

@@ -1,7 +1,7 @@
 //! Asks DNS for the addresses of a name (egress-security 7).
 //!
 //! Learns addresses and CNAME targets; whether they may be used is for [`dray_guard::Judge`]. Nothing is cached (D-7):
-//! every hop asks anew.
+//! every hop asks again.
 
 use dray_guard::{Answer, CanonicalName, Code, Judge};
 use futures_util::future::BoxFuture;
@@ -17,8 +17,8 @@ pub use servers::{ServersError, name_servers, parse_servers};
 pub trait Resolver: Send + Sync + 'static {
     /// The addresses of `name`, both families, and the CNAME targets on the way.
     ///
-    /// Whoever follows CNAME chains itself asks [`Judge::check_cname`] before each step and stops at a refused target,
-    /// with that target in the answer: a refused name is not queried.
+    /// An implementation that follows CNAME chains itself asks [`Judge::check_cname`] before each step and stops at a
+    /// refused target, with that target in the answer: a refused name is not queried.
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,

@@ -48,7 +48,7 @@ impl Service for EgressFetcher {
     async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
         let compiled = compile(&config)?;
         if !config.enabled {
-            // A fetcher that is switched off asks nobody and needs nobody to ask.
+            // A fetcher that is switched off uses no resolver.
             let network = Network {
                 resolver: Arc::new(Nobody),
                 dialer: Arc::new(Tcp),
@@ -92,7 +92,7 @@ impl Service for EgressFetcher {
 }
 
 impl EgressFetcher {
-    /// Starts over another network than the real one: for tests and the demo. There is no setting that does this (I-9).
+    /// Starts over another network than the real one: for tests and the demo. No setting does this (I-9).
     pub async fn start_with(
         config: Config,
         cx: Context,
@@ -162,7 +162,7 @@ impl EgressFetcher {
         })
     }
 
-    /// What fetches, for whoever needs no bus.
+    /// The fetcher itself, for callers without a bus.
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }
@@ -254,7 +254,7 @@ fn audit_key(config: &Config) -> [u8; 32] {
     }
 }
 
-/// The file is stored, but nobody would know: with audit required that counts as not stored.
+/// The file is stored, but without a record: with audit required that counts as not stored.
 fn unaudited(command: &fetch::Request) -> Fault {
     let shown = dray_guard::ShownUrl::from_text(&command.url);
     dray_guard::Code::SinkFailed.fault(&shown, dray_guard::ShownHost::RedirectTarget)

@@ -14,7 +14,7 @@ pub trait Sink: Send {
     /// Takes one piece, at most 64 KiB. Waits while the store behind it is slower than the peer.
     fn write(&mut self, piece: Bytes) -> impl Future<Output = Result<(), SinkError>> + Send;
 
-    /// Makes the file final and tells its size and digest.
+    /// Makes the file final and returns its size and digest.
     fn finish(&mut self, labels: &Labels)
     -> impl Future<Output = Result<Stored, SinkError>> + Send;
 

@@ -13,7 +13,7 @@ use crate::sink::{Sink, SinkError, Stored};
 /// each.
 const SMALL: usize = 48 * 1024;
 
-/// Where one fetched file goes. Dropping it removes whatever was stored so far.
+/// Where one fetched file goes. Dropping it removes what was stored so far.
 #[derive(Debug)]
 pub struct Staging {
     store: Store,

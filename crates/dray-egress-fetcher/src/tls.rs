@@ -1,6 +1,6 @@
 //! TLS for one connection (egress-security T-5).
 //!
-//! Certificates are verified for the host of the URL, always; there is no setting that turns it off. No session is
+//! Certificates are verified for the host of the URL, always; no setting turns it off. No session is
 //! resumed, nothing is sent early, no client certificate is shown, no key is logged.
 
 use std::io;

@@ -159,7 +159,7 @@ impl DialOrigin {
     }
 }
 
-/// Tells where the named file lives. Without a DIAL origin every http(s) URL is external.
+/// Classifies where the named file lives. Without a DIAL origin every http(s) URL is external.
 pub fn classify(named: &str, dial: Option<&DialOrigin>) -> Result<Target, Unsupported> {
     if named.len() > LONGEST {
         return Err(Unsupported::TooLong);

@@ -30,7 +30,7 @@ pub struct Config {
     pub dial_read_timeout: Period,
     /// Most bytes of one file when the app sets no limit. Default `10MiB`.
     pub default_size_limit: ByteSize,
-    /// Most bytes of one file whatever the app says. Default `512MiB`.
+    /// Most bytes of one file, an upper bound for apps. Default `512MiB`.
     pub max_size_limit: ByteSize,
     /// Most bytes of one tool call's arguments before they are resolved; they are held in memory. Default `4MiB`.
     pub max_arguments: ByteSize,
@@ -42,8 +42,8 @@ pub struct Config {
     pub work_deadline: Period,
     /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
     pub link_lifetime: Period,
-    /// How long a file that one tool call of a request loaded is there for the request's other tool calls, at most `1h`;
-    /// `0s` loads for each call. Default `10m`.
+    /// How long a file that one tool call of a request loaded is there for the request's other tool calls, at most
+    /// `1h`; `0s` loads for each call. Default `10m`.
     pub download_lifetime: Period,
     /// Most files that are remembered in that way. Default 4096.
     pub download_entries: usize,

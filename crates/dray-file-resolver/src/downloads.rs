@@ -2,7 +2,8 @@
 //! conditions share one load (single flight; quickapps 31, agent-file-context R-8).
 //!
 //! What is kept is where the bytes are: a claim, or the bytes themselves while they fit a message. Entries end after a
-//! fixed time, the least recently used ones earlier when there are too many. Failures are not kept. An entry belongs to one
+//! fixed time, the least recently used ones earlier when there are too many. Failures are not kept. An entry belongs to
+//! one
 //! [`DownloadKey`]: another tenant, conversation, policy, credential or limit is judged and loaded by itself.
 //!
 //! The index is in memory: replicas do not share it.
@@ -145,8 +146,8 @@ impl Downloads {
         self.0.limits.lifetime > Period::default()
     }
 
-    /// What was loaded under this key, or what comes of `load`. Callers with the same key wait for one load; when it fails
-    /// or its caller goes away, the next one loads.
+    /// What was loaded under this key, or what comes of `load`. Callers with the same key wait for one load; when it
+    /// fails or its caller goes away, the next one loads.
     ///
     /// # Errors
     ///
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Loads under a key and tells how many loads there were so far.
+    /// Loads under a key and returns the number of loads so far.
     async fn load(downloads: &Downloads, key: DownloadKey, count: &AtomicU32) {
         let load = async {
             tokio::task::yield_now().await;

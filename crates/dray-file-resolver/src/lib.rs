@@ -1,6 +1,6 @@
 //! The file-resolver: puts content in the place of `file:{base64|text|url}::…` arguments before a tool runs.
 //!
-//! It answers `Resolve` for whoever waits, and consumes `ToolCallRequested` for whoever publishes. Files come from
+//! It answers `Resolve` calls, and consumes `ToolCallRequested` work. Files come from
 //! DIAL Core, at the exact origin that is configured, or through the egress-fetcher; this service opens no
 //! other connection. Contents stream: what does not fit a message goes to the store and is answered as a claim.
 //!

@@ -151,7 +151,7 @@ impl Loader {
         }
     }
 
-    /// Loads a file, or waits for whoever is loading it, or takes what was loaded before.
+    /// Loads a file, or waits for a load in progress, or takes what was loaded before.
     pub async fn load(&self, target: &Target) -> Result<Loaded, LoadError> {
         let load = self
             .downloads

@@ -33,7 +33,7 @@ use plan::Planned;
 pub struct Limits {
     /// Most bytes of one file when the app says nothing.
     pub default_file: ByteSize,
-    /// Most bytes of one file whatever the app says.
+    /// Most bytes of one file, an upper bound for apps.
     pub max_file: ByteSize,
     /// Most bytes of the arguments before they are resolved.
     pub max_arguments: ByteSize,

@@ -192,7 +192,7 @@ pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> Credentials {
     }
 }
 
-/// Tells the operator the whole chain and the caller the fault.
+/// Logs the whole chain for the operator and returns the fault to the caller.
 pub(crate) fn report(error: Error) -> Fault {
     let mut causes = String::new();
     let mut source = error.source();

@@ -27,7 +27,7 @@ enum Body {
     Dial { file: Shown, content: Box<DialFile> },
 }
 
-/// The digest, where it is known already and somebody else checks it, or so far.
+/// The digest, where it is known already and the peer checks it, or so far.
 #[derive(Debug)]
 enum Hash {
     Known(Sha256Digest),

@@ -5,7 +5,7 @@
 //! - Known signatures, NUL and a high share of control characters are binary.
 //!
 //! Nothing is given out before the first [`HEAD`] bytes, or the whole file, have been judged. What shows only
-//! later still ends in [`Binary`]: whoever wrote the text out must then throw it away. At most `HEAD` bytes and one
+//! later still ends in [`Binary`]: a caller that wrote the text out must then discard it. At most `HEAD` bytes and one
 //! chunk are held.
 
 mod decode;

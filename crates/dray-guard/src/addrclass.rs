@@ -1,6 +1,6 @@
 //! Classifies an address by its number (section 8).
 //!
-//! The tables are data ([`IPV4`], [`IPV6`]); an IPv6 address outside `2000::/3` is blocked whatever it is, because
+//! The tables are data ([`IPV4`], [`IPV6`]); an IPv6 address outside `2000::/3` is always blocked, because
 //! nothing else is assigned for global unicast. Knows nothing of configuration: that is [`crate::judge`].
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The state of a redirect chain (section 12).
 //!
 //! Every target passes syntax, scheme, both allowlists, port and name here (I-3, P-5); its addresses are judged by
-//! [`crate::judge`] before anything is connected. Does not read responses: it is told the status and the `Location`
+//! [`crate::judge`] before anything is connected. Does not read responses: it gets the status and the `Location`
 //! fields.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Chain {
 /// What follows from a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// The response is the answer, whatever its status means.
+    /// The response is the answer, for every status.
     Answer,
     /// The chain moved on: fetch [`Chain::current`].
     Follow,

@@ -1,7 +1,7 @@
 //! Judges the addresses of one hop (sections 7 and 8) and is the only source of a connectable address.
 //!
-//! A [`PinnedAddr`] cannot be made anywhere else, so whatever dials one dials an address that was judged (I-1, I-2).
-//! There is no way to open loopback, link-local or metadata addresses (I-9): tests inject a dialer that maps a judged
+//! A [`PinnedAddr`] cannot be made anywhere else, so a dialer of one dials an address that was judged (I-1, I-2).
+//! Nothing opens loopback, link-local or metadata addresses (I-9): tests inject a dialer that maps a judged
 //! public address to a listener of their own.
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub use private::{PrivateRangeError, PrivateRanges};
 
 /// Most CNAME records in an answer (D-8).
 pub const MOST_CNAMES: usize = 8;
-/// Most addresses in an answer; nobody who serves files needs more.
+/// Most addresses in an answer; no file server needs more.
 pub const MOST_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
 pub const MOST_PINNED: usize = 8;
@@ -119,7 +119,7 @@ impl Judge {
     ///
     /// # Errors
     /// `ssrf_blocked` when anything in the answer is blocked; `dns_failure` for a CNAME chain that is too long, or for
-    /// more than [`MOST_ADDRESSES`] addresses; `dns_not_found` when there is no address; `connect_failed` when there is
+    /// more than [`MOST_ADDRESSES`] addresses; `dns_not_found` without an address; `connect_failed` when there is
     /// none of a family that is used here.
     pub fn judge_answer(
         &self,
@@ -164,8 +164,8 @@ impl Judge {
     /// and it is not this machine. The kernel connects to an address of its own from that same address.
     ///
     /// # Errors
-    /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile or is
-    /// that of this machine.
+    /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile or
+    /// is that of this machine.
     pub fn reclassify(
         &self,
         peer: SocketAddr,

@@ -11,7 +11,7 @@
 //! | [`addrclass`] | is this address public, or which special block is it in? |
 //! | [`judge`] | may these addresses be connected to? the only source of a connectable address |
 //! | [`chain`] | where does this redirect lead, and may it be followed? |
-//! | [`reason`] | what is the agent told? |
+//! | [`reason`] | which message does the agent get? |
 //!
 //! Rule ids (`U-4`, `D-5`) in comments and test names are those of the egress security specification. A
 //! question that cannot be answered is a refusal (I-4).

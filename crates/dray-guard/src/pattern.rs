@@ -251,7 +251,7 @@ impl HostPatterns {
         }
     }
 
-    /// Whether there is no pattern: nothing matches.
+    /// Whether the list is empty: nothing matches.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

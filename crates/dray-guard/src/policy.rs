@@ -150,7 +150,7 @@ impl EffectivePolicy {
 }
 
 impl AdminPolicy {
-    /// What the operator should be told at start: odd but legal settings (H-5, 8.6).
+    /// Warnings for the operator at start: odd but legal settings (H-5, 8.6).
     pub fn warnings(&self) -> Vec<String> {
         let list = |name: &str, patterns: &HostPatterns| -> Vec<String> {
             patterns
@@ -207,7 +207,7 @@ pub fn digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
     Sha256Digest::of(form.to_string().as_bytes()).to_hex()
 }
 
-/// Sorted and unique; items that are no pattern stay as they are behind a mark that no pattern has.
+/// Sorted and unique; items that are not patterns stay as they are behind a mark that no pattern has.
 fn canonical_items(items: &[String]) -> Vec<String> {
     let set: std::collections::BTreeSet<String> = items
         .iter()

@@ -47,7 +47,7 @@ impl Answer {
             .then(|| Duration::from_secs_f64(seconds.min(604_800.0)))
     }
 
-    /// `Content-Length`, when it is told.
+    /// `Content-Length`, if present.
     pub fn length(&self) -> Option<u64> {
         self.header("content-length")?.parse().ok()
     }

@@ -1,4 +1,4 @@
-//! Streams whose length was told before.
+//! Streams whose length was announced before.
 
 use std::pin::Pin;
 
@@ -10,8 +10,8 @@ use crate::{ByteStream, Cause};
 /// Bytes that may fail in the middle.
 type Bodies<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
 
-/// The same stream, which fails unless it has exactly `size` bytes. `wrong` makes the error of the bytes that were seen:
-/// more than `size` as soon as there are more, fewer at the end.
+/// The same stream, which fails unless it has exactly `size` bytes. `wrong` makes the error of the bytes that were
+/// seen: more than `size` as soon as there are more, fewer at the end.
 pub fn exactly<E: Send + 'static>(
     size: u64,
     body: Bodies<E>,

@@ -151,13 +151,13 @@ impl Request {
         self.header("content-type", &media_type)
     }
 
-    /// Sends it. `progress` is told how many more bytes of the body have left.
+    /// Sends it. `progress` gets the number of further bytes of the body that have left.
     ///
-    /// Any answer of the peer is `Ok`, whatever its status, also one that came before the body was complete.
+    /// Any answer of the peer is `Ok`, with any status, also one that came before the body was complete.
     ///
     /// # Errors
     ///
-    /// See [`Failure`]; [`Error::sent`] tells whether the peer may have got the whole request.
+    /// See [`Failure`]; [`Error::sent`] says whether the peer may have got the whole request.
     pub async fn send(self, progress: &(dyn Fn(u64) + Sync)) -> Result<Answer, Error> {
         if let Some(wrong) = self.wrong {
             return Err(Error::before(Failure::Request(wrong)));
@@ -165,7 +165,7 @@ impl Request {
         let url = reqwest::Url::parse(&self.url)
             .map_err(|error| Error::before(Failure::Request(error.to_string())))?;
         if let Some(guard) = &self.client.guard {
-            // What is behind a name is checked where it is resolved; a literal address is resolved by nobody.
+            // What is behind a name is checked where it is resolved; a literal address is not resolved.
             guard
                 .check_url(&url)
                 .map_err(|cause| Error::before(Failure::Connect(cause)))?;
@@ -234,7 +234,7 @@ impl Watch {
         }
     }
 
-    /// Tells progress; the limit that was passed, when one was.
+    /// Reports progress; returns the limit that was passed, if any.
     fn look(&mut self, gauge: &Gauge, progress: &(dyn Fn(u64) + Sync)) -> Option<Duration> {
         let left = gauge.left.load(Ordering::Acquire);
         let done = gauge.complete.load(Ordering::Acquire);
@@ -251,7 +251,7 @@ impl Watch {
     }
 }
 
-/// What is known of a body that somebody else reads.
+/// What is known of a body that the HTTP stack reads.
 #[derive(Default)]
 struct Gauge {
     left: AtomicU64,

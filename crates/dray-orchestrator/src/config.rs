@@ -71,7 +71,7 @@ pub struct Config {
     pub show_usage_statistics: bool,
     /// Whether the time of a turn is shown. Default off.
     pub show_execution_time_stage: bool,
-    /// Which stages are shown whatever the manifest says: `none`, `error`, `info` or `debug`.
+    /// Which stages are shown regardless of the manifest: `none`, `error`, `info` or `debug`.
     pub stage_display_level: Option<StageLevel>,
     /// Header with the language of texts for the user. Default `accept-language`.
     pub language_header: String,
@@ -81,7 +81,7 @@ pub struct Config {
     pub log_payloads_max_length: u32,
     /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
     pub tool_timeout: Period,
-    /// Whether the skill on references to files is told also to agents without a tool that takes files. Default off.
+    /// Whether the skill on references to files is also given to agents without a tool that takes files. Default off.
     pub file_skill_always: bool,
     /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
     pub forward_headers: Vec<String>,
@@ -97,11 +97,11 @@ pub struct Config {
     pub py_interpreter: Interpreter,
     /// Files of agents.
     pub files: files::Config,
-    /// Address of the sandbox that sessions get which have none, such as `docker:NAME`; `{session}` in it stands for the
-    /// session's id and must be there when other machines or DIAL may ask. Without it only sessions that somebody bound
-    /// have a sandbox.
+    /// Address of the sandbox that sessions get which have none, such as `docker:NAME`; `{session}` in it stands for
+    /// the session's id and must be there when other machines or DIAL may ask. Without it only sessions that were bound
+    /// explicitly have a sandbox.
     pub sandbox: Option<String>,
-    /// Most chats at once; together with `max_body` it bounds the memory for requests. Default 256.
+    /// Most concurrent chats; together with `max_body` it bounds the memory for requests. Default 256.
     pub max_chats: usize,
     /// How long a chat beyond that waits for its turn. Default `30s`.
     pub chat_wait: Period,

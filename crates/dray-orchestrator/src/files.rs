@@ -1,4 +1,4 @@
-//! Files for an agent, whatever its model and its tools are (issue: file tools; quickapps 25.3, 30, 32, 43).
+//! Files for an agent with any model and any tools (issue: file tools; quickapps 25.3, 30, 32, 43).
 //!
 //! Everything is asked of the other services over the bus: references of the file-resolver, addresses of the web of the
 //! egress-fetcher, documents of its reader, files of sandboxes of sandbox-transfer, and what a person is to see of

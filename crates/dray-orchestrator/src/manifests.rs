@@ -1,6 +1,6 @@
 //! Manifests of a local folder (`NAME.json`), and layers of templates, so that agents run without DIAL.
 //!
-//! Files are read when they changed, so an edit holds from the next request on. A bad one is told with its path and
+//! Files are read when they changed, so an edit holds from the next request on. A bad one is logged with its path and
 //! reason, and the others stay. It watches nothing and writes nothing.
 
 use std::collections::BTreeMap;

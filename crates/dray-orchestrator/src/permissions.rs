@@ -24,7 +24,7 @@ pub use destinations::Destinations;
 /// Who a request is from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// Somebody on this machine; no key is asked for.
+    /// A local user; no key is asked for.
     Local,
     /// One of the operator's clients, by name.
     Client(String),

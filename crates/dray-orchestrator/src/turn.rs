@@ -4,7 +4,7 @@
 //! - `open`: manifest, tools, messages: everything that can fail before anything is shown.
 //! - `rounds`: the loop of model and tools; `relay` and `speech` pass the model's words on.
 //! - `hooks`: calls of tools that no model asked for.
-//! - `finish`: state, statistics, and how a failure is told.
+//! - `finish`: state, statistics, and how a failure is reported.
 
 mod body;
 mod finish;

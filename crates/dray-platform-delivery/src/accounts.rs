@@ -52,7 +52,7 @@ impl Account {
         self
     }
 
-    /// What tells this account from all others, for what is remembered of it.
+    /// What distinguishes this account from all others, for what is remembered of it.
     pub fn id(&self) -> String {
         format!("{}/{}", self.platform.name(), self.name)
     }
@@ -97,7 +97,7 @@ impl Accounts {
         }
     }
 
-    /// The account with this name, whatever its platform.
+    /// The account with this name, on any platform.
     pub fn named(&self, name: &str) -> Option<Arc<Account>> {
         self.all
             .iter()

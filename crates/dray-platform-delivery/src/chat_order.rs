@@ -2,8 +2,8 @@
 //!
 //! A delivery takes its place when it is asked for, before its files are copied out of the sandbox. It is shown when no
 //! earlier place is open, however long the copies take and whichever replica does the work. A place is open until the
-//! delivery ends or waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its
-//! chat. Places are written by compare-and-set; a later one is always a larger number, also when clocks differ.
+//! delivery ends or waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block
+//! its chat. Places are written by compare-and-set; a later one is always a larger number, also when clocks differ.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,7 @@ impl ChatOrder {
         (now_ms, now_ms.saturating_add(timeout))
     }
 
-    /// Changes the record of a chat by compare-and-set. `change` tells whether there is anything to write.
+    /// Changes the record of a chat by compare-and-set. `change` returns whether anything has to be written.
     async fn change<T>(
         &self,
         chat: &str,

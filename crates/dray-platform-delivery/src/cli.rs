@@ -1,7 +1,7 @@
 //! The command line as a platform (platform-delivery 7.1): a copy in the folder where the person is, never over a file
 //! that is there.
 //!
-//! The chat of a target is the folder, an absolute path. Only for systems that serve whoever runs them.
+//! The chat of a target is the folder, an absolute path. Only for systems that serve a single local user.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl Platform for Cli {
             return Ok(Reconciled::NotSent);
         };
         for folder in self.folders(&send.delivery.target) {
-            // What is half written is nobody's.
+            // An unfinished file has no owner.
             let _ = tokio::fs::remove_file(part(&folder, file, send.key)).await;
             for number in 1..=NAMES {
                 let path = folder.join(numbered(&file.name, number));
@@ -223,7 +223,7 @@ async fn claim(part: &Path, path: &Path) -> io::Result<()> {
     tokio::fs::rename(part, path).await
 }
 
-/// Whether the file at this path has exactly these bytes. An error means that there is no such file.
+/// Whether the file at this path has exactly these bytes. An error means that the file is missing.
 async fn has(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
     use sha2::Digest as _;
 

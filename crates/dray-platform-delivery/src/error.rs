@@ -29,7 +29,7 @@ pub enum Error {
     /// No account serves the target.
     #[error("no account serves {0}")]
     NoAccount(String),
-    /// Nobody knows the delivery.
+    /// The delivery is unknown.
     #[error("there is no such {0}")]
     NotFound(&'static str),
     /// The delivery is not over yet.
@@ -97,7 +97,7 @@ impl From<Error> for Fault {
 }
 
 impl Error {
-    /// Tells the operator the whole chain.
+    /// Logs the whole chain for the operator.
     pub(crate) fn log(&self, what: &str) {
         tracing::warn!(error = self as &dyn std::error::Error, "{what}");
     }

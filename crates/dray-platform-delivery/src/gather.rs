@@ -184,7 +184,7 @@ impl Desk {
             .map_err(|error| RecordError::Unreachable(error).into())
     }
 
-    /// Writes the record that everything else follows from; whoever was faster wins.
+    /// Writes the record that everything else follows from; the first write wins.
     async fn record(
         &self,
         meta: &Meta,
@@ -255,7 +255,7 @@ impl Desk {
         }
     }
 
-    /// The envelope of a question about this work that may take `time`: whoever died over it is noticed after a part of
+    /// The envelope of a question about this work that may take `time`: a dead responder is noticed after a part of
     /// that.
     fn question(&self, order: &Order<'_>, suffix: &str, time: Duration) -> Meta {
         let deadline = Deadline::after(self.clock.now_ms(), time).min(order.meta.deadline);

@@ -1,6 +1,6 @@
 //! Which deliveries there are and which of them wait: read along from the bucket's changes, kept in memory.
 //!
-//! It can always be built anew from the records and decides nothing: whoever acts on it reads the record first.
+//! It can always be rebuilt from the records and decides nothing: callers read the record before they act on it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ pub struct Line {
     pub begun_at_ms: u64,
     /// Whether it is over.
     pub finished: bool,
-    /// Whether somebody may want to look at it: not over, or not all of it arrived.
+    /// Whether it is worth showing: not over, or not all of it arrived.
     pub open: bool,
     /// When it goes on; 0 when nothing holds it up.
     pub due_at_ms: u64,
@@ -143,7 +143,8 @@ impl Index {
         })
     }
 
-    /// Whether a delivery of the chat that was asked for before `order` is neither over nor waiting: some worker has it.
+    /// Whether a delivery of the chat that was asked for before `order` is neither over nor waiting: some worker has
+    /// it.
     pub fn is_in_hand_before(&self, chat: &str, order: &Order) -> bool {
         let state = self.lock();
         let mut lines = state.lines.values();

@@ -176,7 +176,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Ends a delivery that nobody ended in time. What was on its way may have arrived.
+    /// Ends a delivery that was not ended in time. What was on its way may have arrived.
     async fn expire(&self, line: &Line) -> Result<(), Error> {
         let Some(mut held) = self.records.read(&line.key).await? else {
             return Ok(());
@@ -190,7 +190,7 @@ impl Desk {
         self.end(line, held, "expired").await
     }
 
-    /// Writes and tells the end of a delivery that no worker ends.
+    /// Writes and publishes the end of a delivery that no worker ends.
     async fn end(&self, line: &Line, mut held: Held, part: &str) -> Result<(), Error> {
         crate::deliver::conclude(&mut held.report, self.clock.now_ms());
         let written = self
@@ -297,7 +297,7 @@ impl Desk {
 
 fn log(result: Result<(), Error>) {
     match result {
-        // Somebody else was faster.
+        // Another replica was faster.
         Ok(()) | Err(Error::Record(RecordError::Moved)) => {}
         Err(error) => error.log("a waiting delivery is left for later"),
     }
@@ -308,7 +308,7 @@ fn is_window(code: &str) -> bool {
     code == "131047"
 }
 
-/// Takes back what a platform confirmed and now denies. Tells whether anything changed.
+/// Takes back what a platform confirmed and now denies. Returns whether anything changed.
 pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str) -> bool {
     let kind = match code {
         code if is_window(code) => ErrorKind::WindowClosed,

@@ -1,4 +1,4 @@
-//! One holder at a time among all replicas, in the bucket `dray_platform`. A lease that nobody renews ends by itself.
+//! One holder at a time among all replicas, in the bucket `dray_platform`. A lease that is not renewed expires.
 //!
 //! It keeps order and saves work; nothing that must never happen twice relies on it, for a holder that stands still may
 //! go on after its lease has ended.
@@ -65,7 +65,7 @@ impl Leases {
                 key,
                 revision,
             })),
-            // Somebody was faster.
+            // Another replica was faster.
             Err(KeyError::Exists | KeyError::Stale) => Ok(None),
             Err(error) => Err(error),
         }
@@ -80,7 +80,7 @@ impl Leases {
         serde_json::to_vec(&held).unwrap_or_default().into()
     }
 
-    /// Whether what is written holds nobody else up. What cannot be read holds nobody.
+    /// Whether the record blocks no other replica. An unreadable record blocks none.
     fn is_free(&self, value: &[u8]) -> bool {
         serde_json::from_slice::<Held>(value).map_or(true, |held| {
             held.holder == self.holder || held.until_ms <= self.clock.now_ms()

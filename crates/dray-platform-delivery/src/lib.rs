@@ -4,7 +4,7 @@
 //! It answers `SendFile` and its companions, consumes two kinds of work on the way out and one on the way in. Files
 //! come out of sandboxes through sandbox-transfer, over the bus, and wait in the store until the platform has them.
 //!
-//! - [`machine`], [`report`]: rules without I/O: the states of one visible request, and what is told of a delivery.
+//! - [`machine`], [`report`]: rules without I/O: the states of one visible request, and the report of a delivery.
 //! - [`records`], [`index`], [`memory`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
 //! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
 //! - [`chat_order`], [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.

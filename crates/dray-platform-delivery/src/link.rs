@@ -13,13 +13,13 @@ pub enum Links {
     /// When the store's public address is not this machine's own.
     #[default]
     Auto,
-    /// Always: whoever reads the chat can reach the store.
+    /// Always: readers of the chat can reach the store.
     Always,
     /// Never: what is too large is refused.
     Never,
 }
 
-/// Whether a link to this address can be of use to somebody elsewhere.
+/// Whether a link to this address can work on another machine.
 pub fn leads_outside(link: &str) -> bool {
     let Ok(url) = Url::parse(link) else {
         return false;
@@ -61,7 +61,7 @@ fn relative(left_ms: u64) -> String {
     const HOUR: u64 = 60 * MINUTE;
     let (count, unit) = match left_ms {
         0..HOUR => (left_ms / MINUTE, "minute"),
-        // A link of a day that was made a moment ago is still told as 24 hours.
+        // A link of a day that was made a moment ago is still shown as 24 hours.
         HOUR.. if left_ms + MINUTE < 48 * HOUR => ((left_ms + MINUTE) / HOUR, "hour"),
         _ => ((left_ms + MINUTE) / (24 * HOUR), "day"),
     };

@@ -1,7 +1,7 @@
 //! The states of one visible request (messaging-reliability 12), as pure changes of its record.
 //!
 //! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is written before the first byte of the visible request
-//! leaves, so that whoever finds it knows that something may be visible.
+//! leaves, so that a later reader knows that something may be visible.
 
 use dray_platform::Ambiguity;
 use dray_proto::v1;
@@ -9,7 +9,7 @@ use dray_proto::v1;
 /// Visible tries of one step, those that waits for a rate limit cost not counted (platform-delivery 10.2).
 pub const TRIES: u32 = 5;
 
-/// Answers that may be lost of one step before nobody asks any more.
+/// Answers that may be lost of one step before it is not asked any more.
 pub const LOST: u32 = 2;
 
 /// Where a step stands.
@@ -21,7 +21,7 @@ pub enum Phase {
     Sending,
     /// The platform confirmed it.
     Done,
-    /// It may be visible, and nobody will ever know.
+    /// It may be visible; this cannot be found out.
     Unknown,
     /// It is not visible and will not be.
     Failed,
@@ -45,7 +45,7 @@ impl Phase {
     }
 }
 
-/// Where this step stands. A spelling that nobody knows counts as the most careful one.
+/// Where this step stands. An unknown spelling counts as the most careful one.
 pub fn phase(step: &v1::DeliveryStep) -> Phase {
     match step.state.as_str() {
         "" | "ready" => Phase::Ready,
@@ -100,7 +100,7 @@ pub enum Resume {
     Send,
     /// Ask the platform.
     Reconcile,
-    /// Say that nobody knows.
+    /// Report that the outcome is unknown.
     GiveUp,
 }
 
@@ -111,7 +111,7 @@ pub fn resume(step: &v1::DeliveryStep, ambiguity: Ambiguity, now_ms: u64) -> Res
         Ambiguity::ResendAlways if may_try => Resume::Send,
         Ambiguity::Resend(window) if may_try => {
             let since = u128::from(now_ms.saturating_sub(step.sending_since_ms));
-            // A clock that went backwards tells nothing.
+            // A clock that went backwards proves nothing.
             if step.sending_since_ms <= now_ms && since < window.as_millis() {
                 Resume::Send
             } else {

@@ -1,5 +1,6 @@
 //! What platforms taught, in the bucket `dray_platform`: limits that a refusal lowered, ids of files they have
-//! news on messages (7.5), failures that were told (9). All of it may be lost: it saves work, it proves nothing.
+//! news on messages (7.5), failures that were reported (9). All of it may be lost: it saves work, it proves
+//! nothing.
 
 use std::time::Duration;
 
@@ -133,7 +134,7 @@ impl Memory {
         self.set(&key, origin, FILE_IDS).await;
     }
 
-    /// Bad news on a message that nobody knows yet: the platform was faster than we.
+    /// Bad news on a message that is not known yet: the platform was faster than we.
     pub async fn keep_news(&self, account: &str, message: &str, code: &str) {
         let key = message_key("news", account, message);
         self.set(&key, &code, Duration::from_hours(1)).await;
@@ -144,7 +145,7 @@ impl Memory {
         self.get(&message_key("news", account, message)).await
     }
 
-    /// Of these failures, those that the user was not told of in this turn; from now on they count as told.
+    /// Of these failures, those that were not reported to the user in this turn; from now on they count as reported.
     pub async fn untold(&self, session: &str, turn: &str, failures: Vec<String>) -> Vec<String> {
         let key = format!("told.{}", token(&format!("{session}\0{turn}")));
         for _ in 0..TRIES {
@@ -191,7 +192,7 @@ impl Memory {
         }
     }
 
-    /// Writes a value whatever was there.
+    /// Writes a value unconditionally.
     pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, life: Duration) {
         for _ in 0..TRIES {
             let revision = match self.keys.get(key).await {
@@ -224,7 +225,7 @@ impl Memory {
             Err(error) => Err(error),
         };
         match removed {
-            // Whoever changed it since knows better.
+            // A later change wins.
             Ok(()) | Err(KeyError::Stale) => {}
             Err(error) => log(&error),
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// Buckets that are kept before those that are full again are forgotten.
 const MOST: usize = 10_000;
 
-/// How many seconds' worth of requests may go at once.
+/// Burst of the token bucket: how many seconds' worth of requests.
 const BURST_SECONDS: u32 = 5;
 
 /// All buckets of one process.
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Pace {
-    /// Full buckets, and nobody waits.
+    /// Full buckets without waiters.
     pub fn new(clock: Clock) -> Self {
         Self {
             state: Mutex::default(),
@@ -38,7 +38,7 @@ impl Pace {
         }
     }
 
-    /// Takes a token for one visible request, and tells how long to wait before it may leave.
+    /// Takes a token for one visible request, and returns how long to wait before it may leave.
     pub fn reserve(&self, account: &str, chat: &str, rates: Rates) -> Duration {
         let now = Instant::now();
         let mut state = self.lock();

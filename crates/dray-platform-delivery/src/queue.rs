@@ -30,7 +30,7 @@ pub struct Turn {
 }
 
 impl Queue {
-    /// Waits for the chat's turn, behind everything that was asked for earlier. `None` at once when too many wait.
+    /// Waits for the chat's turn, behind everything that was asked for earlier. `None` immediately when too many wait.
     pub async fn enter(&self, chat: &str, order: Order) -> Option<Turn> {
         let receiver = {
             let mut lines = self.lock();
@@ -73,7 +73,7 @@ impl Queue {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next in line; the line is gone when there is nobody.
+    /// The next in line; the queue is removed when it is empty.
     fn next(&self, chat: &str) -> Option<oneshot::Sender<Turn>> {
         let mut lines = self.lock();
         let next = lines.get_mut(chat)?.waiting.pop_first();
@@ -89,7 +89,7 @@ impl Drop for Turn {
         let Some(next) = self.queue.next(&self.chat) else {
             return;
         };
-        // A turn that nobody takes is dropped in turn, and lets the next one in.
+        // A turn that is not taken is dropped, and lets the next one in.
         let _ = next.send(self.queue.turn(&self.chat));
     }
 }

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Receipts when nobody says how many, and at most.
+/// Receipts by default, and at most.
 const USUAL: usize = 50;
 const MOST: usize = 500;
 
@@ -30,7 +30,7 @@ impl Desk {
     /// Where a delivery stands; waits for its end as long as asked.
     ///
     /// # Errors
-    /// Nobody knows it, or the bus.
+    /// It is unknown, or the bus failed.
     pub async fn outcome(
         &self,
         meta: &Meta,
@@ -131,7 +131,7 @@ impl Desk {
     /// Delivers once more what failed or is unknown, as a new delivery with the operation of this call.
     ///
     /// # Errors
-    /// Nobody knows the delivery, it is not over, or nothing of it is left to send.
+    /// The delivery is unknown, it is not over, or nothing of it is left to send.
     pub async fn resend(
         &self,
         meta: &Meta,
@@ -225,7 +225,7 @@ impl Desk {
     }
 }
 
-/// What is worth another delivery: what failed, what nobody knows, and what was only too large.
+/// What is worth another delivery: what failed, what has an unknown outcome, and what was only too large.
 fn may_resend(file: &v1::DeliveredFile) -> bool {
     match file.state.as_str() {
         state::FAILED | state::UNKNOWN => true,

@@ -33,7 +33,7 @@ pub struct Held {
 /// Why a record was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Another worker changed it: whoever finds this stops without a word.
+    /// Another worker changed it: the loser stops silently.
     #[error("the delivery's record has moved on")]
     Moved,
     /// The bus failed.

@@ -1,4 +1,4 @@
-//! What is told of a delivery: the tool's result, the notice to the user, and the record without its inner parts.
+//! The report of a delivery: the tool's result, the notice to the user, and the record without its inner parts.
 
 use dray_content::name;
 use dray_content::notice::{self, Failure, Reason};
@@ -39,7 +39,7 @@ pub fn is_final(state: &str) -> bool {
     is_shown(state) || matches!(state, state::REJECTED | state::FAILED | state::UNKNOWN)
 }
 
-/// The state of a file that is given up for this reason: refused for good, or tried in vain.
+/// The state of a file that is given up for this reason: refused for good, or tried without success.
 pub const fn given_up(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::TooLong
@@ -160,8 +160,8 @@ pub fn for_event(report: &v1::DeliveryReport) -> v1::DeliveryReport {
     fit(report, EVENT_MOST)
 }
 
-/// The same in at most so many bytes, encoded: proofs of copies go first, then what only the store needs, then the result
-/// that repeats the files.
+/// The same in at most so many bytes, encoded: proofs of copies go first, then what only the store needs, then the
+/// result that repeats the files.
 pub fn fit(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
     let shrinks: [fn(&mut v1::DeliveryReport); 4] = [
         |report| {
@@ -186,7 +186,7 @@ pub fn fit(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
     report
 }
 
-/// What the user is to be told about, in the order of the files.
+/// Failures for the user, in the order of the files.
 pub fn failures(report: &v1::DeliveryReport) -> Vec<Failure> {
     let failed = |file: &&v1::DeliveredFile| is_final(&file.state) && !is_shown(&file.state);
     report
@@ -200,7 +200,7 @@ pub fn failures(report: &v1::DeliveryReport) -> Vec<Failure> {
         .collect()
 }
 
-/// One failure as a text that tells it from others of the same turn.
+/// One failure as a text that is unique within the turn.
 pub fn failure_mark(failure: &Failure) -> String {
     format!(
         "{}\0{}",

@@ -181,7 +181,7 @@ impl PlatformDelivery {
         Ok(accepted)
     }
 
-    /// Tells where a delivery stands.
+    /// Returns the state of a delivery.
     pub async fn outcome(
         self: Arc<Self>,
         request: Request<v1::DeliveryOutcomeRequest>,
@@ -190,7 +190,7 @@ impl PlatformDelivery {
         self.desk.outcome(&meta, &body).await.map_err(report)
     }
 
-    /// Tells of deliveries.
+    /// Lists deliveries.
     pub async fn receipts(
         self: Arc<Self>,
         request: Request<v1::ListReceiptsRequest>,
@@ -282,13 +282,13 @@ impl PlatformDelivery {
     }
 }
 
-/// Tells the operator the whole chain and the caller the fault.
+/// Logs the whole chain for the operator and returns the fault to the caller.
 fn report(error: Error) -> Fault {
     error.log("a request about deliveries failed");
     error.into()
 }
 
-/// How a piece of work is told.
+/// How a piece of work is reported.
 #[expect(
     clippy::result_large_err,
     reason = "it is what the bus takes from a handler"
@@ -323,7 +323,7 @@ fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Complete
         Err(error) => {
             error.log("a delivery is left for later");
             let fault = Fault::from(error);
-            // The record tells how far it is; nothing is final before the record says so.
+            // The record says how far it is; nothing is final before the record says so.
             let fault = if fault.is_retryable() {
                 fault
             } else {

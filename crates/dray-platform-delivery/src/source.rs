@@ -1,4 +1,4 @@
-//! Stored bytes as platforms read them: checked on the way, and opened anew for every try.
+//! Stored bytes as platforms read them: checked on the way, and reopened for every attempt.
 
 use async_trait::async_trait;
 use dray_platform::{ByteStream, Error, ErrorKind, Source};

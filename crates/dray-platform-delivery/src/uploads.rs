@@ -20,7 +20,7 @@ const LIFETIME: Duration = Duration::from_mins(10);
 const KEPT: Duration = Duration::from_hours(24);
 /// How long the sandbox may take.
 pub(crate) const PLACING: Duration = Duration::from_hours(1);
-/// Type of what nobody named.
+/// Type of unnamed content.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// What is known of an upload between its two calls; never its URL.
@@ -105,7 +105,7 @@ impl Desk {
     /// Takes an upload and puts it on its way into the sandbox. Finishing twice is finishing once.
     ///
     /// # Errors
-    /// Nobody knows the upload, nothing was uploaded, or something else than announced.
+    /// The upload is unknown, nothing was uploaded, or something else than announced.
     pub async fn finish_upload(
         &self,
         meta: &Meta,

@@ -28,7 +28,7 @@ const FILE: u64 = 10 << 20;
 const LEVEL_2: u64 = 50 << 20;
 const LEVEL_3: u64 = 100 << 20;
 
-/// What it is told to do wrong, once.
+/// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The next message is refused with 429 and this delay.

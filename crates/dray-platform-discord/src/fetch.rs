@@ -1,6 +1,6 @@
 //! The bytes of what a user sent.
 //!
-//! Addresses of files are signed and live for about a day (platform-delivery 7.3); one that is no longer good is asked
+//! Addresses of files are signed and live for about a day (platform-delivery 7.3); one that expired is asked
 //! for again by the message that it belongs to.
 
 use dray_platform::{ByteStream, Error, ErrorKind, InboundAttachment, Moment, http};

@@ -147,7 +147,7 @@ impl Platform for Discord {
 
 #[async_trait]
 impl Inbox for Discord {
-    /// Nobody calls us: a connection of ours brings the messages.
+    /// The platform makes no requests: a connection of ours brings the messages.
     fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, Error> {
         Err(Error::new(ErrorKind::Auth, "Discord posts nothing to us"))
     }

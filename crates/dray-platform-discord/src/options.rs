@@ -7,7 +7,8 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest file without boosts, in bytes: what servers took in all cases; documentation of late 2026 says twice as much.
+/// Largest file without boosts, in bytes: what servers took in all cases; documentation of late 2026 says twice as
+/// much.
 const FILE: u64 = 10 << 20;
 /// Largest file with server boosts of level 2 and 3, in bytes.
 const LEVEL_2: u64 = 50 << 20;
@@ -29,7 +30,7 @@ pub struct Options {
     pub base_url: String,
     /// PEM file with further authorities.
     pub ca_file: Option<PathBuf>,
-    /// Most bytes of one file, whatever the boosts say. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
+    /// Most bytes of one file, regardless of boosts. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
     pub upload_limit: Option<ByteSize>,
     /// Takes messages of users over the gateway, for which the bot needs the message content intent. Default true.
     pub receive: bool,
@@ -38,7 +39,7 @@ pub struct Options {
     pub channels: Vec<String>,
     /// Takes messages of these users only, by their ids. Without any: of all.
     pub senders: Vec<String>,
-    /// How old a message may be that came while nobody was connected. Default `10m`.
+    /// How old a message may be that came while the bot was not connected. Default `10m`.
     pub catch_up: Period,
     /// Most bytes of a file from a user. Default: no limit of its own.
     pub download_limit: Option<ByteSize>,
@@ -81,7 +82,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Limits in a server with boosts of this level; 0 where there is no server.
+    /// Limits in a server with boosts of this level; 0 outside servers.
     pub(crate) fn limits(&self, boosts: u64) -> Limits {
         let any = match (self.upload_limit, boosts) {
             (Some(limit), _) => limit.as_u64(),

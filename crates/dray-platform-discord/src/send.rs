@@ -21,7 +21,7 @@ const NONCE: usize = 25;
 const NO_EMBEDS: u64 = 4;
 /// Flag: a voice message.
 const IS_VOICE: u64 = 8192;
-/// Samples of a second in Opus, whatever the input had.
+/// Samples of a second in Opus, for all inputs.
 const OPUS_RATE: f64 = 48_000.0;
 
 /// Whether a file can be a voice message.
@@ -190,7 +190,7 @@ async fn form(send: Send<'_>, message: &Value) -> Result<Multipart, Error> {
     Ok(form)
 }
 
-/// Counts what the message shows: a success with fewer attachments than were sent is no delivery.
+/// Counts what the message shows: a success with fewer attachments than were sent does not count as delivered.
 fn confirmed(send: Send<'_>, answer: &Value) -> Result<Vec<Confirmed>, Error> {
     let wrong = |why: &str| Error::new(ErrorKind::Unknown, why).ambiguous();
     let id = answer

@@ -62,8 +62,8 @@ impl Email {
     ///
     /// # Errors
     ///
-    /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no server, a sender that is no address, a
-    /// password over an open connection, authorities that cannot be read.
+    /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no server, a sender that is not an address,
+    /// a password over an open connection, authorities that cannot be read.
     pub fn new(options: Options, clock: Clock) -> Result<Self, Error> {
         options.check()?;
         Ok(Self {
@@ -144,7 +144,7 @@ impl Platform for Email {
 
 #[async_trait]
 impl Inbox for Email {
-    /// Nobody calls us: a mailbox is looked into.
+    /// The platform makes no requests: a mailbox is polled.
     fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, Error> {
         Err(Error::new(ErrorKind::Auth, "a mailbox posts nothing to us"))
     }

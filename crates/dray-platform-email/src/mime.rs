@@ -122,7 +122,7 @@ fn put(text: &mut String, more: fmt::Arguments<'_>) {
     let _ = text.write_fmt(more);
 }
 
-/// Adds what it answers and which thread it belongs to; whether it does. A thread `+tag` is told by the address that
+/// Adds what it answers and which thread it belongs to; whether it does. A thread `+tag` is named by the address that
 /// answers go to.
 fn thread(send: Send<'_>, sender: &Sender, head: &mut String) -> Result<bool, Error> {
     let target = &send.delivery.target;

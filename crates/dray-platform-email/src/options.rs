@@ -41,7 +41,7 @@ pub struct Options {
     pub port: u16,
     /// How the connection is protected. Default `starttls`.
     pub security: Security,
-    /// User name; without it nobody logs in.
+    /// User name; without it the client does not log in.
     pub username: String,
     /// Password.
     pub password: Secret,

@@ -49,7 +49,7 @@ pub(crate) async fn send(
     }
     let start = connection.command("DATA").await?;
     start.expect(354, Stage::Mail)?;
-    // A connection that ends before the dot ends without a mail, whatever the reason.
+    // A connection that ends before the dot ends without a mail, for any reason.
     body(&mut connection, mail, progress).await?;
     connection.write(b".\r\n").await.map_err(Error::ambiguous)?;
     let wait = options.answer_timeout.as_duration();

@@ -96,7 +96,7 @@ impl Api {
         Err(refused(answer).await)
     }
 
-    /// Asks for something that nobody sees.
+    /// Makes a request without a visible effect.
     pub(crate) async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Error> {
         let request = self.client.get(&self.url(path)).query(query);
         self.ask(request).await
@@ -153,7 +153,7 @@ impl Api {
         }
     }
 
-    /// Opens a file. The token goes to the homeserver, whoever sent the file; a redirect is not followed.
+    /// Opens a file. The token goes to the homeserver, for any sender of the file; a redirect is not followed.
     pub(crate) async fn download(&self, uri: &str) -> Result<Answer, Error> {
         let gone = || Error::new(ErrorKind::NotFound, "this is no address of a file");
         let (server, id) = media(uri).ok_or_else(gone)?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::NAME;
 use crate::api::media;
 
-/// A message of somebody else than `me`; `None` for everything else: notices of bots, corrections, other events.
+/// A message of another user than `me`; `None` for everything else: notices of bots, corrections, other events.
 pub(crate) fn message(
     account: &str,
     me: &str,

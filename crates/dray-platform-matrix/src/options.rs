@@ -26,7 +26,7 @@ pub struct Options {
     pub upload_limit: Option<ByteSize>,
     /// How long one request for messages waits for them. Default `30s`.
     pub poll_wait: Period,
-    /// How old a message may be that came while nobody asked. Default `10m`.
+    /// How old a message may be that came while the bot was not connected. Default `10m`.
     pub catch_up: Period,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,

@@ -1,4 +1,4 @@
-//! The upload that nobody sees, and the event that shows it.
+//! The invisible upload, and the event that shows it.
 
 use dray_content::name;
 use dray_platform::{
@@ -41,7 +41,7 @@ pub(crate) async fn prepare(
         Err(error) if error.kind() == ErrorKind::Transient => Err(enough(api, file, error).await),
         other => other,
     }
-    // Nothing here is visible, whatever becomes of it.
+    // Nothing here is visible, on success or on failure.
     .map_err(|error| error.at(Moment::NotSent))
 }
 
@@ -107,7 +107,7 @@ fn event(send: Send<'_>) -> Result<Value, Error> {
             ("body".to_owned(), send.step.text().into()),
         ]),
     };
-    // Nobody is called, whatever the text says.
+    // The text notifies no one, even if it contains mentions.
     event.insert("m.mentions".to_owned(), json!({}));
     if matches!(send.step, Step::Link(_)) {
         // No previews: robots would use links up.

@@ -42,7 +42,7 @@ impl Sync<'_> {
                 asked = self.ask(&mut me, next.as_deref()) => asked,
                 () = stop.cancelled() => break,
             };
-            // What was told is stored to the end even when we are to stop; only then the next is asked for.
+            // What was received is stored to the end even when we are to stop; only then the next is asked for.
             let done = match asked {
                 Ok(told) => self.hand_over(&me, next.as_deref(), &told, deliver).await,
                 Err(error) => Err(error),
@@ -89,7 +89,7 @@ impl Sync<'_> {
         let wait = self.options.poll_wait.as_millis().to_string();
         let filter = filter.to_string();
         let mut query = vec![("filter", filter.as_str())];
-        // The first answer comes at once.
+        // The first answer comes immediately.
         if let Some(since) = since {
             query.extend([("since", since), ("timeout", wait.as_str())]);
         }
@@ -98,7 +98,7 @@ impl Sync<'_> {
         self.api.wait(&query, longest).await
     }
 
-    /// Stores the messages in their order; what to ask for next. The first that cannot be stored ends it, and is told
+    /// Stores the messages in their order; what to ask for next. The first that cannot be stored ends it, and is sent
     /// again.
     async fn hand_over(
         &self,

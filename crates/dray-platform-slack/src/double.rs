@@ -23,7 +23,7 @@ pub const USER: &str = "U0DOUBLE";
 /// Channel of the conversation with [`USER`].
 pub const DIRECT: &str = "D0DOUBLE";
 
-/// What it is told to do wrong, once.
+/// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The next completion or message is refused with 429 and this delay.

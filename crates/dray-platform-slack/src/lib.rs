@@ -77,7 +77,7 @@ impl Platform for Slack {
         }
     }
 
-    /// The API tells no limits; these are the configured ones.
+    /// The API publishes no limits; these are the configured ones.
     async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
         Ok(self.options.limits())
     }

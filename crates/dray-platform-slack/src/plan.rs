@@ -3,7 +3,7 @@
 /// Route of files.
 pub(crate) const FILE: &str = "file";
 
-/// Slack reads `&`, `<` and `>` as the begin of markup; escaped, a text is shown as it was written and calls nobody.
+/// Slack reads `&`, `<` and `>` as the begin of markup; escaped, a text is shown as it was written and mentions no one.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,4 +1,4 @@
-//! Uploads that nobody sees, the completion that shows them, and the look for the share that proves it.
+//! Invisible uploads, the completion that shows them, and the look for the share that proves it.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn files(send: Send<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
-/// Uploads the files of a step. Nobody sees them yet.
+/// Uploads the files of a step. They are not visible yet.
 pub(crate) async fn prepare(
     api: &Api,
     send: Send<'_>,
@@ -44,7 +44,7 @@ pub(crate) async fn prepare(
         files: Vec::new(),
     };
     for (_, file) in files(send) {
-        // Nothing here is visible, whatever becomes of it.
+        // Nothing here is visible, on success or on failure.
         let id = upload(api, file, progress)
             .await
             .map_err(|error| error.at(dray_platform::Moment::NotSent))?;

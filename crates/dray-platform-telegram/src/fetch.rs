@@ -89,7 +89,7 @@ async fn on_disk(options: &Options, file: &File) -> Result<ByteStream, Error> {
     Ok(whole(file.file_size, body.boxed()))
 }
 
-/// The same stream, which fails when it is shorter or longer than was told.
+/// The same stream, which fails when it is shorter or longer than announced.
 fn whole(size: Option<u64>, body: ByteStream) -> ByteStream {
     match size {
         Some(size) => http::exactly(size, body),

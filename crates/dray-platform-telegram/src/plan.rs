@@ -20,7 +20,7 @@ const SIDES: u64 = 10_000;
 const RATIO: u32 = 20;
 
 /// Text first, then photos and videos in albums, then the rest in its order: runs of documents and of music in albums,
-/// everything else alone. Files without bytes are alone, so that their refusal drops nobody else.
+/// everything else alone. Files without bytes are alone, so that their refusal drops no other file.
 pub(crate) fn steps(delivery: &Delivery, limits: &Limits) -> Vec<Step> {
     let routes: Vec<(usize, &OutgoingFile, &'static str)> = delivery
         .files

@@ -37,7 +37,7 @@ pub(crate) async fn poll(
             asked = asker.ask() => asked,
             () = stop.cancelled() => break,
         };
-        // What was told is stored to the end even when we are to stop.
+        // What was received is stored to the end even when we are to stop.
         let done = match asked {
             Ok(updates) => asker.hand_over(updates, deliver).await,
             Err(error) => Err(error),
@@ -89,7 +89,7 @@ impl Asker<'_> {
         }
     }
 
-    /// Stores the messages in their order. The first that cannot be stored ends it, and is told again.
+    /// Stores the messages in their order. The first that cannot be stored ends it, and is sent again.
     async fn hand_over(&mut self, updates: Vec<Value>, deliver: &dyn Deliver) -> Result<(), Error> {
         for update in updates {
             let Some(number) = update::number(&update) else {

@@ -17,7 +17,7 @@ use crate::refusal::Refused;
 /// How long an action is shown by clients, less a second.
 const ACTION: Duration = Duration::from_secs(4);
 
-/// When a small upload begins to show an action; a large one does at once.
+/// When a small upload begins to show an action; a large one does immediately.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A large upload, in bytes.
@@ -226,7 +226,7 @@ async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
     Ok(form)
 }
 
-/// Shows the user that something is on its way, for as long as it is polled. Nobody is told when that fails.
+/// Shows the user that something is on its way, for as long as it is polled. Failures of that are not reported.
 async fn show_action(api: &Api, place: &Place, route: &str, size: u64) -> std::convert::Infallible {
     let action = match route {
         PHOTO | ALBUM => "upload_photo",

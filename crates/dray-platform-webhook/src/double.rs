@@ -18,7 +18,7 @@ use crate::sign;
 /// The secret that it verifies with.
 pub const SECRET: &str = "double-secret-of-a-webhook";
 
-/// What it is told to do wrong, once, with the next event.
+/// A fault to inject, once, with the next event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Refused with this status; nothing is taken.

@@ -4,7 +4,7 @@
 //! - [`Options`]: what an operator sets about them.
 //! - `double` (feature `double`): a receiver that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: a delivery names an address, it never brings one. It keeps no state; the receiver tells
+//! What it does not do: a delivery names an address, it never brings one. It keeps no state; the receiver detects
 //! repetitions by the key.
 
 mod api;

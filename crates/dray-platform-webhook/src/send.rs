@@ -53,7 +53,7 @@ pub(crate) async fn send(
     }
 }
 
-/// What the receiver is told.
+/// The event for the receiver.
 fn event(send: Send<'_>) -> Value {
     let target = &send.delivery.target;
     let listed: Vec<Value> = files(send)

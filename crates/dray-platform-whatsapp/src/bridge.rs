@@ -38,7 +38,7 @@ pub struct BridgeOptions {
     pub base_url: String,
     /// What it wants to be shown, as `Authorization: Bearer`. Required: without it every process here could send.
     pub token: Secret,
-    /// Folder shared with the bridge and nobody else, as this process sees it. Required.
+    /// Directory shared only with the bridge, as this process sees it. Required.
     pub folder: PathBuf,
     /// The same folder as the bridge sees it. Default the same path.
     pub bridge_folder: Option<PathBuf>,
@@ -359,7 +359,7 @@ impl Inbox for Bridge {
     }
 }
 
-/// A message as the bridge tells it.
+/// A message as the bridge sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Told {

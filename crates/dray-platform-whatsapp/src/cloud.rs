@@ -1,4 +1,4 @@
-//! The Cloud API: media is uploaded unseen, a message shows it, and a webhook tells what became of it.
+//! The Cloud API: media is uploaded unseen, a message shows it, and a webhook reports the outcome.
 
 mod api;
 mod inbox;
@@ -139,7 +139,7 @@ impl Platform for Cloud {
         }
     }
 
-    /// The API tells no limits; these are the configured ones.
+    /// The API publishes no limits; these are the configured ones.
     async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
         Ok(self.options.limits())
     }
@@ -171,7 +171,7 @@ impl Platform for Cloud {
                 body,
             );
         let told = |bytes| progress.sent(bytes);
-        // Nobody sees an upload, whatever becomes of it.
+        // An upload is invisible, on success or on failure.
         let answer = self
             .api
             .post("media", |request| request.multipart(form), &told)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use dray_http::double::Content;
 use serde_json::Value;
 
-/// What it is told to do wrong, once.
+/// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The next message is refused for rate, with this delay.

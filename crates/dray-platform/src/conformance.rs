@@ -55,7 +55,7 @@ pub trait Fixture: Debug + Send + Sync {
     /// The same platform with credentials that the double refuses. `None` when it has no credentials.
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;
 
-    /// The same platform, told of a loopback port where nobody listens. `None` when it needs no network.
+    /// The same platform, configured with a loopback port without a listener. `None` when it needs no network.
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>>;
 
     /// Bytes that the double has read from all its connections until now.
@@ -70,11 +70,11 @@ pub trait Fixture: Debug + Send + Sync {
     }
 }
 
-/// What the double is told to do, once. "The next visible request" is the one that makes a message appear; "the next
+/// A fault for the fake server, once. "The next visible request" is the one that makes a message appear; "the next
 /// upload" the one that carries the bytes of a file, where that is another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The next visible request is refused: too much at once, come back after this time (whole seconds).
+    /// The next visible request is refused: too many requests, come back after this time (whole seconds).
     RateLimit(Duration),
     /// The next visible request is read to its end and answered with a failure of the server. Nothing appears.
     FailAfterBody,
@@ -82,7 +82,7 @@ pub enum Fault {
     LoseAnswer,
     /// The connection of the next upload is closed after the first bytes of the body.
     CloseDuringBody,
-    /// The next upload is refused as too large for the chat, whatever its size.
+    /// The next upload is refused as too large for the chat, for any size.
     TooLarge,
     /// The next visible request with a file is answered with success, but the answer shows no file.
     ForgetFiles,

@@ -1,4 +1,4 @@
-//! The one closed list of what can go wrong with a send, whatever the platform (platform-delivery 10.1).
+//! The one closed list of what can go wrong with a send on all platforms (platform-delivery 10.1).
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Forbidden,
     /// No such chat, channel, room or recipient.
     NotFound,
-    /// Too much at once; [`Error::retry_after`] tells when.
+    /// Too much concurrently; [`Error::retry_after`] reports when.
     RateLimited,
     /// A failure that may pass.
     Transient,
@@ -29,7 +29,7 @@ pub enum ErrorKind {
     WindowClosed,
     /// The platform does not take this kind of file in this way; another route may do.
     UnsupportedKind,
-    /// A file id of the platform is no longer good; upload the bytes.
+    /// A file id of the platform expired; upload the bytes.
     StaleFileId,
     /// A thread or a message to answer is gone; once more without it.
     NoThread,

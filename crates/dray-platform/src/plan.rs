@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::platform::Delivery;
 
 /// Text first, or as the text of the first files; then pictures, then the rest, as many in one message as limits allow.
-/// Files without bytes are alone, so that their refusal drops nobody else; files over the limit are left out.
+/// Files without bytes are alone, so that their refusal drops no other file; files over the limit are left out.
 pub fn attachments(delivery: &Delivery, limits: &Limits, route: &str, unit: Unit) -> Vec<Step> {
     let mut steps = files(delivery, limits, route);
     say(&delivery.message, limits, unit, &mut steps);

@@ -65,7 +65,7 @@ pub struct Send<'a> {
     pub key: &'a str,
 }
 
-/// Told how many bytes of a body have left.
+/// Receives how many bytes of a body have left.
 pub trait Progress: Debug + std::marker::Send + Sync {
     /// `bytes` more have left.
     fn sent(&self, bytes: u64);
@@ -94,8 +94,8 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     /// Its rates for this target.
     fn rates(&self, target: &Target) -> Rates;
 
-    /// Its limits for this target now, asked of the platform where it tells. Fails only when the target cannot be
-    /// served at all; otherwise falls back to the defaults.
+    /// Its limits for this target now, asked of the platform where it has an API for them. Fails only when the target
+    /// cannot be served at all; otherwise falls back to the defaults.
     async fn limits(&self, target: &Target) -> Result<Limits, Error>;
 
     /// The visible requests of a delivery, in order: text first, pictures in albums, the rest in the given order
@@ -103,7 +103,7 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     /// of them. Pure.
     fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step>;
 
-    /// Uploads that nobody sees yet; what it returns is stored before anything visible happens and given back on
+    /// Invisible uploads; what it returns is stored before anything visible happens and given back on
     /// every later try. Empty where the platform has no such step.
     async fn prepare(&self, _send: Send<'_>, _progress: &dyn Progress) -> Result<String, Error> {
         Ok(String::new())
@@ -137,7 +137,7 @@ pub struct WebhookRequest {
     pub body: bytes::Bytes,
 }
 
-/// What to answer, and what the request told.
+/// What to answer, and the messages of the request.
 #[derive(Clone, Debug, Default)]
 pub struct WebhookReply {
     /// HTTP status; 200 unless said otherwise.
@@ -155,7 +155,7 @@ pub struct WebhookReply {
 pub struct InboundMessage {
     /// Where it was written; `reply_to` is empty.
     pub target: Target,
-    /// The platform's id of the message: the same message comes once, however often it is told.
+    /// The platform's id of the message: the same message comes once, however often it is sent.
     pub message_id: String,
     /// Who wrote it, in the platform's spelling.
     pub sender: String,
@@ -172,9 +172,9 @@ pub struct InboundAttachment {
     pub id: String,
     /// The name as sent; may hold anything.
     pub name: String,
-    /// Bytes as claimed; 0 when not told.
+    /// Bytes as claimed; 0 when unknown.
     pub size: u64,
-    /// Media type as claimed; empty when not told.
+    /// Media type as claimed; empty when unknown.
     pub media_type: String,
     /// What [`Inbox::fetch`] needs; opaque, free of tokens.
     pub reference: String,
@@ -212,7 +212,7 @@ pub trait Inbox: Debug + std::marker::Send + Sync {
     /// [`crate::ErrorKind::Auth`] for a wrong or missing signature, [`crate::ErrorKind::BadFormat`] otherwise.
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error>;
 
-    /// Asks the platform for messages until `stop`, where it is asked rather than calls us. Returns at once where there
+    /// Asks the platform for messages until `stop`, where it is polled rather than calls us. Returns immediately where
     /// is nothing to ask.
     async fn poll(&self, _deliver: &dyn Deliver, _stop: CancellationToken) -> Result<(), Error> {
         Ok(())

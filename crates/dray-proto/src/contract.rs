@@ -10,7 +10,7 @@ use dray_types::{Fault, OperationId, TenantId};
 
 use crate::v1;
 
-/// The request of a call: somebody waits, and asking twice does no harm.
+/// The request of a call: a caller waits, and repeating it is harmless.
 pub trait Call: Message + Name + Default + 'static {
     /// What comes back.
     type Reply: Message + Name + Default + 'static;
@@ -28,7 +28,7 @@ pub trait Work: Message + Name + Default + 'static {
     const AREA: &'static str;
     /// Verb token of the subject.
     const VERB: &'static str;
-    /// The event that tells of every end that is not success.
+    /// The event for every end that is not success.
     type Rejected: Event;
 
     /// Area of this very message. Differs from [`Work::AREA`] where each platform has a queue of its own.
@@ -50,7 +50,7 @@ pub trait Work: Message + Name + Default + 'static {
     ) -> Self::Rejected;
 }
 
-/// An event: it tells what happened.
+/// An event: something happened.
 pub trait Event: Message + Name + Default + 'static {
     /// Area token of the subject.
     const AREA: &'static str;

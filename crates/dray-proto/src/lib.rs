@@ -25,5 +25,5 @@ pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 /// Largest content that travels inside a message; anything above goes by claim (messaging-reliability K-1).
 pub const INLINE_LIMIT: usize = 64 * 1024;
 
-/// Largest message, payload and headers together, whatever the server allows (messaging-reliability E-3).
+/// Largest message, payload and headers together, regardless of the server's limit (messaging-reliability E-3).
 pub const MESSAGE_LIMIT: usize = 128 * 1024;

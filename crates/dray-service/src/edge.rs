@@ -80,13 +80,13 @@ struct Arguments {
 }
 
 /// The whole of a service's `main`: reads arguments, environment and file, runs the service until SIGTERM or SIGINT
-/// and stops it in order. A second signal ends the process at once. See [`ExitStatus`].
+/// and stops it in order. A second signal ends the process immediately. See [`ExitStatus`].
 pub fn main<S: Service>() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             let asked_for = !error.use_stderr();
-            // Help that cannot be printed has nobody to read it.
+            // Help that cannot be printed has no reader.
             let _ = error.print();
             return if asked_for {
                 ExitStatus::Success
@@ -131,7 +131,7 @@ fn check(host: &Host) -> ExitStatus {
     }
 }
 
-/// Runs a host on a runtime of its own until a signal, and tells how it ended. Errors go to standard error.
+/// Runs a host on a runtime of its own until a signal, and returns how it ended. Errors go to standard error.
 pub fn run(host: Host) -> ExitStatus {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -139,7 +139,7 @@ pub fn run(host: Host) -> ExitStatus {
         .map_err(HostError::Runtime);
     let outcome = runtime.and_then(|runtime| {
         let outcome = runtime.block_on(serve(host));
-        // Whatever still runs was cut short on purpose.
+        // What still runs was cut short on purpose.
         runtime.shutdown_background();
         outcome
     });
@@ -157,13 +157,13 @@ fn complain(error: &HostError) {
     eprintln!("error: {}", Chain(error));
 }
 
-/// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns at once; the caller
+/// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns immediately; the caller
 /// is expected to exit then.
 pub async fn serve(host: Host) -> Result<ExitStatus, HostError> {
     serve_with(host, |_| ()).await
 }
 
-/// The same, and tells `started` once everything serves.
+/// The same, and notifies `started` once everything serves.
 pub async fn serve_with(
     host: Host,
     started: impl FnOnce(&Running),

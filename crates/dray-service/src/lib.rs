@@ -5,7 +5,7 @@
 //! `/live`, `/ready` and `/metrics` ([`health`]), deadlines, concurrency limits, panics turned into faults,
 //! the same handler over the bus and over gRPC ([`Router`]), and an orderly start and stop ([`Host`]).
 //!
-//! There are no statics with state: two whole systems can live side by side in one process. The exception is
+//! No statics exist with state: two whole systems can live side by side in one process. The exception is
 //! the `tracing` subscriber, which only [`main`] installs.
 //!
 //! ```no_run

@@ -1,4 +1,4 @@
-//! Makes the streams and consumers that services rely on, or tells how they differ.
+//! Makes the streams and consumers that services rely on, or reports how they differ.
 //!
 //! Services only verify (messaging-reliability 3.3). Applying is for the provisioning job (`dray topology apply`)
 //! and for the embedded mode, whose bus begins empty.

@@ -17,7 +17,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The service's section of the configuration.
     type Config: config::Section;
 
-    /// Opens what the service needs. Nothing is accepted before this returns, and whatever it opened must be
+    /// Opens what the service needs. Nothing is accepted before this returns, and what it opened must be
     /// closed by dropping when it fails half way.
     fn start(
         config: Self::Config,

@@ -23,7 +23,7 @@ pub struct Settings {
     pub sources: Sources,
     /// The wall clock.
     pub clock: Clock,
-    /// A bus to share instead of the configured one. Whoever brings it provisions it and drains it.
+    /// A bus to share instead of the configured one. Its owner provisions it and drains it.
     pub bus: Option<Bus>,
     /// A store to share instead of the configured one.
     pub store: Option<Store>,

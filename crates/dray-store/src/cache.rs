@@ -2,8 +2,8 @@
 //!
 //! Like finished content they are named by tenant and digest (platform-delivery 12, R-16), but they stand under the
 //! five minutes in which they were stored: `cache/<slot>/<tenant>/<2 hex>/<64 hex>`. Within its slot the same content
-//! is one object; later it is another one. So an object is never made young again, and whoever removes an old one
-//! cannot meet somebody who has just been given a claim for it.
+//! is one object; later it is another one. So an object is never made young again, and a sweeper that removes an old
+//! one cannot meet a caller that has just been given a claim for it.
 //!
 //! The store only lists and removes. What may be removed is decided where it is known who needs it.
 
@@ -48,7 +48,7 @@ pub struct CachedObject {
     pub key: String,
     /// Bytes.
     pub bytes: u64,
-    /// Unix milliseconds from which nobody is given a claim for it any more.
+    /// Unix milliseconds from which no new claims for it are given.
     pub closed_at_ms: u64,
 }
 
@@ -125,7 +125,7 @@ fn slot(text: &str) -> Option<u64> {
     (slot.to_string() == text).then_some(slot)
 }
 
-/// The key of a claim's object when it is in the cache, whatever the store is called; `None` for kept content.
+/// The key of a claim's object when it is in the cache, in any store; `None` for kept content.
 pub fn cache_key(claim: &Claim) -> Option<String> {
     let (_, digits) = claim.store.rsplit_once(MARK)?;
     Some(Area::Cached(slot(digits)?).key(&claim.artifact))
@@ -172,12 +172,12 @@ impl Store {
         }
     }
 
-    /// Removes an object of the cache. One that is gone already is no failure.
+    /// Removes an object of the cache. A missing object is not an error.
     ///
     /// # Errors
     /// The store cannot be asked; the object may be gone or not.
     pub async fn evict(&self, object: &CachedObject) -> Result<(), RequestError> {
-        // Nothing else is ever removed, whatever the caller made of the key.
+        // Nothing else is ever removed, even with a wrong key.
         if !object.key.starts_with(PREFIX) {
             return Ok(());
         }

@@ -140,7 +140,7 @@ async fn adopt(
     Ok(fresh(inner, home, copied.version))
 }
 
-/// The claim of whatever is stored under the digest; `None` when nothing is.
+/// The claim of what is stored under the digest; `None` when nothing is.
 pub(crate) async fn claim_stored(
     inner: &Inner,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! What each operation can fail with, and what the one who asked is told.
+//! What each operation can fail with, and the fault for the caller.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ pub enum PutError {
 /// An artifact could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The claim belongs to somebody else.
+    /// The claim belongs to another tenant.
     #[error("the claim belongs to another tenant")]
     ForeignTenant,
     /// The claim names a store that is not configured here.
@@ -104,7 +104,7 @@ pub enum ReadError {
 /// No URL could be minted.
 #[derive(Debug, thiserror::Error)]
 pub enum PresignError {
-    /// The claim belongs to somebody else.
+    /// The claim belongs to another tenant.
     #[error("the claim belongs to another tenant")]
     ForeignTenant,
     /// The claim names a store that is not configured here.

@@ -1,6 +1,6 @@
 //! Presigned URLs for reading: a bearer secret for one object until it ends (messaging-reliability 11).
 //!
-//! Mint them as late as possible, give them to whoever asked, keep them nowhere.
+//! Mint them as late as possible, give them to the caller, keep them nowhere.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub const LONGEST: Duration = Duration::from_hours(7 * 24);
 /// Time before the end of temporary credentials at which links end.
 const CREDENTIALS_MARGIN: Duration = Duration::from_mins(1);
 
-/// A URL that opens one object to whoever holds it. Prints without the URL.
+/// A URL that opens one object to its holder (a bearer link). Prints without the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The URL.

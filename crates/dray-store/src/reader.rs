@@ -1,4 +1,4 @@
-//! Reading an artifact: streamed, counted, hashed. Whoever sees the end of it knows that the bytes are right.
+//! Reading an artifact: streamed, counted, hashed. A caller that reads to the end knows that the bytes are right.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl Reader {
         }
     }
 
-    /// Everything at once, proven, when it is at most `limit`.
+    /// Everything in one buffer, verified, when it is at most `limit`.
     pub async fn read_all(mut self, limit: ByteSize) -> Result<Bytes, ReadError> {
         if self.size > limit.as_u64() {
             return Err(ReadError::TooLarge {

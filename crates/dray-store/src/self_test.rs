@@ -20,7 +20,7 @@ const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
 pub(crate) struct Abilities {
     /// `CopyObject` honours `If-None-Match: *`.
     pub(crate) conditional_copy: bool,
-    /// Bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store tells was verified.
+    /// Bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store reports was verified.
     pub(crate) verified_sha256: bool,
     /// The same for `x-amz-checksum-crc64nvme`, so parts need no second SHA-256.
     pub(crate) verified_crc64: bool,

@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     /// Requests on their way.
     requests: Arc<Semaphore>,
-    /// Open readers. Apart from the requests, so that someone who reads and writes at once cannot wait for himself.
+    /// Open readers. Apart from the requests, so that a caller that reads and writes concurrently cannot deadlock.
     readers: Arc<Semaphore>,
     /// Abandoned uploads being cleaned up.
     pub(crate) tasks: TaskTracker,
@@ -109,7 +109,7 @@ impl Store {
         writer.finish(label).await
     }
 
-    /// Opens a claim of `tenant` for reading. Somebody else's claim is refused without a request.
+    /// Opens a claim of `tenant` for reading. Another tenant's claim is refused without a request.
     ///
     /// An object that is not there within 5 s of the claim's creation is asked for three times (K-5).
     pub async fn read(

@@ -22,7 +22,7 @@ pub struct SweepReport {
 }
 
 impl Store {
-    /// Removes everything past its lifetime. Safe to run at any time and by several at once: an object that was
+    /// Removes everything past its lifetime. Safe to run at any time and concurrently: an object that was
     /// claimed again meanwhile is young again and stays.
     pub async fn sweep(&self) -> Result<SweepReport, RequestError> {
         let inner = &self.inner;
@@ -65,7 +65,7 @@ async fn remove_old(
             if !is_past(inner, modified, lifetime) {
                 continue;
             }
-            // The listing may be old by now: somebody may have claimed the object again.
+            // The listing may be old by now: the object may have been claimed again.
             let Some(head) = object::head(inner, key, None).await? else {
                 continue;
             };

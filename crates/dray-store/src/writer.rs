@@ -65,7 +65,7 @@ impl Writer {
         self
     }
 
-    /// Stores it in the cache: for about an hour, and longer only while somebody needs it.
+    /// Stores it in the cache: for about an hour, and longer only while it is in use.
     #[must_use]
     pub fn cached(mut self) -> Self {
         self.cached = true;
@@ -132,8 +132,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores what was written and says where it is. The same bytes of the same tenant are the same object, whoever
-    /// stored them first.
+    /// Stores what was written and says where it is. The same bytes of the same tenant are the same object, regardless
+    /// of who stored them first.
     pub async fn finish(mut self, label: Label) -> Result<Claim, PutError> {
         if self.failed {
             return Err(PutError::Poisoned);
@@ -184,7 +184,7 @@ impl Drop for Writer {
         let Some(upload) = self.upload.take() else {
             return;
         };
-        // Outside a runtime nobody can clean up but the sweep.
+        // Outside a runtime only the sweep can clean up.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.inner.tasks.spawn_on(upload.discard(), &runtime);
         }

@@ -1,7 +1,7 @@
 //! A small DIAL Core that keeps files in memory and speaks the files API (quickapps 5.1) over HTTP/1.
 //!
 //! Buckets belong to keys, files have metadata, uploads know `If-Match` and `If-None-Match`. It remembers every
-//! request, and misbehaves for single files when it is told to ([`Trouble`]). It checks no permissions beyond bucket
+//! request, and misbehaves for single files on demand ([`Trouble`]). It checks no permissions beyond bucket
 //! ownership and sharing, and keeps nothing when it is dropped.
 
 mod api;
@@ -43,7 +43,7 @@ pub enum Trouble {
     Redirect(String),
     /// The status comes with `Retry-After` in seconds.
     Busy(u16, u64),
-    /// Metadata are no JSON.
+    /// Metadata are not JSON.
     GarbledMetadata,
     /// Metadata do not state a length, the content comes chunked.
     NoLength,
@@ -140,7 +140,7 @@ impl DialCore {
         self.lock().keys.insert(key.into(), bucket.into());
     }
 
-    /// Lets `key` read one file of somebody else's bucket. `path` is decoded: `bucket/folder/name`.
+    /// Lets `key` read one file of another user's bucket. `path` is decoded: `bucket/folder/name`.
     pub fn share(&self, key: impl Into<String>, path: impl Into<String>) {
         self.lock().shared.insert((key.into(), path.into()));
     }

@@ -37,7 +37,7 @@ const GRACE: &str = "10";
 /// Changes when what stands in a shared engine does.
 const GENERATION: u32 = 2;
 
-/// Runs the engine for as long as somebody holds a lock on `users`, then ends it and removes what it left.
+/// Runs the engine for as long as a process holds a lock on `users`, then ends it and removes what it left.
 /// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace; for an engine with a network
 /// also the name of its namespace and the address outside.
 const SUPERVISOR: &str = r#"
@@ -88,7 +88,7 @@ rm -rf "$dir"
 #[derive(Debug)]
 pub struct Engine {
     folder: PathBuf,
-    /// Nobody else may end the engine while it is locked.
+    /// Other processes must not end the engine while it is locked.
     users: Option<File>,
     /// Only for an engine of one's own.
     own: Option<Own>,

@@ -1,6 +1,6 @@
 //! A scripted HTTP/1 server that can send any bytes at any pace, and that remembers what it was asked.
 //!
-//! It is not an HTTP implementation: the answer is a list of [`Step`]s that nobody checks, which is the point.
+//! It is not an HTTP implementation: the answer is a list of [`Step`]s that are not validated, on purpose.
 //! [`converse`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
 
 use std::fmt::Write as _;

@@ -165,7 +165,7 @@ impl NatsServer {
         }
     }
 
-    /// Waits for the file in which the server tells its ports once it takes connections.
+    /// Waits for the file in which the server publishes its ports once it takes connections.
     fn wait_until_ready(&mut self) -> u16 {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -54,7 +54,7 @@ pub fn interpreter(module: &str) -> PathBuf {
 ///
 /// # Panics
 ///
-/// When there is no interpreter for it.
+/// Without an interpreter for it.
 pub fn script(name: &str, module: &str) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(interpreter(module));
     command

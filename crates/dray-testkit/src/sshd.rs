@@ -53,7 +53,7 @@ impl Options {
         self
     }
 
-    /// Gives SFTP to everybody, whatever they ask for: there is no shell.
+    /// Gives SFTP to everybody for all requests, never a shell.
     #[must_use]
     pub fn without_shell(mut self) -> Self {
         self.forced = true;
@@ -132,7 +132,7 @@ impl Sshd {
         self.folder.path().join("user")
     }
 
-    /// A private key that nobody knows.
+    /// A private key that no server accepts.
     pub fn strange_key(&self) -> PathBuf {
         self.folder.path().join("stranger")
     }

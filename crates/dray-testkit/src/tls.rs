@@ -1,4 +1,4 @@
-//! A certificate authority for tests: it signs whatever name a test wants, right or wrong.
+//! A certificate authority for tests: it signs any name that a test wants, right or wrong.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Longest wait, whatever the condition: long enough for a busy machine, short enough to notice a hang.
+/// Longest wait for any condition: long enough for a busy machine, short enough to notice a hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Between two looks.

@@ -13,7 +13,7 @@ use crate::dial::{Chunks, GENERAL, Refused};
 /// Longest answer, files in it included, in bytes.
 pub(crate) const LONGEST: usize = 8 << 20;
 
-/// Reads all of an answer; text goes to the stage at once. Stages of the deployment are passed over.
+/// Reads all of an answer; text goes to the stage immediately. Stages of the deployment are passed over.
 pub(crate) async fn read(
     mut chunks: Chunks,
     deployment: &str,

@@ -1,4 +1,4 @@
-//! Applications of DIAL, by whatever they speak (quickapps 26).
+//! Applications of DIAL, by the protocol that they speak (quickapps 26).
 
 use std::collections::BTreeMap;
 use std::future::Future;

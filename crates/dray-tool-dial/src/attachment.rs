@@ -41,7 +41,8 @@ fn bare(url: &str) -> &str {
     }
 }
 
-/// The file behind each address, in order, each with its own outcome. `direct`: the deployment fetches addresses itself.
+/// The file behind each address, in order, each with its own outcome. `direct`: the deployment fetches addresses
+/// itself.
 pub(crate) async fn each(
     storage: &dyn Storage,
     urls: &[String],
@@ -51,7 +52,7 @@ pub(crate) async fn each(
     stream::iter(all).buffered(AT_ONCE).collect().await
 }
 
-/// The file behind each address. All are looked at before the first failure, in order, is told.
+/// The file behind each address. All are looked at before the first failure, in order, is reported.
 pub(crate) async fn all(
     storage: &dyn Storage,
     urls: &[String],

@@ -109,7 +109,7 @@ pub trait Dial: fmt::Debug + Send + Sync {
         body: &Value,
     ) -> Result<Chunks, Refused>;
 
-    /// `POST /v1/ops/code_interpreter/{operation}`. The answer is bounded by whoever implements this.
+    /// `POST /v1/ops/code_interpreter/{operation}`. The answer is bounded by the implementation.
     ///
     /// # Errors
     ///

@@ -76,7 +76,7 @@ struct Open {
 
 /// Why the service has no result.
 enum Stopped {
-    /// It said so: the model is told.
+    /// The interpreter reported it: the model gets the message.
     Said(String),
     /// Its session is gone.
     Closed,
@@ -140,7 +140,7 @@ impl Interpreter {
     }
 }
 
-/// Told when the session is gone, and gone again after a new one was opened.
+/// Reported when the session is gone, and gone again after a new one was opened.
 const CLOSED: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
                       Interpreter.";
 

@@ -6,7 +6,7 @@
 //! - [`template`]: the tool that a deployment's metadata describe, as a manifest would.
 //! - [`Dial`]: what they need of DIAL Core; `dray_dial::Core` is one.
 //!
-//! What it does not do: it opens no connection and holds no key; that is the business of whoever implements [`Dial`].
+//! What it does not do: it opens no connection and holds no key; that is the business of implementations of [`Dial`].
 
 mod answer;
 mod app;

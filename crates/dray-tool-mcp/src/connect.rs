@@ -1,4 +1,4 @@
-//! From tool sets to tools: all servers of a request at once, one sign-in for all that need it (quickapps 27, 28).
+//! From tool sets to tools: all servers of a request concurrently, one sign-in for all that need it (quickapps 27, 28).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub enum Set<'a> {
     Mcp(&'a Mcp),
     /// That DIAL knows.
     Dial(&'a DialMcp),
-    /// An application of DIAL that speaks MCP; whoever asks for it has seen that it does (quickapps 26).
+    /// An application of DIAL that speaks MCP; the caller has checked that it does (quickapps 26).
     App {
         /// The entry.
         app: &'a DialApp,
@@ -45,7 +45,7 @@ pub enum Set<'a> {
     },
 }
 
-/// What a set says about its tools, whatever kind it is.
+/// What a set of any kind says about its tools.
 struct Shared<'a> {
     common: &'a Common,
     allowed: Option<&'a Vec<String>>,
@@ -86,8 +86,8 @@ impl<'a> Set<'a> {
     }
 }
 
-/// Connects all sets at once; the outcome of each, in order. A set that is not enabled gives nothing. Sessions live as
-/// long as the tools, and nothing of a caller outlives them.
+/// Connects all sets concurrently; the outcome of each, in order. A set that is not enabled gives nothing. Sessions
+/// live as long as the tools, and nothing of a caller outlives them.
 pub async fn connect_all(sets: &[Set<'_>], caller: &Caller, options: &Options) -> Vec<Built> {
     let first = join_all(
         sets.iter()
@@ -152,7 +152,7 @@ enum Missing {
 }
 
 impl Begun {
-    /// The tool set that somebody has to sign in to.
+    /// The tool set that needs a sign-in.
     fn wants_sign_in(&self) -> Option<&Known> {
         match &self.outcome {
             Err(Missing::Failed(server, error)) if error.status() == Some(401) => {
@@ -332,7 +332,7 @@ fn endpoint(dial: &dyn Dial, id: &str, label: &str) -> Result<String, Missing> {
         .ok_or_else(|| Missing::Said(format!("MCP error for {label}: its id is none of DIAL")))
 }
 
-/// One batch for all; `None` where nobody could be asked.
+/// One batch for all; `None` where no client could be asked.
 async fn sign_in(
     unauthorised: &[(usize, String)],
     caller: &Caller,

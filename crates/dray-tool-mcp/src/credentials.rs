@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::error::WireError;
 use crate::options::Options;
 
-/// Headers of the protocol itself, which nobody forwards.
+/// Headers of the protocol itself, which are never forwarded.
 const OWN: [&str; 6] = [
     "accept",
     "content-type",
@@ -103,7 +103,7 @@ struct Granted {
     access_token: String,
 }
 
-/// A token for this request alone: it is not kept, for whoever asks next may be somebody else.
+/// A token for this request alone: it is not cached, because the next caller may be another user.
 async fn token(client: &ClientIdSecret, options: &Options) -> Result<Secret, WireError> {
     let mut form = vec![
         ("grant_type", "client_credentials"),

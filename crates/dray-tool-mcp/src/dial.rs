@@ -23,7 +23,7 @@ pub enum SignIn {
     Succeeded,
     /// The person did not want to.
     Denied,
-    /// Nobody answered.
+    /// No answer came in time.
     TimedOut,
     /// Anything else.
     Failed,
@@ -66,7 +66,7 @@ pub trait Dial: std::fmt::Debug + Send + Sync {
     /// [`Refused`].
     async fn grant(&self, caller: &Caller, urls: &[String], receiver: &str) -> Result<(), Refused>;
 
-    /// Asks the person at the caller's channel to sign in to tool sets, all at once; an outcome for each, in order.
+    /// Asks the person at the caller's channel to sign in to tool sets, concurrently; an outcome for each, in order.
     async fn sign_in(&self, caller: &Caller, ids: &[String]) -> Vec<SignIn>;
 }
 

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// A message that did not make it, or whose answer did not. The texts are fit for an agent: no address, no path.
 #[derive(Debug, Error)]
 pub(crate) enum WireError {
-    /// An HTTP status that is no success. The server did not take the message.
+    /// An HTTP status that is not a success. The server did not take the message.
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
     /// The server surely did not get the whole message.
@@ -49,7 +49,7 @@ impl From<dray_http::Error> for WireError {
     }
 }
 
-/// Why a connection that carries all answers ended; told to whoever finds it closed.
+/// Why a connection that carries all answers ended; returned to callers that find it closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grave(Arc<Mutex<Option<WireError>>>);
 
@@ -60,7 +60,7 @@ impl Grave {
         stone.get_or_insert(cause);
     }
 
-    /// The cause; the next one who asks is told that the connection ended.
+    /// The cause; later callers learn only that the connection ended.
     pub(crate) fn cause(&self) -> WireError {
         let mut stone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stone.take().unwrap_or(WireError::Broken(None))

@@ -1,6 +1,6 @@
 //! Servers of the Model Context Protocol as tools (quickapps 27, 28).
 //!
-//! - [`connect_all`]: the servers of one request, all at once, as tools and issues.
+//! - [`connect_all`]: the servers of one request, connected concurrently, as tools and issues.
 //! - [`Set`]: a server by address, one that DIAL knows, or an application of DIAL.
 //! - [`Options`]: what the operator decides: programs, headers that may go on, limits.
 //! - [`ProgramPool`]: programs that run, each for one conversation.

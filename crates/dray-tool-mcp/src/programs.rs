@@ -1,5 +1,5 @@
 //! Running programs of the operator, kept between the requests of one conversation. A program is started by the first
-//! call of one of its tools, never shared between conversations, and ended when nobody used it for a while.
+//! call of one of its tools, never shared between conversations, and ended when it was unused for a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl Program {
     }
 }
 
-/// Whether nobody starts a program or waits for its answer.
+/// Whether no task starts a program or waits for its answer.
 fn is_idle(program: &Arc<Program>) -> bool {
     if Arc::strong_count(program) > 1 {
         return false;
@@ -114,7 +114,7 @@ impl ProgramPool {
         state.programs.keys().any(|(of, _)| of == conversation)
     }
 
-    /// The running program of a conversation, else a new one. Tells whether it is new.
+    /// The running program of a conversation, else a new one. Returns whether it is new.
     pub(crate) async fn acquire(
         &self,
         conversation: &str,

@@ -70,7 +70,7 @@ impl Server {
             .map_err(|_| SessionError::Late)?
     }
 
-    /// The session, begun if there is none. Tells whether it is new.
+    /// The session, begun if needed. Returns whether it is new.
     async fn session(&self) -> Result<(Arc<Session>, bool), SessionError> {
         if let Some(pooled) = &self.pooled {
             let acquired = pooled

@@ -26,7 +26,7 @@ pub(crate) enum SessionError {
     /// On the way.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The server says no. Its own text is for whoever asked.
+    /// The server says no. Its own text is for the caller.
     #[error("{message}")]
     Refused {
         /// Its code.
@@ -185,7 +185,7 @@ impl Session {
         Ok(listed)
     }
 
-    /// Calls a tool. Dropping the future tells the server that nobody waits any more.
+    /// Calls a tool. Dropping the future sends a cancellation to the server.
     pub(crate) async fn call(
         &self,
         tool: &str,
@@ -211,7 +211,7 @@ impl Session {
     }
 }
 
-/// A call that somebody waits for.
+/// A call with a waiting caller.
 struct Waiting {
     id: Option<RequestId>,
     cancels: mpsc::UnboundedSender<RequestId>,

@@ -37,7 +37,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// A failure for a status outside 2xx, an answer that breaks or is too long, and a file that nobody can keep.
+    /// A failure for a status outside 2xx, an answer that breaks or is too long, and a file that cannot be stored.
     pub(crate) async fn output(
         &self,
         answer: Answer,

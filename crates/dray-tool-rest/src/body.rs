@@ -15,7 +15,7 @@ pub(crate) fn essence(content_type: &str) -> String {
         .to_ascii_lowercase()
 }
 
-/// The text in the bytes; `None` for what is no text, which stays as it is.
+/// The text in the bytes; `None` for binary content, which stays as it is.
 pub(crate) fn text(bytes: &[u8], content_type: &str) -> Option<String> {
     let kind = essence(content_type);
     let is_called_text = is_text(&kind);
@@ -85,7 +85,7 @@ fn is_open(kind: &str) -> bool {
     )
 }
 
-/// Whether there is no control character but those of texts.
+/// Whether all control characters are those of texts.
 fn is_clean(bytes: &[u8]) -> bool {
     bytes
         .iter()

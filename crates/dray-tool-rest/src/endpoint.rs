@@ -69,7 +69,7 @@ impl Endpoint {
     }
 }
 
-/// What the model is told: no constants, no keys of the manifest's own.
+/// What the model sees: no constants, no keys of the manifest's own.
 pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> Declaration {
     let function = &endpoint.open_ai_tool.function;
     let mut parameters = Map::new();

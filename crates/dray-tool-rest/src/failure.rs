@@ -4,7 +4,7 @@ use dray_http::{Error, Failure as Cause};
 use dray_tool::stage::{body, value};
 use dray_tool::{Failed, Failure};
 
-/// Longest part of a refusal that the model is told, in characters.
+/// Longest part of a refusal that the model sees, in characters.
 const TOLD: usize = 2000;
 
 /// What the stage says of a failure that has no name.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::endpoint::{Endpoint, Slot};
 use crate::place;
 
-/// A request before it is sent. Made anew when a token was refused.
+/// A request before it is sent. Made again when a token was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     method: http::Method,

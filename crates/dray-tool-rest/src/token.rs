@@ -25,10 +25,10 @@ const UNSAID: Duration = Duration::from_mins(1);
 /// Longest that a token is believed to hold.
 const AGE: Duration = Duration::from_hours(24);
 
-/// How long before its end a token is no longer used.
+/// How long before its expiry a token is renewed.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// Tokens by credentials. Whoever has the same credentials gets the same token, and nobody else. Cheap to clone.
+/// Tokens by credentials. Callers with the same credentials share a token. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
     known: Arc<Mutex<HashMap<Key, Entry>>>,

@@ -1,4 +1,4 @@
-//! Tools, storages and resolvers that do as they are told, for the tests of this crate.
+//! Scripted tools, storages and resolvers, for the tests of this crate.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ enum Act {
     Streams(&'static str),
 }
 
-/// A tool that does as it is told.
+/// A scripted tool.
 #[derive(Debug)]
 pub(crate) struct Double {
     declaration: Declaration,

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A call that gave no result.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// An argument is wrong and the model can mend it: bypasses the configured strategies (quickapps 19.4).
+    /// An argument is wrong and the model can correct it: bypasses the configured strategies (quickapps 19.4).
     #[error("Parameter {name} is invalid: {message}")]
     Parameter {
         /// The argument.
@@ -25,7 +25,7 @@ pub enum Failure {
 #[derive(Debug, Error)]
 #[error("{text}")]
 pub struct Failed {
-    /// What triggers are compared with and the model may be told: the tool's own message if it has one, else what
+    /// What triggers are compared with and what the model may see: the tool's own message if it has one, else what
     /// happened. Holds no secret, no inner address and no query of a URL.
     pub text: String,
     /// Markdown for the body of the stage (quickapps 22.3), when the kind of tool has a form of its own.
@@ -77,7 +77,7 @@ impl From<Failed> for Failure {
 }
 
 impl Failure {
-    /// An argument that the model can mend.
+    /// An argument that the model can correct.
     pub fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Parameter {
             name: name.into(),

@@ -12,7 +12,7 @@ pub const HIDDEN: &str = "An error occurred while executing the tool.";
 /// What is done about a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The model is told this and goes on.
+    /// The model gets this message and goes on.
     Tell(String),
     /// The request ends with [`STOPPED`].
     Stop,

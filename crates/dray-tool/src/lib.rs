@@ -1,6 +1,6 @@
-//! What a tool of an agent is, whatever is behind it.
+//! The interface of all tools of an agent.
 //!
-//! - [`Tool`]: what the model is told, the rules of its calls, and the call itself.
+//! - [`Tool`]: what the model sees, the rules of its calls, and the call itself.
 //! - [`Turn`]: what one chat request offers to the calls made on its behalf.
 //! - [`Storage`]: files of results and of arguments, kept where the client can fetch them.
 //! - [`Resolve`]: arguments with references to files.

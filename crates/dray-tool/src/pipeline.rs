@@ -23,7 +23,7 @@ mod tests;
 use attempt::attempt;
 use show::Show;
 
-/// Type of what the model is told about failures.
+/// Type of failures as the model sees them.
 const MARKDOWN: &str = "text/markdown";
 
 /// Type of a result that names none.
@@ -76,7 +76,7 @@ pub enum Ended {
         /// [`fallback::STOPPED`].
         text: String,
     },
-    /// Nobody listens any more.
+    /// The client is gone.
     #[error(transparent)]
     Gone(#[from] Gone),
     /// No strategy of the tool applies: the request fails.
@@ -86,8 +86,8 @@ pub enum Ended {
 
 /// Calls a tool.
 ///
-/// Arguments that are no JSON object are answered, not raised (R10). A panic of the tool is a failure like any other.
-/// What the client sees goes to `sink`; when nobody listens any more the call is dropped (R17).
+/// Arguments that are not a JSON object are answered, not raised (R10). A panic of the tool is a failure like any
+/// other. What the client sees goes to `sink`; when the client is gone the call is dropped (R17).
 ///
 /// # Errors
 ///
@@ -305,7 +305,7 @@ fn message(id: &str, content: String) -> Message {
     }
 }
 
-/// A failed call about which the model is told.
+/// A failed call that is reported to the model.
 fn answered(id: &str, text: String) -> Ran {
     Ran {
         message: message(id, text),

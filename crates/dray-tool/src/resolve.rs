@@ -13,7 +13,7 @@ pub trait Resolve: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Failure::Parameter`] for what the model can mend; others when the resolver cannot be asked.
+    /// [`Failure::Parameter`] for what the model can correct; others when the resolver cannot be asked.
     async fn resolve(
         &self,
         tool: &str,

@@ -8,10 +8,10 @@ use dray_agent::message::Attachment;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-/// Events that may wait for a slow client before whoever makes more has to wait too.
+/// Events that may wait for a slow client before their producer has to wait (back-pressure).
 const WAITING: usize = 64;
 
-/// Nobody listens any more: the client is gone and the work should end.
+/// The client is gone and the work should end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the client is gone")]
 pub struct Gone;
@@ -46,12 +46,12 @@ impl Sink {
         self.events.send(event).await.map_err(|_| Gone)
     }
 
-    /// Ends when nobody listens any more.
+    /// Ends when the client is gone.
     pub async fn gone(&self) {
         self.events.closed().await;
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the client is gone.
     pub fn is_gone(&self) -> bool {
         self.events.is_closed()
     }
@@ -87,7 +87,7 @@ impl Sink {
     }
 }
 
-/// A stage of an answer, or one that nobody sees: writing to that does nothing. Cheap to clone; whoever opened it
+/// A stage of an answer, or a hidden one: writing to that does nothing. Cheap to clone; its opener
 /// closes it.
 #[derive(Clone, Debug)]
 pub struct Stage {

@@ -29,7 +29,7 @@ pub enum Visibility {
     Never,
 }
 
-/// When the stage of a call is shown at a level. Hiding never changes what the model is told.
+/// When the stage of a call is shown at a level. Hiding never changes what the model sees.
 pub fn visibility(level: StageLevel, rules: &Rules) -> Visibility {
     let is_hidden = rules.debug_only
         || rules

@@ -24,7 +24,7 @@ pub enum UrlClass {
 const SHOWN_CHARS: usize = 200;
 
 impl UrlClass {
-    /// What the model is told of a URL that is [`UrlClass::Unsupported`] (quickapps 25.2).
+    /// Message for the model about a URL that is [`UrlClass::Unsupported`] (quickapps 25.2).
     pub fn unsupported_sentence(url: &str) -> String {
         // `mailto:a@b.example` has no authority, so what stands before its `@` is not user info: it is shown as it was
         // written, and the model finds it again.
@@ -53,7 +53,7 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Failure::Parameter`] for what the model can mend: scheme, policy, size, address. Others are the storage's.
+    /// [`Failure::Parameter`] for what the model can correct: scheme, policy, size, address. Others are the storage's.
     async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure>;
 
     /// Keeps bytes exactly as they are under a name that overwrites nothing.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the model is told, on one line.
+/// Message for the model, on one line.
 pub fn text(tool: &str, limit: Duration) -> String {
     format!(
         "The tool call `{tool}` timed out after {} seconds. Consider retrying with a smaller or different input, \

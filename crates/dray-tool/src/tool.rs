@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{Failure, Output, Stage, Turn};
 
-/// What the model is told of a tool. Extension keys of manifests are not in it.
+/// What the model sees of a tool. Extension keys of manifests are not in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
     /// Unique in a request; 1 to 64 of `[a-zA-Z0-9_-]`.
@@ -66,9 +66,9 @@ pub struct Rules {
     pub parameters: BTreeMap<String, ParameterDisplay>,
     /// The limit of the tool, else of its set; the defaults of manifest and service come after it.
     pub timeout: Option<Duration>,
-    /// Arguments that take references to files and never content: `file:…::` before them is taken off whatever it says.
+    /// Arguments that take references to files and never content: `file:…::` before them is always removed.
     pub by_reference: Vec<String>,
-    /// Whether hooks alone may call it: no model is told of it.
+    /// Whether hooks alone may call it: it is hidden from models.
     pub hidden: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Call {
     pub arguments: Map<String, Value>,
     /// Arguments as the model wrote them: what stages and logs show.
     pub written: Map<String, Value>,
-    /// Where the call may write while it runs; what is alike for all tools is written by whoever calls.
+    /// Where the call may write while it runs; the common parts are written by the caller.
     pub stage: Stage,
     /// When the call must have ended; the caller drops it then.
     pub deadline: Instant,
@@ -90,7 +90,7 @@ pub struct Call {
 /// Something that the model can call.
 #[async_trait]
 pub trait Tool: fmt::Debug + Send + Sync {
-    /// What the model is told.
+    /// What the model sees.
     fn declaration(&self) -> &Declaration;
 
     /// How it is called.

@@ -1,4 +1,4 @@
-//! What a failure looks like to whoever asked.
+//! What a failure looks like to the caller.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum FaultCode {
     TooLarge,
     /// The kind of thing asked for is not offered.
     Unsupported,
-    /// Too much at once; later is fine.
+    /// Too much at one time; later is fine.
     RateLimited,
     /// The deadline or a phase limit passed.
     Timeout,

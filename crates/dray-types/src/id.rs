@@ -91,7 +91,7 @@ identifier!(
     "an app id"
 );
 identifier!(
-    /// One piece of work, created once by whoever accepts it and carried by everything that follows from it.
+    /// One piece of work, created once by the service that accepts it and carried by everything that follows from it.
     OperationId,
     "an operation id"
 );

@@ -125,7 +125,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is no value.
+    /// Whether the value is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

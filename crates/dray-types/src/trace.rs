@@ -3,7 +3,7 @@
 /// `traceparent` and `tracestate` (W3C Trace Context, level 1), checked for shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext {
-    /// `00-<32 hex>-<16 hex>-<2 hex>`; empty when there is no trace.
+    /// `00-<32 hex>-<16 hex>-<2 hex>`; empty without a trace.
     pub traceparent: String,
     /// Vendor state, passed on as it is; empty when there is none.
     pub tracestate: String,
@@ -28,12 +28,12 @@ impl TraceContext {
         }
     }
 
-    /// The 32 hexadecimal digits of the trace id; `None` when there is no trace.
+    /// The 32 hexadecimal digits of the trace id; `None` without a trace.
     pub fn trace_id(&self) -> Option<&str> {
         self.traceparent.get(3..35)
     }
 
-    /// Whether there is no trace.
+    /// Whether the trace is empty.
     pub fn is_empty(&self) -> bool {
         self.traceparent.is_empty()
     }

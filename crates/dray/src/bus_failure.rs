@@ -10,7 +10,7 @@ use dray_types::{Fault, FaultCode};
 use crate::outcome::Failure;
 use crate::world::World;
 
-/// How long the bus is asked what it refused, after a call that nobody answered.
+/// How long the bus is asked what it refused, after a call without an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl World {

@@ -81,13 +81,13 @@ pub(crate) enum Command {
     Fetch(Fetch),
     /// Reads a document as an agent would: as Markdown, framed as untrusted data.
     Read(Box<Read>),
-    /// Tells what files are by their bytes.
+    /// Detects file types from content.
     Classify(Box<Classify>),
     /// Sends files of a sandbox to a person and waits for the platform's proof.
     Send(Send),
     /// Sends files of this machine to a person and waits for the platform's proof.
     Deliver(Deliver),
-    /// Tells what happened to files that were sent, one line for each.
+    /// Shows what happened to files that were sent, one line for each.
     Receipts(Receipts),
     /// Sends once more what was not delivered, as a new delivery.
     Resend(Resend),
@@ -230,7 +230,7 @@ pub(crate) enum Artifact {
         #[arg(short, long, default_value = "-")]
         output: PathBuf,
     },
-    /// Mints a link that opens a stored file for whoever holds it.
+    /// Mints a link that opens a stored file for anyone who holds it.
     Url {
         /// SHA-256 of the content, 64 hexadecimal digits.
         sha256: String,

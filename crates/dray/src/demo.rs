@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cli::Global;
 use crate::outcome::{Failure, print_line};
 
-/// Starts everything, tells the story, stops everything.
+/// Starts everything, runs the story, stops everything.
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let folder =
         tempfile::tempdir().map_err(Failure::local("cannot make a folder for the demo"))?;

@@ -71,12 +71,12 @@ impl Failure {
         if as_json {
             print_line(&json!({ "fault": self.to_json() }).to_string());
         } else {
-            // Without colour when standard error is no terminal, or NO_COLOR or TERM=dumb says so.
+            // Without colour when standard error is not a terminal, or NO_COLOR or TERM=dumb says so.
             let _ = anstream::stderr().write_all(self.to_text().as_bytes());
         }
     }
 
-    /// What is told of it.
+    /// Its message.
     pub(crate) fn as_fault(&self) -> Fault {
         match self {
             Self::Fault(fault) => fault.clone(),

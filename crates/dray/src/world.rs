@@ -57,7 +57,7 @@ pub(crate) fn sources(global: &Global) -> Result<Sources, Failure> {
     Ok(sources)
 }
 
-/// Whether nobody said where the state folder is.
+/// Whether the state directory is the default one.
 fn is_default_state(sources: &Sources) -> Result<bool, Failure> {
     Ok(load(sources)?.is_default("state.folder"))
 }
@@ -128,7 +128,7 @@ pub(crate) struct World {
     folder: Option<tempfile::TempDir>,
 }
 
-/// Why there is no world.
+/// Why the bus and the store cannot be opened.
 #[derive(Debug)]
 enum OpenError {
     /// Another process serves this folder of the embedded store.
@@ -158,7 +158,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const READY: Duration = Duration::from_secs(30);
 
 impl World {
-    /// Opens what the command line names. `services` run here when there is no NATS to ask.
+    /// Opens what the command line names. `services` run here without NATS.
     pub(crate) async fn open(global: &Global, services: &[&str]) -> Result<Self, Failure> {
         Self::open_with(global, services, !services.is_empty()).await
     }
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// Runs the services for one command. Unless a state folder was named, nothing is kept, and any number of such
-    /// commands may run at once.
+    /// commands may run concurrently.
     async fn for_once(
         sources: Sources,
         services: &[&str],
@@ -249,7 +249,7 @@ impl World {
         Self::remote(&loaded, &bus, tenant(global)?, false).await
     }
 
-    /// Whoever runs a command may name any chat and any sandbox, and gets files in a folder of this machine.
+    /// The user of a command may name any chat and any sandbox, and gets files in a folder of this machine.
     pub(crate) fn as_operator(sources: Sources) -> Sources {
         sources
             .set("platform-delivery.allow_targets", "true")

@@ -67,7 +67,7 @@ pub struct Strategy {
     /// What is done.
     #[serde(rename = "type")]
     pub kind: StrategyKind,
-    /// What the model is told; `retry` needs it.
+    /// Message for the model; `retry` needs it.
     pub instructions: Option<String>,
     /// When; always if absent.
     pub trigger_on: Option<Trigger>,
@@ -77,13 +77,13 @@ pub struct Strategy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategyKind {
-    /// The model is told and goes on.
+    /// The model gets the error and goes on.
     Continue,
     /// The request ends.
     Stop,
-    /// The model is told to try again.
+    /// The model is asked to try again.
     Retry,
-    /// The request ends, whatever the model thinks.
+    /// The request ends without another call of the model.
     HardStop,
 }
 

@@ -56,7 +56,7 @@ impl Schema {
         Self(generator.into_root_schema_for::<T>().to_value())
     }
 
-    /// All schemas that hold for a value at once: the given one, what it refers to, and the variants that the value
+    /// All schemas that hold for a value together: the given one, what it refers to, and the variants that the value
     /// chooses.
     pub(super) fn applicable<'s>(
         &'s self,

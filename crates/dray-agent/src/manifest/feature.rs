@@ -47,7 +47,7 @@ impl Default for Features {
 /// The time of day for the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Timestamp {
-    /// How it is told.
+    /// How it is delivered to the model.
     #[serde(default)]
     pub injection_strategy: InjectionStrategy,
 }
@@ -59,7 +59,7 @@ impl Timestamp {
     }
 }
 
-/// How the model is told something that it did not ask for.
+/// How information that the model did not ask for is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum InjectionStrategy {
@@ -162,7 +162,7 @@ pub struct ConversationStarters {
     /// Whether nothing can be typed.
     #[serde(default)]
     pub chat_message_input_disabled: bool,
-    /// Whether the text is sent at once.
+    /// Whether the text is sent immediately.
     #[serde(default = "yes")]
     pub auto_submit: bool,
     /// The buttons; at least one.

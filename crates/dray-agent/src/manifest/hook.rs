@@ -19,7 +19,7 @@ pub enum Hook {
 pub struct ToolHook {
     /// When it is called.
     pub event: HookEvent,
-    /// Name of the tool as models are told it, that of its tool set before it.
+    /// Name of the tool as models see it, prefixed by that of its tool set.
     pub tool: String,
     /// What it is called with; nothing if absent.
     pub arguments: Option<Map<String, Value>>,

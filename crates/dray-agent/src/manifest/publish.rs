@@ -9,13 +9,13 @@ use super::check::Schema;
 use super::prepare::is_preview;
 use super::read::Settings;
 
-/// The id of the schema, unless the service is told another.
+/// The id of the schema, unless another one is configured.
 pub const ID: &str = "https://mydial.epam.com/custom_application_schemas/quickapps2";
 
 /// What DIAL's schemas of application types are written in.
 const META: &str = "https://dial.epam.com/application_type_schemas/schema#";
 
-/// Keys of ours that nobody else understands.
+/// Private keys that only this service understands.
 const PRIVATE: [&str; 2] = ["x-alias", "x-rule"];
 
 /// The schema for editors: no `dial:` fields at the root.

@@ -23,7 +23,7 @@ pub struct Common {
     /// Whether it is there at all.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Whether hooks alone may call it: no model is told of it.
+    /// Whether hooks alone may call it: it is hidden from models.
     #[serde(default)]
     pub hidden_from_model: bool,
     /// Longest duration of one call in seconds, before that of the tool set.
@@ -46,7 +46,7 @@ pub enum RestTool {
 /// An HTTP endpoint.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct RestEndpoint {
-    /// What the model is told.
+    /// What the model sees.
     pub open_ai_tool: OpenAiTool<RestParameter>,
     /// Where it is.
     pub rest_api_method_info: RestMethod,
@@ -115,7 +115,7 @@ pub enum DeploymentTool {
 /// A deployment with its description.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct DescribedDeployment {
-    /// What the model is told.
+    /// What the model sees.
     pub open_ai_tool: OpenAiTool<Parameter>,
     /// The deployment.
     pub deployment: Deployment,
@@ -149,7 +149,7 @@ pub enum InternalTool {
     PredefinedTool(Predefined),
 }
 
-/// What the model is told of a tool.
+/// What the model sees of a tool.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct OpenAiTool<P> {

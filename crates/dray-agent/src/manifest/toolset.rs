@@ -23,7 +23,7 @@ pub enum ToolSet {
     Mcp(Mcp),
     /// An MCP server that DIAL knows.
     DialMcp(DialMcp),
-    /// An application of DIAL, by whatever it speaks.
+    /// An application of DIAL, over any protocol that it supports.
     DialApp(DialApp),
     /// A tool set that the service knows by name.
     Predefined(Predefined),
@@ -160,7 +160,7 @@ pub struct Mcp {
     pub mcp_server_info: McpServer,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
-    /// Of the tools that are offered those that hooks alone may call, by their own names: no model is told of them.
+    /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
@@ -228,7 +228,7 @@ pub struct DialMcp {
     pub transport: DialTransport,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
-    /// Of the tools that are offered those that hooks alone may call, by their own names: no model is told of them.
+    /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
@@ -262,7 +262,7 @@ pub struct DialApp {
     pub transport: AppTransport,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
-    /// Of the tools that are offered those that hooks alone may call, by their own names: no model is told of them.
+    /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
@@ -274,7 +274,7 @@ pub struct DialApp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppTransport {
-    /// Whatever it offers.
+    /// All that it offers.
     #[default]
     Auto,
     /// MCP.

@@ -1,5 +1,5 @@
 //! The order of roles in a request (quickapps 10): `(system)? (user assistant)* user`, with everything that breaks
-//! it said at once.
+//! it reported together.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use super::Role;
 /// One thing that is wrong with the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// There is no message at all; reported alone.
+    /// The list of messages is empty; reported alone.
     #[error("Messages array must not be empty.")]
     Empty,
     /// A system message after the first place.
@@ -25,7 +25,7 @@ pub enum Violation {
         /// What stands there.
         role: Role,
     },
-    /// Nobody asks anything.
+    /// No message of a user.
     #[error("Messages array must contain at least one user message.")]
     NoUser,
     /// The other side should speak.

@@ -27,7 +27,7 @@ const FORMAT: &str = "lowercase letters, digits and single hyphens, none at the 
 pub struct Parsed {
     /// The skill.
     pub skill: Skill,
-    /// What its author should mend.
+    /// What its author should correct.
     pub warnings: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ fn metadata(value: Option<&Value>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What is no scalar, as JSON; nothing for nothing.
+/// Non-scalar values as JSON; empty for an empty value.
 fn nested(value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Object(_) => value.to_string(),

@@ -75,7 +75,7 @@ fn merge(whole: &mut Value, more: Value) {
     }
 }
 
-/// Takes out every `index`, but not of the state: that belongs to whoever reads it in the next turn.
+/// Takes out every `index`, but not of the state: that belongs to its reader in the next turn.
 fn drop_indices(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -107,7 +107,7 @@ impl Nats {
             None => self.client.subscribe(subject).await,
         }
         .map_err(TransportError::other)?;
-        // The server must know it before anybody is told that it exists.
+        // The server must know it before anyone learns that it exists.
         self.flush(API_WAIT).await?;
         Ok(Subscription { subscriber })
     }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::bus::Bus;
 
-    /// A drain waits for tracked tasks, so whatever lives as long as the connection would hold up every stop.
+    /// A drain waits for tracked tasks, so a task that lives as long as the connection would hold up every stop.
     #[tokio::test]
     async fn a_drain_has_nothing_to_wait_for_on_an_idle_bus() {
         let server = NatsServer::start();

@@ -52,7 +52,7 @@ impl Area {
         self.lock().longest * 2 <= share
     }
 
-    /// Somebody answered, after `took` (zero when that says nothing about usual answers).
+    /// A responder answered, after `took` (zero when that says nothing about usual answers).
     pub(crate) fn answered(&self, took: Duration) {
         let mut state = self.lock();
         state.silences = 0;
@@ -64,7 +64,7 @@ impl Area {
         }
     }
 
-    /// Nobody answered in time.
+    /// No answer came in time.
     pub(crate) fn silent(&self) {
         let mut state = self.lock();
         state.silences = state.silences.saturating_add(1);

@@ -183,7 +183,7 @@ async fn faults_cross_as_they_are(world: World) {
     assert_eq!(Fault::from(error), fault);
 }
 
-/// Answers with `fault` until the third request, which succeeds; tells the operations seen.
+/// Answers with `fault` until the third request, which succeeds; returns the operations seen.
 async fn call_past_faults(
     world: &World,
     fault: Fault,

@@ -89,7 +89,7 @@ pub enum LetterError {
     /// The ledger could not be read.
     #[error("the state of the work cannot be read")]
     Ledger(#[source] LedgerError),
-    /// The original was no work with an operation id; there is nothing to start again.
+    /// The original was not work with an operation id; nothing can be started again.
     #[error("the original of dead letter {0} cannot be started again: its envelope is not valid")]
     NotWork(u64),
     /// The bus failed.
@@ -187,7 +187,7 @@ impl DeadLetters {
 
     /// Publishes the original again as a deliberate restart: next count in its id, attempts from zero, the same
     /// operation and trace, time until `deadline` (10 minutes unless given). A letter is good for one restart; between
-    /// the restart and the moment at which a worker takes it, [`Published::duplicate`] tells of a second one.
+    /// the restart and the moment at which a worker takes it, [`Published::duplicate`] reports a second one.
     ///
     /// # Errors
     /// See [`LetterError`].

@@ -22,17 +22,17 @@ pub(crate) struct Claimant<'a> {
 /// What to do with a delivery.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// Write this entry; whoever succeeds works.
+    /// Write this entry; the worker whose write succeeds does the work.
     Work(Box<v1::LedgerRecord>),
     /// Another worker holds the lease for that long.
     Held(Duration),
     /// It was tried often enough.
     Exhausted,
-    /// A visible send was cut off; nobody can know.
+    /// A visible send was cut off; its outcome cannot be known.
     Ambiguous,
     /// It ended; its event is not out yet.
     Report,
-    /// It ended and was told.
+    /// It ended and its end was published.
     Finish,
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn lease_left(record: &v1::LedgerRecord, now_ms: u64) -> Duration {
     Duration::from_millis(record.lease_until_ms.saturating_sub(now_ms))
 }
 
-/// Whether a message with this count of restarts has nothing more to say: its work ended and was told, or a later
-/// start took its place.
+/// Whether a message with this count of restarts has nothing more to say: its work ended and its end was published, or
+/// a later start took its place.
 pub(crate) fn is_over(record: &v1::LedgerRecord, redrives: u32) -> bool {
     if redrives > record.redrives && may_restart(record) {
         return false;
@@ -131,7 +131,7 @@ pub(crate) fn renewed(record: &v1::LedgerRecord, now_ms: u64, lease: Duration) -
     }
 }
 
-/// The claim given back: the next worker may start at once. `counted` tells whether it was a real attempt.
+/// The claim given back: the next worker may start immediately. `counted` says whether it was a real attempt.
 pub(crate) fn released(
     record: &v1::LedgerRecord,
     fault: Option<&Fault>,

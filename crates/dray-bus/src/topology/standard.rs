@@ -209,7 +209,7 @@ const fn platform(durable: &'static str, filter: &'static str) -> Line {
     (WORK, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
 }
 
-/// Bytes of store for which streams are sized unless told otherwise.
+/// Bytes of store for which streams are sized unless set otherwise.
 pub const DEFAULT_STORE: u64 = 4 * 1024 * 1024 * 1024;
 
 impl Topology {

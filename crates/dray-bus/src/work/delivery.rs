@@ -47,7 +47,7 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// Done, told by `event`. An event above [`super::RESULT_LIMIT`] turns the work into a failure: large results
+    /// Done, reported by `event`. An event above [`super::RESULT_LIMIT`] turns the work into a failure: large results
     /// travel by claim.
     pub fn event<E: Event>(event: &E) -> Self {
         Self {

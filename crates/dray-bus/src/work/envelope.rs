@@ -103,7 +103,7 @@ impl Envelope {
     }
 }
 
-/// Whether `found` is the wanted message type, whatever its additive revision.
+/// Whether `found` is the wanted message type, in any additive revision.
 pub(crate) fn is_schema(found: Option<&str>, wanted: &str) -> bool {
     found
         .and_then(|found| found.split_once('/'))

@@ -1,4 +1,4 @@
-//! One operation's way through the ledger, whatever the kind of work: claim, end, report, acknowledge.
+//! One operation's way through the ledger, for all kinds of work: claim, end, report, acknowledge.
 //!
 //! Used by the work loop and by the sweeper. Every step can be the last before a crash; the next delivery
 //! continues after it (the table of messaging-reliability 6.2).
@@ -36,7 +36,7 @@ pub(crate) struct Job<'a> {
     pub(crate) ledger: Ledger,
     pub(crate) envelope: &'a Envelope,
     pub(crate) held: Option<Held>,
-    /// Tells two deliveries apart that one worker claims in the same millisecond.
+    /// Distinguishes two deliveries that one worker claims in the same millisecond.
     nonce: u64,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Reads the entry anew.
+    /// Reads the entry again.
     pub(crate) async fn read(&mut self) -> Result<Option<&v1::LedgerRecord>, LedgerError> {
         self.held = self.ledger.read(&self.envelope.key).await?;
         Ok(self.held.as_ref().map(|held| &held.record))
@@ -170,7 +170,7 @@ impl<'a> Job<'a> {
             publish_recorded(self.bus, self.envelope, event).await?;
         }
         match self.write(record::reported(&record)).await {
-            // Somebody else reports the same; the event's fixed id makes that one event.
+            // Another worker reports the same; the event's fixed id makes that one event.
             Ok(()) | Err(LedgerError::Moved) => Ok(()),
             Err(error) => Err(error.into()),
         }

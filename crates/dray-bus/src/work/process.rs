@@ -120,7 +120,7 @@ struct Task<'a, W, H> {
 }
 
 impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
-    /// Steps 2 and 3: expired, ended, somebody else's, or ours.
+    /// Steps 2 and 3: expired, ended, another worker's, or ours.
     async fn claim(&mut self) -> Result<Claim, Stuck> {
         for _ in 0..READINGS {
             self.job.read().await?;
@@ -227,7 +227,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         }
     }
 
-    /// The work again, decoded anew: messages are not `Clone` by contract.
+    /// The work decoded a second time: messages are not `Clone` by contract.
     fn work_copy(&self) -> W {
         W::decode(self.pulled.message.payload.clone()).unwrap_or_default()
     }

@@ -43,11 +43,11 @@ pub(super) struct FailedAttempt<'a> {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Give the message back for a delay; `counted` tells whether this was a real attempt.
+    /// Give the message back for a delay; `counted` says whether this was a real attempt.
     Release { delay: Duration, counted: bool },
     /// The attempts are used up.
     DeadLetter,
-    /// It failed for good, or there is no time for another attempt.
+    /// It failed for good, or no time is left for another attempt.
     Fail,
 }
 

@@ -108,7 +108,7 @@ async fn heartbeat(pulled: &Pulled, limit: Duration) {
 /// What became of one renewal.
 enum Renewal {
     Renewed,
-    /// The bus did not answer. The claim stands as long as nobody else has claimed the work.
+    /// The bus did not answer. The claim stands as long as no other worker has claimed the work.
     Unanswered,
     /// Another worker has claimed the work.
     TakenOver,

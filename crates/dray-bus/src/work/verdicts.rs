@@ -1,4 +1,4 @@
-//! What is told of ends that no handler decided.
+//! Events for ends that no handler decided.
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};

@@ -105,7 +105,7 @@ const CLAIMS: &[Claim] = &[
 ];
 
 /// Whether an extension stands for something that these bytes are not. An extension without a claim never does; a
-/// sort of text does when the bytes are no text.
+/// text type does when the bytes are not text.
 pub(super) fn disagrees(kind: Kind, extension: &str) -> bool {
     if kind == Kind::Empty {
         return false;

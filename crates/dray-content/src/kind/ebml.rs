@@ -1,4 +1,4 @@
-//! Matroska and `WebM`, told apart by the document type in the header.
+//! Matroska and `WebM`, distinguished by the document type in the header.
 
 use super::sniff::{Found, early};
 use super::types::{Kind, Video};

@@ -49,7 +49,7 @@ fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 return pair(be16(head, at + 7), be16(head, at + 5));
             }
-            // The scan or the end: there was no frame header.
+            // The scan or the end: no frame header was found.
             0xD9 | 0xDA => return None,
             _ => at += 2 + usize::from(be16(head, at + 2)?.max(2)),
         }

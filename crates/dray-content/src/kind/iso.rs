@@ -1,4 +1,4 @@
-//! ISO base media: MP4, M4A, MOV, 3GP, HEIC, AVIF, told apart by brand.
+//! ISO base media: MP4, M4A, MOV, 3GP, HEIC, AVIF, distinguished by brand.
 
 use super::bytes::{array, be32, find, index, is_at};
 use super::sniff::Found;

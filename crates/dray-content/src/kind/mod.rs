@@ -1,7 +1,7 @@
 //! What a file is, by its bytes (platform-delivery 4).
 //!
 //! Bytes decide how a file travels; its name only chooses among kinds that share their bytes: the sorts of text, old
-//! Office documents. A name that claims something else is told ([`Detected::disagrees`]), and nothing more.
+//! Office documents. A name that claims something else is reported ([`Detected::disagrees`]), and nothing more.
 
 mod bytes;
 mod claim;
@@ -33,7 +33,7 @@ pub struct Detected {
     pub media_type: &'static str,
     /// The usual extension, without a dot; nothing where the kind has none.
     pub extension: Option<&'static str>,
-    /// Width and height in pixels, where the head tells.
+    /// Width and height in pixels, where the head holds them.
     pub dimensions: Option<(u32, u32)>,
     /// The name's extension stands for something else.
     pub disagrees: bool,
@@ -42,7 +42,7 @@ pub struct Detected {
 /// Finds out what a file is.
 ///
 /// `head` is its start, up to [`HEAD`] bytes; `name` how it is called; `size` how many bytes it has in all, which
-/// tells whether `head` is everything.
+/// says whether `head` is everything.
 pub fn detect(head: &[u8], name: &str, size: u64) -> Detected {
     let extension = crate::name::extension(name);
     let whole = u64::try_from(head.len()).is_ok_and(|length| length >= size);

@@ -1,4 +1,4 @@
-//! Ogg, told apart by the first packet.
+//! Ogg, distinguished by the first packet.
 
 use super::bytes::is_at;
 use super::sniff::Found;

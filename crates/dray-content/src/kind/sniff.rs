@@ -123,7 +123,7 @@ fn compressed(head: &[u8], extension: &str) -> Option<Found> {
     })
 }
 
-/// The compound file tells its program only deep inside; the name must do.
+/// A compound file names its program only deep inside; the file name must do.
 fn compound(head: &[u8], extension: &str) -> Option<Found> {
     head.starts_with(COMPOUND).then(|| match extension {
         "doc" | "dot" => Found::of(Kind::Document(Document::Doc)),
@@ -248,7 +248,7 @@ const JUDGED: [&str; 4] = [
     "application/x-bzip2",
 ];
 
-/// What a library knows of formats that nobody routes specially.
+/// What a library knows of formats without special routing.
 fn tail(head: &[u8]) -> Found {
     // A Windows program whose old header is all that was seen.
     if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::index(at), b"PE\0\0")) {

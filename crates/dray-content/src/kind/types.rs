@@ -13,11 +13,11 @@ pub enum Kind {
     Document(Document),
     /// Files in a file, or one compressed.
     Archive(Archive),
-    /// Something a machine runs, whatever its name says.
+    /// Something a machine runs, under any name.
     Executable(Executable),
     /// UTF-8 text of any sort.
     Text,
-    /// Bytes that nobody knows.
+    /// Bytes of an unknown type.
     Binary,
     /// No bytes.
     Empty,
@@ -73,7 +73,7 @@ pub enum Video {
     Other,
 }
 
-/// How the pictures of an MP4 are coded, as far as the head tells.
+/// How the pictures of an MP4 are coded, as far as the head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// H.264, which every platform plays.
@@ -223,7 +223,7 @@ impl Kind {
     }
 }
 
-/// The media type of what nobody knows.
+/// The media type of unknown content.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 impl Image {

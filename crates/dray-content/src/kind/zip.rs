@@ -108,11 +108,11 @@ fn by_media_type(content: &[u8]) -> Option<Found> {
 /// One entry as far as the head shows it.
 struct Entry<'head> {
     name: &'head [u8],
-    /// Its bytes as they are stored; empty where the size is told behind them.
+    /// Its bytes as they are stored; empty where the size comes behind them.
     content: &'head [u8],
 }
 
-/// Walks the entries from one to the next, never into the content of one whose size is told.
+/// Walks the entries from one to the next, never into the content of one whose size is given.
 struct Entries<'head> {
     head: &'head [u8],
     at: Option<usize>,

@@ -1,6 +1,6 @@
 //! Reading context lines back: ours, and the older wordings that histories still hold (platform-delivery 11.9).
 
-/// One file that a history tells of.
+/// One file that a history mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'text> {
     /// The name as the line shows it.
@@ -54,7 +54,7 @@ pub fn read(line: &str) -> Option<Line<'_>> {
     older(name, Outcome::At(path.trim_end_matches('.')))
 }
 
-/// Every line of a message that tells of a file, in order.
+/// Every line of a message that mentions a file, in order.
 pub fn read_all(message: &str) -> impl Iterator<Item = Line<'_>> {
     message.lines().filter_map(read)
 }

@@ -1,4 +1,4 @@
-//! Text that arrives in pieces: what can be shown is shown at once, what may be part of a tag waits until that is
+//! Text that arrives in pieces: what can be shown is shown immediately, what may be part of a tag waits until that is
 //! known.
 
 use std::ops::Range;
@@ -41,7 +41,8 @@ impl HoldBack {
         Self::default()
     }
 
-    /// Takes the next piece and gives what can be shown. `resolve` gives the full path of a file that exists and may go.
+    /// Takes the next piece and gives what can be shown. `resolve` gives the full path of a file that exists and may
+    /// go.
     pub fn push(&mut self, chunk: &str, resolve: impl FnMut(&str) -> Option<String>) -> String {
         self.feed(chunk);
         self.take(resolve)

@@ -1,13 +1,13 @@
 //! How an agent names files in its answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
 //!
-//! The language is the one that agents were trained on, with its faults mended: more may follow a path, the longest
-//! path that *exists* is meant, a path that does not exist is told of, and no list of extensions decides what may go.
+//! The language is the one that agents were trained on, with its faults repaired: more may follow a path, the longest
+//! path that *exists* is meant, a path that does not exist is reported, and no list of extensions decides what may go.
 //! Hand this module an assistant's own final words and nothing else: tags in tool output or in quoted text of a
 //! person never count, and only the caller knows those apart.
 //!
-//! Nothing here touches a file system. Who can answer at once whether a path exists calls [`extract`]; who must go and
-//! ask takes the [`paths`] first. Work is linear in the text: every byte is looked at a fixed number of times, and a
-//! tag has at most [`CANDIDATES_MAX`] candidates.
+//! Nothing here touches a file system. A caller that can answer immediately whether a path exists calls [`extract`];
+//! who must go and ask takes the [`paths`] first. Work is linear in the text: every byte is looked at a fixed number of
+//! times, and a tag has at most [`CANDIDATES_MAX`] candidates.
 //!
 //! ```
 //! use dray_content::media;

@@ -20,7 +20,7 @@ const PICTURE_HOSTS: [&str; 3] = ["fal.media", "fal-cdn", "replicate.delivery"];
 /// A picture elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteImage {
-    /// Its address. Nobody has judged it yet.
+    /// Its address, not yet judged.
     pub url: String,
     /// What it shows; may be empty.
     pub alt: String,

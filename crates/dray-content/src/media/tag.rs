@@ -274,7 +274,7 @@ impl Scanner<'_> {
         self.candidates(at, opening, start, region, ends)
     }
 
-    /// Makes candidates from the ends of a path, in whatever order they were found.
+    /// Makes candidates from the ends of a path, in any order.
     fn candidates(
         &self,
         at: usize,
@@ -311,7 +311,8 @@ impl Scanner<'_> {
         closed + sentinels_at(self.text.get(closed..).unwrap_or_default())
     }
 
-    /// The same without sentinels. Wrappers that open something themselves are left alone, unless the tag was `wrapped`.
+    /// The same without sentinels. Wrappers that open something themselves are left alone, unless the tag was
+    /// `wrapped`.
     fn closed(&self, end: usize, wrapped: bool) -> usize {
         let rest = self.text.get(end..).unwrap_or_default();
         let closes = |length: usize| {

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub enum Code {
     /// No file has that id.
     UnknownId,
-    /// Its link is no longer good and could not be renewed.
+    /// Its link expired and could not be renewed.
     Expired,
     /// It is larger than what is read.
     TooLarge,
-    /// It has no text that could be read, or nobody can read its format.
+    /// It has no text that could be read, or its format is not supported.
     UnsupportedType,
     /// It lies in a private network.
     PrivateNetwork,
@@ -95,7 +95,7 @@ impl Failure {
         Self::saying(Code::TooLarge, message)
     }
 
-    /// What the model is told.
+    /// What the model sees.
     pub fn text(&self) -> &str {
         let message = self
             .message

@@ -1,4 +1,4 @@
-//! When the tool is offered, and what a model is told about it (12.1, 12.2).
+//! When the tool is offered, and what a model sees of it (12.1, 12.2).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -33,8 +33,8 @@ pub fn cut(text: &str, offset: usize, limit: usize) -> Option<Page<'_>> {
     })
 }
 
-/// Shares a budget: nobody gets more than wanted, nobody gets less than another who wanted as much, and what the small
-/// ones leave goes to the large ones.
+/// Shares a budget: no file gets more than wanted, no file gets less than another that wanted as much, and what the
+/// small ones leave goes to the large ones.
 pub fn share(budget: usize, wanted: &[usize]) -> Vec<usize> {
     let mut order: Vec<_> = wanted.iter().copied().enumerate().collect();
     order.sort_by_key(|&(place, want)| (want, place));

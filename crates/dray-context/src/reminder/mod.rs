@@ -1,4 +1,4 @@
-//! What a model is told before the question (agent-file-context 8). Pure text: sections in, one string out.
+//! What a model sees before the question (agent-file-context 8). Pure text: sections in, one string out.
 
 use crate::built::LeftOut;
 use crate::dataset::Dataset;

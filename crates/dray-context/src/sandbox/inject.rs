@@ -28,7 +28,7 @@ pub struct Injection {
     pub file: AgentInputFile,
     /// Where to write it.
     pub path: String,
-    /// The same below the working directory, as a model is told it.
+    /// The same below the working directory, as a model sees it.
     pub sandbox_path: String,
     /// Bytes at most.
     pub max_bytes: u64,
@@ -43,7 +43,7 @@ pub enum Injected {
     Failed(Failure),
 }
 
-/// What the run is told.
+/// What the run reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -54,8 +54,8 @@ pub struct Report {
 }
 
 impl InjectionPlan {
-    /// For this turn's files, below the sandbox's working directory. `taken` are names that already lie in the folder and
-    /// belong to other files; nothing is overwritten.
+    /// For this turn's files, below the sandbox's working directory. `taken` are names that already lie in the folder
+    /// and belong to other files; nothing is overwritten.
     pub fn new<'a>(
         files: &[AgentInputFile],
         directory: &str,
@@ -85,8 +85,8 @@ impl InjectionPlan {
         }
     }
 
-    /// Sums up the outcomes, in the order of the files. One that is missing is a failure; more bytes than allowed are one
-    /// too.
+    /// Sums up the outcomes, in the order of the files. One that is missing is a failure; more bytes than allowed are
+    /// one too.
     pub fn report(&self, outcomes: &[Injected]) -> Report {
         let mut report = Report::default();
         for (at, injection) in self.files.iter().enumerate() {

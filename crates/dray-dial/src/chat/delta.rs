@@ -17,9 +17,9 @@ pub struct Delta {
     pub tool_calls: Vec<CallDelta>,
     /// More state: objects merge.
     pub state: Option<Value>,
-    /// All tokens; replaces what was told before.
+    /// All tokens; replaces what came before.
     pub usage: Option<Tokens>,
-    /// Tokens by model; replaces what was told before.
+    /// Tokens by model; replaces what came before.
     pub statistics: Vec<ModelUsage>,
     /// Why it ended.
     pub finish_reason: Option<String>,

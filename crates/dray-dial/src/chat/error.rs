@@ -18,7 +18,7 @@ pub enum ChatKind {
     Status(u16),
     /// The stream broke off, or said that it failed without a status.
     Broken,
-    /// What came is no chat completion.
+    /// The response is not a chat completion.
     Malformed,
 }
 

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::coding::Coding;
 use crate::record::{End, Hop, Record, Tried};
 
-/// Most addresses that are told, over all hops.
+/// Most addresses that are reported, over all hops.
 const MOST_ANSWERS: usize = 256;
 /// Most bytes of an event, well below what the stream takes.
 const MOST_BYTES: usize = 60 * 1024;
@@ -115,7 +115,7 @@ fn target(url: Option<&CanonicalUrl>, tried: Option<&Tried>) -> (String, String,
     }
 }
 
-/// The addresses of every hop that are told: at most [`MOST_ANSWERS`] in all, blocked ones first if there are more.
+/// The addresses of every hop that are reported: at most [`MOST_ANSWERS`] in all, blocked ones first if there are more.
 fn answers(hops: &[Hop]) -> Vec<Vec<&Judged>> {
     let all: usize = hops.iter().map(|hop| hop.answers.len()).sum();
     if all <= MOST_ANSWERS {
@@ -208,8 +208,8 @@ fn class(class: Class) -> String {
     class.to_string()
 }
 
-/// HMAC-SHA-256 (RFC 2104) of path and query: the same path can be recognised by whoever has the key, and guessed by
-/// nobody else.
+/// HMAC-SHA-256 (RFC 2104) of path and query: the same path can be recognised with the key, and not guessed
+/// without it.
 pub(super) fn path_hash(key: &[u8; 32], url: &CanonicalUrl) -> String {
     let pad = |byte: u8| {
         let mut block = [byte; 64];

@@ -1,4 +1,4 @@
-//! From text to what the fetcher works with; everything that is wrong is told at once.
+//! From text to what the fetcher works with; all problems are reported together.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +30,7 @@ pub struct Compiled {
     pub judge: JudgeConfig,
     /// Limits of time and size.
     pub settings: Settings,
-    /// How much at once.
+    /// How much concurrently.
     pub sizes: Sizes,
     /// Configured DNS servers; `None` for those of the system's file.
     pub servers: Option<Vec<SocketAddr>>,

@@ -1,8 +1,8 @@
 //! Decides whether a fetch is tried again. Nothing else in the product repeats a fetch.
 //!
-//! An attempt is repeated when its failure says that nothing was decided yet: no connection, a connection that ended before
-//! a response, a server that names the time to come back, or a body of which the rest can be asked for. Every attempt
-//! begins with the URL of the command and is judged from the start.
+//! An attempt is repeated when its failure says that nothing was decided yet: no connection, a connection that ended
+//! before a response, a server that names the time to come back, or a body of which the rest can be asked for. Every
+//! attempt begins with the URL of the command and is judged from the start.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub(super) struct PartialBody {
     pub(super) framing: Framing,
     total: Option<u64>,
     validator: Option<HeaderValue>,
-    /// Scheme, host and port of the server that sends it: nobody else learns the validator.
+    /// Scheme, host and port of the server that sends it: no other server learns the validator.
     origin: (bool, String, u16),
 }
 

@@ -13,7 +13,7 @@ use crate::label::Labels;
 use crate::resolve::Resolver;
 use crate::sink::Stored;
 
-/// The way to the network. Injected by tests and the demo; there is no setting that replaces it (I-9).
+/// The way to the network. Injected by tests and the demo; no setting replaces it (I-9).
 #[derive(Clone)]
 pub struct Network {
     /// Asks DNS.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub tls: Duration,
     /// From the request to the final head, per hop.
     pub head: Duration,
-    /// The whole fetch at most, whatever the request says.
+    /// The whole fetch at most, an upper bound for requests.
     pub total: Duration,
     /// Between two pieces of the body.
     pub idle: Duration,
@@ -49,13 +49,13 @@ pub struct Settings {
     pub grace: Duration,
     /// Most bytes, when the request does not say.
     pub size: u64,
-    /// Most bytes, whatever the request says.
+    /// Most bytes, an upper bound for requests.
     pub size_ceiling: u64,
     /// `User-Agent`.
     pub user_agent: HeaderValue,
 }
 
-/// What to fetch (egress-security 2). There is no way to say method, headers, body, credentials, proxy or address (C-1).
+/// What to fetch (egress-security 2). A request cannot set method, headers, body, credentials, proxy or address (C-1).
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// The URL as the agent wrote it.
@@ -106,6 +106,6 @@ pub struct Denied {
     pub phase: Phase,
     /// Number of the hop.
     pub hop: u32,
-    /// What the agent is told.
+    /// The message for the agent.
     pub fault: Fault,
 }

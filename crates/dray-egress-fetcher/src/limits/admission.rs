@@ -44,7 +44,7 @@ pub(super) struct Admission {
 struct State {
     running: usize,
     shares: HashMap<ShareKey, ShareCounts>,
-    /// Running, by host, whoever asked.
+    /// Running, by host, for all tenants.
     hosts: HashMap<String, usize>,
     /// Connections, by address.
     addresses: HashMap<IpAddr, usize>,
@@ -269,8 +269,8 @@ impl State {
         Some(waiter)
     }
 
-    /// Makes room for one more in a full queue: the newest waiter of the tenant that waits most goes, and within a tenant
-    /// that of the app that waits most, if that one still waits as much as the newcomer's then.
+    /// Makes room for one more in a full queue: the newest waiter of the tenant that waits most goes, and within a
+    /// tenant that of the app that waits most, if that one still waits as much as the newcomer's then.
     fn make_room(&mut self, claim: &SlotClaim, most: usize) -> Result<Option<Waiter>, QueueFull> {
         if self.queue.len() < most {
             return Ok(None);
@@ -338,7 +338,7 @@ impl State {
         });
     }
 
-    /// Changes the shares of a claim; those that nobody uses are forgotten.
+    /// Changes the shares of a claim; unused ones are forgotten.
     fn change(&mut self, claim: &SlotClaim, change: impl Fn(&mut ShareCounts)) {
         for key in &claim.keys {
             if let Some(share) = self.shares.get_mut(key) {

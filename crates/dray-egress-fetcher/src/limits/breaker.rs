@@ -1,7 +1,7 @@
 //! Refuses a dead host for a while instead of waiting for it again and again (egress-security 15).
 //!
 //! Counts per host and port, so that a closed port does not shut out the rest of a host. Only failures of a target
-//! that was allowed are told to it, so it reveals nothing about refused ones (I-8).
+//! that was allowed are reported to it, so it reveals nothing about refused ones (I-8).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,11 @@
-//! What a refused URL looked like, for the audit event: who was meant to be reached, although nobody can say for sure.
+//! What a refused URL looked like, for the audit event: the probable target, which is not certain.
 //!
 //! Never used to decide or to connect. Holds no path, query, fragment or user info (S-5).
 
 use dray_guard::CanonicalUrl;
 use dray_types::RedactedUrl;
 
-/// Scheme, host and port as far as they can be told from a text that is not an acceptable URL.
+/// Scheme, host and port as far as they can be read from a text that is not an acceptable URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
     /// In lower case; empty when there is none.

@@ -72,8 +72,8 @@ impl Hickory {
         }
     }
 
-    /// One question: to the server that answered last, beside it to the next one after [`HEDGE_DELAY`] or as soon as one
-    /// failed, and so on. The first valid answer of any server counts; without deadline: that is the caller's.
+    /// One question: to the server that answered last, beside it to the next one after [`HEDGE_DELAY`] or as soon as
+    /// one failed, and so on. The first valid answer of any server counts; without deadline: that is the caller's.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<DnsResponse, DnsError> {
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
@@ -216,7 +216,7 @@ impl Resolver for Hickory {
     }
 }
 
-/// D-3: one family is enough; without any address the more certain failure is told.
+/// D-3: one family is enough; without any address the more certain failure is reported.
 fn combine(
     name: &CanonicalName,
     v4: Result<Family, DnsError>,
@@ -253,7 +253,7 @@ fn combine(
     if longest <= MOST_CNAMES {
         answer.cnames.truncate(MOST_CNAMES);
     }
-    // The judge refuses a bad alias whatever is behind it, so it must see it.
+    // The judge refuses a bad alias regardless of its target, so it must see it.
     if !answer.addresses.is_empty() || stopped {
         return Ok(answer);
     }

@@ -1,6 +1,6 @@
 //! Which DNS servers are asked (D-2): those of the configuration, or the `nameserver` lines of the system's file.
 //!
-//! There is no default server. Search lists and options of the file are not read (D-1).
+//! No default server exists. Search lists and options of the file are not read (D-1).
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};

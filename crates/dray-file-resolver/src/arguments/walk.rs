@@ -1,6 +1,6 @@
 //! Walks a text that is known to be JSON and collects the strings that begin like references.
 //!
-//! It keeps positions instead of values; whatever is not within reach is stepped over.
+//! It keeps positions instead of values; everything out of scope is skipped.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! What can go wrong with a DIAL file, and what the agent is told about it.
+//! What can go wrong with a DIAL file, and the message for the agent.
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ impl Error {
         }
     }
 
-    /// What the agent is told about `file`.
+    /// The message for the agent about `file`.
     pub fn fault(&self, file: &Shown) -> Fault {
         let failed = |code, detail: &str, what: &str| {
             Fault::new(code, format!("File {file} could not be loaded: {what}.")).detail(detail)

@@ -1,7 +1,7 @@
 //! Conversions that were made before: the Markdown in the store, and where it is in the bus's key-value store, by the
 //! digest of the document, the converter's version and what was asked for.
 //!
-//! A cache: whatever goes wrong here is a miss, and the document is converted again.
+//! A cache: every failure here is a miss, and the document is converted again.
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -18,7 +18,7 @@ use super::Reading;
 use super::document::{Means, Opened, Refused, Unopened};
 use crate::service::own_credentials;
 
-/// Files of one `read_files` call that are read at once.
+/// Files of one `read_files` call that are read concurrently.
 const AT_ONCE: usize = 4;
 /// Media type of the JSON of contexts.
 const JSON: &str = "application/json";
@@ -127,7 +127,7 @@ impl Reading {
         })
     }
 
-    /// Runs the model's `read_files`. Its mistakes are answered to it; they are no faults.
+    /// Runs the model's `read_files`. Its mistakes are answered to it; they are not faults.
     pub(crate) async fn read_files(
         &self,
         request: Request<v1::ReadFilesRequest>,
@@ -159,7 +159,7 @@ impl Reading {
         })
     }
 
-    /// One file of a `read_files` call; whatever goes wrong stays with it.
+    /// One file of a `read_files` call; a failure stays with it.
     async fn read_task(
         &self,
         means: &Means,
@@ -294,7 +294,7 @@ impl Reading {
         };
         let placed = self.bus.call(&means.meta, &request).await;
         let placed = placed.map_err(|error| Unopened::Fault(error.into()))?;
-        // The sandbox tells where the file really is; a link may have come between the look and the write.
+        // The sandbox reports where the file really is; a link may have come between the look and the write.
         Ok(if is_inside(&placed.path, &plan.directory) {
             Fetched::Written(size)
         } else {

@@ -30,8 +30,8 @@ pub struct Reading {
     pub max_file_size: ByteSize,
     /// Largest Markdown that is handed over whole; more is summarised. Default `100000B`.
     pub inline_budget: ByteSize,
-    /// Kinds that may be read: `text`, `document`, `archive`, `image` (for its text). What is removed here is refused. Default
-    /// all of them.
+    /// Kinds that may be read: `text`, `document`, `archive`, `image` (for its text). What is removed here is refused.
+    /// Default all of them.
     pub allow_kinds: Vec<String>,
     /// Paragraphs, rows, pages, slides and chapters of one conversion. Default 50000.
     pub max_elements: u64,
@@ -54,7 +54,7 @@ pub struct Reading {
     pub download_lifetime: Period,
     /// Most outside documents that are remembered in that way. Default 1024.
     pub download_entries: usize,
-    /// Conversions at once; 0 means one for each processor. Default 0.
+    /// Concurrent conversions; 0 means one for each processor. Default 0.
     pub workers: usize,
     /// Executable that converts; without it this one starts itself again.
     pub worker: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub struct Summary {
     pub timeout: Period,
     /// Model calls for one document. Default 64.
     pub max_calls: usize,
-    /// Model calls at once. Default 4.
+    /// Concurrent model calls. Default 4.
     pub parallel: usize,
     /// Words of a merged summary, 50 to 4000. Default 500.
     pub max_words: usize,

@@ -257,7 +257,7 @@ impl Reading {
     }
 }
 
-/// Faults about the document are told to the model; the others are ours.
+/// Faults about the document go to the model; the others are ours.
 fn sort(fault: Fault) -> Unopened {
     match fault.code {
         FaultCode::NotFound

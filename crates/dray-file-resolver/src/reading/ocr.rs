@@ -51,7 +51,7 @@ impl Default for OcrConfig {
 }
 
 impl OcrConfig {
-    /// What the reader is told; nothing when it is off.
+    /// Options for the reader; nothing when it is off.
     pub fn settings(&self) -> Option<OcrSettings> {
         (self.mode == OcrMode::Auto).then(|| OcrSettings {
             program: self.program.clone(),

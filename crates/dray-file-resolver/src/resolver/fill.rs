@@ -15,7 +15,7 @@ use crate::shown::Shown;
 use crate::source::Source;
 use crate::text::{Binary, TextStream};
 
-/// Writes a JSON string in place of the reference and tells what is in it.
+/// Writes a JSON string in place of the reference and describes its content.
 pub(super) async fn fill(
     output: &mut Output<'_>,
     loader: &Loader,

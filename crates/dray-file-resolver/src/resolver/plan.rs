@@ -58,7 +58,7 @@ impl ContentForm {
     }
 }
 
-/// Decides for every slot; nothing is loaded, and a slot that cannot be filled stops nobody before it.
+/// Decides for every slot; nothing is loaded, and a slot that cannot be filled does not affect those before it.
 pub(crate) fn plan(slots: Vec<Slot>, origin: Option<&DialOrigin>) -> Vec<Planned> {
     let mut planned: Vec<_> = slots.into_iter().map(|slot| one(slot, origin)).collect();
     let mut uses: HashMap<Target, usize> = HashMap::new();

@@ -17,7 +17,7 @@ impl FileResolver {
         self.reading.read_attachment(request).await
     }
 
-    /// Builds what a model is told about the files of a conversation.
+    /// Builds what a model sees of the files of a conversation.
     pub async fn build_context(
         self: Arc<Self>,
         request: Request<v1::BuildContextRequest>,

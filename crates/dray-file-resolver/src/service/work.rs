@@ -1,4 +1,4 @@
-//! Tool calls as work: taken from whoever publishes them, answered by events, asked after by id.
+//! Tool calls as work: taken from their publishers, answered by events, asked after by id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl FileResolver {
         }
     }
 
-    /// Tells where a submitted tool call stands. A tenant sees its own only.
+    /// Returns the state of a submitted tool call. A tenant sees its own only.
     pub async fn outcome(
         self: Arc<Self>,
         request: Request<v1::ToolCallOutcomeRequest>,
@@ -158,7 +158,7 @@ fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses somebody else's claim before it becomes work; the work itself checks again.
+/// Refuses another tenant's claim before it becomes work; the work itself checks again.
 fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fault> {
     let content = work
         .arguments
@@ -172,7 +172,7 @@ fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fa
     }
 }
 
-/// The event that the ledger keeps, told apart by its schema.
+/// The event that the ledger keeps, identified by its schema.
 fn recorded(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outcome> {
     let payload = event.payload.as_slice();
     if event.schema == contract::schema::<v1::ToolCallResolved>() {

@@ -45,7 +45,7 @@ impl CanonicalName {
     }
 }
 
-/// Reads a name as the host of a URL is read; a root dot is dropped. Addresses are no names.
+/// Reads a name as the host of a URL is read; a root dot is dropped. Addresses are not names.
 impl FromStr for CanonicalName {
     type Err = Code;
 

@@ -67,7 +67,7 @@ impl PrivateRanges {
         self.entries.iter().copied()
     }
 
-    /// What the operator should be told: entries wider than /16 (IPv4) or /48 (IPv6).
+    /// Warnings for the operator: entries wider than /16 (IPv4) or /48 (IPv6).
     pub fn warnings(&self) -> Vec<String> {
         self.iter()
             .filter(|entry| match entry {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Ports that are refused whatever the operator says: the "bad ports" of the WHATWG Fetch standard, whose protocols
+/// Ports that are refused regardless of configuration: the "bad ports" of the WHATWG Fetch standard, whose protocols
 /// can be spoken to by accident or on purpose with an HTTP request.
 #[rustfmt::skip]
 pub const BAD_PORTS: [u16; 83] = [
@@ -27,7 +27,7 @@ enum Allowed {
 /// Why a list of ports is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortsError {
-    /// An item is no port.
+    /// An item is not a port.
     #[error("{0:?} is not a port; write numbers from 1 to 65535 with commas between them, or any")]
     NotAPort(String),
     /// A port that is always refused.

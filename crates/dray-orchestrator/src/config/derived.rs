@@ -18,7 +18,7 @@ impl Config {
         }
     }
 
-    /// What the HTTP surface is told.
+    /// Options of the HTTP surface.
     pub fn surface(&self) -> Options {
         Options {
             deployments: self.deployments.clone(),

@@ -23,7 +23,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// What an agent is told that it is.
+    /// Its name for agents.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Documents => "The service that reads files",
@@ -42,7 +42,7 @@ pub enum Unanswered {
     /// It refuses, in its own words.
     #[error("{}", said(.0))]
     Refused(Fault),
-    /// Nobody is there.
+    /// No service is listening.
     #[error("{} is not reachable at the moment; try again later.", .0.title())]
     Away(
         Peer,

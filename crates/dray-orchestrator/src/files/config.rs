@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
     reason = "each is a switch of its own in the configuration"
 )]
 pub struct Config {
-    /// Whether sessions may have a sandbox and a chat; `false` asks nobody for them. Default `true`.
+    /// Whether sessions may have a sandbox and a chat; `false` never asks for them. Default `true`.
     pub sessions: bool,
     /// Whether the tools that read documents are offered although no file is in sight. Default `false`.
     pub always_read: bool,
@@ -23,7 +23,7 @@ pub struct Config {
     pub nested: bool,
     /// Most bytes of one file when the manifest sets no limit. Default `10MiB`.
     pub size_limit: ByteSize,
-    /// Longest text that a tool gives to the model at once, when the manifest does not say. Default `50KiB`.
+    /// Longest text that a tool gives to the model in one result, when the manifest does not say. Default `50KiB`.
     pub inline_limit: ByteSize,
     /// Most bytes of a user's file that is put into a sandbox. Default `512MiB`.
     pub upload_limit: ByteSize,
@@ -33,7 +33,7 @@ pub struct Config {
     pub transfer_timeout: Period,
     /// How long a turn waits for a user's files to be in the sandbox. Default `30s`.
     pub upload_wait: Period,
-    /// How long nobody is asked for sessions after nobody answered. Default `10s`.
+    /// How long sessions are not requested after a request without an answer. Default `10s`.
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
@@ -43,18 +43,18 @@ pub struct Config {
     pub offload_threshold: ByteSize,
     /// Tools whose results stay in the conversation however large they are.
     pub offload_excluded: Vec<String>,
-    /// Whether the model is told of the files of a conversation in its messages. Default `true`.
+    /// Whether messages tell the model about the files of a conversation. Default `true`.
     pub reminder: bool,
     /// Language of that: `en`, or `zh` for the wording of FastGPT. Default `en`.
     pub reminder_language: ReminderLanguage,
-    /// Files of one message that get an id; the model is told of those beyond. Default 20.
+    /// Files of one message that get an id; a message names those beyond. Default 20.
     pub message_files: u32,
-    /// Key that binds the names of stored files to their conversation, at least 32 characters, the same in all replicas.
-    /// Names signed with another key name nothing. Empty: derived from `store.secret_key`.
+    /// Key that binds the names of stored files to their conversation, at least 32 characters, the same in all
+    /// replicas. Names signed with another key name nothing. Empty: derived from `store.secret_key`.
     pub name_key: Secret,
 }
 
-/// Language of what the model is told of the files of a conversation.
+/// Language of what the model sees of the files of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReminderLanguage {

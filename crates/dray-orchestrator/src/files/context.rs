@@ -90,8 +90,8 @@ impl TurnFiles {
         entries.into_iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Gives ids to the files of a conversation, and keeps what the model is to be reminded of in its messages where that
-    /// is switched on. Without files nobody is asked. When the context cannot be built, there are no ids.
+    /// Gives ids to the files of a conversation, and keeps what the model is to be reminded of in its messages where
+    /// that is switched on. Without files no request is made. When the context cannot be built, files have no ids.
     pub async fn prepare(&self, messages: &[Message]) {
         if !messages
             .iter()
@@ -184,7 +184,7 @@ impl TurnFiles {
         serde_json::from_slice(&built).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
     }
 
-    /// A file as the context takes it. What cannot be opened keeps its name, so that the model is told of it.
+    /// A file as the context takes it. What cannot be opened keeps its name, so that the model sees it.
     async fn part(&self, attachment: &Attachment) -> Value {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let (key, url) = self.place_of(attachment).await;
@@ -240,7 +240,7 @@ impl TurnFiles {
                 };
                 match link {
                     Some((key, link)) => (Some(key), link.url.expose().to_owned()),
-                    // Bytes are no name.
+                    // Bytes are not a name.
                     None if class == UrlClass::Data => (None, String::new()),
                     None => (None, url),
                 }
@@ -248,8 +248,8 @@ impl TurnFiles {
         }
     }
 
-    /// Puts fresh URLs in the place of ids in the arguments of a tool that takes URLs. Nobody is asked where no argument
-    /// is an id.
+    /// Puts fresh URLs in the place of ids in the arguments of a tool that takes URLs. No request is made where no
+    /// argument is an id.
     ///
     /// # Errors
     ///
@@ -285,8 +285,8 @@ impl TurnFiles {
         serde_json::from_slice(&done).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
     }
 
-    /// Puts the id of a file in the place of its stable name, by which the model knows stored files. A name that is not one
-    /// of this conversation stays as it is.
+    /// Puts the id of a file in the place of its stable name, by which the model knows stored files. A name that is not
+    /// one of this conversation stays as it is.
     fn replace_names_by_ids(&self, value: &mut Value) {
         match value {
             Value::String(text) if text.starts_with(NAME_PREFIX) => {

@@ -21,7 +21,7 @@ pub struct Inline {
     pub bytes: Bytes,
 }
 
-/// Why there are no bytes.
+/// Why the bytes are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// It is no `data:` URL, or its content is not encoded as it says.

@@ -19,9 +19,9 @@ pub struct Item {
     pub name: String,
     /// Whether it is a folder.
     pub is_folder: bool,
-    /// Bytes, when they are told.
+    /// Size in bytes, if known.
     pub size: Option<u64>,
-    /// Type, when it is told.
+    /// Media type, if known.
     pub media_type: Option<String>,
     /// State of its content, for changes that must not meet another.
     pub etag: Option<String>,
@@ -76,7 +76,7 @@ pub enum DriveError {
 }
 
 impl DriveError {
-    /// Whether the model can mend it by naming another file.
+    /// Whether the model can correct it by naming another file.
     pub const fn is_correctable(&self) -> bool {
         match self {
             Self::NotFound | Self::Denied | Self::Invalid | Self::TooLarge { .. } => true,

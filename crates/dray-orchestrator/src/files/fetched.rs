@@ -35,7 +35,7 @@ pub(super) struct Fetched {
 }
 
 impl TurnFiles {
-    /// Fetches an address into the store. `parameter` names the argument in failures that the model can mend.
+    /// Fetches an address into the store. `parameter` names the argument in failures that the model can correct.
     pub(super) async fn fetch(
         &self,
         parameter: &str,

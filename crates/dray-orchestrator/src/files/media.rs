@@ -41,7 +41,7 @@ pub struct Rest {
 }
 
 impl Media {
-    /// A filter; nothing where there is no sandbox that tags could name files of.
+    /// A filter; nothing without a sandbox whose files tags could name.
     pub async fn new(files: &Arc<TurnFiles>) -> Option<Self> {
         files.has_sandbox().await.then(|| Self {
             files: Arc::clone(files),
@@ -146,7 +146,7 @@ impl Media {
 }
 
 /// Notes where the paths lead that went to the person: tools name them as they like, tags by the path itself. One that
-/// is not there any more is no reason to wait.
+/// is not there any more does not cause a wait.
 async fn note_real_paths(files: &TurnFiles) {
     let jobs: Vec<_> = files
         .sent()

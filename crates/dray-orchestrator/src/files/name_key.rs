@@ -1,8 +1,8 @@
 //! Names of stored files for clients and models: `artifact/<sha256>/<size>/<mac>`.
 //!
 //! The MAC covers the tenant, the conversation, the digest and the size. Who knows the digest of a file of another
-//! conversation cannot make a name for it, and a name that was copied from another conversation names nothing. The key is
-//! the same in all replicas, so that each of them can check the names of every other.
+//! conversation cannot make a name for it, and a name that was copied from another conversation names nothing. The key
+//! is the same in all replicas, so that each of them can check the names of every other.
 //!
 //! Keys of the file-resolver (`artifact/<sha256>/<size>`) have no MAC: they stay between the services and are made only
 //! from names that were checked here.
@@ -77,7 +77,7 @@ impl NameKey {
         let sha256 = parts.next()?.parse().ok()?;
         let size = parts.next()?.parse().ok()?;
         let expected = self.name(tenant, conversation, &sha256, size);
-        // Digests are compared, so that the time tells nothing about the MAC.
+        // Digests are compared, so that the timing reveals nothing about the MAC.
         let is_ours = Sha256Digest::of(expected.as_bytes()) == Sha256Digest::of(name.as_bytes());
         is_ours.then_some((sha256, size))
     }

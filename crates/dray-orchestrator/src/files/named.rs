@@ -54,7 +54,7 @@ impl TurnFiles {
     }
 
     /// The stored file of a name that a client or a model shows. The name of another conversation, a digest without its
-    /// MAC and the name of a file that is gone are all the same: there is no such file.
+    /// MAC and the name of a file that is gone are all the same: the file does not exist.
     pub(super) async fn named_claim(
         &self,
         name: &str,
@@ -163,7 +163,7 @@ impl TurnFiles {
                     return Err(failed(broken(cause)));
                 }
             };
-            // A length that was told wrong is no way round the limit (R3).
+            // A wrong announced length does not bypass the limit (R3).
             let size = writer
                 .size()
                 .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));

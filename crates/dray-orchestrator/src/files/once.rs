@@ -20,7 +20,7 @@ impl<T> Default for Once<T> {
 }
 
 impl<T: Clone> Once<T> {
-    /// What came of `work` under this name; whoever comes while it is done waits for it. When it fails, the next one
+    /// What came of `work` under this name; concurrent callers wait for it (single-flight). When it fails, the next one
     /// who waits tries.
     pub(super) async fn get<E>(
         &self,

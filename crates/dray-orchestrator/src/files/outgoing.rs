@@ -39,7 +39,7 @@ pub(super) struct Parcel {
 pub(super) struct Sent {
     /// For the model: JSON of platform-delivery 2.3, or a sentence.
     pub(super) told: String,
-    /// Files for the answer, where there is no chat.
+    /// Files for the answer, without a chat.
     pub(super) attachments: Vec<Attachment>,
     /// Whether anything arrived or may still arrive.
     pub(super) any: bool,

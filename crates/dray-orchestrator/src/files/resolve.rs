@@ -74,7 +74,7 @@ fn garbled() -> Failure {
     Unanswered::Garbled(Peer::Documents).into()
 }
 
-/// An argument that the model can mend, in the resolver's words.
+/// An argument that the model can correct, in the resolver's words.
 fn correctable(invalid: v1::InvalidParameter) -> Failure {
     let v1::InvalidParameter {
         parameter,

@@ -33,7 +33,7 @@ pub struct Services {
     pub drive: Option<Arc<dyn Drive>>,
     /// Names of stored files.
     pub(super) name_key: NameKey,
-    /// Unix milliseconds until which nobody is asked for sessions.
+    /// Unix milliseconds until which sessions are not requested.
     absent_until: Arc<AtomicU64>,
 }
 
@@ -110,12 +110,12 @@ impl Services {
         reply.map_err(|error| Unanswered::of(peer, error))
     }
 
-    /// Whether nobody answered for sessions a moment ago.
+    /// Whether a request for sessions failed a moment ago.
     pub(super) fn sessions_are_absent(&self) -> bool {
         self.clock.now_ms() < self.absent_until.load(Ordering::Relaxed)
     }
 
-    /// Takes note that nobody answers for sessions.
+    /// Records that requests for sessions fail.
     pub(super) fn note_absence(&self) {
         let until = self
             .clock

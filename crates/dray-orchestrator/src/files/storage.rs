@@ -276,7 +276,7 @@ fn classify(drive: Option<&dyn Drive>, url: &str) -> UrlClass {
     }
     let bare = trimmed.trim_start_matches('/');
     if begins_with(bare, "files/") {
-        // There is no DIAL here, but it is nothing else either.
+        // DIAL is not configured here, but it is nothing else either.
         return UrlClass::Dial;
     }
     if begins_with(trimmed, "data:") {

@@ -82,7 +82,7 @@ impl FileTool {
             Kind::Put => (put::declaration(), "Write file"),
             Kind::Get => (get::declaration(), "Get file"),
         };
-        // What is sent is for the person, whatever its type; what is fetched or got is for the model.
+        // What is sent is for the person, for all types; what is fetched or got is for the model.
         let propagated = match kind {
             Kind::SendFile => vec!["*/*".to_owned()],
             _ => Vec::new(),

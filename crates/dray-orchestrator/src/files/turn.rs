@@ -21,15 +21,15 @@ use super::context::Catalog;
 use super::once::Once;
 use super::services::Services;
 
-/// Time that is kept for saying what went wrong, before whoever runs the tool gives up.
+/// Time that is kept for saying what went wrong, before the caller of the tool gives up.
 const MARGIN: Duration = Duration::from_millis(300);
 
 /// What a turn begins with.
 #[derive(Clone, Debug, Default)]
 pub struct Opening {
-    /// Session whose sandbox and chat are used; one that is no valid id has neither.
+    /// Session whose sandbox and chat are used; one with an invalid id has neither.
     pub session: String,
-    /// Whether nobody can have heard of the session: nothing is bound to it, so nobody is asked.
+    /// Whether the session is new: nothing is bound to it, so no request is needed.
     pub is_new: bool,
     /// Id of the turn: the same for a repeat of the same request, so that nothing is delivered twice.
     pub turn: String,
@@ -111,7 +111,7 @@ impl TurnFiles {
         self.limit
     }
 
-    /// What is bound to the session; an empty record while nobody answers for sessions.
+    /// What is bound to the session; an empty record while requests for sessions fail.
     pub async fn bound(&self) -> &v1::Session {
         static NOTHING: v1::Session = v1::Session {
             session: String::new(),
@@ -162,8 +162,8 @@ impl TurnFiles {
         }
     }
 
-    /// Gives the session a sandbox unless it has one. `{session}` in the address stands for its id. Without a sandbox the
-    /// turn goes on: its tools are not there.
+    /// Gives the session a sandbox unless it has one. `{session}` in the address stands for its id. Without a sandbox
+    /// the turn goes on: its tools are not there.
     pub async fn bind(&self, address: &str) {
         let Some(session) = &self.session else {
             return;

@@ -22,9 +22,9 @@ const MOST: usize = 50;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 impl TurnFiles {
-    /// Puts the attachments of a message into the session's sandbox, waits for them within bounds, and gives one line for
-    /// each file that the model was not told of yet: those of this message, and those that came by the session's chat.
-    /// Without a sandbox there is nothing to do. What cannot be had is told of; nothing here ends the turn.
+    /// Puts the attachments of a message into the session's sandbox, waits for them within bounds, and gives one line
+    /// for each file that the model has not seen yet: those of this message, and those that came by the session's chat.
+    /// Without a sandbox this does nothing. What is not available is reported; nothing here ends the turn.
     pub async fn place_uploads(&self, message: &Message) -> Vec<String> {
         if !self.has_sandbox().await {
             return Vec::new();
@@ -181,7 +181,7 @@ impl TurnFiles {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
-        // In the order of the message, whoever was first in the sandbox.
+        // In the order of the message, not in the order of arrival.
         told.sort_by_key(|(position, _)| *position);
         let mut lines: Vec<_> = told.into_iter().map(|(_, line)| line).collect();
         let late = pending.into_values();

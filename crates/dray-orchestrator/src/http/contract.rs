@@ -13,18 +13,18 @@ use serde_json::Value;
 
 use crate::permissions::Identity;
 
-/// Whoever answers requests.
+/// The agent that answers requests.
 #[async_trait]
 pub trait Agent: Send + Sync + 'static {
-    /// Answers one chat request. Events go to `sink` as they happen; the state is one of them and is sent after a failure
-    /// too. Start chunk, end chunk and error event are the surface's.
+    /// Answers one chat request. Events go to `sink` as they happen; the state is one of them and is sent after a
+    /// failure too. Start chunk, end chunk and error event are the surface's.
     ///
     /// The future is dropped as soon as the client is gone, and a send to `sink` waits while the client is slow.
     ///
     /// # Errors
     ///
-    /// [`Failure`]. The client gets it as HTTP status and body when nothing but the state was sent before, or when it did
-    /// not ask for a stream; else as the last event of the stream.
+    /// [`Failure`]. The client gets it as HTTP status and body when nothing but the state was sent before, or when it
+    /// did not ask for a stream; else as the last event of the stream.
     async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure>;
 
     /// Asks DIAL Core whose key a caller shows. Nothing else is done for a caller before.
@@ -50,7 +50,7 @@ pub trait Agent: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Failure`]; 404 when there is no such deployment.
+    /// [`Failure`]; 404 for an unknown deployment.
     async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure>;
 }
 

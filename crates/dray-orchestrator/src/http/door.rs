@@ -77,8 +77,8 @@ impl Options {
         self.plain_caller(headers).map(drop)
     }
 
-    /// A listener of this machine alone that asks for no key must not be open to the pages that a browser on this machine
-    /// shows: neither under another name nor from another origin.
+    /// A listener of this machine alone that asks for no key must not be open to the pages that a browser on this
+    /// machine shows: neither under another name nor from another origin.
     fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), Failure> {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
@@ -114,7 +114,7 @@ impl Options {
 
     /// The client that has this key.
     fn client(&self, key: &str) -> Option<Identity> {
-        // Digests are compared, so that the time tells nothing about the key.
+        // Digests are compared, so that the timing reveals nothing about the key.
         let shown = Sha256Digest::of(key.as_bytes());
         let mut known = self.clients.iter();
         let (name, _) =

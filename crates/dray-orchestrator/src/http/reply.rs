@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::run::{Next, Run};
 
-/// Most events that are written at once.
+/// Most events per write.
 const AT_ONCE: usize = 64;
 
 /// JSON with a status.
@@ -36,7 +36,7 @@ pub(super) fn failure(failure: &Failure) -> Response {
     response
 }
 
-/// The whole answer at once.
+/// The whole answer in one response.
 pub(super) async fn whole(mut run: Run, mut writer: Writer) -> Result<Response, Failure> {
     let mut merged = Merged::default();
     merged.add(writer.start());
@@ -59,8 +59,8 @@ pub(super) async fn whole(mut run: Run, mut writer: Writer) -> Result<Response, 
     }
 }
 
-/// The answer as it is made. Status and first chunk leave when there is something to show; until then a failure is one of
-/// the request.
+/// The answer as it is made. Status and first chunk leave when there is something to show; until then a failure is one
+/// of the request.
 pub(super) async fn streamed(mut run: Run, writer: Writer) -> Result<Response, Failure> {
     let head = run.head().await?;
     let stream = Stream { run, writer };

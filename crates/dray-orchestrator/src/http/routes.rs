@@ -48,7 +48,7 @@ pub struct Options {
     pub max_body: ByteSize,
     /// Longest time for a body to come.
     pub body_timeout: Duration,
-    /// Most chats at once.
+    /// Most concurrent chats.
     pub max_chats: usize,
     /// How long a chat beyond that waits for its turn.
     pub chat_wait: Duration,

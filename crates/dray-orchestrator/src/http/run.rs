@@ -1,4 +1,4 @@
-//! One answer while it is made: the agent works on a task of its own, and ends with whoever waits for it.
+//! One answer while it is made: the agent works on a task of its own, and ends with the request that waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,12 +22,12 @@ use tower::ServiceExt as _;
 const HEAD: Duration = Duration::from_secs(30);
 /// Most bytes of a head; a manifest may be in it.
 const HEAD_BYTES: usize = 1 << 20;
-/// Most connections at once; more wait in the backlog.
+/// Most concurrent connections; more wait in the backlog.
 const CONNECTIONS: usize = 4096;
 /// Wait after a connection that could not be accepted, such as for want of descriptors.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`. Chats that run then go on for at most `drain`; dropping the future ends all at once.
+/// Serves until `stop`. Chats that run then go on for at most `drain`; dropping the future ends all immediately.
 pub async fn serve(
     router: Router,
     listener: TcpListener,

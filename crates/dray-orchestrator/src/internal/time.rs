@@ -1,4 +1,4 @@
-//! The tool that tells the time (quickapps 15).
+//! The tool that returns the current time (quickapps 15).
 
 use async_trait::async_trait;
 use dray_agent::clock;
@@ -40,7 +40,7 @@ impl Now {
         }
     }
 
-    /// The time in a zone; `None` when there is no such zone.
+    /// The time in a zone; `None` for an unknown zone.
     fn tell(&self, wanted: Option<&str>) -> Option<String> {
         let (zone, source) = match wanted {
             None => (TimeZone::UTC, "default"),

@@ -51,7 +51,7 @@ impl Destinations {
         })
     }
 
-    /// Whether a manifest may name this address, as far as its text tells.
+    /// Whether a manifest may name this address, as far as its text shows.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use super::speech::Speech;
 use super::tally::{Tally, execution_time};
 use crate::files::media::Media;
 
-/// The tool that seems to have told of files that were put into the sandbox.
+/// The tool that appears to have announced files that were put into the sandbox.
 const UPLOADS: &str = "sandbox_uploads";
 
 impl Opened {
@@ -105,7 +105,7 @@ impl Opened {
         done
     }
 
-    /// Puts the user's files into the sandbox, and tells the model where they are.
+    /// Puts the user's files into the sandbox, and adds a message with their paths for the model.
     async fn take_uploads(&mut self) {
         let last = self
             .messages
@@ -169,7 +169,7 @@ async fn stage(sink: &Sink, name: &str, text: String) -> Result<(), Gone> {
     stage.close(StageStatus::Completed).await
 }
 
-/// Nobody reads it.
+/// It has no reader.
 fn gone() -> Failure {
     Failure::new(499, "The client is gone.")
 }

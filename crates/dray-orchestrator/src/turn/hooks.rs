@@ -2,7 +2,7 @@
 //! (quickapps 43.4).
 //!
 //! A call by a hook is one like any other (stage, limit, rights, files, statistics), but it never ends the request and
-//! is no round of the loop.
+//! is not a round of the loop.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl Planned {
     }
 }
 
-/// A tool whose failures are told to the model, whatever its own strategies are.
+/// A tool whose failures are always reported to the model, regardless of its own strategies.
 #[derive(Debug)]
 struct Quiet {
     tool: Arc<dyn Tool>,
@@ -150,7 +150,7 @@ impl Rounds<'_> {
         Ok(done)
     }
 
-    /// Makes all calls of one point at once; their results are in the order of the manifest.
+    /// Makes all calls of one point concurrently; their results are in the order of the manifest.
     async fn call_hooks(
         &self,
         hooks: &[Planned],

@@ -31,7 +31,7 @@ pub(super) struct Opened {
     pub(super) begun: Instant,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
-    /// Those that the model is told of.
+    /// Those that the model sees.
     pub(super) tools: Vec<Arc<dyn Tool>>,
     pub(super) hooks: Vec<hooks::Planned>,
     /// Tools that the model's own deployment runs.
@@ -60,7 +60,7 @@ struct Model {
     statics: Vec<Value>,
 }
 
-/// What is asked of others before a turn, all at once.
+/// Answers of other services before a turn, requested concurrently.
 struct Gathered {
     tools: Vec<Arc<dyn Tool>>,
     model: Model,
@@ -181,7 +181,7 @@ fn tell_news(manifest: &Manifest, outgoing: &Outgoing, messages: &mut Vec<Messag
     }
 }
 
-/// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all at once.
+/// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
 async fn gather(
     parts: &Parts,
     audience: Audience<'_>,
@@ -235,7 +235,7 @@ async fn opening(parts: &Parts, asked: &Asked, manifest: &Manifest) -> Result<Op
     })
 }
 
-/// Whose sessions a caller may name: of a key of DIAL the bucket of its user; nobody's in particular without DIAL.
+/// Whose sessions a caller may name: of a key of DIAL the bucket of its user; of no particular user without DIAL.
 async fn owner(
     parts: &Parts,
     caller: &Caller,

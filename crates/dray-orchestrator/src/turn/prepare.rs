@@ -58,7 +58,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether a refusal can be mended by taking out the files that the model asked for; once per turn.
+    /// Whether a refusal can be avoided by removing the files that the model asked for; once per turn.
     pub(super) fn recovers(&mut self, error: &ChatError, messages: &mut [Message]) -> bool {
         let is_refusal = error.kind == ChatKind::Status(400);
         let Some(types) = self.lazy.as_ref().filter(|_| is_refusal && !self.recovered) else {

@@ -17,7 +17,7 @@ const MOST_CALLS: usize = 128;
 /// Most bytes of text and arguments of one answer.
 const MOST_BYTES: usize = 16 << 20;
 
-/// An answer that nobody can work with.
+/// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Astray {
     /// The client is gone.

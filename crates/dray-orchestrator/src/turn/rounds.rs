@@ -48,7 +48,7 @@ pub(super) struct Done {
 /// Why a loop did not end well.
 #[derive(Debug)]
 pub(super) enum Cut {
-    /// The client is gone: nobody needs to be told.
+    /// The client is gone: no report is needed.
     Gone,
     /// The request fails.
     Failed(Failure),
@@ -154,7 +154,7 @@ impl Rounds<'_> {
         Ok(answer)
     }
 
-    /// Runs all calls at once; results are in the order of the calls.
+    /// Runs all calls concurrently; results are in the order of the calls.
     async fn call_all(&self, calls: &[ToolCall]) -> Vec<Result<Ran, Cut>> {
         join_all(calls.iter().map(|call| self.call(call))).await
     }

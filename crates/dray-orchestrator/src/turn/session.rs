@@ -16,7 +16,7 @@ const HEADER: &str = "x-dray-session";
 /// Who shows a key of DIAL can only name sessions of its own: the name is bound to the key's user. Names of a service's
 /// own clients are taken as they are, so that operators can bind them to sandboxes and chats before.
 ///
-/// Tells whether it is new: nobody can have bound anything to it.
+/// Returns whether it is new: nothing can be bound to it yet.
 pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> (String, bool) {
     let named = caller.forwarded.iter().find(|(name, _)| name == HEADER);
     match (named, owner) {
@@ -56,7 +56,7 @@ fn remembered(messages: &[Message]) -> Option<&str> {
         .filter(|session| session.starts_with("c-"))
 }
 
-/// Nobody can guess it.
+/// It cannot be guessed.
 fn fresh() -> String {
     format!("c-{}", uuid::Uuid::new_v4().simple())
 }
@@ -70,9 +70,9 @@ pub(super) fn note(state: &mut Value, session: &str) {
     }
 }
 
-/// Id of a conversation, to which names of stored files are bound: the session when the client names it, else a digest of
-/// the first message of the user. It is the same in every turn, also for clients that give no state back, so that the same
-/// request gives the same bytes. It is not a secret: names are signed.
+/// Id of a conversation, to which names of stored files are bound: the session when the client names it, else a digest
+/// of the first message of the user. It is the same in every turn, also for clients that give no state back, so that
+/// the same request gives the same bytes. It is not a secret: names are signed.
 pub(super) fn conversation(caller: &Caller, session: &str, messages: &[Message]) -> String {
     if is_named(caller) {
         return format!("session/{session}");

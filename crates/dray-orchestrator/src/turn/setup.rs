@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Puts templates in the place of their names. What a template says is the operator's, whoever names it.
+    /// Puts templates in the place of their names. What a template says is the operator's, for all callers.
     pub(super) fn new(layers: &Layers, reader: &Reader, loaded: &LoadedManifest) -> Self {
         let mut plan = Self::default();
         for set in &loaded.manifest.tool_sets {

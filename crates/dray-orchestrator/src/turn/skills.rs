@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 /// What is said of a prompt that is empty.
 const EMPTY: &str = "DIAL prompt has no content";
 
-/// Fetches all at once, each address once; in the order of the manifest.
+/// Fetches all concurrently, each address once; in the order of the manifest.
 pub(super) async fn fetch(core: &Core, caller: &Caller, wanted: &[SkillRef]) -> Vec<Fetched> {
     let mut seen = HashSet::new();
     let urls = wanted
@@ -33,7 +33,7 @@ async fn one(core: &Core, caller: &Caller, url: &str) -> Fetched {
     }
 }
 
-/// Why there is no text, for whoever built the agent.
+/// Why the text is missing, for the author of the agent.
 fn reason(url: &str, error: &Error) -> String {
     tracing::warn!(
         skill = url,

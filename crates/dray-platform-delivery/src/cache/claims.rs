@@ -20,7 +20,7 @@ pub(crate) enum Unkept {
 
 impl Desk {
     /// The claim for as long as a delivery may take: one for a file of the cache is exchanged for one that is kept.
-    /// What is no claim stays as it is; whoever reads it will say so.
+    /// An invalid claim stays as it is; its reader will report it.
     pub(crate) async fn kept(&self, meta: &Meta, claim: v1::Claim) -> Result<v1::Claim, Unkept> {
         let Ok(read) = Claim::try_from(claim.clone()) else {
             return Ok(claim);
@@ -43,7 +43,7 @@ impl Desk {
         }
     }
 
-    /// The request with claims that are good until it is done. A file that is gone is told of when its turn comes.
+    /// The request with claims that are good until it is done. A missing file is reported when its turn comes.
     pub(crate) async fn with_kept_claims(
         &self,
         meta: &Meta,

@@ -1,5 +1,5 @@
-//! Who gathers files just now. What several copies bring is in no record before the last one is there, and all of it has
-//! to stay in the cache until then.
+//! Who gathers files just now. What several copies bring is in no record before the last one is there, and all of it
+//! has to stay in the cache until then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Gatherings {
         .await
     }
 
-    /// They are in a record, or nobody wants them any more. What cannot be noted ends with its time.
+    /// They are in a record, or not needed any more. What cannot be noted ends with its time.
     pub(crate) async fn end(&self, delivery: &str) {
         let ended = self.change(delivery, |noted| {
             noted.remove(delivery);

@@ -1,4 +1,5 @@
-//! A clock that jumps makes everything look old. What is under way then gets the time to end before anything is removed.
+//! A clock that jumps makes everything look old. What is under way then gets the time to end before anything is
+//! removed.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use tokio::time::Instant;
 
 use super::plan::PROTECTED_MS;
 
-/// Difference between the two clocks that is no jump yet.
+/// Largest difference between the two clocks that does not count as a jump.
 const SLACK_MS: u64 = 60_000;
 
 /// Compares the clock of the wall with that of the process.

@@ -2,9 +2,9 @@
 //!
 //! An object stays while a delivery that is not over has it, as long as a link to it lives, and for its lifetime after
 //! its last use. Above the cache's size the least recently used goes first. The records of deliveries say who needs
-//! what; there is no other index that could be wrong.
+//! what; no other index exists that could be wrong.
 //!
-//! One replica sweeps at a time; several would do no harm, for what one removed is no failure to the other.
+//! One replica sweeps at a time; several are harmless, because a missing object is not an error.
 
 mod claims;
 mod gathering;
@@ -47,7 +47,7 @@ pub(crate) struct Swept {
     pub(crate) objects: u64,
     /// Bytes that stay.
     pub(crate) bytes: u64,
-    /// Bytes that stay because somebody needs them.
+    /// Bytes that stay because they are needed.
     pub(crate) held: u64,
 }
 
@@ -109,7 +109,7 @@ impl Desk {
 
     /// Sweeps once.
     pub(crate) async fn sweep_cache(&self) -> Result<Swept, SweepError> {
-        // In this order: whatever is in the list and not young is in a record by now, if anybody needs it.
+        // In this order: an object that is in the list and not young is in a record by now, if it is needed.
         let objects = self.store.cached().await?;
         let gathering_since_ms = self.gatherings.since_ms().await?;
         while !self.index.refresh().await? {}

@@ -5,7 +5,7 @@ use dray_types::{ByteSize, Period};
 
 use super::need::{Use, Uses};
 
-/// How long an object stays in any case once nobody is given a claim for it any more: longer than the longest answer of
+/// How long an object stays in any case once no new claims for it are given: longer than the longest answer of
 /// a sandbox takes to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
@@ -14,7 +14,7 @@ pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 pub(crate) struct Now {
     /// Unix milliseconds.
     pub(crate) at_ms: u64,
-    /// Somebody gathers files since then: what is younger stays.
+    /// A delivery gathers files since then: what is younger stays.
     pub(crate) gathering_since_ms: u64,
     /// How long an object is kept after its last use.
     pub(crate) lifetime: Period,
@@ -67,7 +67,7 @@ pub(crate) fn plan(objects: Vec<CachedObject>, uses: &Uses, now: Now) -> Plan {
     plan
 }
 
-/// Whether it must stay whatever it costs.
+/// Whether it must stay at any cost.
 fn is_held(object: &CachedObject, used: Use, now: Now) -> bool {
     used.until_ms > now.at_ms
         || object.closed_at_ms.saturating_add(PROTECTED_MS) > now.at_ms
@@ -217,7 +217,7 @@ mod tests {
                 prop_assert!(!uses.contains_key(&object.key));
                 prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW);
             }
-            // Whoever does the same once more with what is left has nothing to do.
+            // A second run with what is left does nothing.
             let left: Vec<_> = objects
                 .into_iter()
                 .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))

@@ -1,4 +1,4 @@
-//! The end of a delivery: what the user, the agent and the auditors are told.
+//! The end of a delivery: reports for the user, the agent and the auditors.
 
 use dray_content::notice::Failure;
 use dray_proto::v1;
@@ -30,7 +30,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Failures that the user was not told of in this turn.
+    /// Failures that were not reported to the user in this turn.
     async fn untold(&self) -> Vec<Failure> {
         let failures = report::failures(self.report());
         let marks = failures.iter().map(report::failure_mark).collect();
@@ -46,7 +46,7 @@ impl Run<'_> {
             .collect()
     }
 
-    /// Ends the delivery: whatever has no end yet gets one, the record says so, and the audit knows.
+    /// Ends the delivery: what has no end yet gets one, the record says so, and the audit knows.
     pub(super) async fn finish(&mut self, open: Option<&Open>) -> Result<Ended, Error> {
         let now_ms = self.desk.clock.now_ms();
         conclude(self.report_mut(), now_ms);

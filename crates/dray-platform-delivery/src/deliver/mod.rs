@@ -1,7 +1,7 @@
 //! From stored files to the platform's own word that the user has them.
 //!
-//! [`Desk::deliver`] does one piece of work of a platform's queue. Whatever happens in between, its record says what
-//! may be visible (messaging-reliability 12); whoever finds the record goes on from there.
+//! [`Desk::deliver`] does one piece of work of a platform's queue. At every point its record says what
+//! may be visible (messaging-reliability 12); the next worker goes on from there.
 
 mod confirm;
 mod finish;
@@ -177,7 +177,8 @@ impl Desk {
     /// Does one piece of work of a platform's queue.
     ///
     /// # Errors
-    /// What may pass: the bus is away, somebody else has the record, the process stops. The same work comes again.
+    /// Temporary failures: the bus is away, another worker has the record, the process stops. The same work comes
+    /// again.
     pub async fn deliver(
         &self,
         meta: &Meta,
@@ -281,7 +282,8 @@ impl Desk {
         Ok(self.index.waiting_before(chat, order))
     }
 
-    /// Whether no earlier place of the chat is open, now or after a second: a delivery that waits longer holds no worker.
+    /// Whether no earlier place of the chat is open, now or after a second: a delivery that waits longer holds no
+    /// worker.
     async fn is_next(
         &self,
         chat: &str,
@@ -310,8 +312,8 @@ impl Desk {
         Ok(first.is_some_and(|first| first < place))
     }
 
-    /// The right to send to a chat, among all replicas; `None` when another one has it for too long. Deliveries that were
-    /// asked for earlier and are in other hands get the time to go first.
+    /// The right to send to a chat, among all replicas; `None` when another one has it for too long. Deliveries that
+    /// were asked for earlier and are in other hands get the time to go first.
     async fn only_replica(
         &self,
         chat: &str,
@@ -366,7 +368,7 @@ impl Desk {
         Some((account, chat))
     }
 
-    /// The place of a delivery in its chat, taken now when it has none. Where no account serves the chat there is no order
+    /// The place of a delivery in its chat, taken now when it has none. Where no account serves the chat no order has
     /// to keep.
     pub(crate) async fn place_of(
         &self,

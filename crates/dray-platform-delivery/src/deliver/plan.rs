@@ -28,7 +28,8 @@ pub(super) const TEXT: &str = "text";
 pub(super) const NOTICE: &str = "notice";
 
 impl Run<'_> {
-    /// Makes everything ready for the steps; plans them when nobody did. An error flow ends the work: wait, or finish.
+    /// Makes everything ready for the steps; plans them when they are not planned. An error flow ends the work: wait,
+    /// or finish.
     pub(super) async fn open(
         &mut self,
         account: Arc<Account>,
@@ -123,7 +124,7 @@ impl Run<'_> {
         }
     }
 
-    /// What parks the delivery for so long; at once over when that is longer than there is time.
+    /// What parks the delivery for so long; over immediately when that exceeds the deadline.
     pub(super) fn later(&self, delay: std::time::Duration, why: &'static str) -> Flow {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         Flow::Park(self.desk.clock.now_ms().saturating_add(delay), why)

@@ -62,7 +62,7 @@ impl Stage {
 }
 
 impl Run<'_> {
-    /// Does a request of the platform's and tells how it goes. Ends early only when the worker has to stop.
+    /// Makes a request to the platform and reports progress. Ends early only when the worker has to stop.
     pub(super) async fn watched<T>(
         &mut self,
         stage: Stage,
@@ -86,7 +86,7 @@ impl Run<'_> {
         }
     }
 
-    /// Tells of a step.
+    /// Reports a step.
     pub(super) async fn progress(&mut self, stage: &str, step: &v1::DeliveryStep, bytes: u64) {
         let name = match step.files.as_slice() {
             [index] => self.file_mut(*index).map(|file| file.name.clone()),

@@ -84,7 +84,7 @@ impl Run<'_> {
         self.give_up(open, at, error).await
     }
 
-    /// The platform's delay is obeyed exactly, and is no try.
+    /// The platform's delay is obeyed exactly, and does not count as an attempt.
     async fn rate_limited(
         &mut self,
         open: &Open,

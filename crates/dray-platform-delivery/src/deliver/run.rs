@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
     pub(super) key: String,
     pub(super) held: Held,
     pub(super) cancel: CancellationToken,
-    /// Tells this worker from others in what it writes.
+    /// Identifies this worker in what it writes.
     writer: u64,
     /// Progress events so far.
     pub(super) told: u32,

@@ -81,7 +81,7 @@ impl Run<'_> {
         Ok(Reconciled::Unknown)
     }
 
-    /// Nobody will know whether it is visible.
+    /// Whether it is visible stays unknown.
     async fn doubt(&mut self, open: &Open, at: usize) -> Result<Flow, Error> {
         self.change(at, machine::unknown);
         let step = self.step_at(at);
@@ -98,7 +98,7 @@ impl Run<'_> {
         Ok(Flow::Next)
     }
 
-    /// Makes the visible request. `clean` tells that nothing of it can be visible yet.
+    /// Makes the visible request. `clean` says that nothing of it can be visible yet.
     async fn attempt(&mut self, open: &mut Open, at: usize, clean: bool) -> Result<Flow, Error> {
         let step = self.step_at(at);
         if clean && step.attempts >= TRIES {
@@ -155,7 +155,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// Uploads what nobody sees yet, once: what comes of it is written before anything visible happens.
+    /// Makes the invisible uploads, once: what comes of it is written before anything visible happens.
     async fn prepare(
         &mut self,
         open: &mut Open,

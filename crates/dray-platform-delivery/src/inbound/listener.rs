@@ -1,5 +1,5 @@
-//! The HTTP door: webhooks of platforms, and uploads of browsers and services. Plain HTTP, to be put behind whatever ends
-//! TLS.
+//! The HTTP door: webhooks of platforms, and uploads of browsers and services. Plain HTTP, to be put behind a proxy
+//! that terminates TLS.
 //!
 //! Every request must name a host that the operator listed (platform-delivery 14.8). Webhooks are let in by the
 //! platform's own signature, uploads by a bearer token; pages of other origins may upload when they are listed.
@@ -277,7 +277,7 @@ fn let_in(desk: &Desk, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
-    // Digests are compared, so that the time tells nothing about the token.
+    // Digests are compared, so that the timing reveals nothing about the token.
     let shown = Sha256Digest::of(shown.as_bytes());
     desk.config
         .upload_tokens

@@ -20,7 +20,7 @@ use crate::deliver::{Desk, wire_target};
 /// How long the work on a message may take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_hours(1);
 
-/// Attachments of one message; those beyond are told of as not available.
+/// Attachments of one message; those beyond are reported as not available.
 pub(crate) const ATTACHMENTS: usize = 50;
 
 /// Most bytes of a message's text that travel with it.
@@ -36,7 +36,7 @@ pub struct Door {
     pub(crate) account: Arc<Account>,
 }
 
-/// The operation of a message: the same message told twice is one.
+/// The operation of a message: the same message sent twice is one.
 pub fn operation_of(account: &str, message: &InboundMessage) -> OperationId {
     let target = &message.target;
     let mut bytes = Vec::new();

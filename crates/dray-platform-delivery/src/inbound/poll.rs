@@ -95,7 +95,7 @@ impl Door {
         format!("poll.{digest}")
     }
 
-    /// Takes or renews the lease. Whoever cannot reach the bus does not have it.
+    /// Takes or renews the lease. A replica that cannot reach the bus does not have it.
     pub(crate) async fn take_lease(&self, instance: &str) -> bool {
         match self.try_lease(instance, LEASE).await {
             Ok(taken) => taken,

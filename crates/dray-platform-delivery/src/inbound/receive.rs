@@ -20,7 +20,7 @@ use crate::uploads::PLACING;
 /// Tries to fetch one attachment: the first and two more (platform-delivery 11.2).
 const TRIES: u32 = 3;
 
-/// Attempts for a chat that belongs to no session: whoever answers the first message may be about to bind it.
+/// Attempts for a chat that belongs to no session: the service that answers the first message may be about to bind it.
 const UNBOUND_ATTEMPTS: u32 = 5;
 /// Between them.
 const UNBOUND_DELAY: Duration = Duration::from_secs(20);
@@ -102,7 +102,8 @@ impl Desk {
         Ok(None)
     }
 
-    /// Nobody is there yet: tells whoever binds sessions, waits a while, and gives up with a word to the user.
+    /// No session is bound yet: notifies the service that binds sessions, waits a while, and gives up with a notice to
+    /// the user.
     async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> Failure {
         let event = received(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
@@ -120,7 +121,7 @@ impl Desk {
         fault.into()
     }
 
-    /// The user's files went nowhere, and the user is told so.
+    /// The user's files could not be placed, and the user is notified.
     async fn tell_user(&self, meta: &Meta, work: &v1::ReceiveMessage) {
         let notice = v1::DeliverFiles {
             delivery_id: derived(&meta.operation, "notice").to_string(),
@@ -186,7 +187,7 @@ impl Desk {
         }
     }
 
-    /// Streams the bytes into the store, whatever length was promised.
+    /// Streams the bytes into the store, for any announced length.
     async fn fetch_once(
         &self,
         inbox: &dyn Inbox,
@@ -224,7 +225,7 @@ impl Desk {
         writer.finish(label).await.map_err(lost)
     }
 
-    /// Publishes the work that puts one attachment into the sandbox, or tells the agent why it cannot.
+    /// Publishes the work that puts one attachment into the sandbox, or reports to the agent why it cannot.
     async fn place(
         &self,
         meta: &Meta,

@@ -1,4 +1,4 @@
-//! Deliveries whose work nobody does any more: it was dead-lettered, or ended before the record did. The ledger of work
+//! Deliveries without a worker: it was dead-lettered, or ended before the record did. The ledger of work
 //! knows; what the record says of the files decides how they end.
 
 use dray_bus::LedgerKey;
@@ -13,14 +13,14 @@ use crate::records::Held;
 /// Between two looks at the work of one delivery.
 pub(super) const LOOK_MS: u64 = 10_000;
 
-/// Age from which a record without work of a platform's queue counts as left behind by whoever wrote it.
+/// Age from which a record without work of a platform's queue counts as abandoned.
 const UNPUBLISHED_MS: u64 = 60_000;
 
 /// Where the work of a delivery stands.
 enum Work {
-    /// Somebody has it, or will.
+    /// A worker has it, or will.
     Open,
-    /// Nobody will do it any more.
+    /// No worker will do it any more.
     Dead,
     /// It ended without the delivery: another round is needed.
     Idle,
@@ -75,7 +75,7 @@ impl Desk {
         }
     }
 
-    /// How a piece of work ended; unspecified while it has not, `None` when nobody has begun.
+    /// How a piece of work ended; unspecified while it has not, `None` when it has not begun.
     async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, Error> {
         let found = self.bus.ledger().read(key).await;
         let found = found.map_err(|error| Error::Asked {

@@ -22,7 +22,7 @@ use super::{Double, State, TOKEN, people, user};
 /// Intent without which messages come without their contents.
 const CONTENTS: u64 = 1 << 15;
 
-/// What the gateway is told to do wrong, once each, with the next connection that identifies or resumes.
+/// Faults of the gateway, once each, with the next connection that identifies or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayFault {
     /// The session is not valid; whether it may be resumed all the same.
@@ -37,7 +37,7 @@ pub enum GatewayFault {
     Gibberish,
 }
 
-/// What happens to all connections at once.
+/// What happens to all connections together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kick {
     /// They break.
@@ -77,7 +77,7 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Tells every session of an event.
+    /// Sends an event to every session.
     pub(super) fn tell(&mut self, name: &str, event: &Value) {
         for events in self.sessions.values_mut() {
             push(events, name, event);
@@ -388,7 +388,7 @@ fn begin(shared: &Shared<State>, asked: &Value) -> Begun {
 }
 
 impl State {
-    /// Servers as the gateway tells of them.
+    /// Servers as the gateway describes them.
     fn guilds(&self) -> Vec<Value> {
         let described = |guild: &String, tier: &u64| {
             let own = |is_thread: bool| -> Vec<Value> {

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use super::{Double, State, refuse};
 
-/// Whoever writes.
+/// The author of messages.
 pub const USER: &str = "777000000000000001";
 
-/// What files are told to do wrong, once each.
+/// Faults of file downloads, once each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFault {
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
     /// All is promised and half is sent.
     Short,
-    /// Another length is promised than was told with the message.
+    /// Another length is announced than with the message.
     Long,
     /// The answer leads to another host.
     Redirect,
@@ -125,7 +125,7 @@ impl Double {
         state.signature += 1;
     }
 
-    /// Makes the addresses of files that were told until now bad.
+    /// Expires all addresses of files that were sent until now.
     pub fn expire(&self) {
         self.server.shared().lock().signature += 1;
     }

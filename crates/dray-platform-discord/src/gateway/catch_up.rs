@@ -100,7 +100,7 @@ async fn take(
     Ok(())
 }
 
-/// Asks what a channel is that no event told of.
+/// Requests the type of a channel that no event announced.
 async fn ask(gateway: &Gateway<'_>, memory: &mut Memory, channel: &str) -> Result<(), Error> {
     match gateway.api.get(&format!("/channels/{channel}"), &[]).await {
         Ok(told) => know(memory, &told),

@@ -54,7 +54,7 @@ impl<'a> Live<'a> {
         socket: Socket,
         interval: Duration,
     ) -> Self {
-        // The first comes at a random moment of the interval, so that not all clients of a server beat at once.
+        // The first comes at a random moment of the interval, so that the clients of a server do not all beat together.
         let first = interval.mul_f64(rand::rng().random_range(0.0..=1.0));
         let mut beats = interval_at(Instant::now() + first, interval);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);

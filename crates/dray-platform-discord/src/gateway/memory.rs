@@ -29,7 +29,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Begins a session by what `READY` tells.
+    /// Begins a session from `READY`.
     pub(super) fn ready(&mut self, told: &Value, seq: u64) {
         let text = |pointer: &str| told.pointer(pointer).and_then(Value::as_str);
         if let Some(me) = text("/user/id") {
@@ -108,7 +108,7 @@ impl Memory {
         self.newest.get(channel).copied()
     }
 
-    /// Channels with stored messages that no server told of: conversations with people.
+    /// Channels with stored messages that no server announced: conversations with people.
     pub(super) fn conversations(&self) -> Vec<String> {
         let known = self.newest.keys();
         known

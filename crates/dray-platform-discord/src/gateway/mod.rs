@@ -1,7 +1,7 @@
 //! The way in: a connection to the gateway, taken up again where it broke.
 //!
 //! An event counts as read when its message is stored: its number goes into heartbeats and resumptions only then, so
-//! that whatever was not stored is told again. A session that cannot be resumed is followed by a look at what was
+//! that what was not stored is sent again. A session that cannot be resumed is followed by a look at what was
 //! written meanwhile.
 
 mod catch_up;

@@ -25,7 +25,7 @@ pub const SENDER: &str = "bot@example.org";
 /// A recipient that does not exist.
 pub const NOBODY: &str = "nobody@example.org";
 
-/// What it is told to do wrong, once, with the next mail.
+/// A fault to inject, once, with the next mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Read to its end, and answered with this line; nothing is kept.

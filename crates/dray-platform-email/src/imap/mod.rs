@@ -1,6 +1,6 @@
 //! The conversation with a mailbox (IMAP: RFC 3501, 9051 and 2177), as far as mails are read.
 //!
-//! Everything that a server may say is bounded: a response holds at most [`RESPONSE`] bytes, whatever length it
+//! Everything that a server may say is bounded: a response holds at most [`RESPONSE`] bytes, anything that length it
 //! announces. Mails are asked for in pieces that fit.
 
 mod said;
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     count: u32,
     /// In upper case.
     offers: Vec<String>,
-    /// Whether new mail was told of since somebody looked.
+    /// Whether new mail was announced since the last look.
     pub(crate) has_news: bool,
 }
 
@@ -190,7 +190,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// What `UID FETCH` tells of one mail, name and value in turn; `None` when there is no such mail.
+    /// What `UID FETCH` returns of one mail, name and value in turn; `None` for an unknown mail.
     pub(crate) async fn fetch(&mut self, uid: u64, what: &str) -> Result<Option<Fetched>, Error> {
         let told = self.command(&format!("UID FETCH {uid} {what}")).await?;
         Ok(told.into_iter().find_map(|told| {
@@ -227,7 +227,7 @@ impl Connection {
         self.end(tag).await.map(drop)
     }
 
-    /// Reads one thing that nobody asked for.
+    /// Reads one unsolicited response.
     async fn note(&mut self) -> Result<(), Error> {
         match self.said().await? {
             Said::Untagged(told) => {

@@ -1,4 +1,4 @@
-//! What a server says, understood: answers, refusals, and what it tells by itself.
+//! What a server says, understood: answers, refusals, and unsolicited data.
 
 use dray_platform::{Error, ErrorKind};
 
@@ -23,7 +23,7 @@ pub(super) enum Said {
     Done(String, String),
 }
 
-/// What was told of one mail.
+/// Data of one mail.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetched(pub(super) Vec<Value>);
 
@@ -37,7 +37,7 @@ impl Fetched {
         })
     }
 
-    /// The bytes of a section: `BODY[1]`, whatever origin is told behind it. `NIL` is none.
+    /// The bytes of a section: `BODY[1]`, with any origin behind it. `NIL` is none.
     pub(crate) fn body(&self, section: &str) -> Option<&[u8]> {
         let name = format!("BODY[{section}]");
         let mut pairs = self.0.chunks_exact(2);

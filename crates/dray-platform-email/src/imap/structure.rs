@@ -13,13 +13,13 @@ pub(crate) struct Part {
     pub(crate) section: String,
     /// `text/plain`, in lower case.
     pub(crate) media_type: String,
-    /// Character set, as told; empty for none.
+    /// Character set, as declared; empty for none.
     pub(crate) charset: String,
     /// `base64`, `quoted-printable`, `7bit` …, in lower case.
     pub(crate) encoding: String,
     /// Its length as it travels, in bytes.
     pub(crate) octets: u64,
-    /// Its file name as told, not decoded; empty for none.
+    /// Its file name as declared, not decoded; empty for none.
     pub(crate) name: String,
     /// `attachment` or `inline`, in lower case; empty for none.
     pub(crate) disposition: String,

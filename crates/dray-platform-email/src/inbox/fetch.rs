@@ -52,7 +52,7 @@ pub(crate) async fn fetch(
         reference,
         read: 0,
     };
-    // The first piece is read at once: what is not there is told before anything is stored.
+    // The first piece is read immediately: what is missing is reported before anything is stored.
     let first = reader.next().await?;
     Ok(stream::unfold(Some(first), |state| async move {
         let (piece, reader) = state?;
@@ -67,7 +67,7 @@ pub(crate) async fn fetch(
     .boxed())
 }
 
-/// The mail in a mailbox whose numbers were given anew.
+/// The mail in a mailbox whose numbers were assigned again.
 async fn found_again(connection: &mut Connection, reference: &Reference) -> Result<u64, Error> {
     let gone = || Error::new(ErrorKind::NotFound, "the mail is no longer there");
     if reference.id.is_empty() {

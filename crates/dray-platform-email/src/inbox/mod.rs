@@ -1,7 +1,7 @@
-//! The way in: a mailbox that is looked into, and told of new mail where the server does that.
+//! The way in: a mailbox that is polled, and notifies of new mail where the server does that.
 //!
-//! A mail is marked as seen only when its message is stored, so that whatever was not stored is found again. Mails
-//! that are not taken are marked too, and told of in the log. No state is kept here: what is not marked is new.
+//! A mail is marked as seen only when its message is stored, so that what was not stored is found again. Mails
+//! that are not taken are marked too, and logged. No state is kept here: what is not marked is new.
 
 mod auth;
 mod decode;
@@ -242,7 +242,7 @@ impl Receiver<'_> {
 
 /// What came of a mail.
 enum Read {
-    /// It is no longer there.
+    /// It was removed.
     Gone,
     /// It is not taken, and why.
     Refused(&'static str),

@@ -34,9 +34,9 @@ pub struct InboxOptions {
     pub username: String,
     /// Password.
     pub password: Secret,
-    /// The mailbox, which is read by nobody else. Default `INBOX`.
+    /// The mailbox, which has no other reader. Default `INBOX`.
     pub mailbox: String,
-    /// Who may write: addresses, `@example.org` for all of a domain, `*` for everybody. Nobody without it.
+    /// Who may write: addresses, `@example.org` for all of a domain, `*` for everybody. Without it the inbox is closed.
     pub senders: Vec<String>,
     /// How senders are verified. Default `aligned`.
     pub verify: Verify,

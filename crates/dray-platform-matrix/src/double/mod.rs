@@ -18,12 +18,12 @@ use state::State;
 pub const TOKEN: &str = "syt_double_token_of_a_user";
 /// The user with that token.
 pub const ME: &str = "@bot:double.example";
-/// Somebody else.
+/// Another user.
 pub const USER: &str = "@ada:double.example";
 /// Its name.
 pub const SERVER: &str = "double.example";
 
-/// What it is told to do wrong, once.
+/// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The next event is taken as it should be.
@@ -138,7 +138,7 @@ impl Double {
         state.event(room, USER, "m.room.message", content)
     }
 
-    /// Somebody does something that is no message.
+    /// A user makes an event that is not a message.
     pub fn something_happens(&self, room: &str, kind: &str) {
         let mut state = self.server.shared().lock();
         state.event(room, USER, kind, &json!({ "body": "x" }));

@@ -1,4 +1,4 @@
-//! What it is told to do wrong.
+//! Faults to inject.
 
 /// One fault. Those of a send happen to the next `send…` method except `sendChatAction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Fault {
     ForgetFiles,
     /// A send is carried out; the answer is cut in the middle.
     CutAnswer,
-    /// A send is carried out; the answer tells these bytes as the size of the file.
+    /// A send is carried out; the answer reports these bytes as the size of the file.
     MisstateSize(u64),
     /// An album breaks: so many items appear, then the next fails with this description.
     BreakAlbum(usize, String),
@@ -35,7 +35,7 @@ pub enum Fault {
     RedirectDownload(String),
     /// The next `getUpdates` is answered with this status and description.
     RefuseUpdates(u16, String),
-    /// The next answer to `getFile` tells this path.
+    /// The next answer to `getFile` contains this path.
     TellPath(String),
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) received: AtomicU64,
     pub(super) upload: u64,
-    /// Tells that there are updates, or that another one asks for them.
+    /// Notifies that updates are waiting, or that another client polls for them.
     pub(super) news: Notify,
     pub(super) clock: Clock,
 }

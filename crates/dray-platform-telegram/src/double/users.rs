@@ -19,7 +19,7 @@ pub struct Attached {
     pub media_type: String,
     /// Its bytes.
     pub bytes: Bytes,
-    /// The size that is told; the bytes' own when `None`.
+    /// The size that is announced; the bytes' own when `None`.
     pub size: Option<u64>,
 }
 

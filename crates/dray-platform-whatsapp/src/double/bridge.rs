@@ -1,4 +1,4 @@
-//! A bridge: it reads files from the folder it shares, and tells what users wrote.
+//! A bridge: it reads files from the folder it shares, and reports what users wrote.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -12,7 +12,7 @@ use crate::delivery::{Flags, OutgoingFile, Source};
 use crate::error::{ErrorKind, Moment};
 use crate::platform::Delivery;
 
-/// Memory that one upload may take, whatever its size.
+/// Memory that one upload may take, for any size.
 const MEMORY: u64 = 16 << 20;
 
 /// A size at which an upload in memory shows.

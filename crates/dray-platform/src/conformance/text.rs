@@ -30,7 +30,7 @@ fn words(length: usize) -> String {
         .map(char::from)
         .take(length.saturating_sub(1))
         .collect();
-    // The last character is no space, so that nothing is trimmed.
+    // The last character is not a space, so that nothing is trimmed.
     format!("{text}.")
 }
 

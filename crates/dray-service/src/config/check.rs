@@ -9,7 +9,7 @@ use super::schema::{InvalidValue, Kind, Node, SectionSpec};
 use super::text::expectation;
 use super::{Finding, Problem};
 
-/// Gathers what is wrong, so that all of it is told at once.
+/// Gathers what is wrong, so that all of it is reported together.
 pub(super) struct Collector<'a> {
     pub(super) sections: &'a [SectionSpec],
     pub(super) findings: Vec<Finding>,

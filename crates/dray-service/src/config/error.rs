@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, all of it at once.
+//! All errors of a configuration.
 
 use std::fmt;
 

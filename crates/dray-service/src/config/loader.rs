@@ -45,7 +45,7 @@ impl Loader {
         &self.sections
     }
 
-    /// Reads all sources and checks everything. The error lists all that is wrong at once.
+    /// Reads all sources and checks everything. The error lists all problems.
     pub fn load(&self, sources: &Sources) -> Result<Loaded, ConfigError> {
         let mut collector = Collector::new(&self.sections);
         let mut layers = Vec::new();

@@ -135,7 +135,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What a user is told to write.
+    /// What a user should write.
     pub(super) fn expectation(self) -> &'static str {
         match self {
             Self::Bool => "must be `true` or `false`",

@@ -8,7 +8,7 @@ use super::Environment;
 /// The sources of one configuration. Compiled defaults are always underneath.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The TOML file; `None` falls back to the variable `DRAY_CONFIG`, and without it there is no file.
+    /// The TOML file; `None` falls back to the variable `DRAY_CONFIG`, and without it no file is read.
     pub file: Option<PathBuf>,
     /// Variables.
     pub environment: Environment,

@@ -70,7 +70,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells the health service whether the calls are answered.
+    /// Reports to the health service whether the calls are answered.
     pub(crate) async fn set_serving(&self, serving: bool) {
         let status = if serving {
             ServingStatus::Serving

@@ -42,7 +42,7 @@ impl fmt::Debug for Probe {
     }
 }
 
-/// Runs every probe each `interval`, all at once, each for at most the interval. Never returns.
+/// Runs every probe each `interval`, concurrently, each for at most the interval. Never returns.
 pub(crate) async fn run_probes(health: Health, probes: Vec<Probe>, interval: Duration) {
     let mut rounds = tokio::time::interval(interval);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

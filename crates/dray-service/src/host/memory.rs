@@ -1,6 +1,6 @@
-//! Whether the memory that the process may use is enough for what it takes on at once (messaging-reliability 14).
+//! Whether the memory that the process may use is enough for what it accepts concurrently (messaging-reliability 14).
 //!
-//! One operation needs at most 8 MiB beyond its message, whatever it moves (architecture, invariant 4).
+//! One operation needs at most 8 MiB beyond its message, for any file size (architecture, invariant 4).
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::settings::LimitsSection;
 const OPERATION: ByteSize = ByteSize::mib(8);
 /// Part of the limit that operations may need together, in percent; the rest is for everything else.
 const SHARE: u64 = 60;
-/// Where the kernel tells the limit: control groups version 2, then 1.
+/// Where the kernel exposes the limit: control groups version 2, then 1.
 const LIMITS: [&str; 2] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",

@@ -1,6 +1,6 @@
 //! Holds any set of services, starts them in order and stops them in order.
 //!
-//! Every task hangs on a handle: dropping a [`Running`] ends whatever it started, at once and without the
+//! Every task hangs on a handle: dropping a [`Running`] ends all that it started, immediately and without the
 //! courtesies of [`Running::stop`]. Two hosts in one process do not know of each other.
 
 mod hosted;

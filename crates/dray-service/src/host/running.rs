@@ -46,7 +46,7 @@ pub struct Addresses {
     pub grpc: Option<SocketAddr>,
 }
 
-/// A started host. Dropping it ends everything at once; [`Running::stop`] ends it in order.
+/// A started host. Dropping it ends everything immediately; [`Running::stop`] ends it in order.
 #[derive(Debug)]
 pub struct Running {
     pub(super) addresses: Addresses,

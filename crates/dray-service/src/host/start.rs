@@ -1,4 +1,4 @@
-//! The orderly start, step by step. Whatever a step opens is owned by a value that closes it when dropped, so a
+//! The orderly start, step by step. What a step opens is owned by a value that closes it when dropped, so a
 //! step that fails leaves nothing behind.
 
 use std::collections::BTreeSet;

@@ -34,7 +34,7 @@ impl Running {
         self.stages.push(Stage::NotReady);
     }
 
-    /// Drains subscriptions, and lets gRPC connections open no new requests. Whatever was sent before is still
+    /// Drains subscriptions, and lets gRPC connections open no new requests. What was sent before is still
     /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
         self.tasks.drain.cancel();
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// Waits until all tasks have ended or `end` is reached; tells which.
+/// Waits until all tasks have ended or `end` is reached; returns which.
 async fn join_until(tasks: &mut tokio::task::JoinSet<()>, end: tokio::time::Instant) -> bool {
     let all = async { while tasks.join_next().await.is_some() {} };
     tokio::time::timeout_at(end, all).await.is_ok()

@@ -1,5 +1,5 @@
-//! How many calls are handled at once, in all and for one tenant, and how many may wait (messaging-reliability
-//! C-5). Decides at once; nobody who reads a subscription ever waits here.
+//! How many calls are handled concurrently, in all and for one tenant, and how many may wait (messaging-reliability
+//! C-5). Decides immediately; a reader of a subscription never waits here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ struct Waiter {
     grant: oneshot::Sender<Permit>,
 }
 
-/// The answer to somebody who wants to be handled.
+/// The answer to a call that asks for admission.
 #[derive(Debug)]
 pub(crate) enum Ticket {
     /// Start now.
@@ -114,7 +114,8 @@ impl Admission {
         Ok(Suspension { admission, tenant })
     }
 
-    /// Asks for a permit for a call that was suspended. It is never refused, and goes before calls that have not started.
+    /// Asks for a permit for a call that was suspended. It is never refused, and goes before calls that have not
+    /// started.
     pub(crate) fn resume(self: &Arc<Self>, suspension: Suspension) -> Ticket {
         let tenant = suspension.tenant.clone();
         drop(suspension);
@@ -355,9 +356,9 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Ask(u8),
-        /// Whoever holds a permit, counted round, gives it back.
+        /// A holder of a permit, by index modulo their number, returns it.
         Finish(usize),
-        /// Whoever waits, counted round, gives up.
+        /// A waiter, by index modulo their number, gives up.
         GiveUp(usize),
     }
 

@@ -109,7 +109,7 @@ impl Answering {
         self.shared.metrics.refused(self.shared.service, "envelope");
     }
 
-    /// Decides at once what becomes of a request. What is admitted is a future that ends with the answer; what
+    /// Decides immediately what becomes of a request. What is admitted is a future that ends with the answer; what
     /// is not is a fault to answer now. `cancel` fires when the caller no longer wants the answer (C-9).
     pub(crate) fn admit(
         self: &Arc<Self>,

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// How a request ended.
 pub(crate) type Outcome = Result<Bytes, Fault>;
 
-/// Most requests that wait for another one's answer; a caller makes at most three tries at once.
+/// Most requests that wait for another one's answer; a caller makes at most three concurrent attempts.
 const FOLLOWERS: usize = 8;
 
 /// What makes two requests one. The body is part of it: an operation may ask a service several things.

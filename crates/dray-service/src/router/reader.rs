@@ -75,7 +75,7 @@ fn take(
     });
 }
 
-/// Tells a caller that watches, again and again, that its request is in hand: queued or at work.
+/// Sends heartbeats to a caller that watches: its request is queued or at work.
 async fn signs_of_life(incoming: &Incoming) -> Infallible {
     if !incoming.is_watched() {
         return std::future::pending().await;

@@ -233,7 +233,7 @@ impl Section for GrpcSection {
     }
 }
 
-/// How much a service takes on at once.
+/// How much a service accepts concurrently.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LimitsSection {
@@ -250,7 +250,7 @@ pub struct LimitsSection {
     /// Part of the state folder's volume that must be free, in percent; with less the process is not ready and
     /// pulls no work. Asked only of a process that keeps files.
     pub free_disk_percent: u8,
-    /// So many bytes free are enough, whatever part of the volume they are.
+    /// So many bytes free are enough, for any size of the volume.
     pub free_disk_enough: ByteSize,
 }
 

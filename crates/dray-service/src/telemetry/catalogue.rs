@@ -105,7 +105,7 @@ impl InstrumentProvider for Quiet {}
 /// The name of a group of instruments, and what creates them.
 pub type InstrumentGroup<'a> = (&'a str, fn(&Meter));
 
-/// The Markdown of `docs/metrics.md`: one table per group, a group being a name and whatever creates its
+/// The Markdown of `docs/metrics.md`: one table per group, a group being a name and the component that creates its
 /// instruments.
 pub fn metrics_reference(groups: &[InstrumentGroup<'_>]) -> String {
     let mut page = String::from(HEAD);

@@ -1,5 +1,5 @@
 //! Logs, traces and metrics of one process, as values: nothing here is global. Only the edge of a binary makes
-//! the subscriber global ([`Telemetry::install`]); two systems in one process share whatever subscriber there is
+//! the subscriber global ([`Telemetry::install`]); two systems in one process share the global subscriber
 //! and have their own meters.
 
 mod catalogue;

@@ -77,7 +77,7 @@ impl EmbeddedS3 {
     /// one that belongs to another user is refused.
     ///
     /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
-    /// [`serving`] tells how to reach that one.
+    /// [`serving`] says how to reach that one.
     pub async fn start(folder: &Path) -> io::Result<(Self, Options)> {
         Self::with_capacity(folder, u64::MAX).await
     }

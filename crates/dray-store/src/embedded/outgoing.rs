@@ -12,7 +12,7 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::task::JoinHandle;
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: u64 = 256 << 10;
 
 /// The bytes `start..start + length` of the file. While one chunk is sent, the next one is read.

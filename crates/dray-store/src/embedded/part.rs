@@ -16,7 +16,7 @@ use super::folder::{Draft, Folder, Place};
 use super::private;
 use super::record::{Meta, Record};
 
-/// What is being written in place, so that nobody else writes there, and no object is made of a file that somebody
+/// What is being written in place, so that no other task writes there, and no object is made of a file that is
 /// still writes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placing(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
@@ -65,7 +65,7 @@ fn placed_record(upload: &Path, number: i32) -> PathBuf {
 }
 
 impl Placing {
-    /// The turn to write a part in place, unless somebody has it, or the part is there, or the upload is being
+    /// The turn to write a part in place, unless another task has it, or the part is there, or the upload is being
     /// completed.
     fn turn(&self, upload: &Path, number: i32) -> Option<Turn> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl Placing {
         })
     }
 
-    /// The turn for the whole common file, unless somebody still writes a part of it.
+    /// The turn for the whole common file, unless a part of it is still being written.
     pub(super) fn whole(&self, upload: &Path) -> Option<Turn> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.iter().any(|(busy, _)| busy == upload) {
@@ -173,7 +173,7 @@ impl Folder {
             meta,
         };
         let text = serde_json::to_vec(&placed).map_err(io::Error::from)?;
-        // A record that was not written to its end is no record: it does not parse.
+        // A record that was not written to its end does not parse.
         private::write(&record, &text)?;
         draft.keep();
         Ok(())

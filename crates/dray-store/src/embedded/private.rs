@@ -85,7 +85,7 @@ pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
     if ours && holds_only(path, known)? && narrow(path, DIRECTORY_MODE).is_ok() {
         return Ok(());
     }
-    // In a directory with the sticky bit nobody renames what belongs to somebody else.
+    // In a directory with the sticky bit a user cannot rename another user's files.
     if mode & 0o002 != 0 && mode & 0o1000 == 0 {
         let text = "every user can write to it. Run `chmod go-w` on it, or name another directory";
         return Err(io::Error::new(ErrorKind::PermissionDenied, text));

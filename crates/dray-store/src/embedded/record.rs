@@ -1,4 +1,4 @@
-//! The file of an object: its bytes, then what is known about them, in one file that appears at once.
+//! The file of an object: its bytes, then what is known about them, in one file that appears atomically.
 //!
 //! ```text
 //! bytes | JSON | length of the JSON (4 bytes, little endian) | magic (8 bytes)
@@ -25,7 +25,8 @@ const LONGEST: u32 = 64 << 10;
 pub(super) struct Meta {
     /// Entity tag, without quotes.
     pub(super) tag: String,
-    /// `x-amz-checksum-sha256`, where the sender announced it: of the bytes, or of the parts' checksums with `-<parts>`.
+    /// `x-amz-checksum-sha256`, where the sender announced it: of the bytes, or of the parts' checksums with
+    /// `-<parts>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sha256: Option<String>,
     /// `x-amz-checksum-crc64nvme` of the bytes, where the sender announced it.

@@ -1,4 +1,4 @@
-//! How much may still be written: the capacity that somebody set, ahead of the disk's own end.
+//! How much may still be written: the configured capacity, ahead of the disk's own end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

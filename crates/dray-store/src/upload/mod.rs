@@ -14,7 +14,7 @@ use crate::request::RequestError;
 use crate::store::{Inner, Label, Store};
 use crate::{MAX_OBJECT, checksum, link};
 
-/// What somebody announces to upload.
+/// An announced upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Exact number of bytes; signed, so no other number is accepted.

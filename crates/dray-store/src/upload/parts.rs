@@ -18,7 +18,7 @@ use crate::request::RequestError;
 use crate::store::Inner;
 use crate::{object, pieces};
 
-/// An upload in parts. Whoever drops it leaves its parts behind: call [`Upload::discard`].
+/// An upload in parts. Dropping it leaves its parts behind: call [`Upload::discard`].
 #[derive(Debug)]
 pub(crate) struct Upload {
     inner: Arc<Inner>,
@@ -203,7 +203,7 @@ impl Upload {
         Some(format!("{digest}-{}", self.sums.len()))
     }
 
-    /// Removes whatever was uploaded. Failures are logged: the sweep or the bucket's lifecycle finds the rest.
+    /// Removes what was uploaded. Failures are logged: the sweep or the bucket's lifecycle finds the rest.
     pub(crate) async fn discard(mut self) {
         self.sending.shutdown().await;
         let removed = if self.completed {

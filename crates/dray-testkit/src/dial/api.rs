@@ -1,6 +1,6 @@
 //! What the double knows beside files: metadata, permissions, sign-in, code interpreter and chat (quickapps 5.2, 5.3).
 //!
-//! It says what it was told to say. Every route asks for a known key.
+//! It returns configured responses. Every route asks for a known key.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -43,7 +43,7 @@ pub struct Grant {
     pub receiver: String,
 }
 
-/// What was told and what was asked.
+/// Requests and their responses.
 #[derive(Debug, Default)]
 pub struct Api {
     pub(super) troubles: HashMap<String, ApiTrouble>,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const OUTSIDE_ADDRESS: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 
 /// Makes both namespaces. Arguments: name of the engine's namespace, address outside. Masquerading is the only way back
-/// to a bridge: outside there is no route to private addresses.
+/// to a bridge: outside no route leads to private addresses.
 pub(super) const CREATE_NAMESPACES: &str = r#"
 create_namespaces() {
   for name in "$1" "$1-outside"; do

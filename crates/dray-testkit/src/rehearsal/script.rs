@@ -31,7 +31,7 @@ pub struct Rule {
 pub struct When {
     /// The last message of the user contains this.
     pub last_user_contains: Option<String>,
-    /// The newest calls, all answered, have one of this tool, and nobody spoke since.
+    /// The newest calls, all answered, have one of this tool, and no message came since.
     pub tool_result_of: Option<String>,
     /// The so manieth message of the user, from 1.
     pub nth: Option<usize>,

@@ -25,7 +25,7 @@ const FILES: &[(&str, &str, bool)] = &[
     ("text/xml", "xml", false),
 ];
 
-/// The part of long values that the model is told.
+/// The part of long values that the model sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     sampled: bool,
@@ -77,7 +77,7 @@ impl Page {
     }
 }
 
-/// What the model is told, and the files.
+/// What the model sees, and the files.
 pub(super) async fn output(mut answer: Value, page: Page, storage: &dyn Storage) -> Output {
     let mut files = Vec::new();
     if let Some(result) = answer.get_mut("result") {

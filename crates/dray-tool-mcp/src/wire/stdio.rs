@@ -195,7 +195,7 @@ impl Stdio {
             pipe.write_all(&line).await?;
             pipe.flush().await
         };
-        // Without its end a line is no message, so the program did not get it.
+        // Without its end a line is not a message, so the program did not get it.
         written
             .await
             .map_err(|error| WireError::NotSent(error.into()))

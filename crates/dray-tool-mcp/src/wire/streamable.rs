@@ -17,7 +17,7 @@ use super::events::Events;
 use super::{FAREWELL, Manners, answers, is_type, messages, parse};
 use crate::error::WireError;
 
-/// What the server told at the beginning, and which answers are still to come.
+/// What the server sent at the beginning, and which answers are still to come.
 #[derive(Debug, Default)]
 struct State {
     session: Option<String>,

@@ -36,7 +36,7 @@ const fn kind(value: &Value) -> &'static str {
 }
 
 /// The arguments as the tool gets them: content in place of references, bare references where only those are taken.
-/// Nobody is asked when there is no reference.
+/// Without a reference no request is made.
 pub(super) async fn given(
     tool: &str,
     written: &Map<String, Value>,

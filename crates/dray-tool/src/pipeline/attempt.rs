@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{Failed, Failure, Gone, Sink};
 
-/// Runs until it is done, its time is up or nobody listens any more; then it is dropped.
+/// Runs until it is done, its time is up or the client is gone; then it is dropped.
 pub(super) async fn attempt<T>(
     work: impl Future<Output = Result<T, Failure>> + Send,
     deadline: Instant,
@@ -26,7 +26,7 @@ pub(super) async fn attempt<T>(
     }
 }
 
-/// What the model is told of a panic, which is not what the panic says.
+/// Message for the model about a panic, without the text of the panic.
 fn panicked(panic: &(dyn Any + Send)) -> Failed {
     let said = panic
         .downcast_ref::<&str>()

@@ -49,7 +49,7 @@ impl<'a> Show<'a> {
         self.stage.clone()
     }
 
-    /// Writes what was asked. `given` is what the tool gets; it only tells sizes.
+    /// Writes what was asked. `given` is what the tool gets; it is used only for sizes.
     pub(super) async fn request(&mut self, given: Option<&Map<String, Value>>) -> Result<(), Gone> {
         if self.visibility == Visibility::Never {
             return Ok(());

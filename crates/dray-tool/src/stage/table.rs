@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Most rows that are shown.
 const ROWS: usize = 200;
 
-/// The table; `None` for what is no table: an open quote, or no row at all.
+/// The table; `None` for what is not a table: an open quote, or no row at all.
 pub(super) fn markdown(text: &str) -> Option<String> {
     let rows = rows(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let (head, body) = rows.split_first()?;

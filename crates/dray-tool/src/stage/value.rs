@@ -11,7 +11,7 @@ const LONGEST: usize = 1000;
 /// Longest `data:` URL that is shown whole, in characters.
 const LONGEST_DATA: usize = 100;
 
-/// What is shown of a value. `given` is what the tool got in its place; it only tells sizes.
+/// What is shown of a value. `given` is what the tool got in its place; it is used only for sizes.
 pub fn shown(written: &Value, given: Option<&Value>) -> Value {
     match written {
         Value::String(text) => Value::String(shown_text(text, given.and_then(Value::as_str))),

@@ -38,7 +38,7 @@ pub(crate) struct Read {
     /// Show what a person who opens the document does not see: hidden text, rows, columns and elements.
     #[arg(long)]
     pub(crate) hidden: bool,
-    /// Leave the text of scans and pictures alone, whatever the configuration says.
+    /// Leave the text of scans and pictures alone, regardless of the configuration.
     #[arg(long)]
     pub(crate) no_ocr: bool,
     /// Languages of the text of scans and pictures as Tesseract names them: `deu+eng`.
@@ -119,7 +119,7 @@ pub(crate) struct Limits {
     pub(crate) convert_memory_bytes: Option<String>,
 }
 
-/// A name as the tool gets it, which is in JSON: what is no UTF-8 in it is written as U+FFFD.
+/// A name as the tool gets it, which is in JSON: invalid UTF-8 in it is written as U+FFFD.
 fn lossy(name: OsString) -> String {
     name.into_string()
         .unwrap_or_else(|name| name.to_string_lossy().into_owned())

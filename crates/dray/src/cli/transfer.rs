@@ -118,14 +118,14 @@ pub(crate) enum Sandbox {
     Put(SandboxPut),
     /// Copies files and directories between two sandboxes, or between one and this machine, with proof.
     ///
-    /// A path in a sandbox is written SANDBOX:PATH, for example docker:web:/data/a.csv or ssh:me@host:~/a.csv; PATH begins
-    /// with `/`, `~` or `.`, and without it the working directory is meant. Everything else is a path of this machine;
-    /// one that holds a colon is written with `./` in front.
+    /// A path in a sandbox is written SANDBOX:PATH, for example docker:web:/data/a.csv or ssh:me@host:~/a.csv; PATH
+    /// begins with `/`, `~` or `.`, and without it the working directory is meant. Everything else is a path of this
+    /// machine; one that holds a colon is written with `./` in front.
     ///
     /// An existing directory as TO, or one with `/` at its end, gets what is copied under its own name; any other TO is
-    /// the new name. FROM/. is what a directory holds. A directory that is there already is merged with. Permission bits
-    /// and empty directories are copied, links and special files are left out and named. Every file appears under its
-    /// name when all of it is there and proved; what failed is named and leaves nothing.
+    /// the new name. FROM/. is what a directory holds. A directory that is there already is merged with. Permission
+    /// bits and empty directories are copied, links and special files are left out and named. Every file appears under
+    /// its name when all of it is there and proved; what failed is named and leaves nothing.
     #[command(override_usage = "dray sandbox cp [OPTIONS] <FROM>... <TO>")]
     Cp(SandboxCp),
     /// Removes a file, or a directory with what is in it.
@@ -279,7 +279,7 @@ pub(crate) enum Session {
     Uploads {
         /// Session id.
         session: String,
-        /// Shows those that were told of before too.
+        /// Also shows those that were reported before.
         #[arg(long)]
         all: bool,
     },

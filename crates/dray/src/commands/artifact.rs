@@ -66,7 +66,7 @@ async fn put(global: &Global, world: &World, file: &Path, label: Label) -> Resul
     Ok(())
 }
 
-/// The claim for the digest that somebody wrote, when the tenant has stored such content.
+/// The claim for a digest as the user wrote it, when the tenant has stored such content.
 async fn claim(world: &World, sha256: &str, label: Label) -> Result<Claim, Failure> {
     let sha256 = sha256
         .parse()

@@ -90,7 +90,7 @@ async fn once(
     }
 }
 
-/// Reads lines until there are none. Where nobody watches, one that failed makes the whole fail.
+/// Reads lines until the end of input. Without a terminal, one failed line fails the whole command.
 async fn converse(session: &mut Session<'_>, interrupts: &mut Signal) -> Result<(), Failure> {
     let mut input = Input::start()?;
     let mut failed = false;

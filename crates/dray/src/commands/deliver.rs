@@ -154,7 +154,7 @@ async fn submit(
     wait(global, world, &accepted.delivery_id, way.timeout).await
 }
 
-/// Follows a delivery to its end and tells what became of it.
+/// Follows a delivery to its end and prints the outcome.
 async fn wait(
     global: &Global,
     world: &World,
@@ -271,7 +271,7 @@ async fn follow(world: &World, delivery_id: &str, bar: &ProgressBar) {
             }
         }
     }
-    // Nothing to draw; the end is told all the same.
+    // Nothing to draw; the end is still reported.
     std::future::pending::<()>().await;
 }
 

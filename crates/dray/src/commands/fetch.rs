@@ -15,7 +15,7 @@ use crate::outcome::{Failure, print_line};
 use crate::progress;
 use crate::world::World;
 
-/// Fetches, writes the content where it was asked for, and tells the verdict.
+/// Fetches, writes the content where it was asked for, and prints the verdict.
 pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
     let request = v1::FetchRequest {
         url: fetch.url.clone(),

@@ -1,6 +1,6 @@
 //! Folders of this machine as sandboxes of one command.
 //!
-//! Services that run inside a command serve nobody but whoever typed it, so a folder that is named may be reached
+//! Services that run inside a command serve only the user who typed it, so a folder that is named may be reached
 //! without being configured. Services of a running system have their own configuration and are not changed by this.
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn folder(sandbox: &str) -> Option<PathBuf> {
     Some(folder.canonicalize().unwrap_or(folder))
 }
 
-/// Refuses what is no sandbox's address before anything is asked.
+/// Refuses what is not a sandbox address before anything is asked.
 pub(crate) fn check(sandbox: &str) -> Result<(), Failure> {
     let kind = sandbox
         .split_once(':')

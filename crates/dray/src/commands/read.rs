@@ -230,7 +230,7 @@ fn refusal(record: &Record, what: &str) -> Fault {
     }
 }
 
-/// Tells what files are by their bytes.
+/// Detects file types from content.
 pub(crate) fn classify(global: &Global, classify: &Classify) -> Result<(), Failure> {
     let mut refused = false;
     for file in &classify.files {
@@ -307,7 +307,7 @@ fn reader(place: &Place, limits: &Limits, mut folders: Vec<PathBuf>) -> Result<R
     Ok(Reader::new(policy(limits), roots, worker))
 }
 
-/// The limits as they were typed; what makes no sense leaves the default and is told.
+/// The limits as they were typed; what makes no sense leaves the default and is reported.
 fn policy(limits: &Limits) -> Policy {
     let typed = [
         ("max_file_bytes", &limits.max_file_bytes),

@@ -1,4 +1,4 @@
-//! `dray receipts`: one line for each file tells what happened to it.
+//! `dray receipts`: one line for each file with its outcome.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
         .iter()
         .map(|file| {
             let sha256 = sandbox::hex(&file.sha256);
-            // Nobody knows the size of what never arrived.
+            // The size of what never arrived is unknown.
             let size = match file.size {
                 0 if sha256.is_empty() => "-".to_owned(),
                 size => human(size),

@@ -83,7 +83,7 @@ fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Failure
     Ok(())
 }
 
-/// A failure in the words of whoever typed the name of a sandbox.
+/// A failure in the words of the user who typed the name of a sandbox.
 fn explained(failure: Failure, sandbox: &str, removes: bool) -> Failure {
     let Failure::Fault(fault) = failure else {
         return failure;

@@ -11,8 +11,8 @@ use dray_service::settings::{BusMode, BusSection};
 use dray_service::{ExitStatus, Running};
 use serde_json::json;
 
-/// Starts the wanted services, tells where they listen, and stops them in order on SIGTERM or SIGINT. A second
-/// signal ends the process at once.
+/// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second
+/// signal ends the process immediately.
 pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     let mut sources = world::with_home(world::sources(global)?)?;
     if let Some(address) = up.http {

@@ -16,10 +16,10 @@ use crate::world::World;
 /// Bytes per read.
 const CHUNK: usize = 256 * 1024;
 
-/// Opens a regular file, and tells its size.
+/// Opens a regular file, and returns its size.
 pub(crate) async fn open(file: &Path) -> Result<(File, u64), Failure> {
     let unreadable = || format!("cannot read {}", file.display());
-    // Looked at first: opening a named pipe would wait for somebody to write into it.
+    // Looked at first: opening a named pipe would wait for a writer.
     let metadata = tokio::fs::metadata(file)
         .await
         .map_err(Failure::local(unreadable()))?;

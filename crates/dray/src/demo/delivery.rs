@@ -106,7 +106,7 @@ async fn send(
     Ok((meta, report))
 }
 
-/// What the person sees: the two files as they are, and why there are no others.
+/// What the person sees: the two files as they are, and why the others are missing.
 fn look(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
     let seen = system.telegram.seen(chat);
     for shown in &seen {

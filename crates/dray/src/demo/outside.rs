@@ -32,7 +32,7 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// A world nobody has visited yet.
+    /// An unused instance.
     pub(crate) fn new() -> Self {
         Self {
             responder: Responder::new(answer),

@@ -46,7 +46,7 @@ pub(crate) struct System {
     pub(crate) model: Rehearsal,
     /// The folder that is the agent's sandbox.
     pub(crate) sandbox: PathBuf,
-    /// A folder of whoever runs the demo.
+    /// A directory of the user who runs the demo.
     pub(crate) downloads: PathBuf,
     tenant: TenantId,
 }
@@ -234,7 +234,7 @@ fn made(folder: &Path, name: &str) -> Result<PathBuf, Failure> {
         .map_err(Failure::local("cannot make a folder for the demo"))
 }
 
-/// A configured list of one path, whatever is in it.
+/// A configured list of one path, with any characters in it.
 fn list(path: &Path) -> String {
     serde_json::json!([path.to_string_lossy()]).to_string()
 }

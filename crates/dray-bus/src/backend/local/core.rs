@@ -30,8 +30,8 @@ struct Listener {
 }
 
 impl Routes {
-    /// Hands the message to every plain listener and to one of each group. With a reply address and nobody
-    /// listening, the sender is told so.
+    /// Hands the message to every plain listener and to one of each group. With a reply address and no
+    /// listener, the sender is notified.
     pub(super) fn deliver(&mut self, reply: Option<&str>, message: &Outgoing, captured: bool) {
         let Outgoing {
             subject,

@@ -15,7 +15,7 @@ use crate::options::NatsOptions;
 /// Longest pause between two attempts to reconnect.
 const RECONNECT_CEILING: Duration = Duration::from_secs(4);
 
-/// Who is told of the connection's events.
+/// Who receives the connection's events.
 #[derive(Clone, Debug)]
 pub(super) struct Watcher {
     pub(super) metrics: Metrics,

@@ -1,7 +1,7 @@
 //! Reply addresses: one wildcard subscription for all calls of a connection.
 //!
 //! The client's own requests take one reply each; calls need more than one (progress), see late ones (to count
-//! them), and are told when the connection is lost.
+//! them), and learn when the connection is lost.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ struct Shared {
     dispatcher: OnceLock<DropGuard>,
 }
 
-/// Reaches the inboxes as long as somebody else keeps them.
+/// Reaches the inboxes as long as another owner keeps them.
 #[derive(Clone, Debug)]
 pub(super) struct WeakMux(Weak<Shared>);
 
@@ -107,7 +107,7 @@ impl Mux {
 }
 
 impl WeakMux {
-    /// Tells everybody who waits that their request or its answer may be lost.
+    /// Notifies all waiters that their request or its answer may be lost.
     pub(super) fn connection_lost(&self) {
         let Some(shared) = self.0.upgrade() else {
             return;
@@ -130,7 +130,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody waits for it.
+    /// Whether a caller waits for it.
     fn hand_over(&self, reply: Message) -> bool {
         let id = reply
             .subject

@@ -126,7 +126,7 @@ async fn collect(
             next = batch.next() => next,
             () = tokio::time::sleep(limit) => return quiet(pulled),
             () = stop.cancelled() => {
-                // What the server has sent already is taken, so that it can be handed back at once.
+                // What the server has sent already is taken, so that it can be handed back immediately.
                 tokio::time::timeout(LINGER, batch.next()).await.ok().flatten()
             }
         };

@@ -18,7 +18,7 @@ const TEXT: u64 = 4 << 20;
 /// Lines that are read when nothing is said, and bytes of one answer.
 const LINES: usize = 200;
 const ANSWER: usize = 48 * 1024;
-/// Folders and files that one search looks at, and hits that it tells of.
+/// Folders and files that one search looks at, and hits that it returns.
 const FOLDERS: usize = 200;
 const FILES: usize = 500;
 const HITS: usize = 100;
@@ -125,7 +125,7 @@ impl<'a> Work<'a> {
             if item.size.is_some_and(|size| size > TEXT) {
                 continue;
             }
-            // What is no text, or went away meanwhile, is passed over.
+            // What is not text, or went away meanwhile, is skipped.
             let Ok((content, _)) = self.text_of("path", &item.url).await else {
                 continue;
             };

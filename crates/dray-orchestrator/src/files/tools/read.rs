@@ -10,7 +10,7 @@ use super::super::ask::Peer;
 use super::super::turn::{TurnFiles, text};
 use super::{declared, required};
 
-/// Longest answer of the reader, whatever its limits are.
+/// Longest answer of the reader, regardless of its limits.
 const ANSWER: ByteSize = ByteSize::mib(4);
 
 pub(super) fn attachment_declaration() -> Declaration {

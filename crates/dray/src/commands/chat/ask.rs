@@ -30,7 +30,7 @@ pub(super) struct Ending {
     pub(super) state: Option<Value>,
     /// Why it ended.
     pub(super) finish_reason: Option<String>,
-    /// Tokens, when they were told.
+    /// Tokens, if reported.
     pub(super) usage: Option<Tokens>,
     /// Whether it asks this client to call tools.
     pub(super) calls_tools: bool,

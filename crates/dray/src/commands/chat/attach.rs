@@ -19,7 +19,7 @@ pub(super) const LARGEST: u64 = 10 << 20;
 pub(super) fn read(file: &Path) -> Result<Attachment, Failure> {
     let wrong = || Failure::local(format!("cannot read {}", file.display()));
     let metadata = std::fs::metadata(file).map_err(wrong())?;
-    // Opening a named pipe would wait for somebody to write into it.
+    // Opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(Failure::Usage(format!(
             "{} is no file that could be attached",

@@ -180,7 +180,7 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(wrong()(error)),
     };
-    // Opening a named pipe would wait for somebody to write into it.
+    // Opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(Failure::Usage(format!(
             "{} is no file that could keep a conversation",

@@ -21,7 +21,7 @@ pub(super) fn held(attachment: &Attachment) -> Option<Vec<u8>> {
     url(attachment.url.as_deref()?)
 }
 
-/// `data` is text for texts and base64 for all else; what is no base64 was text all the same.
+/// `data` is text for texts and base64 for all else; what is not base64 is taken as text.
 fn given(media_type: &str, data: &str) -> Vec<u8> {
     if is_text(media_type) {
         return data.as_bytes().to_vec();

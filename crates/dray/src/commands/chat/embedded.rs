@@ -129,7 +129,7 @@ fn plain_manifest(model: Option<&str>, chat: &Chat) -> Result<tempfile::TempDir,
     Ok(folder)
 }
 
-/// A loopback address that nobody listens on at this moment.
+/// A loopback address without a listener at this moment.
 fn free_port() -> std::io::Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.to_string())

@@ -22,7 +22,7 @@ use crate::outcome::Failure;
 const API_VERSION: &str = "2025-01-01-preview";
 /// Longest list of models that is read, in bytes.
 const LIST: usize = 4 << 20;
-/// Most names of models that are told.
+/// Most names of models that are shown.
 const TOLD: usize = 20;
 
 /// Who is asked.

@@ -1,5 +1,5 @@
-//! What is shown while an answer comes: its text on standard output, stages and files on standard error; for scripts one
-//! object per line. Nothing that comes from elsewhere steers the terminal.
+//! What is shown while an answer comes: its text on standard output, stages and files on standard error; for scripts
+//! one object per line. Nothing that comes from elsewhere steers the terminal.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -188,7 +188,7 @@ impl Screen {
         event(&json!({ "event": "end", "finish_reason": ending.finish_reason, "usage": usage }));
     }
 
-    /// Tells a failure. What comes back is told no more.
+    /// Reports a failure once. The same failure is not reported again.
     pub(super) fn failure(&mut self, failure: Failure) -> Failure {
         self.rest();
         match failure {
@@ -205,7 +205,7 @@ impl Screen {
         }
     }
 
-    /// A line for people; scripts are not told.
+    /// A line for people, not printed for scripts.
     pub(super) fn remark(&mut self, line: &str) {
         if !self.json {
             self.note(line);

@@ -196,17 +196,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Tells something to people.
+    /// Prints a notice for people.
     pub(super) fn note(&mut self, line: &str) {
         self.screen.remark(line);
     }
 
-    /// Tells a failure.
+    /// Prints a failure.
     pub(super) fn tell(&mut self, failure: Failure) -> Failure {
         self.screen.failure(failure)
     }
 
-    /// The end; what was never sent is told.
+    /// The end; reports what was never sent.
     pub(super) fn leave(&mut self) {
         if !self.pending.is_empty() {
             let count = self.pending.len();

@@ -9,12 +9,12 @@ use dray_types::{Fault, FaultCode};
 use super::failed;
 use crate::outcome::Failure;
 
-/// Longest text of the other side that is told, in characters.
+/// Longest text of the other side that is shown, in characters.
 const LONGEST: usize = 500;
 /// What can be done about most failures.
 const AGAIN: &str = "The message is kept: /retry asks it again.";
 
-/// Tells a failed answer of `url`, which was given this much silence.
+/// Describes a failed answer of `url`, which had this timeout.
 pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failure {
     let said = said(error);
     match error.kind {
@@ -29,7 +29,7 @@ pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failur
             "The message is kept: /retry asks it again; --timeout waits longer.",
         ),
         ChatKind::Status(status) => of_status(status, &said, error),
-        // What the other side told, and a stream without an end.
+        // What the other side reported, and a stream without an end.
         ChatKind::Broken if error.source.is_none() => failed(
             FaultCode::Unavailable,
             "agent_failed",

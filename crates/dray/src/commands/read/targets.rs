@@ -45,7 +45,7 @@ pub(super) struct Target {
     /// As the caller named it; of a file of a directory, its path.
     pub(super) what: String,
     pub(super) source: Source,
-    /// The directory of the file, which may be read although nobody named it as a root.
+    /// The directory of the file, which may be read although it was not named as a root.
     pub(super) folder: Option<PathBuf>,
 }
 
