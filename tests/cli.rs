@@ -10,9 +10,9 @@ mod copies;
 mod permissions;
 mod terminal;
 
-struct Home(tempfile::TempDir);
+struct CliHome(tempfile::TempDir);
 
-impl Home {
+impl CliHome {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -52,7 +52,7 @@ fn line(output: &Output) -> Value {
 
 #[test]
 fn the_demo_shows_every_promise_and_leaves_a_hint() {
-    let home = Home::new();
+    let home = CliHome::new();
     let shown = home.run(&["demo"]);
     assert!(shown.status.success(), "{shown:?}");
     let text = String::from_utf8_lossy(&shown.stdout);
@@ -91,7 +91,7 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
 
 #[test]
 fn files_of_a_folder_are_sent_into_the_current_directory() {
-    let home = Home::new();
+    let home = CliHome::new();
     let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
     std::fs::create_dir(&sandbox).unwrap();
     std::fs::create_dir(&here).unwrap();
@@ -120,7 +120,7 @@ fn files_of_a_folder_are_sent_into_the_current_directory() {
 
 #[test]
 fn a_file_goes_into_a_folder_and_out_again_without_a_store() {
-    let home = Home::new();
+    let home = CliHome::new();
     let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
     std::fs::create_dir(&sandbox).unwrap();
     std::fs::create_dir(&here).unwrap();
@@ -169,7 +169,7 @@ fn a_file_goes_into_a_folder_and_out_again_without_a_store() {
 
 #[test]
 fn what_is_no_sandbox_or_no_chat_is_a_wrong_command_line() {
-    let home = Home::new();
+    let home = CliHome::new();
     for arguments in [
         &["sandbox", "ls", "nonsense"][..],
         &["send", "a.txt", "--from", "nonsense"],
@@ -187,7 +187,7 @@ fn what_is_no_sandbox_or_no_chat_is_a_wrong_command_line() {
 
 #[test]
 fn resolved_arguments_are_printed_and_everything_else_is_left_alone() {
-    let home = Home::new();
+    let home = CliHome::new();
     let given =
         r#"{"z": "file:url::http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
     let expected = r#"{"z": "http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
@@ -196,7 +196,7 @@ fn resolved_arguments_are_printed_and_everything_else_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_dial_are_loaded_with_the_key_from_the_environment_or_a_file() {
-    let home = Home::new();
+    let home = CliHome::new();
     let dial = dray_testkit::dial::DialCore::start().await.unwrap();
     dial.add_key("k-1", "mine");
     dial.put("mine/a.txt", "hello", "text/plain");
@@ -227,7 +227,7 @@ async fn files_of_dial_are_loaded_with_the_key_from_the_environment_or_a_file() 
 
 #[test]
 fn a_rejected_argument_is_a_fault_on_standard_error() {
-    let home = Home::new();
+    let home = CliHome::new();
     let refused = home.run(&["resolve", "--arguments", r#"{"doc": "file:///etc/passwd"}"#]);
     check(&refused, 1, "");
     let said = String::from_utf8_lossy(&refused.stderr);
@@ -243,7 +243,7 @@ fn a_rejected_argument_is_a_fault_on_standard_error() {
 
 #[test]
 fn fetching_is_off_until_the_operator_says_otherwise() {
-    let home = Home::new();
+    let home = CliHome::new();
     let refused = home.run(&["fetch", "https://files.example.org/a", "--json"]);
     assert_eq!(refused.status.code(), Some(1));
     let verdict = line(&refused);
@@ -257,7 +257,7 @@ fn fetching_is_off_until_the_operator_says_otherwise() {
 
 #[test]
 fn the_app_may_narrow_and_the_operator_caps() {
-    let home = Home::new();
+    let home = CliHome::new();
     let policy = home.0.path().join("policy.json");
     let code = |text: &str, list: &str, url: &str| {
         std::fs::write(&policy, text).unwrap();
@@ -301,7 +301,7 @@ fn the_app_may_narrow_and_the_operator_caps() {
 
 #[test]
 fn typing_errors_have_their_own_exit_codes() {
-    let home = Home::new();
+    let home = CliHome::new();
     assert_eq!(home.run(&["fetch"]).status.code(), Some(2));
     assert_eq!(home.run(&["dlq", "list"]).status.code(), Some(2));
     assert_eq!(
@@ -331,7 +331,7 @@ fn typing_errors_have_their_own_exit_codes() {
 
 #[test]
 fn artifacts_go_in_and_come_out_again_for_their_tenant_only() {
-    let home = Home::new();
+    let home = CliHome::new();
     let file = home.0.path().join("in.bin");
     let content: Vec<u8> = (0..3_000_000_u32)
         .map(|index| index.to_le_bytes()[1])
@@ -351,7 +351,7 @@ fn artifacts_go_in_and_come_out_again_for_their_tenant_only() {
 
 #[test]
 fn configuration_shows_where_each_value_came_from_and_no_secret() {
-    let home = Home::new();
+    let home = CliHome::new();
     let mut show = home.dray(&["config", "show", "--set", "limits.calls=70"]);
     show.env("DRAY_BUS__NATS__PASSWORD", "hunter2")
         .env("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "3");
@@ -370,23 +370,23 @@ fn configuration_shows_where_each_value_came_from_and_no_secret() {
 
 #[test]
 fn a_link_opens_the_file_while_the_system_runs_and_after_its_restart() {
-    let home = Home::new();
+    let home = CliHome::new();
     let file = home.0.path().join("note.txt");
     std::fs::write(&file, "a note").unwrap();
     let put = line(&home.run(&["artifact", "put", file.to_str().unwrap(), "--json"]));
     let sha256 = put["sha256"].as_str().unwrap();
-    let system = System::up(&home);
+    let system = RunningSystem::up(&home);
     let link = line(&home.run(&["artifact", "url", sha256, "--json", "--name", "note.txt"]));
     let url = link["url"].as_str().unwrap();
     assert_eq!(get(url), "a note");
     drop(system);
-    let _again = System::up(&home);
+    let _again = RunningSystem::up(&home);
     assert_eq!(get(url), "a note");
 }
 
 #[test]
 fn commands_for_once_do_not_stand_in_each_others_way() {
-    let home = Home::new();
+    let home = CliHome::new();
     let spawn = |_| {
         let mut command = home.dray(&["fetch", "http://127.0.0.1/", "--json"]);
         command.env("EXTERNAL_URL_FETCH_ENABLED", "true");
@@ -405,10 +405,10 @@ fn commands_for_once_do_not_stand_in_each_others_way() {
 }
 
 /// A `dray up`, ended in order when it is dropped.
-struct System(std::process::Child);
+struct RunningSystem(std::process::Child);
 
-impl System {
-    fn up(home: &Home) -> Self {
+impl RunningSystem {
+    fn up(home: &CliHome) -> Self {
         let mut command = home.dray(&[
             "up",
             "--json",
@@ -426,7 +426,7 @@ impl System {
     }
 }
 
-impl Drop for System {
+impl Drop for RunningSystem {
     fn drop(&mut self) {
         let ended = Command::new("kill")
             .args(["-TERM", &self.0.id().to_string()])
@@ -442,7 +442,7 @@ fn get(url: &str) -> String {
 
 #[test]
 fn a_document_that_is_not_read_is_an_error_that_names_it() {
-    let home = Home::new();
+    let home = CliHome::new();
     let missing = home.run(&["read", "missing.pdf"]);
     check(&missing, 1, "");
     let reason = String::from_utf8_lossy(&missing.stderr);
@@ -457,7 +457,7 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
 
 #[test]
 fn directories_and_several_documents_are_read_in_order_by_one_process() {
-    let home = Home::new();
+    let home = CliHome::new();
     let folder = home.0.path().join("papers");
     std::fs::create_dir_all(folder.join("more")).unwrap();
     for (name, text) in [

@@ -5,22 +5,22 @@ mod machine;
 
 use std::time::Duration;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_testkit::dial::Trouble;
-use dray_testkit::s3::{Rule, Trouble as StoreTrouble};
+use dray_testkit::dial::InjectedFault;
+use dray_testkit::s3::{FaultRule, S3Fault as StoreTrouble};
 use serde_json::{Value, json};
 
-use machine::Machine;
+use machine::ProcessFixture;
 
 /// Larger than what an event or a reply holds, so that it goes through the store.
-const LARGE: usize = 300 * 1024;
+const LARGE_FILE_BYTES: usize = 300 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_killed_with_work_in_hand_loses_nothing_and_repeats_nothing() {
-    let machine = Machine::start().await;
+    let machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
-    machine.dial.misbehave("acme/a.txt", Trouble::Silent);
+    machine.dial.misbehave("acme/a.txt", InjectedFault::Silent);
     let resolver = machine.up(&["file-resolver"]).await;
     let operation = machine
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
@@ -37,9 +37,9 @@ async fn a_service_killed_with_work_in_hand_loses_nothing_and_repeats_nothing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_nats_in_the_middle_is_survived() {
-    let mut machine = Machine::start().await;
+    let mut machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
-    machine.dial.misbehave("acme/a.txt", Trouble::Silent);
+    machine.dial.misbehave("acme/a.txt", InjectedFault::Silent);
     let resolver = machine.up(&["file-resolver"]).await;
     let operation = machine
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
@@ -54,13 +54,15 @@ async fn a_restart_of_nats_in_the_middle_is_survived() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_outage_is_told_in_time_and_other_requests_go_on() {
-    let machine = Machine::start().await;
-    machine
-        .dial
-        .put("acme/large.bin", vec![7; LARGE], "application/octet-stream");
+    let machine = ProcessFixture::start().await;
+    machine.dial.put(
+        "acme/large.bin",
+        vec![7; LARGE_FILE_BYTES],
+        "application/octet-stream",
+    );
     machine.dial.put("acme/small.txt", "small", "text/plain");
     let _resolver = machine.up(&["file-resolver"]).await;
-    machine.store.add(Rule::all(StoreTrouble::Down));
+    machine.store.add(FaultRule::all(StoreTrouble::Down));
 
     let large = json!({"a": "file:base64::files/acme/large.bin"});
     let fault = machine
@@ -82,16 +84,16 @@ async fn a_store_outage_is_told_in_time_and_other_requests_go_on() {
     machine.store.heal();
     let event = machine.event_of(&operation).await;
     let resolved = event.resolved.unwrap();
-    let content = Content::try_from(resolved.arguments.unwrap()).unwrap();
+    let content = ContentSource::try_from(resolved.arguments.unwrap()).unwrap();
     assert!(
-        matches!(content, Content::Claim(_)),
+        matches!(content, ContentSource::Claim(_)),
         "work waited for the store"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_work_is_rejected_without_being_tried() {
-    let machine = Machine::start().await;
+    let machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
     let operation = machine
         .publish_for(
@@ -107,7 +109,7 @@ async fn expired_work_is_rejected_without_being_tried() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_is_kept_and_shown_to_the_operator() {
-    let machine = Machine::start().await;
+    let machine = ProcessFixture::start().await;
     let _resolver = machine.up(&["file-resolver"]).await;
     let operation = machine.publish_garbage().await;
     let letter = machine.dead_letter_of(&operation).await;
@@ -124,8 +126,8 @@ async fn what_cannot_be_read_is_kept_and_shown_to_the_operator() {
 /// The arguments of a resolved event that are small enough to be in it.
 fn inline(event: &v1::ToolCallResolved) -> Value {
     let resolved = event.resolved.clone().expect("arguments");
-    match Content::try_from(resolved.arguments.expect("content")).expect("valid content") {
-        Content::Inline(bytes) => serde_json::from_slice(&bytes).expect("JSON"),
-        Content::Claim(claim) => panic!("a claim of {} bytes", claim.artifact.size),
+    match ContentSource::try_from(resolved.arguments.expect("content")).expect("valid content") {
+        ContentSource::Inline(bytes) => serde_json::from_slice(&bytes).expect("JSON"),
+        ContentSource::Claim(claim) => panic!("a claim of {} bytes", claim.artifact.size),
     }
 }

@@ -1,6 +1,6 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with
-//! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of a
-//! run that failed; it stands in what the run prints.
+//! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of
+//! a run that failed; it stands in what the run prints.
 
 #[cfg(test)]
 #[path = "transfer/kills.rs"]
@@ -18,12 +18,12 @@ mod support;
 
 /// How often each service is killed unless told otherwise.
 #[cfg(test)]
-const ROUNDS: u64 = 200;
+const DEFAULT_ROUNDS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deliveries_end_truthfully_while_each_service_is_killed_hundreds_of_times() {
-    let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(ROUNDS);
-    kills::kills(kills::Run {
+    let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
+    kills::kills(kills::KillRun {
         rounds: usize::try_from(rounds).unwrap(),
         seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
         hurry: false,

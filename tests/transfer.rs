@@ -10,7 +10,7 @@ mod story;
 #[tokio::test(flavor = "multi_thread")]
 async fn whichever_service_dies_every_delivery_ends_truthfully() {
     let seed = rand::random();
-    kills::kills(kills::Run {
+    kills::kills(kills::KillRun {
         rounds: 1,
         seed,
         hurry: true,

@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use dray_bus::{Bus, Meta, NatsOptions, Topology};
 use dray_proto::Call;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_service::{Context, Host, Request, Router, Service, Settings, StartError, config};
+use dray_service::{Host, Request, Router, Service, ServiceContext, Settings, StartError, config};
 use dray_testkit::nats::NatsServer;
 use dray_types::{Clock, Deadline, Fault, TenantId};
 use futures_util::StreamExt as _;
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 
-use crate::harness::{Aim, Comparison, Measured, side_by_side};
+use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::say;
 
 /// Calls per measurement.
-const CALLS: usize = 500;
-const ROUNDS: usize = 11;
+const CALL_COUNT: usize = 500;
+const ROUND_COUNT: usize = 11;
 /// Bytes of a small call.
 const SMALL_BYTES: usize = 128;
 
@@ -37,9 +37,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Small calls over gRPC. A listener that holds small replies back (Nagle's algorithm against a delayed acknowledgement)
-/// takes 40 ms for each.
-async fn compare_grpc(server: &NatsServer) -> anyhow::Result<Comparison> {
+/// Small calls over gRPC. A listener that holds small replies back (Nagle's algorithm against a delayed
+/// acknowledgement) takes 40 ms for each.
+async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
     let request = request(SMALL_BYTES);
     let payload = Bytes::from(request.encode_to_vec());
     let bare = bare(server).await?;
@@ -47,22 +47,22 @@ async fn compare_grpc(server: &NatsServer) -> anyhow::Result<Comparison> {
     let settings = Settings::embedded(folder.path())
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0");
-    let running = Host::new(settings).with::<Echo>().start().await?;
+    let running = Host::new(settings).with::<EchoService>().start().await?;
     running.ready().await;
     let address = running.addresses().grpc.context("no gRPC endpoint")?;
     let channel = Channel::from_shared(format!("http://{address}"))?
         .connect()
         .await?;
     let (baseline, ours) = side_by_side(
-        ROUNDS,
+        ROUND_COUNT,
         || async {
-            for _ in 0..CALLS {
+            for _ in 0..CALL_COUNT {
                 bare.request("bench.echo", payload.clone()).await?;
             }
             Ok(())
         },
         || async {
-            for _ in 0..CALLS {
+            for _ in 0..CALL_COUNT {
                 send(channel.clone(), request.clone()).await?;
             }
             Ok(())
@@ -70,13 +70,13 @@ async fn compare_grpc(server: &NatsServer) -> anyhow::Result<Comparison> {
     )
     .await?;
     running.stop().await;
-    Ok(Comparison {
+    Ok(BenchComparison {
         name: format!(
-            "(a) {CALLS} calls one after the other, {SMALL_BYTES} B there and back, gRPC"
+            "(a) {CALL_COUNT} calls one after the other, {SMALL_BYTES} B there and back, gRPC"
         ),
-        baseline: Measured::new("async-nats request and reply", baseline),
-        ours: Measured::new("dray call over gRPC", ours),
-        aim: Aim::TimeAtMost(4.0),
+        baseline: SampleSet::new("async-nats request and reply", baseline),
+        ours: SampleSet::new("dray call over gRPC", ours),
+        aim: RatioTarget::TimeAtMost(4.0),
     })
 }
 
@@ -93,7 +93,7 @@ async fn send(channel: Channel, request: v1::ResolveRequest) -> anyhow::Result<(
     Ok(())
 }
 
-async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<Comparison> {
+async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<BenchComparison> {
     let request = request(size);
     let payload = Bytes::from(request.encode_to_vec());
     let bare = bare(server).await?;
@@ -107,19 +107,19 @@ async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<Comparison>
         .set("bus.mode", "nats")
         .set("bus.nats.servers", server.url())
         .set("limits.free_disk_percent", "0");
-    let running = Host::new(settings).with::<Echo>().start().await?;
+    let running = Host::new(settings).with::<EchoService>().start().await?;
     running.ready().await;
     let caller = Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter()).await?;
     let (baseline, ours) = side_by_side(
-        ROUNDS,
+        ROUND_COUNT,
         || async {
-            for _ in 0..CALLS {
+            for _ in 0..CALL_COUNT {
                 bare.request("bench.echo", payload.clone()).await?;
             }
             Ok(())
         },
         || async {
-            for _ in 0..CALLS {
+            for _ in 0..CALL_COUNT {
                 let now = Clock::system().now_ms();
                 let meta = Meta::new(
                     TenantId::default(),
@@ -132,14 +132,14 @@ async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<Comparison>
     )
     .await?;
     running.stop().await;
-    Ok(Comparison {
-        name: format!("(a) {CALLS} calls one after the other, {size} B there and back"),
-        baseline: Measured::new("async-nats request and reply", baseline),
-        ours: Measured::new(
+    Ok(BenchComparison {
+        name: format!("(a) {CALL_COUNT} calls one after the other, {size} B there and back"),
+        baseline: SampleSet::new("async-nats request and reply", baseline),
+        ours: SampleSet::new(
             "dray call: envelope, deadline, admission, fault mapping",
             ours,
         ),
-        aim: Aim::TimeAtMost(1.5),
+        aim: RatioTarget::TimeAtMost(1.5),
     })
 }
 
@@ -148,7 +148,7 @@ fn meter() -> opentelemetry::metrics::Meter {
 }
 
 fn request(size: usize) -> v1::ResolveRequest {
-    let arguments = Content::Inline(Bytes::from(vec![b'x'; size]));
+    let arguments = ContentSource::Inline(Bytes::from(vec![b'x'; size]));
     v1::ResolveRequest {
         arguments: Some(arguments.into()),
         ..v1::ResolveRequest::default()
@@ -177,7 +177,7 @@ async fn bare(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
 }
 
 /// Answers `Resolve` with the arguments it got.
-struct Echo;
+struct EchoService;
 
 #[derive(Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
@@ -185,7 +185,7 @@ struct EchoConfig {}
 
 impl config::Section for EchoConfig {}
 
-impl Echo {
+impl EchoService {
     #[expect(clippy::unused_async, reason = "the shape of a handler")]
     async fn resolve(
         self: Arc<Self>,
@@ -201,11 +201,11 @@ impl Echo {
     }
 }
 
-impl Service for Echo {
+impl Service for EchoService {
     const NAME: &'static str = "file-resolver";
     type Config = EchoConfig;
 
-    async fn start(_config: EchoConfig, _cx: &Context) -> Result<Self, StartError> {
+    async fn start(_config: EchoConfig, _cx: &ServiceContext) -> Result<Self, StartError> {
         Ok(Self)
     }
 

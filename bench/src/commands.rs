@@ -16,21 +16,21 @@ use std::process::Command;
 use anyhow::Context as _;
 
 /// Sizes in bytes and rounds.
-const SIZES: [(u64, usize); 3] = [(1 << 10, 15), (25_000_000, 11), (250_000_000, 5)];
+const SIZES_AND_ROUNDS: [(u64, usize); 3] = [(1 << 10, 15), (25_000_000, 11), (250_000_000, 5)];
 /// Most memory of one command that is its own, in bytes.
 const MAX_PRIVATE_BYTES: u64 = 24 << 20;
 
 /// How a large file is proved, and the time that may take beside a copy without proof.
 #[derive(Clone, Copy, Debug)]
-enum Proof {
+enum IntegrityCheck {
     /// A digest in the sandbox.
     Digest,
     /// Size, inode and times before and after; small files have digests all the same.
     State,
 }
 
-impl Proof {
-    const ALL: [Self; 2] = [Self::Digest, Self::State];
+impl IntegrityCheck {
+    const ALL_CHECKS: [Self; 2] = [Self::Digest, Self::State];
 
     const fn name(self) -> &'static str {
         match self {

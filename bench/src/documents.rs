@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use crate::say;
 
 /// What the comparison needs from the Python package index. Of markitdown only the formats that the corpus has.
-const PACKAGES: [&str; 7] = [
+const PYTHON_PACKAGES: [&str; 7] = [
     "markitdown[docx,outlook,pdf,pptx,xls,xlsx]==0.1.8",
     "openpyxl==3.1.5",
     "pdfplumber==0.11.10",
@@ -65,7 +65,7 @@ fn built(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(target.join("release/examples/documents"))
 }
 
-/// An interpreter with [`PACKAGES`], kept below `target/`.
+/// An interpreter with [`PYTHON_PACKAGES`], kept below `target/`.
 fn python(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-python");
     let interpreter = environment.join("bin/python");
@@ -84,7 +84,7 @@ fn python(root: &Path) -> anyhow::Result<PathBuf> {
             "--quiet",
             "--disable-pip-version-check",
         ])
-        .args(PACKAGES)
+        .args(PYTHON_PACKAGES)
         .status()?;
     anyhow::ensure!(installed.success(), "pip failed");
     Ok(interpreter)

@@ -2,13 +2,13 @@
 
 use anyhow::Context as _;
 
-use crate::harness::{Aim, Comparison, Measured, side_by_side};
+use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::say;
-use crate::world::World;
+use crate::world::BenchFixture;
 
 /// Measures 1 KiB, 1 MiB and 100 MiB.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let world = World::start().await?;
+    let world = BenchFixture::start().await?;
     for (size, rounds) in [(1 << 10, 41), (1 << 20, 21), (100 << 20, 7)] {
         say(&compare(&world, size, rounds).await?.to_string());
     }
@@ -16,7 +16,11 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn compare(world: &World, size: u64, rounds: usize) -> anyhow::Result<Comparison> {
+async fn compare(
+    world: &BenchFixture,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<BenchComparison> {
     let folder = tempfile::tempdir()?;
     let target = folder.path().join("curl");
     let url = format!("http://{}/{size}", world.server.address());
@@ -35,15 +39,15 @@ async fn compare(world: &World, size: u64, rounds: usize) -> anyhow::Result<Comp
         },
         || async {
             // Fresh content each time: an object that is there already would not be written again.
-            let url = format!("{}?{}", World::url(size), world.server.fresh());
+            let url = format!("{}?{}", BenchFixture::url(size), world.server.fresh());
             world.fetch(url, size).await
         },
     )
     .await?;
-    Ok(Comparison {
+    Ok(BenchComparison {
         name: format!("(b) fetching {size} B"),
-        baseline: Measured::new("curl -o (includes starting curl)", baseline),
-        ours: Measured::new("dray fetch into the store: guard, SHA-256, S3", ours),
-        aim: Aim::ThroughputAtLeast(0.8),
+        baseline: SampleSet::new("curl -o (includes starting curl)", baseline),
+        ours: SampleSet::new("dray fetch into the store: guard, SHA-256, S3", ours),
+        aim: RatioTarget::ThroughputAtLeast(0.8),
     })
 }

@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 
 /// Two ways of doing the same thing, measured in one run.
 #[derive(Debug)]
-pub(crate) struct Comparison {
+pub(crate) struct BenchComparison {
     /// What is done.
     pub(crate) name: String,
     /// What a user would use instead.
-    pub(crate) baseline: Measured,
+    pub(crate) baseline: SampleSet,
     /// What we do.
-    pub(crate) ours: Measured,
+    pub(crate) ours: SampleSet,
     /// What the ratio means and what it should be.
-    pub(crate) aim: Aim,
+    pub(crate) aim: RatioTarget,
 }
 
 /// What the ratio is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Aim {
+pub(crate) enum RatioTarget {
     /// Our time over the other's, at most this.
     TimeAtMost(f64),
     /// Our throughput over the other's, at least this.
@@ -27,13 +27,13 @@ pub(crate) enum Aim {
 
 /// Repeated measurements of one thing; the median speaks.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct SampleSet {
     /// What was measured.
     pub(crate) label: String,
     times: Vec<Duration>,
 }
 
-impl Measured {
+impl SampleSet {
     /// Collects measurements under a label.
     pub(crate) fn new(label: impl Into<String>, mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
@@ -60,7 +60,7 @@ impl Measured {
     }
 }
 
-impl Comparison {
+impl BenchComparison {
     /// Our share of the aim's measure: time over time, or throughput over throughput.
     fn ratio(&self) -> f64 {
         let (baseline, ours) = (
@@ -68,20 +68,20 @@ impl Comparison {
             self.ours.median().as_secs_f64(),
         );
         match self.aim {
-            Aim::TimeAtMost(_) => ours / baseline,
-            Aim::ThroughputAtLeast(_) => baseline / ours,
+            RatioTarget::TimeAtMost(_) => ours / baseline,
+            RatioTarget::ThroughputAtLeast(_) => baseline / ours,
         }
     }
 
     fn meets(&self) -> bool {
         match self.aim {
-            Aim::TimeAtMost(most) => self.ratio() <= most,
-            Aim::ThroughputAtLeast(least) => self.ratio() >= least,
+            RatioTarget::TimeAtMost(most) => self.ratio() <= most,
+            RatioTarget::ThroughputAtLeast(least) => self.ratio() >= least,
         }
     }
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for BenchComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
         for measured in [&self.baseline, &self.ours] {
@@ -97,8 +97,10 @@ impl fmt::Display for Comparison {
             )?;
         }
         let aim = match self.aim {
-            Aim::TimeAtMost(most) => format!("time ratio {:.2}, aim at most {most}", self.ratio()),
-            Aim::ThroughputAtLeast(least) => {
+            RatioTarget::TimeAtMost(most) => {
+                format!("time ratio {:.2}, aim at most {most}", self.ratio())
+            }
+            RatioTarget::ThroughputAtLeast(least) => {
                 format!("throughput ratio {:.2}, aim at least {least}", self.ratio())
             }
         };

@@ -29,12 +29,12 @@ mod world;
 
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
-struct Arguments {
+struct BenchArgs {
     /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, memory. All of them
     /// without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
-    #[arg(long, value_parser = transfer::PARTS)]
+    #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
     /// The `dray` that `sandbox` and `start` measure; one is built in release without it.
     #[arg(long)]
@@ -47,7 +47,7 @@ struct Arguments {
     transfer_once: Option<String>,
 }
 
-const NAMES: [&str; 9] = [
+const BENCH_NAMES: [&str; 9] = [
     "bus",
     "fetch",
     "resolve",
@@ -61,7 +61,7 @@ const NAMES: [&str; 9] = [
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = BenchArgs::parse();
     match run(&arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -71,7 +71,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     if let Some(size) = arguments.fetch_once {
         return memory::fetch_once(size).await;
     }
@@ -81,9 +81,12 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(unknown) = arguments
         .names
         .iter()
-        .find(|name| !NAMES.contains(&name.as_str()))
+        .find(|name| !BENCH_NAMES.contains(&name.as_str()))
     {
-        anyhow::bail!("there is no measurement `{unknown}`: {}", NAMES.join(", "));
+        anyhow::bail!(
+            "there is no measurement `{unknown}`: {}",
+            BENCH_NAMES.join(", ")
+        );
     }
     let wanted = |name: &str| {
         arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name)

@@ -4,16 +4,16 @@ use anyhow::Context as _;
 use dray_types::ByteSize;
 
 use crate::say;
-use crate::world::World;
+use crate::world::BenchFixture;
 
-const SIZE: u64 = 1 << 30;
+const FILE_BYTES: u64 = 1 << 30;
 /// Most memory above idle that the aim allows.
-const AIM: u64 = 48 << 20;
+const MAX_MEMORY_BYTES: u64 = 48 << 20;
 
 /// Measures in a child process and prints what it says.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let status = tokio::process::Command::new(std::env::current_exe()?)
-        .args(["--fetch-once", &SIZE.to_string()])
+        .args(["--fetch-once", &FILE_BYTES.to_string()])
         .status()
         .await?;
     anyhow::ensure!(status.success(), "the measuring process failed");
@@ -22,10 +22,10 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 
 /// Fetches one small file to be warm, then one of `size` bytes, and reports how far the peak rose above idle.
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
-    let world = World::start().await?;
-    world.fetch(World::url(1 << 20), 1 << 20).await?;
+    let world = BenchFixture::start().await?;
+    world.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
     let idle = status("VmRSS:")?;
-    world.fetch(World::url(size), size).await?;
+    world.fetch(BenchFixture::url(size), size).await?;
     let peak = status("VmHWM:")?;
     let above = peak.saturating_sub(idle);
     say(&format!(
@@ -38,10 +38,14 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
         peak >> 10,
         above >> 10
     ));
-    let verdict = if above <= AIM { "met" } else { "MISSED" };
+    let verdict = if above <= MAX_MEMORY_BYTES {
+        "met"
+    } else {
+        "MISSED"
+    };
     say(&format!(
         "  server, fetcher and embedded S3 in one process, aim at most {} above idle: {verdict}",
-        ByteSize::bytes(AIM)
+        ByteSize::bytes(MAX_MEMORY_BYTES)
     ));
     world.running.stop().await;
     Ok(())

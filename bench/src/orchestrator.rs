@@ -12,11 +12,11 @@ mod world;
 
 use std::time::Duration;
 
-use world::World;
+use world::OrchestratorFixture;
 
 /// Measures everything.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let world = World::start().await?;
+    let world = OrchestratorFixture::start().await?;
     // Memory comes first: what a crowd leaves in the heap would hide what a chat takes.
     memory::run(&world).await?;
     latency::run(&world).await?;

@@ -3,21 +3,21 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{Aim, Comparison, Measured, side_by_side};
+use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::say;
-use crate::world::World;
+use crate::world::BenchFixture;
 
-const SIZE: u64 = 10 << 20;
-const ROUNDS: usize = 7;
+const FILE_BYTES: u64 = 10 << 20;
+const ROUND_COUNT: usize = 7;
 
 /// Measures one and 32 concurrently.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let world = World::start().await?;
-    for source in [Source::Dial, Source::Outside] {
+    let world = BenchFixture::start().await?;
+    for source in [FileOrigin::Dial, FileOrigin::Outside] {
         for count in [1, 32] {
             say(&compare(&world, source, count).await?.to_string());
         }
@@ -26,12 +26,16 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn compare(world: &World, source: Source, count: usize) -> anyhow::Result<Comparison> {
+async fn compare(
+    world: &BenchFixture,
+    source: FileOrigin,
+    count: usize,
+) -> anyhow::Result<BenchComparison> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("file");
-    std::fs::write(&file, vec![0x5a; usize::try_from(SIZE)?])?;
+    std::fs::write(&file, vec![0x5a; usize::try_from(FILE_BYTES)?])?;
     let (baseline, ours) = side_by_side(
-        ROUNDS,
+        ROUND_COUNT,
         || async {
             let work = (0..count).map(|_| {
                 let file = file.clone();
@@ -49,11 +53,11 @@ async fn compare(world: &World, source: Source, count: usize) -> anyhow::Result<
         },
     )
     .await?;
-    Ok(Comparison {
+    Ok(BenchComparison {
         name: format!("(c) base64 of 10 MiB {}, {count} at once", source.shown()),
-        baseline: Measured::new("read a file, SHA-256, encode, all in memory", baseline),
-        ours: Measured::new(source.work(), ours),
-        aim: Aim::TimeAtMost(2.5),
+        baseline: SampleSet::new("read a file, SHA-256, encode, all in memory", baseline),
+        ours: SampleSet::new(source.work(), ours),
+        aim: RatioTarget::TimeAtMost(2.5),
     })
 }
 
@@ -67,14 +71,14 @@ fn in_memory(file: &std::path::Path) -> anyhow::Result<()> {
 
 /// Where the file comes from.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum FileOrigin {
     /// DIAL Core: streamed straight into the result.
     Dial,
     /// The outside web: fetched into the store first, by the one service that may.
     Outside,
 }
 
-impl Source {
+impl FileOrigin {
     fn shown(self) -> &'static str {
         match self {
             Self::Dial => "from DIAL Core",
@@ -92,23 +96,23 @@ impl Source {
     fn reference(self, fresh: u64) -> String {
         match self {
             Self::Dial => "file:base64::files/bench/file".to_owned(),
-            Self::Outside => format!("file:base64::{}?{fresh}", World::url(SIZE)),
+            Self::Outside => format!("file:base64::{}?{fresh}", BenchFixture::url(FILE_BYTES)),
         }
     }
 }
 
-async fn resolve(world: &World, source: Source) -> anyhow::Result<()> {
+async fn resolve(world: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
     // A fresh number makes a fresh result: one that is stored already would not be written again.
     let fresh = world.server.fresh();
     let arguments = serde_json::json!({ "n": fresh, "file": source.reference(fresh) }).to_string();
     let request = v1::ResolveRequest {
-        arguments: Some(Content::Inline(Bytes::from(arguments)).into()),
+        arguments: Some(ContentSource::Inline(Bytes::from(arguments)).into()),
         options: Some(v1::ResolveOptions {
-            size_limit_bytes: SIZE,
+            size_limit_bytes: FILE_BYTES,
             ..v1::ResolveOptions::default()
         }),
         credentials: Some(v1::DialCredentials {
-            api_key: World::KEY.to_owned(),
+            api_key: BenchFixture::DIAL_KEY.to_owned(),
             authorization: String::new(),
         }),
         ..v1::ResolveRequest::default()

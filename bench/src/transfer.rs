@@ -12,14 +12,14 @@ pub(crate) mod memory;
 mod ssh;
 mod world;
 
-use dray_testkit::docker::{ContainerOptions, Engine};
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Options, Sshd};
 
 pub(crate) use world::make;
-use world::{Proof, World};
+use world::{IntegrityCheck, TransferFixture};
 
 /// Sizes and rounds.
-const SIZES: [(u64, usize); 4] = [
+const SIZES_AND_ROUNDS: [(u64, usize); 4] = [
     (1 << 10, 15),
     (25 << 20, 15),
     (100_000_000, 9),
@@ -28,15 +28,15 @@ const SIZES: [(u64, usize); 4] = [
 /// Those over SSH.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
 /// What can be measured alone.
-pub(crate) const PARTS: [&str; 6] = ["docker", "ssh", "exec", "delivery", "crowd", "memory"];
+pub(crate) const PART_NAMES: [&str; 6] = ["docker", "ssh", "exec", "delivery", "crowd", "memory"];
 
 /// Measures these parts, or everything when none is named.
 pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
-    let engine = Engine::start();
+    let engine = DockerEngine::start();
     let sshd = Sshd::start(&Options::default());
-    for proof in [Proof::Digest, Proof::State] {
-        let world = World::start(&engine, &sshd, proof).await?;
+    for proof in [IntegrityCheck::Digest, IntegrityCheck::State] {
+        let world = TransferFixture::start(&engine, &sshd, proof).await?;
         measure(&world, &wanted).await?;
         world.stop().await;
     }
@@ -48,8 +48,8 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
 }
 
 /// The parts that go through one system.
-async fn measure(world: &World<'_>, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
-    for (size, rounds) in SIZES.into_iter().filter(|_| wanted("docker")) {
+async fn measure(world: &TransferFixture<'_>, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    for (size, rounds) in SIZES_AND_ROUNDS.into_iter().filter(|_| wanted("docker")) {
         docker::get(world, size, rounds).await?;
         docker::put(world, size, rounds).await?;
     }

@@ -7,35 +7,35 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dray_bus::Meta;
-use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::dial::{DialedStream, Dialer};
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
-use dray_egress_fetcher::{EgressFetcher, Network};
+use dray_egress_fetcher::{EgressFetcher, NetworkAccess};
 use dray_file_resolver::FileResolver;
-use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
+use dray_guard::{CanonicalName, DnsAnswer, Judge, PinnedAddr};
 use dray_proto::v1;
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_testkit::dial::DialCore;
 use dray_testkit::files::FileServer;
 use dray_types::{Deadline, TenantId};
 use futures_util::future::BoxFuture;
 
 /// Time for one measured operation.
-const PATIENCE: Duration = Duration::from_mins(5);
+const OPERATION_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Everything that a measurement needs.
-pub(crate) struct World {
+pub(crate) struct BenchFixture {
     /// The services.
-    pub(crate) running: Running,
-    /// A DIAL Core double with a file of [`World::DIAL_SIZE`] bytes.
+    pub(crate) running: RunningHost,
+    /// A DIAL Core double with a file of [`BenchFixture::DIAL_SIZE`] bytes.
     _dial: DialCore,
     /// The server that files come from, for us and for the other side alike.
     pub(crate) server: FileServer,
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl BenchFixture {
     /// The key that opens the double's files.
-    pub(crate) const KEY: &str = "bench-key";
+    pub(crate) const DIAL_KEY: &str = "bench-key";
     /// Bytes of the file in the double.
     pub(crate) const DIAL_SIZE: usize = 10 << 20;
 
@@ -44,13 +44,13 @@ impl World {
         let folder = tempfile::tempdir()?;
         let server = FileServer::start().await?;
         let dial = DialCore::start().await?;
-        dial.add_key(Self::KEY, "bench");
+        dial.add_key(Self::DIAL_KEY, "bench");
         dial.put(
             "bench/file",
             vec![0x5a; Self::DIAL_SIZE],
             "application/octet-stream",
         );
-        let network = Loopback {
+        let network = LoopbackDialer {
             server: server.address(),
         };
         let settings = Settings::embedded(folder.path())
@@ -64,7 +64,7 @@ impl World {
             .set("file-resolver.max_size_limit", "4GiB");
         let running = Host::new(settings)
             .with_start::<EgressFetcher, _, _>(move |config, cx| async move {
-                let network = Network {
+                let network = NetworkAccess {
                     resolver: Arc::new(network),
                     dialer: Arc::new(network),
                 };
@@ -86,7 +86,7 @@ impl World {
     /// A new operation's envelope.
     pub(crate) fn meta(&self) -> Meta {
         let now = self.running.context().clock.now_ms();
-        Meta::new(TenantId::default(), Deadline::after(now, PATIENCE))
+        Meta::new(TenantId::default(), Deadline::after(now, OPERATION_TIMEOUT))
     }
 
     /// Fetches `size` bytes into the store.
@@ -110,19 +110,19 @@ impl World {
 
 /// Sends the one public name to the file server on loopback, over real sockets.
 #[derive(Clone, Copy, Debug)]
-struct Loopback {
+struct LoopbackDialer {
     server: SocketAddr,
 }
 
-impl Resolver for Loopback {
+impl Resolver for LoopbackDialer {
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,
         _judge: &'a Judge,
-    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+    ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
             let addresses = vec![IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14))];
-            Ok(Answer {
+            Ok(DnsAnswer {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses,
@@ -131,15 +131,15 @@ impl Resolver for Loopback {
     }
 }
 
-impl Dialer for Loopback {
+impl Dialer for LoopbackDialer {
     #[expect(
         clippy::disallowed_methods,
         reason = "the measurement's own server on loopback"
     )]
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let stream = tokio::net::TcpStream::connect(self.server).await?;
-            Ok(Stream {
+            Ok(DialedStream {
                 peer: to.socket_addr(),
                 local: stream.local_addr()?,
                 io: Box::new(stream),

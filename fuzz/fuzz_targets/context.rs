@@ -1,16 +1,16 @@
-//! Conversations whose messages, ids, names and URLs are hostile: nothing panics, ids and names stay distinct, the wrapper
-//! is closed once, URLs for tools are absolute, and substitution keeps keys and shape.
+//! Conversations whose messages, ids, names and URLs are hostile: nothing panics, ids and names stay distinct, the
+//! wrapper is closed once, URLs for tools are absolute, and substitution keeps keys and shape.
 //!
-//! The first byte chooses the generation, the second the window; each line of the rest is a file, `name SPACE url`, a blank
-//! line ends a message.
+//! The first byte chooses the generation, the second the window; each line of the rest is a file, `name SPACE url`, a
+//! blank line ends a message.
 
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dray_context::read::{Arguments, Plan, Text};
+use dray_context::read::{ReadArguments, ReadPlan, ReadText};
 use dray_context::{
-    ChatItem, Context, FilePart, Generation, History, Normaliser, Part, Request, Role, is_absolute_http,
+    ChatItem, ContextBuilder, FilePart, ContractGeneration, HistoryWindow, UrlNormaliser, MessagePart, ContextRequest, MessageRole, is_absolute_http,
     replace_agent_file_ids_with_urls, substitute,
 };
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fn messages(text: &str) -> Vec<ChatItem> {
     for (at, block) in text.split("\n\n").take(16).enumerate() {
         let parts = block.lines().take(24).map(|line| {
             let (name, url) = line.split_once(' ').unwrap_or(("", line));
-            Part::File(FilePart {
+            MessagePart::File(FilePart {
                 name: name.to_owned(),
                 url: Some(url.to_owned()),
                 key: name.strip_prefix("key:").map(str::to_owned),
@@ -29,10 +29,10 @@ fn messages(text: &str) -> Vec<ChatItem> {
             })
         });
         let mut parts: Vec<_> = parts.collect();
-        parts.push(Part::Text("t".to_owned()));
+        parts.push(MessagePart::Text("t".to_owned()));
         let id = block.get(..1).filter(|_| at % 3 != 0);
-        items.push(ChatItem::new(Role::Human, id, parts));
-        items.push(ChatItem::new(Role::Ai, block.get(1..2), Vec::new()));
+        items.push(ChatItem::new(MessageRole::Human, id, parts));
+        items.push(ChatItem::new(MessageRole::Ai, block.get(1..2), Vec::new()));
     }
     items
 }
@@ -48,8 +48,8 @@ fn same_shape(before: &Value, after: &Value) -> bool {
     }
 }
 
-fn check_urls(generation: Generation, text: &str) {
-    let normaliser = Normaliser::new(generation, Some("https://h.example"));
+fn check_urls(generation: ContractGeneration, text: &str) {
+    let normaliser = UrlNormaliser::new(generation, Some("https://h.example"));
     for line in text.lines() {
         let Some(url) = normaliser.normalise(line) else {
             continue;
@@ -64,24 +64,24 @@ fuzz_target!(|bytes: &[u8]| {
     let [choice, window, rest @ ..] = bytes else {
         return;
     };
-    let generation = Generation::ALL[usize::from(*choice) % Generation::ALL.len()];
+    let generation = ContractGeneration::ALL_GENERATIONS[usize::from(*choice) % ContractGeneration::ALL_GENERATIONS.len()];
     let text = String::from_utf8_lossy(rest);
     check_urls(generation, &text);
-    let request = Request {
+    let request = ContextRequest {
         generation,
         histories: messages(&text),
-        history: History::Rounds(u32::from(*window % 9)),
+        history: HistoryWindow::Rounds(u32::from(*window % 9)),
         question: "q".to_owned(),
         origin: Some("https://h.example".to_owned()),
         working_directory: Some("/w".to_owned()),
-        ..Request::default()
+        ..ContextRequest::default()
     };
-    let built = Context::build(&request).expect("nothing here can be refused");
+    let built = ContextBuilder::build(&request).expect("nothing here can be refused");
     assert_eq!(built.chat_histories.len(), built.rewritten_histories.len());
-    for item in built.rewritten_histories.iter().filter(|item| item.obj == Role::Human) {
+    for item in built.rewritten_histories.iter().filter(|item| item.obj == MessageRole::Human) {
         assert!(item.text().matches("</system-reminder>").count() <= 1);
     }
-    if generation == Generation::Stable {
+    if generation == ContractGeneration::Stable {
         let entries = built.catalog.entries();
         let ids: BTreeSet<_> = entries.iter().map(|entry| &entry.file.id).collect();
         assert_eq!(ids.len(), entries.len());
@@ -97,9 +97,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(same_shape(&value, &replace_agent_file_ids_with_urls(&value, &built.file_url_map)));
     let done = substitute::substitute(&value, &built.catalog, |entry| entry.public_url.clone());
     assert!(same_shape(&value, &done.value));
-    if let Ok(arguments) = Arguments::parse("read_files", &text) {
-        let plan = Plan::new(&arguments, &built.catalog, 300);
-        let answer = plan.run(|_| Ok(Text::of(text.as_ref())));
+    if let Ok(arguments) = ReadArguments::parse("read_files", &text) {
+        let plan = ReadPlan::new(&arguments, &built.catalog, 300);
+        let answer = plan.run(|_| Ok(ReadText::of(text.as_ref())));
         assert_eq!(answer.files.len(), arguments.names.len());
         assert!(answer.files.iter().filter(|file| file.code.is_none()).map(|file| file.content.chars().count()).sum::<usize>() <= 300);
     }

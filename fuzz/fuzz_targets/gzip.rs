@@ -5,14 +5,14 @@
 
 #![no_main]
 
-use dray_egress_fetcher::coding::{Coding, DecodeError, Decoder};
+use dray_egress_fetcher::coding::{ContentCoding, DecodeError, BodyDecoder};
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream is given up, as a size limit would.
 const LIMIT: usize = 4 << 20;
 
-fn decode(coding: Coding, input: &[u8], piece: usize, room: usize) -> Result<Vec<u8>, DecodeError> {
-    let mut decoder = Decoder::new(coding);
+fn decode(coding: ContentCoding, input: &[u8], piece: usize, room: usize) -> Result<Vec<u8>, DecodeError> {
+    let mut decoder = BodyDecoder::new(coding);
     let mut output = vec![0; room];
     let mut decoded = Vec::new();
     let mut consumed = 0;
@@ -44,7 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
     let [kind, piece, stream @ ..] = bytes else {
         return;
     };
-    let coding = if kind % 2 == 0 { Coding::Gzip } else { Coding::Deflate };
+    let coding = if kind % 2 == 0 { ContentCoding::Gzip } else { ContentCoding::Deflate };
     let whole = decode(coding, stream, usize::MAX >> 1, 64 * 1024);
     if whole.as_ref().is_ok_and(|decoded| decoded.len() > LIMIT) {
         return;

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dray_guard::judge::parse_nat64_prefixes;
-use dray_guard::{Answer, Class, HopContext, Judge, JudgeConfig, Network};
+use dray_guard::{DnsAnswer, Class, HopContext, Judge, JudgeConfig, Network};
 use libfuzzer_sys::fuzz_target;
 
 fn records(mut bytes: &[u8]) -> (Vec<IpAddr>, Vec<String>) {
@@ -70,7 +70,7 @@ fuzz_target!(|bytes: &[u8]| {
         admin_listed: flag(5),
     };
     let (addresses, cnames) = records(rest);
-    let answer = Answer {
+    let answer = DnsAnswer {
         name: "files.example.com".parse().expect("plain"),
         cnames,
         addresses,

@@ -56,7 +56,7 @@ fn check_names(raw: &[u8]) {
         assert!(!header.contains(char::is_control));
     }
     let found = kind::detect(raw, &cleaned, raw.len() as u64);
-    assert_eq!(found.kind == kind::Kind::Empty, raw.is_empty());
+    assert_eq!(found.kind == kind::ContentKind::Empty, raw.is_empty());
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -66,7 +66,7 @@ fuzz_target!(|bytes: &[u8]| {
     check_names(rest);
     let text = String::from_utf8_lossy(rest);
     check_media(choice % 4, usize::from(*piece).max(1), &text);
-    for unit in [caption::Unit::Utf16, caption::Unit::Chars, caption::Unit::Bytes] {
+    for unit in [caption::CaptionUnit::Utf16, caption::CaptionUnit::Chars, caption::CaptionUnit::Bytes] {
         let limit = usize::from(*piece).max(4);
         for part in caption::split(&text, limit, unit) {
             assert!(!part.is_empty() && unit.count(&part) <= limit);

@@ -7,7 +7,7 @@
 
 mod server;
 
-use dray_egress_fetcher::fetch::Request;
+use dray_egress_fetcher::fetch::FetchJob;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut answer = format!("HTTP/1.1 200 OK\r\n{framing}{coding}\r\n").into_bytes();
     answer.extend_from_slice(body);
-    let request = Request {
+    let request = FetchJob {
         size_limit: u64::from(*limit) * 16 + 1,
         ..server::request()
     };

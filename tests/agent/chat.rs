@@ -3,17 +3,17 @@
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::world::{Setup, World, user};
+use super::world::{AgentFixture, AgentSetup, user};
 
-const PDF: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
-const SESSION: &str = "crane";
+const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
+const SESSION_NAME: &str = "crane";
 
 /// A file in the sandbox and a session that is bound to a chat.
-async fn bound(rules: Value) -> (World, i64) {
-    let world = Setup::new(json!([]), rules).start().await;
-    std::fs::write(world.sandbox.join("report.pdf"), PDF).unwrap();
+async fn bound(rules: Value) -> (AgentFixture, i64) {
+    let world = AgentSetup::new(json!([]), rules).start().await;
+    std::fs::write(world.sandbox.join("report.pdf"), PDF_BYTES).unwrap();
     let chat = world.telegram.chat();
-    world.bind(SESSION, chat).await;
+    world.bind(SESSION_NAME, chat).await;
     (world, chat)
 }
 
@@ -28,24 +28,27 @@ fn sending() -> Value {
 async fn a_file_goes_into_the_chat_with_proof_and_a_repeat_delivers_nothing_twice() {
     let (world, chat) = bound(sending()).await;
     let question = json!([user("Send me the report.")]);
-    let seen = world.ask_in(Some(SESSION), question.clone()).await;
+    let seen = world.ask_in(Some(SESSION_NAME), question.clone()).await;
     assert!(seen.text().ends_with("Done."), "{seen:?}");
     assert_eq!(seen.attachments(), [] as [Value; 0], "it is in the chat");
     let told: Value = serde_json::from_str(&world.result()).unwrap();
     assert_eq!(told["files"][0]["state"], "delivered", "{told}");
-    assert_eq!(told["files"][0]["sha256"], Sha256Digest::of(PDF).to_hex());
+    assert_eq!(
+        told["files"][0]["sha256"],
+        Sha256Digest::of(PDF_BYTES).to_hex()
+    );
     let shown = world.telegram.seen(chat);
     assert_eq!(shown.len(), 1, "{shown:?}");
     assert_eq!(shown[0].text, "The report");
     let file = shown[0].file.as_ref().unwrap();
-    assert_eq!(file.sha256, Sha256Digest::of(PDF));
+    assert_eq!(file.sha256, Sha256Digest::of(PDF_BYTES));
 
-    world.ask_in(Some(SESSION), question).await;
+    world.ask_in(Some(SESSION_NAME), question).await;
     let again: Value = serde_json::from_str(&world.result()).unwrap();
     assert_eq!(again, told, "the same delivery, not another one");
     assert_eq!(world.telegram.seen(chat).len(), 1);
     let other = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
-    world.ask_in(Some(SESSION), other).await;
+    world.ask_in(Some(SESSION_NAME), other).await;
     assert_eq!(
         world.telegram.seen(chat).len(),
         2,
@@ -63,7 +66,7 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
     world.model.follow(script);
     let seen = world
-        .ask_in(Some(SESSION), json!([user("The report?")]))
+        .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
     let text = seen.text();
     assert!(
@@ -86,7 +89,7 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
         .filter_map(|message| message.file.as_ref())
         .collect();
     assert_eq!(files.len(), 1, "{shown:?}");
-    assert_eq!(files[0].sha256, Sha256Digest::of(PDF));
+    assert_eq!(files[0].sha256, Sha256Digest::of(PDF_BYTES));
     world.stop().await;
 }
 
@@ -101,7 +104,7 @@ async fn what_was_sent_by_the_tool_is_not_sent_again_by_a_tag() {
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
     world.model.follow(script);
     world
-        .ask_in(Some(SESSION), json!([user("The report?")]))
+        .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
     assert_eq!(world.telegram.seen(chat).len(), 1);
     world.stop().await;
@@ -119,7 +122,7 @@ async fn a_file_outside_of_the_sandbox_goes_nowhere() {
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
     world.model.follow(script);
     let seen = world
-        .ask_in(Some(SESSION), json!([user("The secret?")]))
+        .ask_in(Some(SESSION_NAME), json!([user("The secret?")]))
         .await;
     let told = world.result();
     assert!(

@@ -6,8 +6,8 @@ use dray_testkit::python;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::outside::{CSV, HOST};
-use super::world::{Setup, World, user};
+use super::outside::{CSV_BYTES, HOST_NAME};
+use super::world::{AgentFixture, AgentSetup, user};
 use crate::support;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +32,7 @@ async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
         {"reply": {"call": [{"name": "web_add", "arguments": {"a": 2, "b": 3}}]}},
     ]);
     let script = support::root().join("tests/python/mcp_server.py");
-    let world = Setup::new(sets, rules)
+    let world = AgentSetup::new(sets, rules)
         .set(
             "orchestrator.mcp_servers.proof.command",
             python::interpreter("mcp").to_str().unwrap(),
@@ -54,13 +54,13 @@ async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
 async fn r_6_a_file_of_the_web_is_in_the_caller_s_folder_before_a_deployment_is_asked() {
     let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
         {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
-    let url = format!("http://{HOST}/prices.csv");
+    let url = format!("http://{HOST_NAME}/prices.csv");
     let arguments = json!({"query": "Is it legal?", "attachment_urls": [url]});
     let rules = json!([
         {"when": {"tool_result_of": "experts_lawyer_tool"}, "reply": {"say": "The lawyer says: {result}"}},
         {"reply": {"call": [{"name": "experts_lawyer_tool", "arguments": arguments}]}},
     ]);
-    let setup = Setup::new(sets, rules).on_dial();
+    let setup = AgentSetup::new(sets, rules).on_dial();
     let world = setup
         .feature("external_url_fetch", json!({"enabled": true}))
         .start()
@@ -95,13 +95,13 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_folder_before_a_deployment_is_
         .strip_prefix("files/")
         .unwrap_or_else(|| panic!("{given} is not of DIAL"));
     assert!(path.starts_with("acme/"), "{path}");
-    assert_eq!(world.dial.file(path).unwrap(), CSV.as_bytes());
+    assert_eq!(world.dial.file(path).unwrap(), CSV_BYTES.as_bytes());
     assert_eq!(world.outside.asked(), 1);
     world.stop().await;
 }
 
 /// What the model was told at the end of a request's messages about the files of the manifest.
-fn news(world: &World) -> Value {
+fn news(world: &AgentFixture) -> Value {
     let messages = world.messages(world.model.asked().len() - 1);
     let found = messages.iter().rfind(|message| {
         let content = message["content"].as_str().unwrap_or_default();
@@ -115,7 +115,7 @@ fn news(world: &World) -> Value {
 async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
     let file = |description: &str| json!([{"type": "file", "url": "files/acme/prices.csv", "description": description}]);
     let rules = json!([{"reply": {"say": "Fine."}}]);
-    let setup = Setup::new(json!([]), rules)
+    let setup = AgentSetup::new(json!([]), rules)
         .on_dial()
         .part("contexts", file("All prices"));
     let world = setup.start().await;
@@ -146,7 +146,7 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         {"reply": {"call": [{"name": "internal_skills_read_skill", "arguments": {"skill_name": "tone"}}]}},
     ]);
     let skills = json!([{"type": "dial-prompt", "url": "prompts/acme/tone"}]);
-    let world = Setup::new(json!([]), rules)
+    let world = AgentSetup::new(json!([]), rules)
         .on_dial()
         .part("skills", skills)
         .start()

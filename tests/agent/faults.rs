@@ -1,16 +1,16 @@
 //! Services that are not there, or go away in the middle: the model is told to try again later, and the chat goes on.
 
-use dray_testkit::dial::Trouble;
+use dray_testkit::dial::InjectedFault;
 use dray_testkit::eventually;
-use dray_testkit::s3::{Rule, Trouble as StoreTrouble};
+use dray_testkit::s3::{FaultRule, S3Fault as StoreTrouble};
 use serde_json::{Value, json};
 
-use super::process::Process;
+use super::process::ServiceProcess;
 use super::references::{agent, told};
-use super::shop::Shop;
-use super::world::{KEY, Setup, World, user};
+use super::shop::FakeEndpoint;
+use super::world::{AgentFixture, AgentSetup, DIAL_KEY, user};
 
-const NOTE: &str = "file:text::files/acme/note.txt";
+const NOTE_REFERENCE: &str = "file:text::files/acme/note.txt";
 
 /// Asks for the tool, and says what the tool said.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
@@ -24,7 +24,7 @@ fn calling(tool: &str, arguments: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_sandbox_service_a_turn_goes_on_without_its_tools() {
     let rules = json!([{"reply": {"say": "Hello."}}]);
-    let setup = Setup::new(json!([]), rules).without("sandbox-transfer");
+    let setup = AgentSetup::new(json!([]), rules).without("sandbox-transfer");
     let world = setup.start().await;
     let note =
         json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
@@ -40,8 +40,8 @@ async fn without_the_sandbox_service_a_turn_goes_on_without_its_tools() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_service_that_reads_files_the_tool_says_so() {
-    let shop = Shop::start().await;
-    let world = agent(&shop, json!({ "doc": NOTE }))
+    let shop = FakeEndpoint::start().await;
+    let world = agent(&shop, json!({ "doc": NOTE_REFERENCE }))
         .without("file-resolver")
         .start()
         .await;
@@ -57,7 +57,7 @@ async fn without_the_service_that_reads_files_the_tool_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_service_that_delivers_nothing_is_said_to_have_arrived() {
     let rules = calling("send_file", json!({"paths": ["report.txt"]}));
-    let world = Setup::new(json!([]), rules)
+    let world = AgentSetup::new(json!([]), rules)
         .without("platform-delivery")
         .start()
         .await;
@@ -79,17 +79,17 @@ async fn without_the_service_that_delivers_nothing_is_said_to_have_arrived() {
 }
 
 /// The file-resolver of a world, in a process of its own.
-async fn resolver(world: &World) -> Process {
+async fn resolver(world: &AgentFixture) -> ServiceProcess {
     let settings = [
         ("file-resolver.dial_url", world.dial.url()),
         ("file-resolver.dial_read_timeout", "5s".to_owned()),
     ];
     let (store, options) = world.store.as_ref().unwrap();
     let nats = world.nats.as_ref().unwrap();
-    Process::start("file-resolver", nats, (store, options), &settings).await
+    ServiceProcess::start("file-resolver", nats, (store, options), &settings).await
 }
 
-async fn until_asked(world: &World) {
+async fn until_asked(world: &AgentFixture) {
     eventually("a question to DIAL Core", async || {
         let asked = world.dial.requests();
         asked
@@ -101,19 +101,19 @@ async fn until_asked(world: &World) {
 }
 
 /// A world whose file-resolver is elsewhere and waits for DIAL Core.
-async fn waiting(shop: &Shop) -> World {
-    let setup = agent(shop, json!({ "doc": NOTE }))
+async fn waiting(shop: &FakeEndpoint) -> AgentFixture {
+    let setup = agent(shop, json!({ "doc": NOTE_REFERENCE }))
         .distributed()
         .without("file-resolver");
     let world = setup.start().await;
     world.dial.put("acme/note.txt", "hello", "text/plain");
-    world.dial.misbehave("acme/note.txt", Trouble::Silent);
+    world.dial.misbehave("acme/note.txt", InjectedFault::Silent);
     world
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolver_that_is_killed_in_the_middle_is_told_of_and_the_next_one_answers() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let world = waiting(&shop).await;
     let process = resolver(&world).await;
     let kill = async {
@@ -137,7 +137,7 @@ async fn a_resolver_that_is_killed_in_the_middle_is_told_of_and_the_next_one_ans
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_nats_in_a_turn_ends_it_truthfully_and_the_next_turn_is_whole() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let mut world = waiting(&shop).await;
     let _process = resolver(&world).await;
     let mut nats = world.nats.take().unwrap();
@@ -168,14 +168,17 @@ async fn a_restart_of_nats_in_a_turn_ends_it_truthfully_and_the_next_turn_is_who
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_store_is_down_nothing_is_sent_and_afterwards_it_is() {
     let rules = calling("send_file", json!({"paths": ["report.txt"]}));
-    let world = Setup::new(json!([]), rules).distributed().start().await;
+    let world = AgentSetup::new(json!([]), rules)
+        .distributed()
+        .start()
+        .await;
     std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
     let store = &world.store.as_ref().unwrap().0;
-    store.add(Rule::all(StoreTrouble::Down));
+    store.add(FaultRule::all(StoreTrouble::Down));
     let seen = world.say("Send it.").await;
     let result = world.result();
     assert!(result.contains("\"success\":false"), "{result}");
-    for secret in ["127.0.0.1", "http", KEY] {
+    for secret in ["127.0.0.1", "http", DIAL_KEY] {
         assert!(!result.contains(secret), "{result}");
     }
     assert_eq!(

@@ -4,31 +4,31 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::dial::{DialedStream, Dialer};
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
-use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
-use dray_testkit::http::{Responder, Script, Seen, converse};
+use dray_guard::{CanonicalName, DnsAnswer, Judge, PinnedAddr};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, converse};
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
 /// The only host.
-pub(crate) const HOST: &str = "files.example.org";
+pub(crate) const HOST_NAME: &str = "files.example.org";
 /// What is at `/prices.csv` there.
-pub(crate) const CSV: &str = "item,price\ncrane hour,420\n";
+pub(crate) const CSV_BYTES: &str = "item,price\ncrane hour,420\n";
 /// Where the host is.
-const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
+const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
 
 /// The outside; clones are the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Outside {
-    responder: Responder,
+pub(crate) struct FakeInternet {
+    responder: ScriptedResponder,
     tasks: TaskTracker,
 }
 
-impl Outside {
+impl FakeInternet {
     pub(crate) fn new() -> Self {
         Self {
-            responder: Responder::new(answer),
+            responder: ScriptedResponder::new(answer),
             tasks: TaskTracker::new(),
         }
     }
@@ -39,27 +39,27 @@ impl Outside {
     }
 }
 
-impl Resolver for Outside {
+impl Resolver for FakeInternet {
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,
         _judge: &'a Judge,
-    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+    ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
-            let known = name.as_str() == HOST;
+            let known = name.as_str() == HOST_NAME;
             known
-                .then(|| Answer {
+                .then(|| DnsAnswer {
                     name: name.clone(),
                     cnames: Vec::new(),
-                    addresses: vec![PUBLIC],
+                    addresses: vec![PUBLIC_ADDRESS],
                 })
                 .ok_or(DnsError::NotFound)
         })
     }
 }
 
-impl Dialer for Outside {
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+impl Dialer for FakeInternet {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let (ours, theirs) = tokio::io::duplex(256 * 1024);
             let responder = self.responder.clone();
@@ -67,7 +67,7 @@ impl Dialer for Outside {
                 // Clients may hang up early.
                 let _ = converse(theirs, &responder).await;
             });
-            Ok(Stream {
+            Ok(DialedStream {
                 io: Box::new(ours),
                 peer: to.socket_addr(),
                 local: std::net::SocketAddr::from(([192, 0, 2, 1], 40_000)),
@@ -76,9 +76,9 @@ impl Dialer for Outside {
     }
 }
 
-fn answer(seen: &Seen) -> Script {
+fn answer(seen: &ReceivedRequest) -> ResponseScript {
     match seen.target() {
-        "/prices.csv" => Script::with_fields(&[("Content-Type", "text/csv")], CSV),
-        _ => Script::status(404),
+        "/prices.csv" => ResponseScript::with_fields(&[("Content-Type", "text/csv")], CSV_BYTES),
+        _ => ResponseScript::status(404),
     }
 }

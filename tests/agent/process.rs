@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::support;
 
 /// A service process; killed when it is dropped.
-pub(crate) struct Process(Child);
+pub(crate) struct ServiceProcess(Child);
 
-impl Process {
+impl ServiceProcess {
     /// Starts a service on this bus and store, with these settings, and waits until it serves.
     pub(crate) async fn start(
         service: &str,
         nats: &NatsServer,
-        (store, options): (&FaultyS3, &dray_store::Options),
+        (store, options): (&FaultyS3, &dray_store::StoreOptions),
         settings: &[(&str, String)],
     ) -> Self {
         let mut command = Command::new(support::dray());
@@ -62,7 +62,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Already ended is fine.
         let _ = self.0.kill();

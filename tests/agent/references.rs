@@ -4,12 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::outside::{CSV, HOST};
-use super::shop::Shop;
-use super::world::{Setup, World};
+use super::outside::{CSV_BYTES, HOST_NAME};
+use super::shop::FakeEndpoint;
+use super::world::{AgentFixture, AgentSetup};
 
 /// Base64 makes 12 MiB of it: more than a message of the bus holds, less than the limit of one file.
-const LARGE: usize = 9 << 20;
+const LARGE_FILE_BYTES: usize = 9 << 20;
 
 /// A model that orders once with these arguments, and says what came of it.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
@@ -21,21 +21,21 @@ fn ordering(arguments: Value) -> Value {
 }
 
 /// An agent with the shop; the web is open to its references.
-pub(super) fn agent(shop: &Shop, arguments: Value) -> Setup {
-    Setup::new(json!([shop.tools()]), ordering(arguments))
+pub(super) fn agent(shop: &FakeEndpoint, arguments: Value) -> AgentSetup {
+    AgentSetup::new(json!([shop.tools()]), ordering(arguments))
         .on_dial()
         .feature("external_url_fetch", json!({"enabled": true}))
 }
 
 /// Everything that the model was told, in one text.
-pub(super) fn told(world: &World) -> String {
+pub(super) fn told(world: &AgentFixture) -> String {
     let last = world.model.asked().len() - 1;
     Value::from(world.messages(last)).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alone() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::files/acme/note.txt"});
     let world = agent(&shop, arguments).start().await;
     world
@@ -51,13 +51,13 @@ async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
-    let shop = Shop::start().await;
-    let reference = format!("file:base64::http://{HOST}/prices.csv");
+    let shop = FakeEndpoint::start().await;
+    let reference = format!("file:base64::http://{HOST_NAME}/prices.csv");
     let world = agent(&shop, json!({ "doc": reference })).start().await;
     world.say("Order.").await;
     assert_eq!(
         shop.bodies(),
-        [json!({"doc": STANDARD.encode(CSV)})],
+        [json!({"doc": STANDARD.encode(CSV_BYTES)})],
         "{}",
         told(&world)
     );
@@ -67,7 +67,7 @@ async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::http://169.254.169.254/latest/meta-data/"});
     let world = agent(&shop, arguments).start().await;
     let seen = world.say("Order.").await;
@@ -83,10 +83,10 @@ async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:base64::files/acme/large.bin"});
     let world = agent(&shop, arguments).on_nats().start().await;
-    let bytes: Vec<u8> = (0..LARGE)
+    let bytes: Vec<u8> = (0..LARGE_FILE_BYTES)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect();
     world
@@ -96,7 +96,7 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     let bodies = shop.bodies();
     assert_eq!(bodies.len(), 1, "{seen:?}");
     let came = bodies[0]["doc"].as_str().unwrap();
-    assert_eq!(came.len(), LARGE / 3 * 4);
+    assert_eq!(came.len(), LARGE_FILE_BYTES / 3 * 4);
     assert!(
         STANDARD.decode(came).unwrap() == bytes,
         "every byte is the same"
@@ -107,7 +107,7 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::files/acme/big.txt"});
     let setup = agent(&shop, arguments).feature("file_loading", json!({"size_limit": 1000}));
     let world = setup.start().await;
@@ -132,7 +132,7 @@ async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     let nested = json!({"more": {"a": {"b": ["file:text::files/acme/note.txt"]}}});
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let world = agent(&shop, nested.clone()).start().await;
     world.dial.put("acme/note.txt", "deep", "text/plain");
     world.say("Order.").await;
@@ -143,7 +143,7 @@ async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     );
     world.stop().await;
 
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let setup = agent(&shop, nested).set("orchestrator.files.nested", "true");
     let world = setup.start().await;
     world.dial.put("acme/note.txt", "deep", "text/plain");

@@ -1,19 +1,19 @@
 //! The answer to a chat, as a client sees it.
 
-use dray_http::Request;
+use dray_http::RequestBuilder;
 use serde_json::{Value, json};
 
 /// One answer.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct AgentAnswer {
     pub(crate) status: u16,
     /// All chunks, the error event among them; without `[DONE]`.
     pub(crate) chunks: Vec<Value>,
 }
 
-impl Seen {
+impl AgentAnswer {
     /// Sends a request and reads its answer to the end.
-    pub(crate) async fn of(request: Request) -> Self {
+    pub(crate) async fn of(request: RequestBuilder) -> Self {
         let mut answer = request.send(&|_| ()).await.unwrap();
         let status = answer.status();
         let mut text = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -10,28 +10,34 @@ use serde_json::{Value, json};
 type Bodies = Vec<Value>;
 
 /// The endpoint; it answers every POST with `taken`, and `/long` with a long text.
-pub(crate) struct Shop(Server<Bodies>);
+pub(crate) struct FakeEndpoint(FakeServer<Bodies>);
 
 /// What is at the end of the long text, and nowhere else.
-pub(crate) const TAIL: &str = "the very last line";
+pub(crate) const LONG_TEXT_END: &str = "the very last line";
 
-async fn answer(shared: Arc<Shared<Bodies>>, received: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<Bodies>>,
+    received: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     if received.path == "/long" {
-        let text = format!("{}\n{TAIL}\n", "A line of a long result.\n".repeat(4000));
+        let text = format!(
+            "{}\n{LONG_TEXT_END}\n",
+            "A line of a long result.\n".repeat(4000)
+        );
         return Ok(double::reply(200, "text/plain", text.into()));
     }
     let (mut reader, mut body) = (received.into_reader(), Vec::new());
-    while let Some(piece) = reader.piece().await.map_err(|_| Closed)? {
+    while let Some(piece) = reader.piece().await.map_err(|_| ConnectionClosed)? {
         body.extend_from_slice(&piece);
     }
-    let body = serde_json::from_slice(&body).map_err(|_| Closed)?;
+    let body = serde_json::from_slice(&body).map_err(|_| ConnectionClosed)?;
     shared.lock().push(body);
     Ok(double::json(200, &json!({"taken": true})))
 }
 
-impl Shop {
+impl FakeEndpoint {
     pub(crate) async fn start() -> Self {
-        let server = Server::start(Bodies::default(), |shared, received| {
+        let server = FakeServer::start(Bodies::default(), |shared, received| {
             answer(shared, received).boxed()
         });
         Self(server.await.unwrap())

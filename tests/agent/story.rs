@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::shop::{Shop, TAIL};
-use super::world::{Setup, user};
+use super::shop::{FakeEndpoint, LONG_TEXT_END};
+use super::world::{AgentSetup, user};
 
-const WORKBOOK: &[u8] = include_bytes!("../../crates/dray/assets/prices.xlsx");
-const XLSX: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
-const SUMMARY: &str = "# Crane 4\n\n980.5 a day.\n";
+const WORKBOOK_BYTES: &[u8] = include_bytes!("../../crates/dray/assets/prices.xlsx");
+const XLSX_MEDIA_TYPE: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+const SUMMARY_TEXT: &str = "# Crane 4\n\n980.5 a day.\n";
 
 /// A question with the workbook.
 fn question() -> Value {
@@ -18,9 +18,9 @@ fn question() -> Value {
         "role": "user",
         "content": "What does crane 4 cost?",
         "custom_content": {"attachments": [{
-            "type": XLSX,
+            "type": XLSX_MEDIA_TYPE,
             "title": "prices.xlsx",
-            "url": format!("data:{XLSX};base64,{}", STANDARD.encode(WORKBOOK)),
+            "url": format!("data:{XLSX_MEDIA_TYPE};base64,{}", STANDARD.encode(WORKBOOK_BYTES)),
         }]},
     })
 }
@@ -33,7 +33,7 @@ fn rules(path: &str) -> Value {
         {"when": {"tool_result_of": "sandbox_put"},
          "reply": {"call": [{"name": "send_file", "arguments": {"paths": ["crane.md"]}}]}},
         {"when": {"tool_result_of": "read_attachment"},
-         "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane.md", "content": SUMMARY}}]}},
+         "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane.md", "content": SUMMARY_TEXT}}]}},
         {"when": {"nth": 2}, "reply": {"call": [{"name": "sandbox_list", "arguments": {}}]}},
         {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": path}}]}},
     ])
@@ -41,13 +41,13 @@ fn rules(path: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
-    let world = Setup::new(json!([]), rules("a1-0")).start().await;
+    let world = AgentSetup::new(json!([]), rules("a1-0")).start().await;
     let seen = world.ask(json!([question()])).await;
     assert!(seen.text().ends_with("Sent."), "{seen:?}");
     assert_eq!(seen.error(), Value::Null);
 
     let uploaded = world.sandbox.join("uploads/prices.xlsx");
-    assert_eq!(std::fs::read(uploaded).unwrap(), WORKBOOK);
+    assert_eq!(std::fs::read(uploaded).unwrap(), WORKBOOK_BYTES);
     let first = Value::from(world.messages(0)).to_string();
     assert!(first.contains("[User uploaded: prices.xlsx"), "{first}");
     assert!(
@@ -60,7 +60,7 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
         "{read}"
     );
     assert!(
-        !read.contains(&STANDARD.encode(&WORKBOOK[..300])),
+        !read.contains(&STANDARD.encode(&WORKBOOK_BYTES[..300])),
         "no bytes in messages"
     );
 
@@ -70,12 +70,12 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
         .find(|sent| sent["title"] == "crane.md")
         .unwrap();
     let bytes = world.fetch(sent["url"].as_str().unwrap()).await;
-    assert_eq!(bytes, SUMMARY.as_bytes());
+    assert_eq!(bytes, SUMMARY_TEXT.as_bytes());
     let told: Value = serde_json::from_str(world.result().lines().next().unwrap()).unwrap();
     assert_eq!(told["success"], true, "{told}");
     assert_eq!(
         told["files"][0]["sha256"],
-        Sha256Digest::of(SUMMARY.as_bytes()).to_hex()
+        Sha256Digest::of(SUMMARY_TEXT.as_bytes()).to_hex()
     );
     assert!(
         !told.to_string().contains("http"),
@@ -86,7 +86,7 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workbook_is_read_where_it_lies_in_the_sandbox_too() {
-    let world = Setup::new(json!([]), rules("uploads/prices.xlsx"))
+    let world = AgentSetup::new(json!([]), rules("uploads/prices.xlsx"))
         .start()
         .await;
     world.ask(json!([question()])).await;
@@ -100,7 +100,7 @@ async fn a_workbook_is_read_where_it_lies_in_the_sandbox_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
-    let world = Setup::new(json!([]), rules("a1-0")).start().await;
+    let world = AgentSetup::new(json!([]), rules("a1-0")).start().await;
     let first = world.ask(json!([question()])).await;
     let session = first.state()["dray_session"].clone();
     assert!(session.as_str().unwrap().starts_with("c-"), "{session}");
@@ -130,12 +130,12 @@ async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_result_is_put_away_and_its_end_is_read_back() {
-    let shop = Shop::start().await;
+    let shop = FakeEndpoint::start().await;
     let rules = json!([
         {"when": {"tool_result_of": "read_attachment"}, "reply": {"say": "Read."}},
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}},
     ]);
-    let setup = Setup::new(json!([shop.tools()]), rules);
+    let setup = AgentSetup::new(json!([shop.tools()]), rules);
     let world = setup
         .set("orchestrator.files.offload", "true")
         .start()
@@ -144,7 +144,10 @@ async fn a_long_result_is_put_away_and_its_end_is_read_back() {
     let seen = world.say("Look.").await;
     assert_eq!(seen.error(), Value::Null);
     let notice = world.result();
-    assert!(notice.len() < 5000 && !notice.contains(TAIL), "{notice}");
+    assert!(
+        notice.len() < 5000 && !notice.contains(LONG_TEXT_END),
+        "{notice}"
+    );
     let name = notice
         .split("kept as ")
         .nth(1)
@@ -155,7 +158,7 @@ async fn a_long_result_is_put_away_and_its_end_is_read_back() {
         .ask(json!([user("Look."), seen.message(), user("And its end?")]))
         .await;
     assert_eq!(second.text().trim(), "Read.", "{second:?}");
-    assert!(world.result().contains(TAIL), "{}", world.result());
+    assert!(world.result().contains(LONG_TEXT_END), "{}", world.result());
     world.stop().await;
 }
 
@@ -184,12 +187,12 @@ async fn a_file_that_came_with_the_question_is_read_and_copied_by_its_id() {
          "reply": {"call": [{"name": "sandbox_fetch_user_file", "arguments": copy}]}},
         {"reply": {"call": [{"name": "read_files", "arguments": {"ids": ["a1-0"]}}]}},
     ]);
-    let world = Setup::new(json!([]), rules).start().await;
+    let world = AgentSetup::new(json!([]), rules).start().await;
     let seen = world.ask(json!([question()])).await;
     assert!(seen.text().ends_with("Copied."), "{seen:?}");
     let read = Value::from(world.messages(1)).to_string();
     assert!(read.contains("Crane 4") && read.contains("980.5"), "{read}");
     let copied = std::fs::read(world.sandbox.join("copy.xlsx")).unwrap();
-    assert_eq!(copied, WORKBOOK);
+    assert_eq!(copied, WORKBOOK_BYTES);
     world.stop().await;
 }

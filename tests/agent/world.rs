@@ -5,33 +5,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta, NatsOptions, Topology};
-use dray_egress_fetcher::{EgressFetcher, Network};
+use dray_egress_fetcher::{EgressFetcher, NetworkAccess};
 use dray_file_resolver::FileResolver;
-use dray_http::{Client, Limits, Request};
+use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
-use dray_platform_telegram::double::Double as Telegram;
+use dray_platform_telegram::double::FakeTelegram as Telegram;
 use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::config::{Environment, Sources};
-use dray_service::{Host, Running, Settings, Sweeper};
+use dray_service::config::{ConfigSources, Environment};
+use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::dial::DialCore;
 use dray_testkit::nats::NatsServer;
-use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_testkit::s3::FaultyS3;
 use dray_types::{Clock, Deadline, TenantId};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::outside::Outside;
-use super::seen::Seen;
+use super::outside::FakeInternet;
+use super::seen::AgentAnswer;
 use crate::support;
 
 /// Key of the user towards DIAL Core.
-pub(crate) const KEY: &str = "user-key";
+pub(crate) const DIAL_KEY: &str = "user-key";
 /// Every service.
-pub(crate) const ALL: [&str; 6] = [
+pub(crate) const ALL_SERVICES: [&str; 6] = [
     "file-resolver",
     "egress-fetcher",
     "sandbox-transfer",
@@ -41,26 +41,26 @@ pub(crate) const ALL: [&str; 6] = [
 ];
 
 /// Everything that runs.
-pub(crate) struct World {
+pub(crate) struct AgentFixture {
     pub(crate) dial: DialCore,
     pub(crate) telegram: Telegram,
-    pub(crate) model: Rehearsal,
-    pub(crate) outside: Outside,
+    pub(crate) model: RehearsalServer,
+    pub(crate) outside: FakeInternet,
     /// The server of the bus, when there is one.
     pub(crate) nats: Option<NatsServer>,
     /// The way to the store, when it can fail.
-    pub(crate) store: Option<(FaultyS3, dray_store::Options)>,
+    pub(crate) store: Option<(FaultyS3, dray_store::StoreOptions)>,
     /// The folder that is the sandbox.
     pub(crate) sandbox: PathBuf,
-    client: Client,
-    running: Running,
+    client: HttpClient,
+    running: RunningHost,
     is_dial: bool,
     _s3: Option<EmbeddedS3>,
     folder: TempDir,
 }
 
 /// What a test wants otherwise than usual.
-pub(crate) struct Setup {
+pub(crate) struct AgentSetup {
     manifest: Value,
     rules: Value,
     settings: Vec<(String, String)>,
@@ -70,7 +70,7 @@ pub(crate) struct Setup {
     nats: Option<NatsServer>,
 }
 
-impl Setup {
+impl AgentSetup {
     /// An agent of the local manifest `agent` with these tool sets, whose model follows these rules.
     #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
     pub(crate) fn new(tool_sets: Value, rules: Value) -> Self {
@@ -86,7 +86,7 @@ impl Setup {
             }),
             rules,
             settings: Vec::new(),
-            services: ALL.to_vec(),
+            services: ALL_SERVICES.to_vec(),
             is_dial: false,
             has_store: false,
             nats: None,
@@ -135,13 +135,13 @@ impl Setup {
     }
 
     #[expect(clippy::too_many_lines, reason = "one line for each part of the world")]
-    pub(crate) async fn start(self) -> World {
+    pub(crate) async fn start(self) -> AgentFixture {
         let folder = tempfile::tempdir().unwrap();
         let dial = DialCore::start().await.unwrap();
-        dial.add_key(KEY, "acme");
+        dial.add_key(DIAL_KEY, "acme");
         let telegram = Telegram::start().await.unwrap();
         let script = Script::from_json(&json!({ "rules": self.rules }).to_string()).unwrap();
-        let model = Rehearsal::start(script).await.unwrap();
+        let model = RehearsalServer::start(script).await.unwrap();
         let manifests = made(folder.path(), "manifests");
         std::fs::write(manifests.join("agent.json"), self.manifest.to_string()).unwrap();
         let sandbox = made(folder.path(), "sandbox");
@@ -186,7 +186,7 @@ impl Setup {
         for (key, value) in self.settings {
             sources = sources.set(key, value);
         }
-        let outside = Outside::new();
+        let outside = FakeInternet::new();
         let running = host(sources, outside.clone())
             .only(self.services)
             .start()
@@ -194,17 +194,17 @@ impl Setup {
             .unwrap();
         let ready = tokio::time::timeout(Duration::from_mins(1), running.ready());
         ready.await.expect("the services become ready");
-        let limits = Limits {
+        let limits = HttpTimeouts {
             idle: Duration::from_mins(2),
-            ..Limits::default()
+            ..HttpTimeouts::default()
         };
-        World {
+        AgentFixture {
             dial,
             telegram,
             model,
             outside,
             sandbox,
-            client: Client::new(limits, None).unwrap(),
+            client: HttpClient::new(limits, None).unwrap(),
             running,
             is_dial: self.is_dial,
             nats: self.nats,
@@ -215,42 +215,42 @@ impl Setup {
     }
 }
 
-impl World {
+impl AgentFixture {
     /// A folder of the test.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// A client of the orchestrator.
-    pub(crate) fn post(&self, path: &str) -> Request {
+    pub(crate) fn post(&self, path: &str) -> RequestBuilder {
         let door = self.running.context().doors.find("chat").unwrap();
         self.client.post(&format!("http://{door}{path}"))
     }
 
     /// Asks the agent.
-    pub(crate) async fn ask(&self, messages: Value) -> Seen {
+    pub(crate) async fn ask(&self, messages: Value) -> AgentAnswer {
         self.ask_in(None, messages).await
     }
 
     /// Asks the agent in a session that somebody bound.
-    pub(crate) async fn ask_in(&self, session: Option<&str>, messages: Value) -> Seen {
+    pub(crate) async fn ask_in(&self, session: Option<&str>, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let mut request = if self.is_dial {
             let path = "/openai/deployments/agent/chat/completions";
-            self.post(path).header("api-key", KEY)
+            self.post(path).header("api-key", DIAL_KEY)
         } else {
             self.post("/v1/chat/completions")
         };
         if let Some(session) = session {
             request = request.header("x-dray-session", session);
         }
-        let seen = Seen::of(request.json(&body)).await;
+        let seen = AgentAnswer::of(request.json(&body)).await;
         assert_eq!(seen.status, 200, "{seen:?}");
         seen
     }
 
     /// Says one thing.
-    pub(crate) async fn say(&self, text: &str) -> Seen {
+    pub(crate) async fn say(&self, text: &str) -> AgentAnswer {
         self.ask(json!([user(text)])).await
     }
 
@@ -303,22 +303,22 @@ pub(crate) fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-fn common(folder: &Path, dial: &DialCore) -> Sources {
-    Sources::new(Environment::default())
+fn common(folder: &Path, dial: &DialCore) -> ConfigSources {
+    ConfigSources::new(Environment::default())
         .set("state.folder", text(folder))
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0")
         .set("egress-fetcher.enabled", "true")
         .set("file-resolver.dial_url", dial.url())
-        .set("file-resolver.tenants.default.api_key", KEY)
+        .set("file-resolver.tenants.default.api_key", DIAL_KEY)
 }
 
-fn host(sources: Sources, outside: Outside) -> Host {
+fn host(sources: ConfigSources, outside: FakeInternet) -> Host {
     Host::new(Settings::new(sources))
         .with::<FileResolver>()
         .with_start::<EgressFetcher, _, _>(|config, cx| async move {
-            let network = Network {
+            let network = NetworkAccess {
                 resolver: Arc::new(outside.clone()),
                 dialer: Arc::new(outside),
             };
@@ -327,7 +327,7 @@ fn host(sources: Sources, outside: Outside) -> Host {
         .with::<SandboxTransfer>()
         .with::<PlatformDelivery>()
         .with::<Orchestrator>()
-        .with::<Sweeper>()
+        .with::<SweeperService>()
 }
 
 fn made(folder: &Path, name: &str) -> PathBuf {

@@ -1,10 +1,10 @@
 //! The cable between the two namespaces, and the addresses at its far end: everything there is answers.
 
 use crate::machine;
-use crate::namespace::Namespace;
+use crate::namespace::NetworkNamespace;
 
 /// Where most web servers of the stories seem to live.
-pub(crate) const PUBLIC: &str = "93.184.216.34";
+pub(crate) const PUBLIC_ADDRESSES: &str = "93.184.216.34";
 /// The same over IPv6.
 pub(crate) const PUBLIC_6: &str = "2606:2800:220:1::1";
 /// The name server that the binary is told to use.
@@ -21,7 +21,7 @@ const NEAR_DEVICE: &str = "02:00:00:00:00:01";
 const FAR_DEVICE: &str = "02:00:00:00:00:02";
 
 /// A cable between the two, and a far side on which every address there is answers.
-pub(crate) fn connect(near: &Namespace, far: &Namespace) {
+pub(crate) fn connect(near: &NetworkNamespace, far: &NetworkNamespace) {
     far.ip(&format!(
         "link add far address {FAR_DEVICE} type veth peer name near address {NEAR_DEVICE} netns {}",
         near.name()

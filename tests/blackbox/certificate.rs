@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use crate::machine;
 
 /// Names and addresses of the good certificate.
-const GOOD: &str = "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
+const GOOD_NAMES: &str = "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
 
 /// Certificates in two folders: what the servers present, and what a client may trust.
 #[derive(Debug)]
-pub(crate) struct Certificates {
+pub(crate) struct CertificateFiles {
     /// `NAME.pem` and `NAME.key`; `server` is the good one, any other is presented to `NAME.example.com`.
     pub(crate) served: PathBuf,
     /// The authority's certificate, PEM.
     pub(crate) bundle: PathBuf,
 }
 
-impl Certificates {
+impl CertificateFiles {
     /// Makes all of them.
     pub(crate) fn new(folder: &Path) -> Self {
         let served = folder.join("served");
@@ -25,7 +25,7 @@ impl Certificates {
         for authority in ["authority", "stranger"] {
             authority_in(folder, authority);
         }
-        sign(folder, "authority", "server", GOOD, "30");
+        sign(folder, "authority", "server", GOOD_NAMES, "30");
         sign(
             folder,
             "authority",
@@ -33,8 +33,8 @@ impl Certificates {
             "DNS:files.example.org",
             "30",
         );
-        sign(folder, "authority", "expired", GOOD, "-1");
-        sign(folder, "stranger", "stranger", GOOD, "30");
+        sign(folder, "authority", "expired", GOOD_NAMES, "-1");
+        sign(folder, "stranger", "stranger", GOOD_NAMES, "30");
         Self {
             served,
             bundle: folder.join("authority.pem"),

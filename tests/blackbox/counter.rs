@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::machine;
-use crate::namespace::Namespace;
-use crate::range::BLOCKED;
+use crate::namespace::NetworkNamespace;
+use crate::range::BLOCKED_RANGES;
 
 /// Counters that watch more than a range of section 8: own addresses, listed additions, ports, datagrams.
-pub(crate) const OTHERS: [&str; 8] = [
+pub(crate) const OTHER_COUNTERS: [&str; 8] = [
     "isatap",
     "own_address",
     "kubernetes",
@@ -24,7 +24,7 @@ pub(crate) const OTHERS: [&str; 8] = [
 
 /// What goes through uncounted as forbidden, because the story allows it; counted as `opened`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Openings {
+pub(crate) struct AllowedTraffic {
     /// Networks.
     pub(crate) networks: Vec<&'static str>,
     /// Ports besides the default ones.
@@ -33,7 +33,7 @@ pub(crate) struct Openings {
 
 /// Which side of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum CableSide {
     /// Everything that the binary sends, loopback included.
     Sent,
     /// Everything that arrives on the far side.
@@ -41,7 +41,12 @@ pub(crate) enum Side {
 }
 
 /// Starts counting in a namespace.
-pub(crate) fn install(namespace: &Namespace, side: Side, openings: &Openings, servers: &[IpAddr]) {
+pub(crate) fn install(
+    namespace: &NetworkNamespace,
+    side: CableSide,
+    openings: &AllowedTraffic,
+    servers: &[IpAddr],
+) {
     machine::feed(
         namespace.command("nft").args(["-f", "-"]),
         &ruleset(side, openings, servers),
@@ -49,7 +54,7 @@ pub(crate) fn install(namespace: &Namespace, side: Side, openings: &Openings, se
 }
 
 /// All counters, by name, in packets.
-pub(crate) fn read(namespace: &Namespace) -> BTreeMap<String, u64> {
+pub(crate) fn read(namespace: &NetworkNamespace) -> BTreeMap<String, u64> {
     let listed = machine::run(namespace.command("nft").args(["-j", "list", "counters"]));
     let listed: Value = serde_json::from_slice(&listed).unwrap();
     let counters = listed["nftables"]
@@ -68,30 +73,30 @@ pub(crate) fn read(namespace: &Namespace) -> BTreeMap<String, u64> {
 }
 
 /// Back to zero.
-pub(crate) fn reset(namespace: &Namespace) {
+pub(crate) fn reset(namespace: &NetworkNamespace) {
     machine::run(namespace.command("nft").args(["reset", "counters"]));
 }
 
-fn ruleset(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
+fn ruleset(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> String {
     let mut text = String::from("table inet watch {\n");
-    for name in BLOCKED
+    for name in BLOCKED_RANGES
         .iter()
         .map(|range| range.name)
-        .chain(OTHERS)
+        .chain(OTHER_COUNTERS)
         .chain(["opened", "allowed"])
     {
         writeln!(text, "counter {name} {{ }}").unwrap();
     }
     text.push_str(match side {
-        Side::Sent => "chain watch { type filter hook output priority -300;\n",
-        Side::Arrived => {
+        CableSide::Sent => "chain watch { type filter hook output priority -300;\n",
+        CableSide::Arrived => {
             "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n"
         }
     });
     // What the kernel says on its own, and what belongs to a connection that was counted when it began.
     text.push_str("meta l4proto { icmp, ipv6-icmp, igmp } return\n");
     text.push_str("meta l4proto tcp tcp flags & (syn | ack) != syn return\n");
-    if side == Side::Sent {
+    if side == CableSide::Sent {
         // The binary's embedded store; servers that wait for a leak listen below these ports.
         text.push_str("ip daddr 127.0.0.1 tcp dport 32768-65535 return\n");
     }
@@ -103,7 +108,7 @@ fn ruleset(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
         )
         .unwrap();
     }
-    for range in &BLOCKED {
+    for range in &BLOCKED_RANGES {
         writeln!(
             text,
             "{} daddr {} counter name {}",
@@ -113,17 +118,17 @@ fn ruleset(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
         )
         .unwrap();
     }
-    text.push_str(WATCHED);
+    text.push_str(WATCHED_ADDRESSES);
     text.push_str(&elsewhere(side, openings, servers));
     text.push_str("}\n}\n");
     text
 }
 
 /// Rules about ports and name servers, for what leaves this host.
-fn elsewhere(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
+fn elsewhere(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> String {
     let leaves = match side {
-        Side::Sent => "oifname != \"lo\" ",
-        Side::Arrived => "",
+        CableSide::Sent => "oifname != \"lo\" ",
+        CableSide::Arrived => "",
     };
     let open: Vec<u16> = [80, 443, 8000, 8080, 8443]
         .iter()
@@ -142,8 +147,9 @@ fn elsewhere(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
     )
 }
 
-/// Addresses that no range holds: the interface's own, the ones that stories name to the binary as forbidden, the proxy.
-const WATCHED: &str = "\
+/// Addresses that no range holds: the interface's own, the ones that stories name to the binary as forbidden, the
+/// proxy.
+const WATCHED_ADDRESSES: &str = "\
 ip6 daddr & 0:0:0:0:fdff:ffff:0:0 == 0:0:0:0:0:5efe:0:0 counter name isatap
 ip daddr 151.101.1.2 counter name own_address
 ip6 daddr 2a04:4e42:1::2 counter name own_address

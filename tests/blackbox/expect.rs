@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::fetch::{Fetch, Outcome};
+use crate::fetch::{FetchCommand, FetchOutcome};
 use crate::story;
 
 /// What is expected of one fetch.
 #[derive(Clone)]
-pub(crate) enum Expect {
+pub(crate) enum FetchExpectation {
     /// Allowed, with this content.
     Content(Vec<u8>),
     /// Allowed, answered by the server at this address (the scripted servers say so).
@@ -31,7 +31,7 @@ pub(crate) enum Expect {
 }
 
 /// Findings are read by people: contents appear by their size.
-impl fmt::Debug for Expect {
+impl fmt::Debug for FetchExpectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Content(bytes) => write!(f, "Content({} bytes)", bytes.len()),
@@ -47,7 +47,7 @@ impl fmt::Debug for Expect {
 }
 
 /// The keys that the line begins with; more may follow.
-const KEYS: [&str; 7] = [
+const LINE_KEYS: [&str; 7] = [
     "verdict",
     "code",
     "message",
@@ -58,16 +58,24 @@ const KEYS: [&str; 7] = [
 ];
 
 /// Says what is wrong with the outcome, if anything.
-pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), String> {
+pub(crate) fn judge(
+    fetch: &FetchCommand,
+    expect: &FetchExpectation,
+    outcome: &FetchOutcome,
+) -> Result<(), String> {
     match expect {
-        Expect::Resolved(text) => resolved(outcome, text),
-        Expect::Rejected => rejected(outcome),
-        Expect::NoStart => does_not_start(outcome),
+        FetchExpectation::Resolved(text) => resolved(outcome, text),
+        FetchExpectation::Rejected => rejected(outcome),
+        FetchExpectation::NoStart => does_not_start(outcome),
         _ => fetched(fetch, expect, outcome),
     }
 }
 
-fn fetched(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), String> {
+fn fetched(
+    fetch: &FetchCommand,
+    expect: &FetchExpectation,
+    outcome: &FetchOutcome,
+) -> Result<(), String> {
     let mut lines = outcome.stdout.lines();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Err("it did not print exactly one line".to_owned());
@@ -80,16 +88,16 @@ fn fetched(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), Stri
         .flat_map(|object| object.keys())
         .map(String::as_str)
         .collect();
-    demand(keys.starts_with(&KEYS), || {
+    demand(keys.starts_with(&LINE_KEYS), || {
         format!("the line has the keys {keys:?}")
     })?;
     keeps_the_query(fetch, outcome)?;
     match expect {
-        Expect::Content(content) => allowed(&line, outcome, content),
-        Expect::Reached(address) => {
+        FetchExpectation::Content(content) => allowed(&line, outcome, content),
+        FetchExpectation::Reached(address) => {
             allowed(&line, outcome, format!("reached {address}\n").as_bytes())
         }
-        Expect::Denied(code) => {
+        FetchExpectation::Denied(code) => {
             denied(&line, outcome, Some(code), &fetch.url)?;
             let said = line["message"].as_str().unwrap_or_default();
             let shown = shown(&fetch.url);
@@ -100,9 +108,11 @@ fn fetched(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), Stri
                 )
             })
         }
-        Expect::Coded(code) => denied(&line, outcome, Some(code), &fetch.url),
-        Expect::Refused => denied(&line, outcome, None, &fetch.url),
-        Expect::Resolved(_) | Expect::Rejected | Expect::NoStart => Ok(()),
+        FetchExpectation::Coded(code) => denied(&line, outcome, Some(code), &fetch.url),
+        FetchExpectation::Refused => denied(&line, outcome, None, &fetch.url),
+        FetchExpectation::Resolved(_) | FetchExpectation::Rejected | FetchExpectation::NoStart => {
+            Ok(())
+        }
     }
 }
 
@@ -110,14 +120,14 @@ fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-fn does_not_start(outcome: &Outcome) -> Result<(), String> {
+fn does_not_start(outcome: &FetchOutcome) -> Result<(), String> {
     demand(outcome.status.code() == Some(78), || {
         format!("it ended with {}, not with exit code 78", outcome.status)
     })?;
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
 }
 
-fn resolved(outcome: &Outcome, text: &str) -> Result<(), String> {
+fn resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
     demand(outcome.status.success(), || {
         format!("it ended with {}", outcome.status)
     })?;
@@ -128,7 +138,7 @@ fn resolved(outcome: &Outcome, text: &str) -> Result<(), String> {
     })
 }
 
-fn rejected(outcome: &Outcome) -> Result<(), String> {
+fn rejected(outcome: &FetchOutcome) -> Result<(), String> {
     demand(outcome.status.code() == Some(1), || {
         format!("it ended with {}", outcome.status)
     })?;
@@ -137,7 +147,7 @@ fn rejected(outcome: &Outcome) -> Result<(), String> {
     })
 }
 
-fn allowed(line: &Value, outcome: &Outcome, content: &[u8]) -> Result<(), String> {
+fn allowed(line: &Value, outcome: &FetchOutcome, content: &[u8]) -> Result<(), String> {
     demand(line["verdict"] == "allow", || {
         format!("it was not allowed: {line}")
     })?;
@@ -160,7 +170,12 @@ fn allowed(line: &Value, outcome: &Outcome, content: &[u8]) -> Result<(), String
     })
 }
 
-fn denied(line: &Value, outcome: &Outcome, code: Option<&str>, url: &str) -> Result<(), String> {
+fn denied(
+    line: &Value,
+    outcome: &FetchOutcome,
+    code: Option<&str>,
+    url: &str,
+) -> Result<(), String> {
     demand(code.is_none_or(|code| line["code"] == code), || {
         format!("the code is {}", line["code"])
     })?;
@@ -175,7 +190,7 @@ fn denied(line: &Value, outcome: &Outcome, code: Option<&str>, url: &str) -> Res
 }
 
 /// S-5: neither logs nor answers hold what stands behind the path.
-fn keeps_the_query(fetch: &Fetch, outcome: &Outcome) -> Result<(), String> {
+fn keeps_the_query(fetch: &FetchCommand, outcome: &FetchOutcome) -> Result<(), String> {
     let Some(at) = fetch.url.find(['?', '#']) else {
         return Ok(());
     };

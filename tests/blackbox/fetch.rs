@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::namespace::Namespace;
+use crate::namespace::NetworkNamespace;
 
 /// Longest that one run may take. The binary's own limits end it far sooner.
-const PATIENCE: Duration = Duration::from_secs(40);
+const RUN_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// One fetch to be made.
 #[derive(Clone, Debug)]
-pub(crate) struct Fetch {
+pub(crate) struct FetchCommand {
     /// As typed.
     pub(crate) url: String,
     environment: Vec<(String, Option<String>)>,
@@ -26,7 +26,7 @@ pub(crate) struct Fetch {
 
 /// What a run left behind.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct FetchOutcome {
     /// How it ended.
     pub(crate) status: ExitStatus,
     /// Standard output.
@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
     pub(crate) file: Option<Vec<u8>>,
 }
 
-impl Fetch {
+impl FetchCommand {
     /// Of this URL, with the environment of the world.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self {
@@ -92,10 +92,10 @@ impl Fetch {
     pub(crate) fn run(
         &self,
         binary: &Path,
-        namespace: &Namespace,
+        namespace: &NetworkNamespace,
         folder: &Path,
         environment: &[(&str, &str)],
-    ) -> Outcome {
+    ) -> FetchOutcome {
         let content = folder.join("content");
         let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
         let mut command = namespace.command(binary.to_str().unwrap());
@@ -142,7 +142,7 @@ impl Fetch {
             .stderr(File::create(&stderr).unwrap());
         let status = wait(&mut command.spawn().unwrap());
         let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-        Outcome {
+        FetchOutcome {
             status,
             stdout: text(stdout),
             stderr: text(stderr),
@@ -153,7 +153,7 @@ impl Fetch {
 
 /// Waits for the end, or makes one.
 fn wait(child: &mut Child) -> ExitStatus {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RUN_TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;

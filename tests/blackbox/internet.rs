@@ -7,20 +7,20 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::namespace::Namespace;
+use crate::namespace::NetworkNamespace;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/internet.py");
+const INTERNET_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/internet.py");
 
 /// Running servers. They end with this value, or with this process.
 #[derive(Debug)]
-pub(crate) struct Servers {
+pub(crate) struct FakeInternet {
     child: Child,
     log: PathBuf,
 }
 
 /// One question to the name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct DnsQuestion {
     /// Lower case, without the root dot.
     pub(crate) name: String,
     /// `A`, `AAAA`, or a number.
@@ -33,7 +33,7 @@ pub(crate) struct Question {
 
 /// One request to a web server.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct WebRequest {
     /// Address that it was sent to.
     pub(crate) to: String,
     /// Port that it was sent to.
@@ -42,7 +42,7 @@ pub(crate) struct Request {
     pub(crate) head: String,
 }
 
-impl Request {
+impl WebRequest {
     /// Value of the `Host` field.
     pub(crate) fn host(&self) -> &str {
         self.head
@@ -52,16 +52,21 @@ impl Request {
     }
 }
 
-impl Servers {
+impl FakeInternet {
     /// Starts them and waits until they listen.
-    pub(crate) fn start(namespace: &Namespace, folder: &Path, name: &str, script: &Value) -> Self {
+    pub(crate) fn start(
+        namespace: &NetworkNamespace,
+        folder: &Path,
+        name: &str,
+        script: &Value,
+    ) -> Self {
         let plan = folder.join(format!("{name}.json"));
         let log = folder.join(format!("{name}.log"));
         fs::write(&plan, script.to_string()).unwrap();
         fs::write(&log, b"").unwrap();
         let mut child = namespace
             .command("python3")
-            .arg(PROGRAM)
+            .arg(INTERNET_SCRIPT)
             .args([&plan, &log])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -81,9 +86,9 @@ impl Servers {
     }
 
     /// Questions so far.
-    pub(crate) fn questions(&self) -> Vec<Question> {
+    pub(crate) fn questions(&self) -> Vec<DnsQuestion> {
         let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
-        let read = |event: Value| Question {
+        let read = |event: Value| DnsQuestion {
             name: text(&event, "name"),
             kind: text(&event, "kind"),
             tcp: event["tcp"].as_bool().unwrap(),
@@ -93,8 +98,8 @@ impl Servers {
     }
 
     /// Requests so far.
-    pub(crate) fn requests(&self) -> Vec<Request> {
-        let read = |event: Value| Request {
+    pub(crate) fn requests(&self) -> Vec<WebRequest> {
+        let read = |event: Value| WebRequest {
             to: event["to"].as_str().unwrap().to_owned(),
             port: event["port"].as_u64().unwrap(),
             head: event["head"].as_str().unwrap().to_owned(),
@@ -126,7 +131,7 @@ impl Servers {
     }
 }
 
-impl Drop for Servers {
+impl Drop for FakeInternet {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 /// Where programs are looked for; the environment of the caller never reaches a child.
-pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PROGRAM_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Programs, and the Debian packages that bring them.
-const PROGRAMS: [(&str, &[&str], &str); 4] = [
+const NEEDED_PROGRAMS: [(&str, &[&str], &str); 4] = [
     ("ip", &["-Version"], "iproute2"),
     ("nft", &["--version"], "nftables"),
     ("openssl", &["version"], "openssl"),
@@ -21,7 +22,7 @@ pub(crate) fn require() -> PathBuf {
     if !cfg!(target_os = "linux") {
         missing.push("Linux: network namespaces and nftables exist nowhere else".to_owned());
     }
-    for (program, arguments, package) in PROGRAMS {
+    for (program, arguments, package) in NEEDED_PROGRAMS {
         if !bare(program)
             .args(arguments)
             .output()
@@ -61,7 +62,10 @@ fn binary() -> Option<PathBuf> {
 /// A program with an empty environment but for the search path.
 pub(crate) fn bare(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("PATH", PATH).stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", PROGRAM_PATH)
+        .stdin(Stdio::null());
     command
 }
 

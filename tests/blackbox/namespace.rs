@@ -7,18 +7,18 @@ use std::{fs, process};
 use crate::machine;
 
 /// Every name starts with this; the id of the process that made it follows.
-const PREFIX: &str = "dray-blackbox-";
+const NAME_PREFIX: &str = "dray-blackbox-";
 
 /// One network namespace with nothing in it but a loopback device that is up.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub(crate) struct NetworkNamespace {
     name: String,
 }
 
-impl Namespace {
+impl NetworkNamespace {
     /// Makes it. `what` is unique within this process.
     pub(crate) fn new(what: &str) -> Self {
-        let name = format!("{PREFIX}{}-{what}", process::id());
+        let name = format!("{NAME_PREFIX}{}-{what}", process::id());
         machine::run(machine::bare("ip").args(["netns", "add", &name]));
         let namespace = Self { name };
         namespace.ip("link set lo up");
@@ -56,7 +56,7 @@ impl Namespace {
     }
 }
 
-impl Drop for Namespace {
+impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         // Nothing to be done when this fails: the next run sweeps.
         let _ = machine::bare("ip")
@@ -74,12 +74,12 @@ pub(crate) fn sweep() {
         .filter_map(|line| line.split(' ').next())
     {
         let owner = name
-            .strip_prefix(PREFIX)
+            .strip_prefix(NAME_PREFIX)
             .and_then(|rest| rest.split('-').next());
         // A process that ended has no program, also while nobody has asked how it ended.
         let ended = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_err();
         if owner.is_some_and(ended) {
-            drop(Namespace {
+            drop(NetworkNamespace {
                 name: name.to_owned(),
             });
         }

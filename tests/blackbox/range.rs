@@ -5,19 +5,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A range that is never reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
+pub(crate) struct BlockedRange {
     /// Name of its counter.
     pub(crate) name: &'static str,
     /// First address and length of the prefix.
     pub(crate) network: &'static str,
 }
 
-const fn range(name: &'static str, network: &'static str) -> Range {
-    Range { name, network }
+const fn range(name: &'static str, network: &'static str) -> BlockedRange {
+    BlockedRange { name, network }
 }
 
 /// Sections 8.1, 8.2 and the constant row of 8.4.
-pub(crate) const BLOCKED: [Range; 49] = [
+pub(crate) const BLOCKED_RANGES: [BlockedRange; 49] = [
     range("v4_this_network", "0.0.0.0/8"),
     range("v4_private_10", "10.0.0.0/8"),
     range("v4_shared", "100.64.0.0/10"),
@@ -70,7 +70,7 @@ pub(crate) const BLOCKED: [Range; 49] = [
 ];
 
 /// Ranges to which the kernel of this machine sends nothing but what is made by hand: no connection, no answer.
-pub(crate) const UNANSWERED: [&str; 4] =
+pub(crate) const UNANSWERED_RANGES: [&str; 4] =
     ["v4_multicast", "v4_broadcast", "v6_mapped", "v6_multicast"];
 
 /// Ranges whose packets stay on the loopback device.
@@ -82,7 +82,7 @@ pub(crate) const ON_THIS_HOST: [&str; 4] = [
 ];
 
 /// Addresses of services that a leak would be about: metadata, platform, local host, gateways.
-pub(crate) const PRIZES: [&str; 28] = [
+pub(crate) const SENSITIVE_ADDRESSES: [&str; 28] = [
     "0.0.0.0",
     "127.0.0.1",
     "127.0.0.53",
@@ -114,13 +114,13 @@ pub(crate) const PRIZES: [&str; 28] = [
 ];
 
 /// ISATAP identifiers under a global prefix that carry a blocked address (8.3).
-pub(crate) const ISATAP: [&str; 3] = [
+pub(crate) const ISATAP_ADDRESSES: [&str; 3] = [
     "2606:2800:220:1:0:5efe:127.0.0.1",
     "2606:2800:220:1:200:5efe:169.254.169.254",
     "2606:2800:220:1::5efe:a00:1",
 ];
 
-impl Range {
+impl BlockedRange {
     /// Lowest and highest address.
     pub(crate) fn ends(&self) -> (IpAddr, IpAddr) {
         let (address, length) = self.network.split_once('/').unwrap();
@@ -170,14 +170,14 @@ pub(crate) fn host(address: IpAddr) -> String {
 
 /// First and last address of every range, and every prize, each once.
 pub(crate) fn samples() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED
+    let mut all: Vec<IpAddr> = BLOCKED_RANGES
         .iter()
         .flat_map(|range| [range.ends().0, range.ends().1])
         .collect();
     all.extend(
-        PRIZES
+        SENSITIVE_ADDRESSES
             .iter()
-            .chain(&ISATAP)
+            .chain(&ISATAP_ADDRESSES)
             .map(|text| text.parse::<IpAddr>().unwrap()),
     );
     all.sort();
@@ -187,11 +187,11 @@ pub(crate) fn samples() -> Vec<IpAddr> {
 
 /// One address of every range and every prize: where a story is too long for [`samples`].
 pub(crate) fn highlights() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED.iter().map(|range| range.ends().1).collect();
+    let mut all: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
     all.extend(
-        PRIZES
+        SENSITIVE_ADDRESSES
             .iter()
-            .chain(&ISATAP)
+            .chain(&ISATAP_ADDRESSES)
             .map(|text| text.parse::<IpAddr>().unwrap()),
     );
     all.sort();
@@ -205,7 +205,7 @@ fn both_tables_of_blocked_addresses_cover_each_other() {
     for network in dray_guard::addrclass::blocked_networks() {
         let [first, last] = ends(network);
         assert!(
-            BLOCKED
+            BLOCKED_RANGES
                 .iter()
                 .any(|range| range.holds(first) && range.holds(last)),
             "no counter watches {network}"

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cable::PUBLIC;
+use crate::cable::PUBLIC_ADDRESSES;
 
 mod address;
 mod body;
@@ -22,7 +22,7 @@ mod start;
 mod tls;
 
 /// Codes that lead on (section 12).
-const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// A path that answers with this status and this `Location`.
 fn to(status: u16, location: &str) -> String {
@@ -36,7 +36,7 @@ fn raw(response: &str) -> String {
 
 /// A URL on the public server.
 fn public(path: &str) -> String {
-    format!("http://{PUBLIC}{path}")
+    format!("http://{PUBLIC_ADDRESSES}{path}")
 }
 
 /// Lower-case hexadecimal digits.

@@ -13,48 +13,48 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cable::{
-    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC, SYSTEM_NAME_SERVER,
+    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESSES, SYSTEM_NAME_SERVER,
 };
-use crate::certificate::Certificates;
-use crate::counter::{self, Openings, Side};
-use crate::expect::{self, Expect};
-use crate::fetch::{Fetch, Outcome};
-use crate::internet::Servers;
+use crate::certificate::CertificateFiles;
+use crate::counter::{self, AllowedTraffic, CableSide};
+use crate::expect::{self, FetchExpectation};
+use crate::fetch::{FetchCommand, FetchOutcome};
+use crate::internet::FakeInternet;
 use crate::machine;
-use crate::namespace::{self, Namespace};
-use crate::range::{BLOCKED, ON_THIS_HOST, UNANSWERED};
+use crate::namespace::{self, NetworkNamespace};
+use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
 
 /// Runs at once; each is a whole process with a store of its own.
 const AT_ONCE: usize = 4;
 
-const PROBE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
+const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
 
 /// What is special about the world of a story.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct StorySetup {
     /// Names that the name servers know; see `internet.py`.
     pub(crate) zone: Value,
     /// What the counters let pass.
-    pub(crate) openings: Openings,
+    pub(crate) openings: AllowedTraffic,
 }
 
 /// The running world.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct StoryNetwork {
     binary: PathBuf,
     /// Everybody else.
-    pub(crate) internet: Servers,
-    bait: Servers,
-    near: Namespace,
-    far: Namespace,
-    certificates: Certificates,
+    pub(crate) internet: FakeInternet,
+    bait: FakeInternet,
+    near: NetworkNamespace,
+    far: NetworkNamespace,
+    certificates: CertificateFiles,
     wrong: Mutex<Vec<String>>,
     runs: AtomicUsize,
     folder: TempDir,
 }
 
 /// Makes a world, proves that its counters count, tells the story, and demands that nothing forbidden was sent.
-pub(crate) fn run(name: &str, plan: &Plan, story: impl FnOnce(&World)) {
+pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
     let wrong = findings(name, plan, story);
     assert!(
         wrong.is_empty(),
@@ -65,10 +65,14 @@ pub(crate) fn run(name: &str, plan: &Plan, story: impl FnOnce(&World)) {
 }
 
 /// Like [`run`], for a story that is about the findings.
-pub(crate) fn findings(name: &str, plan: &Plan, story: impl FnOnce(&World)) -> Vec<String> {
+pub(crate) fn findings(
+    name: &str,
+    plan: &StorySetup,
+    story: impl FnOnce(&StoryNetwork),
+) -> Vec<String> {
     let binary = machine::require();
     namespace::sweep();
-    let world = World::new(binary, name, plan);
+    let world = StoryNetwork::new(binary, name, plan);
     world.prove();
     story(&world);
     world.demand_silence();
@@ -77,12 +81,12 @@ pub(crate) fn findings(name: &str, plan: &Plan, story: impl FnOnce(&World)) -> V
     wrong
 }
 
-impl World {
-    fn new(binary: PathBuf, name: &str, plan: &Plan) -> Self {
+impl StoryNetwork {
+    fn new(binary: PathBuf, name: &str, plan: &StorySetup) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let certificates = Certificates::new(folder.path());
-        let near = Namespace::new(&format!("{name}-near"));
-        let far = Namespace::new(&format!("{name}-far"));
+        let certificates = CertificateFiles::new(folder.path());
+        let near = NetworkNamespace::new(&format!("{name}-near"));
+        let far = NetworkNamespace::new(&format!("{name}-far"));
         cable::connect(&near, &far);
         near.overlay(
             "resolv.conf",
@@ -90,7 +94,7 @@ impl World {
         );
         near.overlay(
             "hosts",
-            &format!("127.0.0.1 localhost\n{PUBLIC} listed.example.com\n"),
+            &format!("127.0.0.1 localhost\n{PUBLIC_ADDRESSES} listed.example.com\n"),
         );
         let servers = [
             NAME_SERVER,
@@ -102,16 +106,16 @@ impl World {
             "dns": servers, "zone": plan.zone, "plain": [80, 8080, 8081, 3128], "tls": [443, 8443],
             "tls_folder": certificates.served,
         });
-        let internet = Servers::start(&far, folder.path(), "internet", &internet);
-        let bait = Servers::start(
+        let internet = FakeInternet::start(&far, folder.path(), "internet", &internet);
+        let bait = FakeInternet::start(
             &near,
             folder.path(),
             "bait",
             &json!({"plain": [80, 443, 8000, 8080, 8443, 3128]}),
         );
         let addresses = servers.map(|server| server.parse::<IpAddr>().unwrap());
-        counter::install(&near, Side::Sent, &plan.openings, &addresses);
-        counter::install(&far, Side::Arrived, &plan.openings, &addresses);
+        counter::install(&near, CableSide::Sent, &plan.openings, &addresses);
+        counter::install(&far, CableSide::Arrived, &plan.openings, &addresses);
         Self {
             binary,
             internet,
@@ -136,7 +140,7 @@ impl World {
     }
 
     /// Runs all fetches, some at a time, and notes what is not as expected.
-    pub(crate) fn check(&self, cases: &[(Fetch, Expect)]) {
+    pub(crate) fn check(&self, cases: &[(FetchCommand, FetchExpectation)]) {
         let next = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
@@ -152,7 +156,7 @@ impl World {
     }
 
     /// Runs one fetch and notes what is not as expected. Returns what it printed.
-    pub(crate) fn check_one(&self, fetch: &Fetch, expect: &Expect) -> Value {
+    pub(crate) fn check_one(&self, fetch: &FetchCommand, expect: &FetchExpectation) -> Value {
         let outcome = self.fetch(fetch);
         if let Err(why) = expect::judge(fetch, expect, &outcome) {
             self.note(format!(
@@ -177,7 +181,7 @@ impl World {
     }
 
     /// One run of the binary in the usual environment.
-    fn fetch(&self, fetch: &Fetch) -> Outcome {
+    fn fetch(&self, fetch: &FetchCommand) -> FetchOutcome {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.path().join(format!("run-{number}"));
         fs::create_dir(&folder).unwrap();
@@ -190,9 +194,10 @@ impl World {
         outcome
     }
 
-    /// Sends to every watched range by hand: every counter moves, and whoever can be reached answers. Then back to zero.
+    /// Sends to every watched range by hand: every counter moves, and whoever can be reached answers. Then back to
+    /// zero.
     fn prove(&self) {
-        let mut probes: Vec<Value> = BLOCKED
+        let mut probes: Vec<Value> = BLOCKED_RANGES
             .iter()
             .map(|range| json!({"name": range.name, "address": range.probe()}))
             .collect();
@@ -206,7 +211,7 @@ impl World {
             probes.push(json!({"name": name, "address": address}));
         }
         let said = machine::feed(
-            self.near.command("python3").args([PROBE, "near"]),
+            self.near.command("python3").args([PROBE_SCRIPT, "near"]),
             &Value::from(probes).to_string(),
         );
         let said: BTreeMap<String, String> = serde_json::from_slice(&said).unwrap();
@@ -217,7 +222,7 @@ impl World {
                 "the counter {name} does not count; the probe was {said}"
             );
             let stays = ON_THIS_HOST.contains(&name.as_str()) || name == "own_address";
-            let answers = !UNANSWERED.contains(&name.as_str());
+            let answers = !UNANSWERED_RANGES.contains(&name.as_str());
             assert!(
                 stays || !answers || far[name] > 0,
                 "the counter {name} on the far side does not count"

@@ -4,24 +4,24 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use dray_testkit::docker::{ContainerOptions, Engine};
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use serde_json::Value;
 
-use super::{Home, line};
+use super::{CliHome, line};
 use crate::support;
 
 /// Bytes after which an interrupted copy is killed; the files have three times as many.
 const KILLED_AFTER: usize = 4 << 20;
 
 /// A home with two sandboxes beside the current directory.
-struct World {
-    home: Home,
+struct CopyFixture {
+    home: CliHome,
     here: PathBuf,
 }
 
-impl World {
+impl CopyFixture {
     fn new() -> Self {
-        let home = Home::new();
+        let home = CliHome::new();
         let at = |name: &str| home.0.path().join(name);
         for name in ["here", "a", "b"] {
             std::fs::create_dir(at(name)).unwrap();
@@ -103,7 +103,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A tree with everything that may get lost.
-fn fill(world: &World, root: &str) {
+fn fill(world: &CopyFixture, root: &str) {
     world.write(&format!("{root}/-dash.txt"), "dash");
     world.write(&format!("{root}/a b: c.txt"), "colon");
     world.write(&format!("{root}/deep/er/run.sh"), "#!/bin/sh\n");
@@ -131,7 +131,7 @@ fn check_tree(root: &Path) {
 
 #[test]
 fn a_directory_and_several_files_are_put_and_found_in_place_again() {
-    let world = World::new();
+    let world = CopyFixture::new();
     fill(&world, "here/tree");
     world.write("here/-x.txt", "x");
     let put = ["put", "--", "tree", "-x.txt", "local:../a", "in/to"];
@@ -161,7 +161,7 @@ fn a_directory_and_several_files_are_put_and_found_in_place_again() {
 
 #[test]
 fn what_cannot_be_copied_is_named_and_the_rest_arrives() {
-    let world = World::new();
+    let world = CopyFixture::new();
     world.write("here/one.txt", "one");
     world.write("here/two.txt", "two");
     world.write("a/two.txt", "another");
@@ -194,7 +194,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_arrives() {
 
 #[test]
 fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
-    let world = World::new();
+    let world = CopyFixture::new();
     fill(&world, "a/tree");
     let (a, b) = (world.path("a"), world.path("b"));
     let at = |sandbox: &Path, path: &str| {
@@ -230,7 +230,7 @@ fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
 
 #[test]
 fn a_copy_that_makes_no_sense_is_a_wrong_command_line() {
-    let world = World::new();
+    let world = CopyFixture::new();
     world.write("here/x", "x");
     for arguments in [
         &["cp", "x", "y"][..],
@@ -248,7 +248,7 @@ fn a_copy_that_makes_no_sense_is_a_wrong_command_line() {
 
 #[test]
 fn several_paths_are_fetched_into_one_directory() {
-    let world = World::new();
+    let world = CopyFixture::new();
     world.write("a/x/same.txt", "1");
     world.write("a/y/same.txt", "2");
     std::fs::create_dir(world.path("here/out")).unwrap();
@@ -274,7 +274,7 @@ fn large() -> Vec<u8> {
 
 #[test]
 fn a_killed_get_is_continued_and_one_of_a_changed_file_begins_again() {
-    let world = World::new();
+    let world = CopyFixture::new();
     world.write("a/big", large());
     let get = ["get", "local:../a", "big", "--resume"];
     world.kill(&get);
@@ -301,7 +301,7 @@ fn a_killed_get_is_continued_and_one_of_a_changed_file_begins_again() {
 
 #[test]
 fn a_killed_put_is_continued_and_nothing_is_left_beside_it() {
-    let world = World::new();
+    let world = CopyFixture::new();
     world.write("here/big", large());
     let put = ["put", "big", "local:../a", "--resume"];
     world.kill(&put);
@@ -314,13 +314,13 @@ fn a_killed_put_is_continued_and_nothing_is_left_beside_it() {
 
 #[test]
 fn cp_between_two_containers_streams_and_the_engine_is_named_by_docker_host() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (one, two) = (
         engine.container(ContainerOptions::default()),
         engine.container(ContainerOptions::default()),
     );
     one.sh("mkdir -p '/tmp/t/e mpty' && head -c 3000000 /dev/urandom > '/tmp/t/b:ig' && printf x > /tmp/t/-x");
-    let world = World::new();
+    let world = CopyFixture::new();
     let host = format!("unix://{}", engine.socket().display());
     let (from, to) = (
         format!("docker:{}:/tmp/t", one.name()),

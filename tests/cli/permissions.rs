@@ -1,13 +1,13 @@
 //! A user of the bus who may not do what a command needs.
 
 use dray_store::embedded::EmbeddedS3;
-use dray_testkit::nats::Options;
+use dray_testkit::nats::NatsServerOptions;
 
-use super::{Home, check, line};
+use super::{CliHome, check, line};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
-    let server = Options::default()
+    let server = NatsServerOptions::default()
         .config(
             r#"
 authorization {
@@ -24,7 +24,7 @@ authorization {
         )
         .start();
     let url = server.url();
-    let home = Home::new();
+    let home = CliHome::new();
     let identity = [
         "--set",
         "bus.nats.user=narrow",

@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use super::Home;
+use super::CliHome;
 
 #[test]
 fn sample_files_of_the_readme_can_be_read() {
-    let home = Home::new();
+    let home = CliHome::new();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let read = |arguments: &[&str]| {
         let output = home.dray(arguments).current_dir(root).output().unwrap();
@@ -28,7 +28,7 @@ fn sample_files_of_the_readme_can_be_read() {
 
 #[test]
 fn up_starts_quietly_and_logs_more_when_asked() {
-    let home = Home::new();
+    let home = CliHome::new();
     let first_lines = |flags: &[&str]| {
         let mut arguments = vec!["up", "--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"];
         arguments.extend(flags);
@@ -66,7 +66,7 @@ fn up_starts_quietly_and_logs_more_when_asked() {
 
 #[test]
 fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
-    let home = Home::new();
+    let home = CliHome::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let busy = home.run(&["up", "--http", &address, "--chat", "127.0.0.1:0"]);
@@ -89,7 +89,7 @@ fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
 
 #[test]
 fn completions_and_man_pages_are_generated_from_the_command_line() {
-    let home = Home::new();
+    let home = CliHome::new();
     for (shell, marker) in [
         ("bash", "complete -F _dray"),
         ("zsh", "#compdef dray"),
@@ -114,7 +114,7 @@ fn completions_and_man_pages_are_generated_from_the_command_line() {
 
 #[test]
 fn errors_have_colour_only_where_a_person_wants_it() {
-    let home = Home::new();
+    let home = CliHome::new();
     let failed = |variables: &[(&str, &str)]| {
         let mut command = home.dray(&["fetch", "http://127.0.0.1/"]);
         let output = command.envs(variables.iter().copied()).output().unwrap();

@@ -6,25 +6,25 @@ use std::process::{Command, Output};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_http::{Client, Limits};
-use dray_platform_telegram::double::{Attached, Double as Telegram};
+use dray_http::{HttpClient, HttpTimeouts};
+use dray_platform_telegram::double::{FakeTelegram as Telegram, UserFile};
 use dray_testkit::eventually;
-use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use serde_json::{Value, json};
 
 use super::accounts::server::password;
-use super::compose::SERVICES;
-use super::distributed::{Service, System, printed};
-use crate::agent::seen::Seen;
+use super::compose::SERVICE_NAMES;
+use super::distributed::{DistributedSystem, ServiceProcess, printed};
+use crate::agent::seen::AgentAnswer;
 use crate::support;
 
-const REPLICAS: u32 = 2;
-const CSV: &[u8] = b"crane,hours\n4,12\n7,31\n";
+const REPLICA_COUNT: u32 = 2;
+const CSV_BYTES: &[u8] = b"crane,hours\n4,12\n7,31\n";
 /// Above what travels in a message and above one part of an upload.
 const LARGE_BYTES: usize = 6 << 20;
 
 /// What a log says when a permission is missing.
-pub(super) const REFUSALS: [&str; 5] = [
+pub(super) const PERMISSION_REFUSALS: [&str; 5] = [
     "permissions violation",
     "authorization violation",
     "accessdenied",
@@ -33,25 +33,26 @@ pub(super) const REFUSALS: [&str; 5] = [
 ];
 
 /// Every service, and fakes of what lies around them.
-struct World {
+struct DeployedSystem {
     /// Dropped before the folder with their logs.
-    replicas: Vec<Service>,
-    system: System,
+    replicas: Vec<ServiceProcess>,
+    system: DistributedSystem,
     telegram: Telegram,
     /// A chat of Telegram.
     chat: i64,
-    _model: Rehearsal,
+    _model: RehearsalServer,
     sandbox: PathBuf,
 }
 
-impl World {
+impl DeployedSystem {
     async fn start() -> Self {
-        let mut system = System::start().await;
+        let mut system = DistributedSystem::start().await;
         let telegram = Telegram::start().await.unwrap();
-        let model =
-            Rehearsal::start(Script::from_json(&json!({ "rules": rules() }).to_string()).unwrap())
-                .await
-                .unwrap();
+        let model = RehearsalServer::start(
+            Script::from_json(&json!({ "rules": rules() }).to_string()).unwrap(),
+        )
+        .await
+        .unwrap();
         let sandbox = system.folder().join("box");
         let manifests = system.folder().join("manifests");
         for folder in [&sandbox, &manifests] {
@@ -71,8 +72,8 @@ impl World {
             model.url(),
         ));
         let mut replicas = Vec::new();
-        for number in 0..REPLICAS {
-            for name in SERVICES {
+        for number in 0..REPLICA_COUNT {
+            for name in SERVICE_NAMES {
                 replicas.push(system.replica(name, number).await);
             }
         }
@@ -115,8 +116,8 @@ impl World {
     }
 
     /// Asks the agent through each replica of the orchestrator.
-    async fn ask_agent(&self, session: Option<&str>, messages: &Value) -> Vec<Seen> {
-        let client = Client::new(Limits::default(), None).unwrap();
+    async fn ask_agent(&self, session: Option<&str>, messages: &Value) -> Vec<AgentAnswer> {
+        let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
         let mut seen = Vec::new();
         for chat in self.replicas.iter().filter_map(|one| one.chat.as_ref()) {
             let body = json!({"model": "agent", "messages": messages, "stream": true});
@@ -124,11 +125,11 @@ impl World {
             if let Some(session) = session {
                 request = request.header("x-dray-session", session);
             }
-            let answer = Seen::of(request.json(&body)).await;
+            let answer = AgentAnswer::of(request.json(&body)).await;
             assert_eq!(answer.status, 200, "{answer:?}");
             seen.push(answer);
         }
-        assert_eq!(seen.len(), REPLICAS as usize);
+        assert_eq!(seen.len(), REPLICA_COUNT as usize);
         seen
     }
 
@@ -154,7 +155,7 @@ impl World {
             let log = replica.log().to_lowercase();
             let refused = log
                 .lines()
-                .find(|line| REFUSALS.iter().any(|words| line.contains(words)));
+                .find(|line| PERMISSION_REFUSALS.iter().any(|words| line.contains(words)));
             assert_eq!(refused, None);
             assert!(replica.is("ready"), "{}", replica.page("ready"));
         }
@@ -189,7 +190,7 @@ fn rules() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_operation_works_on_the_shipped_permissions() {
-    let world = World::start().await;
+    let world = DeployedSystem::start().await;
     references_are_resolved_and_fetches_judged(&world);
     tool_calls_are_published_and_their_end_is_heard(&world);
     files_move_in_and_out_of_a_sandbox(&world);
@@ -199,7 +200,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
     world.check_permissions();
 }
 
-fn references_are_resolved_and_fetches_judged(world: &World) {
+fn references_are_resolved_and_fetches_judged(world: &DeployedSystem) {
     let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
     // More than once, so that every replica answers.
     for _ in 0..4 {
@@ -216,7 +217,7 @@ fn references_are_resolved_and_fetches_judged(world: &World) {
     }
 }
 
-fn tool_calls_are_published_and_their_end_is_heard(world: &World) {
+fn tool_calls_are_published_and_their_end_is_heard(world: &DeployedSystem) {
     for _ in 0..3 {
         let resolved = world.publish(r#"{"note": "plain"}"#);
         assert!(resolved.status.success(), "{resolved:?}");
@@ -229,10 +230,10 @@ fn tool_calls_are_published_and_their_end_is_heard(world: &World) {
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
 }
 
-fn files_move_in_and_out_of_a_sandbox(world: &World) {
+fn files_move_in_and_out_of_a_sandbox(world: &DeployedSystem) {
     let address = world.address();
     let large = vec![b'x'; LARGE_BYTES];
-    for (name, bytes) in [("in.csv", CSV), ("large.bin", &large)] {
+    for (name, bytes) in [("in.csv", CSV_BYTES), ("large.bin", &large)] {
         std::fs::write(world.system.folder().join(name), bytes).unwrap();
         let put = world.ask(&["sandbox", "put", name, &address, "data"]);
         let path = format!("data/{name}");
@@ -255,7 +256,7 @@ fn files_move_in_and_out_of_a_sandbox(world: &World) {
     }
 }
 
-async fn files_reach_a_chat_and_an_attachment_comes_back(world: &World) {
+async fn files_reach_a_chat_and_an_attachment_comes_back(world: &DeployedSystem) {
     let (address, to) = (world.address(), world.to());
     let bind = [
         "session",
@@ -269,7 +270,7 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &World) {
     world.ask(&bind);
     let shown = world.ask(&["session", "show", "crane"]);
     assert_eq!(shown["chat"], to.as_str(), "{shown}");
-    std::fs::write(world.sandbox.join("report.csv"), CSV).unwrap();
+    std::fs::write(world.sandbox.join("report.csv"), CSV_BYTES).unwrap();
     let sent = world.ask(&["send", "report.csv", "--session", "crane", "-m", "Here"]);
     assert_eq!(sent["files"][0]["state"], "delivered", "{sent}");
     let delivered = world.ask(&["deliver", "in.csv", "--to", &to]);
@@ -279,7 +280,7 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &World) {
     assert_eq!(receipt["delivery_id"], id);
     assert!(!world.lines(&["receipts", "--session", "crane"]).is_empty());
 
-    let attached = Attached::new("document", "hours.csv", CSV);
+    let attached = UserFile::new("document", "hours.csv", CSV_BYTES);
     world
         .telegram
         .user_writes(world.chat, "See", Some(attached));
@@ -292,8 +293,8 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &World) {
     assert_eq!(upload["state"], "placed", "{upload}");
 }
 
-async fn an_agent_reads_writes_and_sends(world: &World) {
-    let data = format!("data:text/csv;base64,{}", STANDARD.encode(CSV));
+async fn an_agent_reads_writes_and_sends(world: &DeployedSystem) {
+    let data = format!("data:text/csv;base64,{}", STANDARD.encode(CSV_BYTES));
     let question = json!([{
         "role": "user",
         "content": "How long did crane 4 work?",
@@ -314,7 +315,7 @@ async fn an_agent_reads_writes_and_sends(world: &World) {
     world.lines(&["session", "unbind", "crane"]);
 }
 
-fn an_operator_looks_at_the_bus(world: &World) {
+fn an_operator_looks_at_the_bus(world: &DeployedSystem) {
     let listed = world.system.ask_as("operator", &["dlq", "list"]);
     assert!(listed.status.success(), "{listed:?}");
     let checked = world.system.ask_as("operator", &["topology", "check"]);

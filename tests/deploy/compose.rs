@@ -9,7 +9,7 @@ use super::{read, strings, yaml};
 use crate::support;
 
 /// The services of the product.
-pub(super) const SERVICES: [&str; 6] = [
+pub(super) const SERVICE_NAMES: [&str; 6] = [
     "egress-fetcher",
     "file-resolver",
     "orchestrator",
@@ -160,7 +160,7 @@ fn s_3_each_way_out_belongs_to_one_service() {
 #[test]
 fn s_1_each_container_holds_its_own_credentials_and_no_others() {
     let file = effective();
-    for name in SERVICES {
+    for name in SERVICE_NAMES {
         let environment = &file["services"][name]["environment"];
         assert_eq!(environment["DRAY_BUS__NATS__USER"], *name);
         assert_eq!(environment["DRAY_STORE__S3__ACCESS_KEY"], *name);
@@ -179,7 +179,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
 #[test]
 fn containers_are_locked_down() {
     let file = effective();
-    for name in SERVICES.into_iter().chain(["topology"]) {
+    for name in SERVICE_NAMES.into_iter().chain(["topology"]) {
         let service = &file["services"][name];
         assert_eq!(service["read_only"], true, "{name}");
         assert_eq!(service["user"], "65532:65532", "{name}");

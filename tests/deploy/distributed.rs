@@ -15,33 +15,33 @@ use dray_types::Secret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::accounts::server::{Server, password};
+use super::accounts::server::{AccountsServer, password};
 use super::{compose, read};
 use crate::support;
 
 /// Bus and store with the shipped permissions, and the environment of every container.
-pub(super) struct System {
+pub(super) struct DistributedSystem {
     /// `None` while it is away.
-    pub(super) server: Option<Server>,
+    pub(super) server: Option<AccountsServer>,
     /// Where the server listens, or did.
     bus: SocketAddr,
     /// `None` while it is away.
     pub(super) store: Option<EmbeddedS3>,
-    options: dray_store::Options,
+    options: dray_store::StoreOptions,
     containers: Value,
     folder: TempDir,
     /// What an operator configures beyond the shipped environment.
     configuration: Option<PathBuf>,
 }
 
-impl System {
+impl DistributedSystem {
     /// Everything but the topology.
     async fn bare() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (store, options) = EmbeddedS3::with_keys(&folder.path().join("store"), &keys())
             .await
             .unwrap();
-        let server = Server::start();
+        let server = AccountsServer::start();
         Self {
             bus: server.address(),
             server: Some(server),
@@ -181,12 +181,12 @@ impl System {
     }
 
     /// Starts a service and waits until it is ready.
-    async fn service(&self, name: &str) -> Service {
+    async fn service(&self, name: &str) -> ServiceProcess {
         self.replica(name, 0).await
     }
 
     /// Starts one of several replicas of a service and waits until it is ready.
-    pub(super) async fn replica(&self, name: &str, number: u32) -> Service {
+    pub(super) async fn replica(&self, name: &str, number: u32) -> ServiceProcess {
         let log = self.folder.path().join(format!("{name}-{number}.log"));
         Self::ready(name, self.spawn(name, &log), log).await
     }
@@ -203,7 +203,7 @@ impl System {
     }
 
     /// Waits until a service that was started is ready.
-    async fn ready(name: &str, mut process: Child, log: PathBuf) -> Service {
+    async fn ready(name: &str, mut process: Child, log: PathBuf) -> ServiceProcess {
         let mut line = String::new();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
@@ -214,7 +214,7 @@ impl System {
         assert_eq!(told["services"], json!([name]));
         let health = told["http"].as_str().unwrap().parse().unwrap();
         let chat = told["chat"].as_str().map(str::to_owned);
-        let service = Service {
+        let service = ServiceProcess {
             process,
             health,
             chat,
@@ -255,7 +255,7 @@ pub(super) fn command(environment: &BTreeMap<String, String>) -> Command {
 }
 
 /// A running service; a process that was not ended in order is killed.
-pub(super) struct Service {
+pub(super) struct ServiceProcess {
     process: Child,
     health: SocketAddr,
     /// Where chats are answered, when they are.
@@ -263,7 +263,7 @@ pub(super) struct Service {
     log: PathBuf,
 }
 
-impl Service {
+impl ServiceProcess {
     /// Everything that it logged.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
@@ -302,7 +302,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Already ended is fine.
         let _ = self.process.kill();
@@ -322,7 +322,7 @@ pub(super) fn printed(output: &Output) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_are_one_system_and_end_in_order() {
-    let system = System::start().await;
+    let system = DistributedSystem::start().await;
     let fetcher = system.service("egress-fetcher").await;
     let resolver = system.service("file-resolver").await;
     let sweeper = system.service("sweeper").await;
@@ -360,7 +360,7 @@ async fn three_processes_are_one_system_and_end_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_topology_nothing_is_ready_and_the_reason_is_told() {
-    let system = System::bare().await;
+    let system = DistributedSystem::bare().await;
     let mut environment = system.environment("egress-fetcher");
     environment.insert("DRAY_BUS__WAIT_FOR_TOPOLOGY".to_owned(), "0s".to_owned());
     let output = command(&environment)
@@ -375,7 +375,7 @@ async fn without_a_topology_nothing_is_ready_and_the_reason_is_told() {
 #[test]
 fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
     let services = compose::effective()["services"].take();
-    for name in compose::SERVICES.into_iter().chain(["topology"]) {
+    for name in compose::SERVICE_NAMES.into_iter().chain(["topology"]) {
         let environment: BTreeMap<String, String> = services[name]["environment"]
             .as_object()
             .unwrap()
@@ -395,7 +395,7 @@ fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
     // Both run for a moment, so that their addresses are known.
-    let mut system = System::start().await;
+    let mut system = DistributedSystem::start().await;
     system.server = None;
     system.store.take().unwrap().stop().await;
 
@@ -403,17 +403,19 @@ async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
     let mut process = system.spawn("file-resolver", &log);
     system.says(&log, "waiting for the bus").await;
     assert!(process.try_wait().unwrap().is_none(), "it gave up");
-    system.server = Some(Server::start_on(&system.bus.to_string()));
+    system.server = Some(AccountsServer::start_on(&system.bus.to_string()));
     system.provision();
     system.says(&log, "waiting for the object store").await;
     assert!(process.try_wait().unwrap().is_none(), "it gave up");
     system.start_store().await;
-    System::ready("file-resolver", process, log).await.end();
+    DistributedSystem::ready("file-resolver", process, log)
+        .await
+        .end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_shall_not_wait_ends_and_says_what_is_away() {
-    let mut system = System::start().await;
+    let mut system = DistributedSystem::start().await;
     system.server = None;
     let mut environment = system.environment("file-resolver");
     environment.insert("DRAY_BUS__WAIT_FOR_SERVER".to_owned(), "0s".to_owned());

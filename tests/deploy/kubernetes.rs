@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::sync::LazyLock;
 
-use dray_guard::addrclass::{Class, IPV4, IPV6, classify};
+use dray_guard::addrclass::{Class, IPV4_BLOCKS, IPV6_BLOCKS, classify};
 use serde_json::Value;
 
 use super::distributed::command;
@@ -16,7 +16,7 @@ use crate::support;
 mod network;
 
 /// The services, each a Deployment.
-const SERVICES: [&str; 6] = [
+const SERVICE_NAMES: [&str; 6] = [
     "egress-fetcher",
     "file-resolver",
     "orchestrator",
@@ -26,10 +26,10 @@ const SERVICES: [&str; 6] = [
 ];
 
 /// Those with a way out: where others chose, and where configuration says.
-const OUTSIDE: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-delivery"];
+const EGRESS_SERVICES: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-delivery"];
 
 /// What kubectl makes of the folder.
-static RENDERED: LazyLock<String> = LazyLock::new(|| {
+static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     support::stdout(
         Command::new("kubectl")
             .arg("kustomize")
@@ -39,7 +39,7 @@ static RENDERED: LazyLock<String> = LazyLock::new(|| {
 
 /// All objects.
 fn objects() -> Vec<Value> {
-    yaml(&RENDERED)
+    yaml(&RENDERED_BASE)
 }
 
 /// One object by kind and name.
@@ -67,7 +67,7 @@ fn pods() -> Vec<(String, Value)> {
 fn every_object_fits_the_schemas_of_kubernetes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rendered.yaml");
-    std::fs::write(&file, RENDERED.as_str()).unwrap();
+    std::fs::write(&file, RENDERED_BASE.as_str()).unwrap();
     let told = support::stdout(
         Command::new(support::python())
             .args(["-m", "kubernetes_validate", "--strict", "--no-warn"])
@@ -81,7 +81,7 @@ fn every_object_fits_the_schemas_of_kubernetes() {
 fn the_schemas_refuse_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rendered.yaml");
-    std::fs::write(&file, RENDERED.replace("maxSurge: 1", "maxSurge: {}")).unwrap();
+    std::fs::write(&file, RENDERED_BASE.replace("maxSurge: 1", "maxSurge: {}")).unwrap();
     let output = Command::new(support::python())
         .args(["-m", "kubernetes_validate", "--strict"])
         .arg(&file)
@@ -93,7 +93,7 @@ fn the_schemas_refuse_what_is_wrong() {
 #[test]
 fn s_2_every_pod_is_locked_down() {
     let pods = pods();
-    assert_eq!(pods.len(), SERVICES.len() + 1);
+    assert_eq!(pods.len(), SERVICE_NAMES.len() + 1);
     for (name, pod) in pods {
         assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
         assert_eq!(pod["enableServiceLinks"], false, "{name}");
@@ -134,16 +134,16 @@ fn s_1_no_secret_is_shared_between_services() {
             }
         }
     }
-    assert_eq!(seen.len(), SERVICES.len() + 1);
+    assert_eq!(seen.len(), SERVICE_NAMES.len() + 1);
     assert!(
-        !RENDERED.contains("kind: Secret"),
+        !RENDERED_BASE.contains("kind: Secret"),
         "secrets are made by hand"
     );
 }
 
 #[test]
 fn a_service_is_probed_replaced_and_ended_in_order() {
-    for name in SERVICES {
+    for name in SERVICE_NAMES {
         let deployment = object("Deployment", name);
         let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
         assert_eq!(rolling["maxUnavailable"], 0, "{name}");
@@ -219,7 +219,7 @@ fn the_startup_probe_outlasts_what_a_service_waits_for() {
     let waited = default("DRAY_BUS__WAIT_FOR_SERVER")
         + default("DRAY_STORE__WAIT_FOR_SERVER")
         + default("DRAY_BUS__WAIT_FOR_TOPOLOGY");
-    for name in SERVICES {
+    for name in SERVICE_NAMES {
         let deployment = object("Deployment", name);
         let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["startupProbe"];
         let probed =
@@ -323,16 +323,16 @@ fn inside(inner: &str, outer: &str) -> bool {
 
 #[test]
 fn s_3_the_policies_except_exactly_what_the_guard_refuses() {
-    for name in OUTSIDE {
+    for name in EGRESS_SERVICES {
         compare_with_the_guard(&address_blocks(&object("NetworkPolicy", name)));
     }
 }
 
 fn compare_with_the_guard(blocks: &[(String, Vec<String>)]) {
-    let guard: Vec<String> = IPV4
+    let guard: Vec<String> = IPV4_BLOCKS
         .iter()
         .map(|block| block.network().to_string())
-        .chain(IPV6.iter().map(|block| block.network().to_string()))
+        .chain(IPV6_BLOCKS.iter().map(|block| block.network().to_string()))
         .collect();
     for refused in &guard {
         for (open, except) in blocks {
@@ -426,7 +426,7 @@ fn s_3_nobody_else_has_a_way_out() {
         let name = policy["metadata"]["name"].as_str().unwrap();
         assert_eq!(
             address_blocks(&policy).is_empty(),
-            !OUTSIDE.contains(&name),
+            !EGRESS_SERVICES.contains(&name),
             "{name}"
         );
         for rule in policy["spec"]["egress"].as_array().into_iter().flatten() {

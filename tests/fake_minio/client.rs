@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::state::{Operation, Request, Response};
+use crate::state::{AdminOperation, AdminRequest, AdminResponse};
 use crate::{ADMIN_PORT, Failure, variable};
 
 /// A server and the credentials for it, as `mc alias set` keeps them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Alias {
+struct ServerAlias {
     host: String,
     user: String,
     password: String,
@@ -26,34 +26,37 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
             return set_alias(name, url, user, password);
         }
         // `mc` has this alias from the start, for the server on the same machine.
-        ["ready", "local"] => (Alias::local(), Operation::Ready),
+        ["ready", "local"] => (ServerAlias::local(), AdminOperation::Ready),
         // Of this fake alone.
-        ["refused"] => (Alias::local(), Operation::Refused),
+        ["refused"] => (ServerAlias::local(), AdminOperation::Refused),
         ["mb", "--ignore-existing", target] => {
             let (alias, bucket) = target_of(target)?;
-            (alias, Operation::MakeBucket { bucket })
+            (alias, AdminOperation::MakeBucket { bucket })
         }
         ["ilm", "rule", "import", target] => {
             let (alias, bucket) = target_of(target)?;
             let rules = serde_json::from_reader(io::stdin())?;
-            (alias, Operation::ImportLifecycle { bucket, rules })
+            (alias, AdminOperation::ImportLifecycle { bucket, rules })
         }
         ["admin", "user", "add", alias, user, secret_key] => {
             let (user, secret_key) = ((*user).to_owned(), (*secret_key).to_owned());
-            (named(alias)?, Operation::AddUser { user, secret_key })
+            (named(alias)?, AdminOperation::AddUser { user, secret_key })
         }
         ["admin", "policy", "create", alias, policy, file] => {
             let document: Value = serde_json::from_slice(&fs::read(file)?)?;
             let policy = (*policy).to_owned();
-            (named(alias)?, Operation::CreatePolicy { policy, document })
+            (
+                named(alias)?,
+                AdminOperation::CreatePolicy { policy, document },
+            )
         }
         ["admin", "user", "info", "--json", alias, user] => {
             let user = (*user).to_owned();
-            (named(alias)?, Operation::ShowUser { user })
+            (named(alias)?, AdminOperation::ShowUser { user })
         }
         ["admin", "policy", "attach", alias, policy, "--user", user] => {
             let (policy, user) = ((*policy).to_owned(), (*user).to_owned());
-            (named(alias)?, Operation::AttachPolicy { policy, user })
+            (named(alias)?, AdminOperation::AttachPolicy { policy, user })
         }
         _ => return Err(format!("this fake does not know: mc {}", arguments.join(" ")).into()),
     };
@@ -65,14 +68,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
 fn set_alias(name: &str, url: &str, user: &str, password: &str) -> Result<(), Failure> {
     let address = url.strip_prefix("http://");
     let host = address.and_then(|address| address.strip_suffix(":9000"));
-    let alias = Alias {
+    let alias = ServerAlias {
         host: host
             .ok_or("a server has a URL like http://HOST:9000")?
             .to_owned(),
         user: user.to_owned(),
         password: password.to_owned(),
     };
-    alias.clone().send(Operation::Login)?;
+    alias.clone().send(AdminOperation::Login)?;
     let mut aliases = aliases()?;
     aliases.insert(name.to_owned(), alias);
     fs::write(aliases_file()?, serde_json::to_vec(&aliases)?)?;
@@ -84,7 +87,7 @@ fn aliases_file() -> Result<PathBuf, Failure> {
     Ok(PathBuf::from(variable("HOME")?).join(".fake-mc.json"))
 }
 
-fn aliases() -> Result<BTreeMap<String, Alias>, Failure> {
+fn aliases() -> Result<BTreeMap<String, ServerAlias>, Failure> {
     match fs::read(aliases_file()?) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
@@ -92,18 +95,18 @@ fn aliases() -> Result<BTreeMap<String, Alias>, Failure> {
     }
 }
 
-fn named(name: &str) -> Result<Alias, Failure> {
+fn named(name: &str) -> Result<ServerAlias, Failure> {
     let alias = aliases()?.remove(name);
     alias.ok_or_else(|| format!("no alias `{name}`").into())
 }
 
 /// `ALIAS/BUCKET`.
-fn target_of(target: &str) -> Result<(Alias, String), Failure> {
+fn target_of(target: &str) -> Result<(ServerAlias, String), Failure> {
     let (alias, bucket) = target.split_once('/').ok_or("a target is ALIAS/BUCKET")?;
     Ok((named(alias)?, bucket.to_owned()))
 }
 
-impl Alias {
+impl ServerAlias {
     fn local() -> Self {
         Self {
             host: "127.0.0.1".to_owned(),
@@ -113,13 +116,13 @@ impl Alias {
     }
 
     /// What the server has to say about an operation.
-    fn send(self, operation: Operation) -> Result<String, Failure> {
+    fn send(self, operation: AdminOperation) -> Result<String, Failure> {
         #[expect(
             clippy::disallowed_methods,
             reason = "a client of a test connects to the server of the same test"
         )]
         let mut stream = TcpStream::connect((self.host.as_str(), ADMIN_PORT))?;
-        let request = Request {
+        let request = AdminRequest {
             user: self.user,
             password: self.password,
             operation,
@@ -130,8 +133,8 @@ impl Alias {
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line)?;
         match serde_json::from_str(&line)? {
-            Response::Done(output) => Ok(output),
-            Response::Failed(error) => Err(error.into()),
+            AdminResponse::Done(output) => Ok(output),
+            AdminResponse::Failed(error) => Err(error.into()),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
-use crate::state::{Operation, Request, Response, State};
+use crate::state::{AdminOperation, AdminRequest, AdminResponse, MinioState};
 use crate::{ADMIN_PORT, Failure, variable};
 
 const S3_PORT: u16 = 9000;
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
     tokio::runtime::Runtime::new()?.block_on(async {
         // The first process of a container is not ended by a signal that it does not handle.
         let mut terminate = signal(SignalKind::terminate())?;
-        let server = Arc::new(Server::open(Path::new(directory), credentials).await?);
+        let server = Arc::new(MinioServer::open(Path::new(directory), credentials).await?);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(S3_PORT, Arc::clone(&server), forward));
         tasks.spawn(serve(ADMIN_PORT, Arc::clone(&server), administer));
@@ -42,23 +42,23 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
     })
 }
 
-struct Server {
+struct MinioServer {
     /// User and password of the administrator.
     credentials: (String, String),
-    storage: Mutex<Storage>,
+    storage: Mutex<MinioStorage>,
     /// Where the endpoint listens; `None` while there is no bucket and while it starts again.
     endpoint: watch::Sender<Option<SocketAddr>>,
 }
 
-struct Storage {
+struct MinioStorage {
     directory: PathBuf,
-    state: State,
+    state: MinioState,
     running: Option<EmbeddedS3>,
 }
 
-impl Server {
+impl MinioServer {
     async fn open(directory: &Path, credentials: (String, String)) -> Result<Self, Failure> {
-        let mut storage = Storage::read(directory)?;
+        let mut storage = MinioStorage::read(directory)?;
         let endpoint = watch::Sender::new(None);
         storage.start(&endpoint).await?;
         Ok(Self {
@@ -68,35 +68,38 @@ impl Server {
         })
     }
 
-    async fn execute(&self, request: Request) -> Response {
-        let is_open = matches!(request.operation, Operation::Ready | Operation::Refused);
+    async fn execute(&self, request: AdminRequest) -> AdminResponse {
+        let is_open = matches!(
+            request.operation,
+            AdminOperation::Ready | AdminOperation::Refused
+        );
         if !is_open && self.credentials != (request.user, request.password) {
-            return Response::Failed("the credentials are wrong".to_owned());
+            return AdminResponse::Failed("the credentials are wrong".to_owned());
         }
         let mut storage = self.storage.lock().await;
         storage.collect_refused();
         let reads = is_open
             || matches!(
                 request.operation,
-                Operation::Login | Operation::ShowUser { .. }
+                AdminOperation::Login | AdminOperation::ShowUser { .. }
             );
         let done = storage.state.apply(request.operation);
         match done {
-            Err(error) => Response::Failed(error),
-            Ok(output) if reads => Response::Done(output),
+            Err(error) => AdminResponse::Failed(error),
+            Ok(output) if reads => AdminResponse::Done(output),
             Ok(output) => match storage.restart(&self.endpoint).await {
-                Ok(()) => Response::Done(output),
-                Err(error) => Response::Failed(error.to_string()),
+                Ok(()) => AdminResponse::Done(output),
+                Err(error) => AdminResponse::Failed(error.to_string()),
             },
         }
     }
 }
 
-impl Storage {
+impl MinioStorage {
     fn read(directory: &Path) -> Result<Self, Failure> {
         let state = match fs::read(state_file(directory)) {
             Ok(text) => serde_json::from_slice(&text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => State::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => MinioState::default(),
             Err(error) => return Err(error.into()),
         };
         Ok(Self {
@@ -156,8 +159,8 @@ fn state_file(directory: &Path) -> PathBuf {
 /// Accepts connections on a port; each is a task.
 async fn serve<F>(
     port: u16,
-    server: Arc<Server>,
-    handle: fn(Arc<Server>, TcpStream) -> F,
+    server: Arc<MinioServer>,
+    handle: fn(Arc<MinioServer>, TcpStream) -> F,
 ) -> io::Result<()>
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
@@ -177,7 +180,7 @@ where
 }
 
 /// Passes a connection on to the endpoint, which listens on loopback alone.
-async fn forward(server: Arc<Server>, mut client: TcpStream) -> Result<(), Failure> {
+async fn forward(server: Arc<MinioServer>, mut client: TcpStream) -> Result<(), Failure> {
     let mut endpoint = server.endpoint.subscribe();
     let address = *endpoint.wait_for(Option::is_some).await?;
     let address = address.ok_or("no endpoint")?;
@@ -193,7 +196,7 @@ async fn forward(server: Arc<Server>, mut client: TcpStream) -> Result<(), Failu
 }
 
 /// Executes one operation.
-async fn administer(server: Arc<Server>, mut stream: TcpStream) -> Result<(), Failure> {
+async fn administer(server: Arc<MinioServer>, mut stream: TcpStream) -> Result<(), Failure> {
     let mut line = String::new();
     BufReader::new(&mut stream).read_line(&mut line).await?;
     let response = server.execute(serde_json::from_str(&line)?).await;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The only bucket that the endpoint can serve.
-const BUCKET: &str = "drayage";
+const SERVED_BUCKET: &str = "drayage";
 
 /// The shortest user name and the shortest secret that MinIO accepts.
 const MIN_USER_CHARACTERS: usize = 3;
@@ -16,14 +16,14 @@ const MIN_SECRET_CHARACTERS: usize = 8;
 
 /// What `mc` asks of the server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
+pub(crate) struct AdminRequest {
     pub(crate) user: String,
     pub(crate) password: String,
-    pub(crate) operation: Operation,
+    pub(crate) operation: AdminOperation,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Operation {
+pub(crate) enum AdminOperation {
     /// Whether the server works. Needs no credentials.
     Ready,
     /// The requests that policies refused so far, as a JSON array. Needs no credentials.
@@ -56,7 +56,7 @@ pub(crate) enum Operation {
 
 /// What the server says to it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Response {
+pub(crate) enum AdminResponse {
     /// What `mc` prints.
     Done(String),
     /// Why it fails.
@@ -65,33 +65,33 @@ pub(crate) enum Response {
 
 /// What outlives a restart of the server.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct MinioState {
     pub(crate) has_bucket: bool,
     lifecycle: Value,
     policies: BTreeMap<String, Value>,
-    users: BTreeMap<String, User>,
+    users: BTreeMap<String, MinioUser>,
     /// Requests that policies refused.
     pub(crate) refused: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct User {
+struct MinioUser {
     secret_key: String,
     policy: Option<String>,
 }
 
-impl State {
+impl MinioState {
     /// Applies an operation of the administrator; what `mc` prints, or why the server of MinIO would refuse.
-    pub(crate) fn apply(&mut self, operation: Operation) -> Result<String, String> {
+    pub(crate) fn apply(&mut self, operation: AdminOperation) -> Result<String, String> {
         match operation {
-            Operation::Ready | Operation::Login => Ok("ready".to_owned()),
-            Operation::Refused => Ok(json!(self.refused).to_string()),
-            Operation::MakeBucket { bucket } => {
+            AdminOperation::Ready | AdminOperation::Login => Ok("ready".to_owned()),
+            AdminOperation::Refused => Ok(json!(self.refused).to_string()),
+            AdminOperation::MakeBucket { bucket } => {
                 check_bucket(&bucket)?;
                 self.has_bucket = true;
                 Ok(format!("Bucket created successfully `{bucket}`."))
             }
-            Operation::ImportLifecycle { bucket, rules } => {
+            AdminOperation::ImportLifecycle { bucket, rules } => {
                 check_bucket(&bucket)?;
                 if !self.has_bucket {
                     return Err("the bucket does not exist".to_owned());
@@ -100,14 +100,14 @@ impl State {
                 self.lifecycle = rules;
                 Ok(format!("Lifecycle configuration imported to `{bucket}`."))
             }
-            Operation::AddUser { user, secret_key } => self.add_user(user, secret_key),
-            Operation::CreatePolicy { policy, document } => {
+            AdminOperation::AddUser { user, secret_key } => self.add_user(user, secret_key),
+            AdminOperation::CreatePolicy { policy, document } => {
                 let done = format!("Created policy `{policy}` successfully.");
                 self.policies.insert(policy, document);
                 Ok(done)
             }
-            Operation::AttachPolicy { policy, user } => self.attach_policy(policy, &user),
-            Operation::ShowUser { user } => self.show_user(&user),
+            AdminOperation::AttachPolicy { policy, user } => self.attach_policy(policy, &user),
+            AdminOperation::ShowUser { user } => self.show_user(&user),
         }
     }
 
@@ -118,7 +118,7 @@ impl State {
         let done = format!("Added user `{user}` successfully.");
         // An existing user gets the new secret and keeps the policy.
         let policy = self.users.remove(&user).and_then(|user| user.policy);
-        self.users.insert(user, User { secret_key, policy });
+        self.users.insert(user, MinioUser { secret_key, policy });
         Ok(done)
     }
 
@@ -152,7 +152,7 @@ impl State {
     /// The users with what their policies allow; one without a policy may do nothing.
     pub(crate) fn access_keys(&self) -> Vec<AccessKey> {
         let nothing = json!({"Version": "2012-10-17", "Statement": []});
-        let document = |user: &User| {
+        let document = |user: &MinioUser| {
             let policy = user.policy.as_ref();
             let document = policy.and_then(|policy| self.policies.get(policy));
             document.unwrap_or(&nothing).clone()
@@ -169,10 +169,10 @@ impl State {
 }
 
 fn check_bucket(bucket: &str) -> Result<(), String> {
-    if bucket == BUCKET {
+    if bucket == SERVED_BUCKET {
         return Ok(());
     }
-    Err(format!("this fake has one bucket, `{BUCKET}`"))
+    Err(format!("this fake has one bucket, `{SERVED_BUCKET}`"))
 }
 
 /// Rules as `mc ilm rule export` prints them, with an expiry in days for a prefix.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{Bus, EventFilter, EventStream, Meta, NatsOptions, Topology};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::{Event, v1};
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::dial::DialCore;
@@ -18,24 +18,24 @@ use serde_json::Value;
 
 use crate::support;
 
-const KEY: &str = "acme-key";
+const TENANT_KEY: &str = "acme-key";
 /// Longer than a lease (45 s) and the redelivery after it.
-const PATIENCE: Duration = Duration::from_secs(150);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(150);
 
-pub(crate) struct Machine {
+pub(crate) struct ProcessFixture {
     nats: NatsServer,
     pub(crate) store: FaultyS3,
     pub(crate) dial: DialCore,
-    options: dray_store::Options,
+    options: dray_store::StoreOptions,
     bus: Bus,
     _s3: EmbeddedS3,
     _folder: tempfile::TempDir,
 }
 
 /// A service process; killed when it is dropped.
-pub(crate) struct Service(Child);
+pub(crate) struct ServiceProcess(Child);
 
-impl Service {
+impl ServiceProcess {
     /// Kills it without a chance to do anything about it.
     pub(crate) fn kill9(mut self) {
         self.0.kill().unwrap();
@@ -43,7 +43,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Already ended is fine.
         let _ = self.0.kill();
@@ -51,14 +51,14 @@ impl Drop for Service {
     }
 }
 
-impl Machine {
+impl ProcessFixture {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let nats = NatsServer::start();
         let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
         let store = FaultyS3::start(s3.address()).await.unwrap();
         let dial = DialCore::start().await.unwrap();
-        dial.add_key(KEY, "acme");
+        dial.add_key(TENANT_KEY, "acme");
         let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
             .await
             .unwrap();
@@ -100,7 +100,7 @@ impl Machine {
     }
 
     /// Starts these services in one process and waits until they serve.
-    pub(crate) async fn up(&self, services: &[&str]) -> Service {
+    pub(crate) async fn up(&self, services: &[&str]) -> ServiceProcess {
         let mut command = self.command();
         command
             .env("DRAY_HTTP__LISTEN", "127.0.0.1:0")
@@ -110,7 +110,7 @@ impl Machine {
                 "up",
                 "--json",
                 "--set",
-                &format!("file-resolver.tenants.acme.api_key={KEY}"),
+                &format!("file-resolver.tenants.acme.api_key={TENANT_KEY}"),
             ]);
         for service in services {
             command.args(["--only", service]);
@@ -123,7 +123,7 @@ impl Machine {
         let told: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{services:?} said {line:?}"));
         let health = told["http"].as_str().unwrap().to_owned();
-        let service = Service(process);
+        let service = ServiceProcess(process);
         eventually("readiness", async || {
             let asked = Command::new(support::dray())
                 .args(["healthcheck", "--http", &health])
@@ -142,14 +142,14 @@ impl Machine {
 
     /// Publishes a tool call with these arguments; returns its operation id.
     pub(crate) async fn publish(&self, arguments: &Value) -> String {
-        self.publish_for(arguments, PATIENCE).await
+        self.publish_for(arguments, WAIT_TIMEOUT).await
     }
 
     /// The same with another time to live.
     pub(crate) async fn publish_for(&self, arguments: &Value, time: Duration) -> String {
         let meta = meta(time);
         let work = v1::ToolCallRequested {
-            arguments: Some(Content::Inline(Bytes::from(arguments.to_string())).into()),
+            arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
             ..v1::ToolCallRequested::default()
         };
         self.bus.publish_work(&meta, &work).await.unwrap();
@@ -158,7 +158,7 @@ impl Machine {
 
     /// Publishes a payload that is no tool call under a proper envelope; returns its operation id.
     pub(crate) async fn publish_garbage(&self) -> String {
-        let meta = meta(PATIENCE);
+        let meta = meta(WAIT_TIMEOUT);
         let client = async_nats::connect(self.nats.url()).await.unwrap();
         let mut headers = async_nats::HeaderMap::new();
         for (name, value) in meta
@@ -180,9 +180,9 @@ impl Machine {
     /// Resolves as a caller who waits.
     pub(crate) async fn resolve(&self, arguments: &Value, time: Duration) -> Result<Value, Fault> {
         let request = v1::ResolveRequest {
-            arguments: Some(Content::Inline(Bytes::from(arguments.to_string())).into()),
+            arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
             credentials: Some(v1::DialCredentials {
-                api_key: KEY.to_owned(),
+                api_key: TENANT_KEY.to_owned(),
                 authorization: String::new(),
             }),
             ..v1::ResolveRequest::default()
@@ -195,8 +195,8 @@ impl Machine {
         match reply.outcome.unwrap() {
             v1::resolve_reply::Outcome::Invalid(invalid) => Err(invalid.fault.unwrap().into()),
             v1::resolve_reply::Outcome::Resolved(resolved) => {
-                match Content::try_from(resolved.arguments.unwrap()) {
-                    Ok(Content::Inline(bytes)) => Ok(serde_json::from_slice(&bytes).unwrap()),
+                match ContentSource::try_from(resolved.arguments.unwrap()) {
+                    Ok(ContentSource::Inline(bytes)) => Ok(serde_json::from_slice(&bytes).unwrap()),
                     other => panic!("{other:?}"),
                 }
             }
@@ -232,7 +232,7 @@ impl Machine {
     /// The first event of one kind, from the beginning of the stream, that `is` says yes to.
     async fn wait_for<E: Event>(&self, is: impl Fn(&E) -> bool) -> E {
         let mut events = self.events(EventFilter::of::<E>().from_start()).await;
-        let found = tokio::time::timeout(PATIENCE, async {
+        let found = tokio::time::timeout(WAIT_TIMEOUT, async {
             loop {
                 let event: E = events.next().await.unwrap().decode().unwrap();
                 if is(&event) {
@@ -251,7 +251,7 @@ impl Machine {
 
     /// How many terminal events the operation has. A marker published behind them tells where the stream ends.
     pub(crate) async fn events_of(&self, operation: &str) -> usize {
-        let marker = meta(PATIENCE);
+        let marker = meta(WAIT_TIMEOUT);
         let end = v1::ToolCallResolved {
             operation_id: marker.operation.to_string(),
             ..Default::default()

@@ -3,33 +3,35 @@
 
 use std::time::Duration;
 
-use dray_platform_discord::double::Fault as DiscordFault;
-use dray_platform_telegram::double::Fault;
+use dray_platform_discord::double::InjectedFault as DiscordFault;
+use dray_platform_telegram::double::InjectedFault;
 use dray_testkit::eventually;
-use dray_testkit::s3::{Rule, Trouble};
+use dray_testkit::s3::{FaultRule, S3Fault};
 
-use super::rig::{Rig, target};
+use super::rig::{TransferFixture, target};
 
 /// Longer than everything that may follow from a fault, on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_allows() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let _transfer = rig.up("sandbox-transfer").await;
     let delivery = rig.up("platform-delivery").await;
     let stalled = rig.platforms.telegram.chat();
     let unseen = rig.platforms.telegram.chat();
     let digest = rig.write("a.txt", b"shown, and the answer never comes");
     let other = rig.write("b.txt", b"stalled before it is shown");
-    rig.platforms.telegram.script(Fault::NeverAnswer);
+    rig.platforms.telegram.script(InjectedFault::NeverAnswer);
     rig.submit("k-1", "a.txt", target("telegram", &stalled))
         .await;
     eventually("the message", async || {
         (rig.shown_in(stalled, digest) == 1).then_some(())
     })
     .await;
-    rig.platforms.telegram.script(Fault::StallDuringBody);
+    rig.platforms
+        .telegram
+        .script(InjectedFault::StallDuringBody);
     rig.submit("k-2", "b.txt", target("telegram", &unseen))
         .await;
     eventually("the second request", async || {
@@ -41,10 +43,10 @@ async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_a
     rig.leases_run_out().await;
     let _delivery = rig.up("platform-delivery").await;
     rig.hand_out_again().await;
-    let file = rig.ended("k-1", PATIENCE).await;
+    let file = rig.ended("k-1", WAIT_TIMEOUT).await;
     assert_eq!(file.state, "unknown", "{file:?}");
     assert_eq!(rig.shown_in(stalled, digest), 1, "never a second time");
-    let file = rig.ended("k-2", PATIENCE).await;
+    let file = rig.ended("k-2", WAIT_TIMEOUT).await;
     assert_ne!(file.state, "delivered", "nobody confirmed it: {file:?}");
     assert_eq!(rig.shown_in(unseen, other), 0);
     let open = rig.lines(&["receipts", "--open"]);
@@ -53,12 +55,14 @@ async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
-    let mut rig = Rig::start().await;
+    let mut rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chats = [rig.platforms.telegram.chat(), rig.platforms.telegram.chat()];
     let channel = rig.platforms.discord.channel(0);
     let digest = rig.write("a.txt", b"a file that travels while the bus is away");
-    rig.platforms.telegram.script(Fault::StallDuringBody);
+    rig.platforms
+        .telegram
+        .script(InjectedFault::StallDuringBody);
     rig.platforms.discord.script(DiscordFault::LoseAnswer);
     rig.submit("n-1", "a.txt", target("telegram", &chats[0]))
         .await;
@@ -72,7 +76,7 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
         .await;
     rig.nats.kill9();
     rig.nats.restart();
-    let file = rig.ended("n-2", PATIENCE).await;
+    let file = rig.ended("n-2", WAIT_TIMEOUT).await;
     assert_eq!(file.state, "delivered", "{file:?}");
     assert_eq!(
         rig.platforms.discord.seen(&channel).len(),
@@ -80,7 +84,7 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
         "the nonce was kept"
     );
     for (id, chat) in [("n-1", chats[0]), ("n-3", chats[1])] {
-        let file = rig.ended(id, PATIENCE).await;
+        let file = rig.ended(id, WAIT_TIMEOUT).await;
         let shown = rig.shown_in(chat, digest);
         let truthful = match file.state.as_str() {
             "delivered" => shown == 1,
@@ -93,7 +97,7 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_out_of_the_sandbox_that_was_cut_is_made_again_and_sent_once() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let digest = rig.write("a.bin", &vec![0x5a; 300_000]);
     let chat = cut_copy_of(&rig, "a.bin").await;
     assert_eq!(rig.shown_in(chat, digest), 1);
@@ -102,7 +106,7 @@ async fn a_copy_out_of_the_sandbox_that_was_cut_is_made_again_and_sent_once() {
 /// A directory may take ten minutes to copy; whoever died over it is noticed long before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_directory_that_was_cut_is_made_again_within_minutes() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     std::fs::create_dir(rig.sandbox().join("plans")).unwrap();
     rig.write("plans/a.txt", b"one");
     rig.write("plans/b.txt", b"two");
@@ -111,13 +115,14 @@ async fn a_copy_of_a_directory_that_was_cut_is_made_again_within_minutes() {
 }
 
 /// Delivers a path to a chat of Telegram while the service that copies it dies over the copy.
-async fn cut_copy_of(rig: &Rig, path: &str) -> i64 {
+async fn cut_copy_of(rig: &TransferFixture, path: &str) -> i64 {
     let transfer = rig.up("sandbox-transfer").await;
     let _delivery = rig.up("platform-delivery").await;
     let chat = rig.platforms.telegram.chat();
     let seen = rig.store.seen().len();
-    rig.store
-        .add(Rule::new(Trouble::Stall, |parts| parts.method == "PUT"));
+    rig.store.add(FaultRule::new(S3Fault::Stall, |parts| {
+        parts.method == "PUT"
+    }));
     rig.submit("c-1", path, target("telegram", &chat)).await;
     eventually("a copy under way", async || {
         let mut news = rig.store.seen().into_iter().skip(seen);
@@ -127,7 +132,7 @@ async fn cut_copy_of(rig: &Rig, path: &str) -> i64 {
     transfer.kill9();
     rig.store.heal();
     let _transfer = rig.up("sandbox-transfer").await;
-    let file = rig.ended("c-1", PATIENCE * 2).await;
+    let file = rig.ended("c-1", WAIT_TIMEOUT * 2).await;
     assert_eq!(file.state, "delivered", "{file:?}");
     chat
 }

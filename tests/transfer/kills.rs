@@ -13,27 +13,27 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::platforms::{ALL, SAFE};
-use super::rig::{Rig, SERVICES, Service};
+use super::platforms::{ALL_PLATFORMS, IDEMPOTENT_PLATFORMS};
+use super::rig::{SERVICE_NAMES, ServiceProcess, TransferFixture};
 
 /// Most time between the publication of work and the kill, in milliseconds: about what the work of a step takes.
-const LATEST: u64 = 400;
+const MAX_WORK_DELAY_MS: u64 = 400;
 /// Most time between a step of a delivery and the kill, in milliseconds.
-const CLOSE: u64 = 30;
+const MAX_STEP_DELAY_MS: u64 = 30;
 /// How long a step of a delivery is waited for.
-const STEP: Duration = Duration::from_secs(2);
+const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Platforms of one kill, and files to each.
-const PLATFORMS: usize = 4;
-const EACH: usize = 2;
+const PLATFORMS_PER_KILL: usize = 4;
+const FILES_PER_PLATFORM: usize = 2;
 /// How long a delivery may take to its end once nothing dies any more: two leases and redeliveries, and every wait of
 /// a delivery, on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(6);
+const DELIVERY_TIMEOUT: Duration = Duration::from_mins(6);
 /// Attempts after which work is given up, and tries of a visible request.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// How a run goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct KillRun {
     /// How often each service is killed.
     pub(crate) rounds: usize,
     /// What all choices follow from.
@@ -43,7 +43,7 @@ pub(crate) struct Run {
 }
 
 /// A delivery that was accepted.
-struct Sent {
+struct AcceptedDelivery {
     id: String,
     target: v1::ChatTarget,
     digest: Sha256Digest,
@@ -51,32 +51,32 @@ struct Sent {
 
 /// When a service is killed.
 #[derive(Clone, Copy, Debug)]
-enum Moment {
+enum KillMoment {
     /// So many milliseconds after the work was published.
     After(u64),
     /// As soon as a record says this of a delivery, and so many milliseconds later.
-    When(Step, u64),
+    When(KillStep, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum KillStep {
     Stored,
     Sending,
     Over,
 }
 
-impl Moment {
+impl KillMoment {
     fn random(random: &mut StdRng) -> Self {
-        let close = random.random_range(0..=CLOSE);
+        let close = random.random_range(0..=MAX_STEP_DELAY_MS);
         match random.random_range(0..6) {
-            0 => Self::When(Step::Stored, close),
-            1 => Self::When(Step::Sending, close),
-            2 => Self::When(Step::Over, close),
-            _ => Self::After(random.random_range(0..=LATEST)),
+            0 => Self::When(KillStep::Stored, close),
+            1 => Self::When(KillStep::Sending, close),
+            2 => Self::When(KillStep::Over, close),
+            _ => Self::After(random.random_range(0..=MAX_WORK_DELAY_MS)),
         }
     }
 
-    async fn comes(self, rig: &Rig, id: &str) {
+    async fn comes(self, rig: &TransferFixture, id: &str) {
         let millis = match self {
             Self::After(millis) => millis,
             Self::When(step, millis) => {
@@ -86,7 +86,7 @@ impl Moment {
                     }
                 };
                 // A step that does not come in time is no reason to spare the service.
-                tokio::time::timeout(STEP, reached).await.ok();
+                tokio::time::timeout(STEP_TIMEOUT, reached).await.ok();
                 millis
             }
         };
@@ -97,33 +97,33 @@ impl Moment {
     }
 }
 
-async fn reached(rig: &Rig, id: &str, step: Step) -> bool {
+async fn reached(rig: &TransferFixture, id: &str, step: KillStep) -> bool {
     let Some(record) = rig.record(id).await else {
         return false;
     };
     match step {
-        Step::Stored => true,
-        Step::Sending => record.steps.iter().any(|step| !step.state.is_empty()),
-        Step::Over => record.finished,
+        KillStep::Stored => true,
+        KillStep::Sending => record.steps.iter().any(|step| !step.state.is_empty()),
+        KillStep::Over => record.finished,
     }
 }
 
 /// Kills each of the services as often as asked for, and then looks at what became of every delivery.
-pub(crate) async fn kills(run: Run) {
+pub(crate) async fn kills(run: KillRun) {
     println!("{run:?}");
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let mut random = StdRng::seed_from_u64(run.seed);
-    let mut running: BTreeMap<&str, Service> = BTreeMap::new();
-    for service in SERVICES {
+    let mut running: BTreeMap<&str, ServiceProcess> = BTreeMap::new();
+    for service in SERVICE_NAMES {
         running.insert(service, rig.up(service).await);
     }
     let mut sent = Vec::new();
     for round in 0..run.rounds {
-        for (place, victim) in SERVICES.into_iter().enumerate() {
+        for (place, victim) in SERVICE_NAMES.into_iter().enumerate() {
             rig.platforms.trouble(&mut random);
-            let batch = submit(&rig, round * SERVICES.len() + place, &mut random).await;
+            let batch = submit(&rig, round * SERVICE_NAMES.len() + place, &mut random).await;
             let watched = batch.choose(&mut random).unwrap().id.clone();
-            Moment::random(&mut random).comes(&rig, &watched).await;
+            KillMoment::random(&mut random).comes(&rig, &watched).await;
             running.remove(victim).unwrap().kill9();
             if run.hurry && round + 1 == run.rounds && victim == "platform-delivery" {
                 rig.leases_run_out().await;
@@ -153,10 +153,15 @@ pub(crate) async fn kills(run: Run) {
 }
 
 /// Files to some of the platforms, each to a chat of its own.
-async fn submit(rig: &Rig, step: usize, random: &mut StdRng) -> Vec<Sent> {
-    let platforms: Vec<_> = ALL.choose_multiple(random, PLATFORMS).collect();
+async fn submit(rig: &TransferFixture, step: usize, random: &mut StdRng) -> Vec<AcceptedDelivery> {
+    let platforms: Vec<_> = ALL_PLATFORMS
+        .choose_multiple(random, PLATFORMS_PER_KILL)
+        .collect();
     let mut sent = Vec::new();
-    for (place, platform) in (0..EACH).flat_map(|_| platforms.clone()).enumerate() {
+    for (place, platform) in (0..FILES_PER_PLATFORM)
+        .flat_map(|_| platforms.clone())
+        .enumerate()
+    {
         let id = format!("{platform}-{step}-{place}");
         let name = format!("{id}.bin");
         let size = random.random_range(1..200_000);
@@ -165,16 +170,16 @@ async fn submit(rig: &Rig, step: usize, random: &mut StdRng) -> Vec<Sent> {
         let digest = rig.write(&name, &bytes);
         let target = rig.platforms.chat(platform, &id);
         rig.submit(&id, &name, target.clone()).await;
-        sent.push(Sent { id, target, digest });
+        sent.push(AcceptedDelivery { id, target, digest });
     }
     sent
 }
 
-async fn check(rig: &Rig, sent: &[Sent], run: Run) {
+async fn check(rig: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
     let mut states: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     let mut wrong = Vec::new();
     for delivery in sent {
-        let file = rig.ended(&delivery.id, PATIENCE).await;
+        let file = rig.ended(&delivery.id, DELIVERY_TIMEOUT).await;
         let shown = rig.platforms.shown(&delivery.target, delivery.digest);
         let is_truthful = match file.state.as_str() {
             "delivered" => shown == 1,
@@ -183,12 +188,12 @@ async fn check(rig: &Rig, sent: &[Sent], run: Run) {
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
-        // Repeating is harmless there: the file arrives, unless its own work, or its request, was cut until it was given
-        // up.
-        let is_lost = SAFE.contains(&platform)
+        // Repeating is harmless there: the file arrives, unless its own work, or its request, was cut until it was
+        // given up.
+        let is_lost = IDEMPOTENT_PLATFORMS.contains(&platform)
             && file.state != "delivered"
-            && file.attempts < ATTEMPTS
-            && rig.attempts(&delivery.id).await < ATTEMPTS;
+            && file.attempts < MAX_ATTEMPTS
+            && rig.attempts(&delivery.id).await < MAX_ATTEMPTS;
         if !is_truthful || is_lost {
             wrong.push(format!("{} shown {shown} times: {file:?}", delivery.id));
         }

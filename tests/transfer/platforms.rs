@@ -2,31 +2,37 @@
 
 use std::fmt::Write as _;
 
-use dray_http::double::Content;
-use dray_platform_discord::double::{Double as Discord, Fault as DiscordFault};
-use dray_platform_email::double::{Double as Email, Fault as EmailFault};
-use dray_platform_matrix::double::{Double as Matrix, Fault as MatrixFault};
-use dray_platform_slack::double::{Double as Slack, Fault as SlackFault, SIGNING_SECRET};
-use dray_platform_telegram::double::{Double as Telegram, Fault as TelegramFault};
-use dray_platform_webhook::double::{Double as Webhook, Fault as WebhookFault, SECRET};
-use dray_platform_whatsapp::double::{CloudDouble as WhatsApp, Fault as WhatsAppFault, NUMBER};
+use dray_http::double::ContentDigest;
+use dray_platform_discord::double::{FakeDiscord as Discord, InjectedFault as DiscordFault};
+use dray_platform_email::double::{FakeMailServer as Email, InjectedFault as EmailFault};
+use dray_platform_matrix::double::{FakeHomeserver as Matrix, InjectedFault as MatrixFault};
+use dray_platform_slack::double::{
+    FakeSlack as Slack, InjectedFault as SlackFault, SIGNING_SECRET,
+};
+use dray_platform_telegram::double::{FakeTelegram as Telegram, InjectedFault as TelegramFault};
+use dray_platform_webhook::double::{
+    FakeReceiver as Webhook, InjectedFault as WebhookFault, SHARED_SECRET,
+};
+use dray_platform_whatsapp::double::{
+    CloudDouble as WhatsApp, InjectedFault as WhatsAppFault, PHONE_NUMBER_ID,
+};
 use dray_proto::v1;
 use dray_types::Sha256Digest;
 use rand::{Rng as _, RngCore};
 
 /// Chats of the webhook double: a backlog of one chat goes on with one delivery a second.
-const HOOKS: usize = 8;
+const WEBHOOK_CHATS: usize = 8;
 
 /// Those of a double.
-pub(crate) const ALL: [&str; 7] = [
+pub(crate) const ALL_PLATFORMS: [&str; 7] = [
     "telegram", "discord", "slack", "webhook", "whatsapp", "matrix", "email",
 ];
 
 /// Those where a repeat is harmless, so that every file arrives.
-pub(crate) const SAFE: [&str; 2] = ["webhook", "matrix"];
+pub(crate) const IDEMPOTENT_PLATFORMS: [&str; 2] = ["webhook", "matrix"];
 
 /// Largest file of the homeserver and the mail server, in bytes.
-const LARGEST: u64 = 20 << 20;
+const MAX_FILE_BYTES: u64 = 20 << 20;
 
 /// Part of a configuration: its name after that of the accounts, keys and values.
 type Section = (String, Vec<(&'static str, String)>);
@@ -45,7 +51,7 @@ fn patience() -> (&'static str, String) {
     ("answer_timeout", quoted("6s"))
 }
 
-pub(crate) struct Platforms {
+pub(crate) struct FakePlatforms {
     pub(crate) telegram: Telegram,
     pub(crate) discord: Discord,
     pub(crate) slack: Slack,
@@ -55,7 +61,7 @@ pub(crate) struct Platforms {
     email: Email,
 }
 
-impl Platforms {
+impl FakePlatforms {
     pub(crate) async fn start() -> Self {
         Self {
             telegram: Telegram::start().await.unwrap(),
@@ -63,8 +69,8 @@ impl Platforms {
             slack: Slack::start().await.unwrap(),
             webhook: Webhook::start().await.unwrap(),
             whatsapp: WhatsApp::start().await.unwrap(),
-            matrix: Matrix::start(LARGEST).await.unwrap(),
-            email: Email::start(LARGEST, None).await.unwrap(),
+            matrix: Matrix::start(MAX_FILE_BYTES).await.unwrap(),
+            email: Email::start(MAX_FILE_BYTES, None).await.unwrap(),
         }
     }
 
@@ -72,7 +78,7 @@ impl Platforms {
     pub(crate) fn configuration(&self) -> String {
         let mut text = String::new();
         let all = self.bots().into_iter().chain(self.others());
-        for (name, lines) in all.chain((0..HOOKS).map(|number| self.hook(number))) {
+        for (name, lines) in all.chain((0..WEBHOOK_CHATS).map(|number| self.hook(number))) {
             writeln!(text, "[platform-delivery.accounts.{name}]").unwrap();
             for (key, value) in lines {
                 writeln!(text, "{key} = {value}").unwrap();
@@ -115,7 +121,7 @@ impl Platforms {
                 "wa.whatsapp".to_owned(),
                 vec![
                     ("token", quoted(self.whatsapp.token().expose())),
-                    ("phone_number_id", quoted(NUMBER)),
+                    ("phone_number_id", quoted(PHONE_NUMBER_ID)),
                     ("base_url", quoted(&self.whatsapp.url())),
                     patience(),
                 ],
@@ -140,7 +146,7 @@ impl Platforms {
         vec![
             (
                 "wh.webhook".to_owned(),
-                vec![("inbound_secret", quoted(SECRET)), patience()],
+                vec![("inbound_secret", quoted(SHARED_SECRET)), patience()],
             ),
             (
                 "mx.matrix".to_owned(),
@@ -166,7 +172,8 @@ impl Platforms {
         ]
     }
 
-    /// A chat on this platform, one of its own where there can be many, so that no limit of a chat holds a file up. `name` is new each time.
+    /// A chat on this platform, one of its own where there can be many, so that no limit of a chat holds a file up.
+    /// `name` is new each time.
     pub(crate) fn chat(&self, platform: &str, name: &str) -> v1::ChatTarget {
         let chat = match platform {
             "telegram" => self.telegram.chat().to_string(),
@@ -177,7 +184,7 @@ impl Platforms {
             "email" => format!("{name}@example.org"),
             _ => format!(
                 "box{}",
-                name.bytes().map(usize::from).sum::<usize>() % HOOKS
+                name.bytes().map(usize::from).sum::<usize>() % WEBHOOK_CHATS
             ),
         };
         v1::ChatTarget {
@@ -190,7 +197,7 @@ impl Platforms {
     /// How often a chat shows a file.
     pub(crate) fn shown(&self, target: &v1::ChatTarget, digest: Sha256Digest) -> usize {
         let chat = target.chat.as_str();
-        let same = |files: &[(String, Content)]| {
+        let same = |files: &[(String, ContentDigest)]| {
             let same = files.iter().filter(|(_, file)| file.sha256 == digest);
             same.count()
         };

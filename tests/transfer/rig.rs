@@ -16,30 +16,30 @@ use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use prost::Message as _;
 use serde_json::Value;
 
-use super::platforms::Platforms;
+use super::platforms::FakePlatforms;
 use crate::support;
 
 /// The three services of this story.
-pub(crate) const SERVICES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
+pub(crate) const SERVICE_NAMES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
 /// Bucket of the records of work.
-const LEDGER: &str = "dray_ledger";
+const LEDGER_BUCKET: &str = "dray_ledger";
 /// Bucket of the records of deliveries.
-const DELIVERIES: &str = "dray_deliveries";
+const DELIVERY_BUCKET: &str = "dray_deliveries";
 
-pub(crate) struct Rig {
+pub(crate) struct TransferFixture {
     pub(crate) nats: NatsServer,
     pub(crate) store: FaultyS3,
-    pub(crate) platforms: Platforms,
+    pub(crate) platforms: FakePlatforms,
     pub(crate) bus: Bus,
-    options: dray_store::Options,
+    options: dray_store::StoreOptions,
     _s3: EmbeddedS3,
     folder: tempfile::TempDir,
 }
 
 /// A service process; killed when it is dropped.
-pub(crate) struct Service(Child);
+pub(crate) struct ServiceProcess(Child);
 
-impl Service {
+impl ServiceProcess {
     /// Kills it without a chance to do anything about it.
     pub(crate) fn kill9(mut self) {
         self.0.kill().unwrap();
@@ -47,7 +47,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Already ended is fine.
         let _ = self.0.kill();
@@ -55,7 +55,7 @@ impl Drop for Service {
     }
 }
 
-impl Rig {
+impl TransferFixture {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("box")).unwrap();
@@ -71,7 +71,7 @@ impl Rig {
         let rig = Self {
             nats,
             store,
-            platforms: Platforms::start().await,
+            platforms: FakePlatforms::start().await,
             bus,
             options,
             _s3: s3,
@@ -130,9 +130,10 @@ impl Rig {
     }
 
     /// Lets a minute pass for work whose worker is dead: its lease runs out, and its message is handed out again. To be
-    /// called while the services that had work are down, and followed by [`Rig::hand_out_again`] once they are back.
+    /// called while the services that had work are down, and followed by [`TransferFixture::hand_out_again`] once they
+    /// are back.
     pub(crate) async fn leases_run_out(&self) {
-        let keys = self.bus.key_value(LEDGER);
+        let keys = self.bus.key_value(LEDGER_BUCKET);
         for (key, entry) in keys.list("", usize::MAX).await.unwrap().entries {
             let mut record = v1::LedgerRecord::decode(entry.value).unwrap();
             if record.lease_until_ms > 0 {
@@ -146,7 +147,7 @@ impl Rig {
 
     /// How much work was claimed by a second worker because its first one was gone.
     pub(crate) async fn taken_over(&self) -> usize {
-        let keys = self.bus.key_value(LEDGER);
+        let keys = self.bus.key_value(LEDGER_BUCKET);
         let records = keys.list("", usize::MAX).await.unwrap().entries.into_iter();
         records
             .map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap())
@@ -156,7 +157,7 @@ impl Rig {
 
     /// Most attempts that any piece of work of a delivery took.
     pub(crate) async fn attempts(&self, id: &str) -> u32 {
-        let keys = self.bus.key_value(LEDGER);
+        let keys = self.bus.key_value(LEDGER_BUCKET);
         let token = OperationId::new(id).unwrap().ledger_token();
         let entries = keys.list("", usize::MAX).await.unwrap().entries;
         let own = entries.into_iter().filter(|(key, _)| {
@@ -170,19 +171,19 @@ impl Rig {
 
     /// The record of a delivery; `None` before there is one.
     pub(crate) async fn record(&self, id: &str) -> Option<v1::DeliveryReport> {
-        let keys = self.bus.key_value(DELIVERIES);
+        let keys = self.bus.key_value(DELIVERY_BUCKET);
         let token = OperationId::new(id).unwrap().ledger_token();
         let key = format!("{}.{token}", TenantId::default().token());
         let entry = keys.get(&key).await.ok()??;
         v1::DeliveryReport::decode(entry.value).ok()
     }
 
-    /// The second half of [`Rig::leases_run_out`]: services have looked at the topology and are ready.
+    /// The second half of [`TransferFixture::leases_run_out`]: services have looked at the topology and are ready.
     pub(crate) async fn hand_out_again(&self) {
         self.provision(Some(Duration::from_secs(1))).await;
     }
 
-    /// A command for this machine's bus and store, run in [`Rig::here`].
+    /// A command for this machine's bus and store, run in [`TransferFixture::here`].
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(support::dray());
         command
@@ -236,13 +237,13 @@ impl Rig {
     }
 
     /// Starts one service as a process of its own and waits until it serves.
-    pub(crate) async fn up(&self, service: &str) -> Service {
+    pub(crate) async fn up(&self, service: &str) -> ServiceProcess {
         // Services refuse to start on another topology than the standard one.
         self.provision(None).await;
         self.start_service(service).await
     }
 
-    async fn start_service(&self, service: &str) -> Service {
+    async fn start_service(&self, service: &str) -> ServiceProcess {
         let arguments = ["up", "--json", "--only", service, "--http", "127.0.0.1:0"];
         let mut process = self
             .command(&arguments)
@@ -255,7 +256,7 @@ impl Rig {
         BufReader::new(process.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let running = Service(process);
+        let running = ServiceProcess(process);
         let told: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
         let health = told["http"].as_str().unwrap().to_owned();
@@ -275,9 +276,9 @@ impl Rig {
     }
 
     /// All services of the story, each a process of its own.
-    pub(crate) async fn all_up(&self) -> Vec<Service> {
+    pub(crate) async fn all_up(&self) -> Vec<ServiceProcess> {
         let mut running = Vec::new();
-        for service in SERVICES {
+        for service in SERVICE_NAMES {
             running.push(self.up(service).await);
         }
         running

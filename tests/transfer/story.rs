@@ -1,18 +1,18 @@
 //! The round trip as an operator sees it: `dray session`, `dray send`, `dray receipts`, `dray sandbox`, and an
 //! attachment of the user on its way in.
 
-use dray_platform_telegram::double::{Attached, Fault};
+use dray_platform_telegram::double::{InjectedFault, UserFile};
 use dray_testkit::eventually;
 use serde_json::Value;
 
-use super::rig::{Rig, text};
+use super::rig::{TransferFixture, text};
 
-const PDF: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
-const CSV: &[u8] = b"crane,hours\n4,12\n7,31\n";
+const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
+const CSV_BYTES: &[u8] = b"crane,hours\n4,12\n7,31\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chat = rig.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
@@ -33,7 +33,7 @@ async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back()
             .starts_with(&rig.address())
     );
 
-    let digest = rig.write("report.pdf", PDF);
+    let digest = rig.write("report.pdf", PDF_BYTES);
     let sent = rig.ask(&[
         "send",
         "report.pdf",
@@ -60,7 +60,7 @@ async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back()
 }
 
 /// Receipts tell the same, as a document and as one line.
-fn one_line_tells_it(rig: &Rig, id: &str) {
+fn one_line_tells_it(rig: &TransferFixture, id: &str) {
     let receipt = rig.ask(&["receipts", "--session", "crane"]);
     assert_eq!(receipt["delivery_id"], id);
     assert_eq!(
@@ -83,8 +83,8 @@ fn one_line_tells_it(rig: &Rig, id: &str) {
     assert_eq!(rig.lines(&["receipts", "--open"]), Vec::<Value>::new());
 }
 
-async fn attachment_comes_back(rig: &Rig, chat: i64) {
-    let attached = Attached::new("document", "figures.csv", CSV);
+async fn attachment_comes_back(rig: &TransferFixture, chat: i64) {
+    let attached = UserFile::new("document", "figures.csv", CSV_BYTES);
     rig.platforms
         .telegram
         .user_writes(chat, "For the report", Some(attached));
@@ -97,7 +97,7 @@ async fn attachment_comes_back(rig: &Rig, chat: i64) {
     assert_eq!(upload["state"], "placed", "{upload}");
     let place = rig.sandbox().join("uploads/figures.csv");
     assert_eq!(upload["path"], text(&place));
-    assert_eq!(std::fs::read(&place).unwrap(), CSV);
+    assert_eq!(std::fs::read(&place).unwrap(), CSV_BYTES);
     let line = upload["context_line"].as_str().unwrap();
     assert!(line.starts_with("[User uploaded: figures.csv"), "{line}");
     assert_eq!(
@@ -108,14 +108,14 @@ async fn attachment_comes_back(rig: &Rig, chat: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let _transfer = rig.up("sandbox-transfer").await;
     let address = rig.address();
-    std::fs::write(rig.here().join("in.csv"), CSV).unwrap();
+    std::fs::write(rig.here().join("in.csv"), CSV_BYTES).unwrap();
     let put = rig.ask(&["sandbox", "put", "in.csv", &address, "data"]);
     let place = rig.sandbox().join("data/in.csv");
     assert_eq!(put["path"], text(&place), "{put}");
-    assert_eq!(std::fs::read(&place).unwrap(), CSV);
+    assert_eq!(std::fs::read(&place).unwrap(), CSV_BYTES);
     let again = rig.ask(&["sandbox", "put", "in.csv", &address, "data"]);
     assert_eq!(
         (&again["existed"], &again["path"]),
@@ -125,14 +125,17 @@ async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
     let stat = rig.ask(&["sandbox", "stat", &address, "data/in.csv"]);
     assert_eq!(
         (&stat["kind"], &stat["size"]),
-        (&"file".into(), &CSV.len().into())
+        (&"file".into(), &CSV_BYTES.len().into())
     );
     let listed = rig.ask(&["sandbox", "ls", &address, "data"]);
     assert_eq!(listed["entries"][0]["path"], text(&place), "{listed}");
     let got = rig.ask(&["sandbox", "get", &address, "data/in.csv", "-o", "out.csv"]);
     assert_eq!(got["sha256"], put["sha256"]);
     assert_eq!(got["receipt"]["integrity"], "sha256", "{got}");
-    assert_eq!(std::fs::read(rig.here().join("out.csv")).unwrap(), CSV);
+    assert_eq!(
+        std::fs::read(rig.here().join("out.csv")).unwrap(),
+        CSV_BYTES
+    );
 
     let fault = rig.fails(&["sandbox", "get", &address, "data/none.csv"]);
     assert_eq!(fault["fault"]["code"], "not_found", "{fault}");
@@ -145,11 +148,11 @@ async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_delivery_id_is_one_message_however_often_and_at_once_it_is_sent() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chat = rig.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
-    std::fs::write(rig.here().join("report.pdf"), PDF).unwrap();
+    std::fs::write(rig.here().join("report.pdf"), PDF_BYTES).unwrap();
     let arguments = [
         "deliver",
         "report.pdf",
@@ -181,12 +184,12 @@ async fn one_delivery_id_is_one_message_however_often_and_at_once_it_is_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_told_as_unknown_and_sent_again_only_by_command() {
-    let rig = Rig::start().await;
+    let rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chat = rig.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
-    let digest = rig.write("report.pdf", PDF);
-    rig.platforms.telegram.script(Fault::LoseAnswer);
+    let digest = rig.write("report.pdf", PDF_BYTES);
+    rig.platforms.telegram.script(InjectedFault::LoseAnswer);
     let arguments = ["send", "report.pdf", "--from", &rig.address(), "--to", &to];
     let told = rig.fails(&arguments);
     assert_eq!(told["files"][0]["state"], "unknown", "{told}");

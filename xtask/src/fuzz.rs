@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, minutes: u64, target: Option<&str>) -> anyhow::Re
 }
 
 /// `cargo fuzz` on a stable compiler: coverage instrumentation is an unstable switch of it.
-fn fuzz(root: &Path) -> step::Step {
+fn fuzz(root: &Path) -> step::ProgramStep {
     step::cargo(root).arg("fuzz").env("RUSTC_BOOTSTRAP", "1")
 }
 

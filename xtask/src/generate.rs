@@ -12,7 +12,7 @@ use prost_build::{Config, Service, ServiceGenerator};
 use crate::step;
 
 /// Which area of the bus answers a protobuf service.
-const AREAS: [(&str, &str); 7] = [
+const SERVICE_AREAS: [(&str, &str); 7] = [
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("Files", "file"),
@@ -26,10 +26,10 @@ const AREAS: [(&str, &str); 7] = [
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Pages of `docs/` that the binary writes, by the name that `dray reference` knows them under.
-const PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
+const GENERATED_PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
 
 /// Policies of the object store, one for each identity.
-const POLICIES: &str = "deploy/minio/policies";
+const STORE_POLICIES: &str = "deploy/minio/policies";
 
 /// Writes every generated file, or with `check` only compares.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
@@ -59,13 +59,13 @@ pub(crate) fn contracts(root: &Path, check: bool) -> anyhow::Result<()> {
 /// The reference pages and the files of `deploy/`, as this binary writes them.
 pub(crate) fn pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
     let mut files = Files::new();
-    for page in PAGES {
+    for page in GENERATED_PAGES {
         let text = step::program(binary).args(["reference", page]).output()?;
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }
     files.extend(deployment(binary)?);
     let mut stale = stale_files(root, &files);
-    let policies = extra_files(root, &root.join(POLICIES), &files)?;
+    let policies = extra_files(root, &root.join(STORE_POLICIES), &files)?;
     stale.extend(policies.clone());
     if check {
         return up_to_date(&stale);
@@ -175,7 +175,7 @@ struct CallGenerator;
 )]
 impl ServiceGenerator for CallGenerator {
     fn generate(&mut self, service: Service, buffer: &mut String) {
-        let area = AREAS
+        let area = SERVICE_AREAS
             .iter()
             .find(|(name, _)| *name == service.proto_name)
             .map_or_else(

@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use crate::metadata::Metadata;
+use crate::metadata::CargoMetadata;
 use crate::step;
 
 /// Crates below this part of the whole are left out.
-const SHOWN: f64 = 0.015;
+const MIN_SHOWN_SHARE: f64 = 0.015;
 /// Deepest level that is shown.
-const DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// Between these lines of CONTRIBUTING.md stands the tree.
-const BEGIN: &str = "<!-- heavy:begin";
-const END: &str = "<!-- heavy:end -->";
+const BEGIN_MARKER: &str = "<!-- heavy:begin";
+const END_MARKER: &str = "<!-- heavy:end -->";
 
 /// Seconds of one compiler run each, and when the last one ended.
 #[derive(Debug, Default, PartialEq)]
-struct Timings {
+struct CompileTimings {
     /// By package name; build scripts with their package.
     seconds: BTreeMap<String, f64>,
     /// From the first start to the last end.
@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path, report: Option<PathBuf>, write: bool) -> anyhow::
     let html =
         fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
     let timings = parse(&html)?;
-    let text = tree(&Metadata::read(root)?, &timings);
+    let text = tree(&CargoMetadata::read(root)?, &timings);
     if !write {
         eprint!("{text}");
         return Ok(());
@@ -66,7 +66,7 @@ fn build(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Reads the list of units out of cargo's report.
-fn parse(html: &str) -> anyhow::Result<Timings> {
+fn parse(html: &str) -> anyhow::Result<CompileTimings> {
     let (_, rest) = html
         .split_once("const UNIT_DATA = ")
         .context("not a timing report of cargo")?;
@@ -74,7 +74,7 @@ fn parse(html: &str) -> anyhow::Result<Timings> {
         .split_once("];")
         .context("the timing report is cut off")?;
     let units: Vec<Value> = serde_json::from_str(&format!("{json}]"))?;
-    let mut timings = Timings::default();
+    let mut timings = CompileTimings::default();
     for unit in &units {
         let number = |key: &str| unit.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         let name = unit.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -85,7 +85,7 @@ fn parse(html: &str) -> anyhow::Result<Timings> {
 }
 
 /// The tree as text.
-fn tree(metadata: &Metadata, timings: &Timings) -> String {
+fn tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String {
     let parents = parents(metadata, "dray");
     let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in timings.seconds.keys().filter(|name| *name != "dray") {
@@ -94,10 +94,10 @@ fn tree(metadata: &Metadata, timings: &Timings) -> String {
         below.entry(parent).or_default().insert(name);
     }
     let whole: f64 = timings.seconds.values().sum();
-    let tree = Tree {
+    let tree = DependencyTree {
         seconds: &timings.seconds,
         below,
-        least: whole * SHOWN,
+        least: whole * MIN_SHOWN_SHARE,
     };
     let mut text = format!(
         "dray: {whole:.0} s of compiler time, {:.0} s from start to end\n",
@@ -108,7 +108,7 @@ fn tree(metadata: &Metadata, timings: &Timings) -> String {
 }
 
 /// For each crate the nearest one that needs it, beginning at the root.
-fn parents(metadata: &Metadata, root: &str) -> BTreeMap<String, String> {
+fn parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, String> {
     let mut parents = BTreeMap::new();
     let mut open: VecDeque<_> = metadata
         .packages
@@ -129,13 +129,13 @@ fn parents(metadata: &Metadata, root: &str) -> BTreeMap<String, String> {
     parents
 }
 
-struct Tree<'a> {
+struct DependencyTree<'a> {
     seconds: &'a BTreeMap<String, f64>,
     below: BTreeMap<&'a str, BTreeSet<&'a str>>,
     least: f64,
 }
 
-impl Tree<'_> {
+impl DependencyTree<'_> {
     /// Seconds of a crate and of everything under it.
     fn sum(&self, name: &str) -> f64 {
         let own = self.seconds.get(name).copied().unwrap_or_default();
@@ -166,7 +166,7 @@ impl Tree<'_> {
             let label = format!("{indent}{branch}{child}");
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{label:<44}{seconds:>6.1} s");
-            if depth < DEPTH {
+            if depth < MAX_DEPTH {
                 self.write(text, child, &format!("{indent}{next}"), depth + 1);
             }
         }
@@ -175,7 +175,7 @@ impl Tree<'_> {
 
 /// The page with the tree between its two lines.
 fn replaced(page: &str, tree: &str) -> anyhow::Result<String> {
-    let (Some(begin), Some(end)) = (page.find(BEGIN), page.find(END)) else {
+    let (Some(begin), Some(end)) = (page.find(BEGIN_MARKER), page.find(END_MARKER)) else {
         bail!("CONTRIBUTING.md has no place for the tree");
     };
     let first_line = page
@@ -194,9 +194,9 @@ fn replaced(page: &str, tree: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Package;
+    use crate::metadata::CargoPackage;
 
-    const REPORT: &str = r#"<script>const UNIT_DATA = [
+    const REPORT_HTML: &str = r#"<script>const UNIT_DATA = [
         {"name": "dray", "start": 30.0, "duration": 10.0},
         {"name": "aws", "start": 1.0, "duration": 20.0},
         {"name": "aws", "start": 0.0, "duration": 1.0},
@@ -207,16 +207,16 @@ mod tests {
 const CONCURRENCY_DATA = [];</script>"#;
 
     /// `dray` needs `store` and `tiny`, `store` needs `aws` and `tiny`.
-    fn metadata() -> Metadata {
+    fn metadata() -> CargoMetadata {
         let package = |name: &str, normal: &[&str]| {
-            let package = Package {
+            let package = CargoPackage {
                 name: name.to_owned(),
                 normal: normal.iter().map(ToString::to_string).collect(),
-                ..Package::default()
+                ..CargoPackage::default()
             };
             (name.to_owned(), package)
         };
-        Metadata {
+        CargoMetadata {
             packages: BTreeMap::from([
                 package("dray", &["store", "tiny"]),
                 package("store", &["aws", "tiny"]),
@@ -228,7 +228,7 @@ const CONCURRENCY_DATA = [];</script>"#;
 
     #[test]
     fn seconds_add_up_under_whoever_needs_them() {
-        let text = tree(&metadata(), &parse(REPORT).unwrap());
+        let text = tree(&metadata(), &parse(REPORT_HTML).unwrap());
         let lines: Vec<String> = text
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -252,14 +252,16 @@ const CONCURRENCY_DATA = [];</script>"#;
 
     #[test]
     fn the_page_keeps_everything_else() {
-        let page = format!("before\n{BEGIN} (how) -->\nold\n{END}\nafter\n");
+        let page = format!("before\n{BEGIN_MARKER} (how) -->\nold\n{END_MARKER}\nafter\n");
         let new = replaced(&page, "tree\n").unwrap();
         assert_eq!(
             new,
-            format!("before\n{BEGIN} (how) -->\n\n```text\ntree\n```\n\n{END}\nafter\n")
+            format!(
+                "before\n{BEGIN_MARKER} (how) -->\n\n```text\ntree\n```\n\n{END_MARKER}\nafter\n"
+            )
         );
         assert_eq!(replaced(&new, "tree\n").unwrap(), new);
         assert!(replaced("nothing", "tree").is_err());
-        assert!(replaced(&format!("{END}{BEGIN}"), "tree").is_err());
+        assert!(replaced(&format!("{END_MARKER}{BEGIN_MARKER}"), "tree").is_err());
     }
 }

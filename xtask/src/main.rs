@@ -37,13 +37,13 @@ mod tidy;
         Installs happen only when run as root on Debian or a relative of it; otherwise the command says what to\n\
         install and stops."
 )]
-struct Arguments {
+struct XtaskArgs {
     #[command(subcommand)]
-    command: Command,
+    command: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum XtaskCommand {
     /// Formatting, lints, tests, documentation, generated files and the source rules: the whole of CI.
     Check,
     /// The test command: prepares the machine, then runs all tests, generated files and source rules included.
@@ -107,7 +107,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match run(XtaskArgs::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -116,29 +116,29 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: XtaskCommand) -> anyhow::Result<()> {
     let root = workspace_root()?;
     match command {
-        Command::Check => check::run(&root),
-        Command::Test { prepare: true, .. } => suite::prepare(&root).map(drop),
-        Command::Test { filter, .. } => suite::test(&root, &filter),
-        Command::Bench { names } => bench(&root, &names),
-        Command::Soak {
+        XtaskCommand::Check => check::run(&root),
+        XtaskCommand::Test { prepare: true, .. } => suite::prepare(&root).map(drop),
+        XtaskCommand::Test { filter, .. } => suite::test(&root, &filter),
+        XtaskCommand::Bench { names } => bench(&root, &names),
+        XtaskCommand::Soak {
             rounds,
             seed,
             filter,
         } => suite::soak(&root, rounds, seed, &filter),
-        Command::Blackbox { filter } => suite::blackbox(&root, &filter),
-        Command::Fuzz { minutes, target } => fuzz::run(&root, minutes, target.as_deref()),
-        Command::Generate { check } => generate::run(&root, check),
-        Command::Heavy { report, write } => heavy::run(&root, report, write),
-        Command::Tidy => tidy::run(&root),
+        XtaskCommand::Blackbox { filter } => suite::blackbox(&root, &filter),
+        XtaskCommand::Fuzz { minutes, target } => fuzz::run(&root, minutes, target.as_deref()),
+        XtaskCommand::Generate { check } => generate::run(&root, check),
+        XtaskCommand::Heavy { report, write } => heavy::run(&root, report, write),
+        XtaskCommand::Tidy => tidy::run(&root),
     }
 }
 
 /// The measurements are a binary of their own, so that this one stays small.
 fn bench(root: &Path, names: &[String]) -> anyhow::Result<()> {
-    need::ensure(need::BENCH)?;
+    need::ensure(need::BENCH_PROGRAMS)?;
     step::cargo(root)
         .args(["run", "--release", "--package", "dray-bench", "--"])
         .args(names)

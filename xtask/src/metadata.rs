@@ -10,14 +10,14 @@ use crate::step;
 
 /// All packages of the resolved graph.
 #[derive(Debug, Default)]
-pub(crate) struct Metadata {
+pub(crate) struct CargoMetadata {
     /// By id.
-    pub(crate) packages: BTreeMap<String, Package>,
+    pub(crate) packages: BTreeMap<String, CargoPackage>,
 }
 
 /// One package.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Package {
+pub(crate) struct CargoPackage {
     pub(crate) name: String,
     pub(crate) version: String,
     /// SPDX expression, when there is one.
@@ -31,21 +31,21 @@ pub(crate) struct Package {
     /// Names of its test binaries.
     pub(crate) tests: Vec<String>,
     /// What its manifest names.
-    pub(crate) declared: Vec<Declared>,
+    pub(crate) declared: Vec<DeclaredDependency>,
     /// Ids of what it is built from, without development and build dependencies.
     pub(crate) normal: BTreeSet<String>,
 }
 
 /// A line under `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]`.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredDependency {
     pub(crate) name: String,
     /// The name in source code, when it is another.
     pub(crate) rename: Option<String>,
     pub(crate) dev: bool,
 }
 
-impl Metadata {
+impl CargoMetadata {
     /// Asks cargo.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let text = step::cargo(root)
@@ -78,7 +78,7 @@ impl Metadata {
     }
 
     /// Our own packages.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &CargoPackage> {
         self.packages.values().filter(|package| package.member)
     }
 
@@ -114,7 +114,7 @@ impl Metadata {
     }
 }
 
-fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Package> {
+fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<CargoPackage> {
     let manifest = text_of(package, "manifest_path")?;
     let folder = Path::new(&manifest)
         .parent()
@@ -124,7 +124,7 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Pa
     let declared = list(at(package, "/dependencies"))
         .iter()
         .map(|dependency| {
-            Ok(Declared {
+            Ok(DeclaredDependency {
                 name: text_of(dependency, "name")?,
                 rename: at(dependency, "/rename").as_str().map(str::to_owned),
                 dev: at(dependency, "/kind").as_str() == Some("dev"),
@@ -136,7 +136,7 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Pa
         .filter(|target| at(target, "/kind/0").as_str() == Some("test"))
         .filter_map(|target| at(target, "/name").as_str().map(str::to_owned))
         .collect();
-    Ok(Package {
+    Ok(CargoPackage {
         name: text_of(package, "name")?,
         version: text_of(package, "version")?,
         licence: at(package, "/license").as_str().map(str::to_owned),
@@ -183,7 +183,7 @@ fn text_of(value: &Value, key: &str) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    const ANSWER: &str = r#"{
+    const METADATA_JSON: &str = r#"{
         "workspace_root": "/w",
         "workspace_members": ["ours"],
         "packages": [
@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn the_normal_tree_is_transitive_and_leaves_development_out() {
-        let metadata = Metadata::parse(ANSWER).unwrap();
+        let metadata = CargoMetadata::parse(METADATA_JSON).unwrap();
         let tree: Vec<_> = metadata.normal_tree("ours").into_iter().collect();
         assert_eq!(tree, ["deep", "theirs"]);
     }
 
     #[test]
     fn members_know_their_folder_and_what_they_declare() {
-        let metadata = Metadata::parse(ANSWER).unwrap();
+        let metadata = CargoMetadata::parse(METADATA_JSON).unwrap();
         let ours = metadata.members().next().unwrap();
         assert_eq!(ours.folder, "crates/ours");
         assert_eq!(ours.declared[1].rename.as_deref(), Some("probe"));

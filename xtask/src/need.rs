@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use crate::step;
 
 /// A program that is needed, how to see that it is there, and the Debian package that brings it.
-pub(crate) struct Need {
+pub(crate) struct NeededProgram {
     /// What the tests call it.
     program: &'static str,
     /// Any of these ends well when it is there.
@@ -23,32 +23,32 @@ pub(crate) struct Need {
 }
 
 /// For `cargo xtask test`.
-pub(crate) const TEST: &[Need] = &[
-    Need {
+pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
+    NeededProgram {
         program: "nats-server",
         probes: &[&["nats-server", "--version"]],
         package: "nats-server",
         reason: "the bus is tested against the real server",
     },
-    Need {
+    NeededProgram {
         program: "curl",
         probes: &[&["curl", "--version"]],
         package: "curl",
         reason: "URL parsing is compared with curl's",
     },
-    Need {
+    NeededProgram {
         program: "python3 with venv",
         probes: &[&["python3", "-c", "import venv, ensurepip"]],
         package: "python3-venv",
         reason: "clients in another language prove the contracts",
     },
-    Need {
+    NeededProgram {
         program: "kill",
         probes: &[&["kill", "-l"]],
         package: "procps",
         reason: "services are ended as an operator ends them",
     },
-    Need {
+    NeededProgram {
         program: "dockerd",
         probes: &[
             &["dockerd", "--version"],
@@ -57,19 +57,19 @@ pub(crate) const TEST: &[Need] = &[
         package: "docker.io",
         reason: "files are moved in and out of containers of a real engine",
     },
-    Need {
+    NeededProgram {
         program: "busybox (static)",
         probes: &[&["sh", "-c", "/bin/busybox true && ! ldd /bin/busybox"]],
         package: "busybox-static",
         reason: "images are made of it, since none can be pulled",
     },
-    Need {
+    NeededProgram {
         program: "ip",
         probes: &[&["ip", "-Version"]],
         package: "iproute2",
         reason: "a Docker Engine with bridges gets network namespaces of its own",
     },
-    Need {
+    NeededProgram {
         program: "docker compose",
         probes: &[
             &["docker", "compose", "version"],
@@ -78,31 +78,31 @@ pub(crate) const TEST: &[Need] = &[
         package: "docker-compose",
         reason: "docker-compose.yml is checked and started by the program that reads it",
     },
-    Need {
+    NeededProgram {
         program: "kubectl",
         probes: &[&["kubectl", "kustomize", "--help"]],
         package: "kubernetes-client",
         reason: "deploy/kubernetes is rendered before it is checked",
     },
-    Need {
+    NeededProgram {
         program: "ssh",
         probes: &[&["ssh", "-V"]],
         package: "openssh-client",
         reason: "files go into and out of sandboxes over it",
     },
-    Need {
+    NeededProgram {
         program: "sshd",
         probes: &[&["test", "-x", "/usr/sbin/sshd"]],
         package: "openssh-server",
         reason: "the SSH backend is tested against the real server",
     },
-    Need {
+    NeededProgram {
         program: "dovecot",
         probes: &[&["test", "-x", "/usr/lib/dovecot/imap"]],
         package: "dovecot-imapd",
         reason: "mailboxes are read from the real server",
     },
-    Need {
+    NeededProgram {
         program: "tesseract",
         probes: &[&["tesseract", "--version"]],
         package: "tesseract-ocr",
@@ -111,14 +111,14 @@ pub(crate) const TEST: &[Need] = &[
 ];
 
 /// For `cargo xtask bench`.
-pub(crate) const BENCH: &[Need] = &[
-    Need {
+pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
+    NeededProgram {
         program: "nats-server",
         probes: &[&["nats-server", "--version"]],
         package: "nats-server",
         reason: "calls are measured against a bare client of the same server",
     },
-    Need {
+    NeededProgram {
         program: "curl",
         probes: &[&["curl", "--version"]],
         package: "curl",
@@ -127,14 +127,14 @@ pub(crate) const BENCH: &[Need] = &[
 ];
 
 /// For `cargo xtask blackbox`, beyond what the tests need.
-pub(crate) const BLACKBOX: &[Need] = &[
-    Need {
+pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
+    NeededProgram {
         program: "nft",
         probes: &[&["nft", "--version"]],
         package: "nftables",
         reason: "packet counters on blocked ranges",
     },
-    Need {
+    NeededProgram {
         program: "openssl",
         probes: &[&["openssl", "version"]],
         package: "openssl",
@@ -143,7 +143,7 @@ pub(crate) const BLACKBOX: &[Need] = &[
 ];
 
 /// Makes sure that everything is there, or says what is not.
-pub(crate) fn ensure(needs: &[Need]) -> anyhow::Result<()> {
+pub(crate) fn ensure(needs: &[NeededProgram]) -> anyhow::Result<()> {
     let missing = missing(needs);
     if missing.is_empty() {
         return Ok(());
@@ -160,7 +160,9 @@ pub(crate) fn ensure(needs: &[Need]) -> anyhow::Result<()> {
 }
 
 /// What is not there.
-fn missing<'need>(needs: impl IntoIterator<Item = &'need Need>) -> Vec<&'need Need> {
+fn missing<'need>(
+    needs: impl IntoIterator<Item = &'need NeededProgram>,
+) -> Vec<&'need NeededProgram> {
     needs
         .into_iter()
         .filter(|need| !need.probes.iter().any(|probe| succeeds(probe)))
@@ -184,7 +186,7 @@ fn may_install() -> bool {
 }
 
 /// What to install, and why.
-fn advice(missing: &[&Need]) -> String {
+fn advice(missing: &[&NeededProgram]) -> String {
     let mut lines = vec!["this machine lacks what the command needs:".to_owned()];
     for need in missing {
         lines.push(format!("  {:<18} {}", need.program, need.reason));
@@ -199,7 +201,7 @@ fn advice(missing: &[&Need]) -> String {
 }
 
 /// Installs the Debian packages, without starting any service that they bring.
-fn install(missing: &[&Need]) -> anyhow::Result<()> {
+fn install(missing: &[&NeededProgram]) -> anyhow::Result<()> {
     let _quiet = NoServices::declare(Path::new("/usr/sbin/policy-rc.d"))?;
     // A stale index may still do, so a failure here is not one yet.
     let _ = step::program("apt-get").args(["update", "-qq"]).run();
@@ -241,13 +243,13 @@ impl Drop for NoServices<'_> {
 mod tests {
     use super::*;
 
-    const THERE: Need = Need {
+    const PRESENT_PROGRAM: NeededProgram = NeededProgram {
         program: "sh",
         probes: &[&["no-such-program-here"], &["sh", "-c", "true"]],
         package: "dash",
         reason: "one probe of two is enough",
     };
-    const NOT_THERE: Need = Need {
+    const NOT_THERE: NeededProgram = NeededProgram {
         program: "warp",
         probes: &[&["no-such-program-here"], &["sh", "-c", "false"]],
         package: "warp-core",
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     fn one_probe_that_ends_well_is_enough() {
-        let needs = [THERE, NOT_THERE];
+        let needs = [PRESENT_PROGRAM, NOT_THERE];
         let missing = missing(&needs);
         assert_eq!(missing.len(), 1);
         assert_eq!(missing[0].program, "warp");

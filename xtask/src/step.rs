@@ -8,23 +8,23 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 
 /// A program with its arguments, about to run.
-pub(crate) struct Step {
+pub(crate) struct ProgramStep {
     command: Command,
 }
 
 /// `cargo`, in the workspace.
-pub(crate) fn cargo(root: &Path) -> Step {
+pub(crate) fn cargo(root: &Path) -> ProgramStep {
     program(env!("CARGO")).inside(root)
 }
 
 /// Any program by name or path.
-pub(crate) fn program(name: impl AsRef<OsStr>) -> Step {
-    Step {
+pub(crate) fn program(name: impl AsRef<OsStr>) -> ProgramStep {
+    ProgramStep {
         command: Command::new(name),
     }
 }
 
-impl Step {
+impl ProgramStep {
     /// One more argument.
     pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use crate::metadata::Metadata;
+use crate::metadata::CargoMetadata;
 use crate::{generate, need, python, step, tidy};
 
 /// Variables that tests read, name and value.
@@ -14,7 +14,7 @@ type Variables = Vec<(String, String)>;
 
 /// Installs what is missing, and says what tests find in their environment.
 pub(crate) fn prepare(root: &Path) -> anyhow::Result<Variables> {
-    need::ensure(need::TEST)?;
+    need::ensure(need::TEST_PROGRAMS)?;
     let python = python::ensure(root)?;
     Ok(vec![(
         "DRAY_TEST_PYTHON".to_owned(),
@@ -97,7 +97,7 @@ pub(crate) fn soak(
 
 /// The suite that looks at the release binary from outside.
 pub(crate) fn blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    need::ensure(need::BLACKBOX)?;
+    need::ensure(need::BLACKBOX_PROGRAMS)?;
     let variables = prepare(root)?;
     step::cargo(root)
         .args(["build", "--release", "--package", "dray"])
@@ -114,7 +114,7 @@ fn run_apart(
     variables: &Variables,
     filter: &[String],
 ) -> anyhow::Result<()> {
-    let packages = Metadata::read(root)?.with_test(name);
+    let packages = CargoMetadata::read(root)?.with_test(name);
     if packages.is_empty() {
         bail!("no package has a test binary called `{name}`");
     }

@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use dray_testkit::docker::{Container, ContainerOptions, Engine};
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
-use super::pair::{Pair, Side, words};
-use super::{Proof, SIZES, settle, text};
+use super::pair::{BenchPair, BenchSide, words};
+use super::{IntegrityCheck, SIZES_AND_ROUNDS, settle, text};
 use crate::transfer::make;
 
 /// Where files lie in the container.
-const DIRECTORY: &str = "/workspace";
+const CONTAINER_DIRECTORY: &str = "/workspace";
 
 /// What both sides need.
-struct World<'a> {
+struct DockerFixture<'a> {
     dray: &'a str,
     engine: String,
     container: Container,
@@ -21,32 +21,32 @@ struct World<'a> {
 
 /// Measures all sizes and proofs.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
-    let engine = Engine::start();
-    let world = World {
+    let engine = DockerEngine::start();
+    let world = DockerFixture {
         dray: text(dray)?,
         engine: format!("unix://{}", engine.socket().display()),
         container: engine.container(ContainerOptions::default()),
         folder: tempfile::tempdir()?,
     };
-    for (size, rounds) in SIZES {
+    for (size, rounds) in SIZES_AND_ROUNDS {
         make(&world.local("in"), size)?;
-        let file = format!("{DIRECTORY}/out");
+        let file = format!("{CONTAINER_DIRECTORY}/out");
         world
             .container
             .sh(&format!("head -c {size} /dev/urandom >{file}"));
         settle();
-        for proof in Proof::ALL {
+        for proof in IntegrityCheck::ALL_CHECKS {
             world.pair(size, rounds, proof, "get")?.run()?;
             world.pair(size, rounds, proof, "put")?.run()?;
-            world
-                .container
-                .sh(&format!("rm -f {DIRECTORY}/cp-* {DIRECTORY}/dray-*"));
+            world.container.sh(&format!(
+                "rm -f {CONTAINER_DIRECTORY}/cp-* {CONTAINER_DIRECTORY}/dray-*"
+            ));
         }
     }
     Ok(())
 }
 
-impl World<'_> {
+impl DockerFixture<'_> {
     fn local(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -55,9 +55,9 @@ impl World<'_> {
         &self,
         size: u64,
         rounds: usize,
-        proof: Proof,
+        proof: IntegrityCheck,
         direction: &str,
-    ) -> anyhow::Result<Pair<'_>> {
+    ) -> anyhow::Result<BenchPair<'_>> {
         let (from, to) = (self.local("in"), self.local("out"));
         let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
         let id = self.container.id();
@@ -65,7 +65,7 @@ impl World<'_> {
         let (source, target) = (from.clone(), to.clone());
         let theirs = move |round: usize| {
             let copy = words(["docker", "--host", &self.engine, "cp", "--quiet"]);
-            let inside = format!("{id}:{DIRECTORY}");
+            let inside = format!("{id}:{CONTAINER_DIRECTORY}");
             let ends = if get {
                 [format!("{inside}/out"), target.clone()]
             } else {
@@ -76,24 +76,24 @@ impl World<'_> {
         };
         let ours = move |round: usize| {
             let sandbox = format!("docker:{id}");
-            let file = format!("{DIRECTORY}/out");
+            let file = format!("{CONTAINER_DIRECTORY}/out");
             let endpoint = format!("sandbox-transfer.docker.endpoint={}", self.engine);
             let name = format!("dray-{round}");
             let ends = if get {
                 words(["get", &sandbox, &file, "--output", &to])
             } else {
-                words(["put", &from, &sandbox, DIRECTORY, "--name", &name])
+                words(["put", &from, &sandbox, CONTAINER_DIRECTORY, "--name", &name])
             };
             let settings = words(["--set", &endpoint, "--set", proof.setting()]);
             [words([self.dray, "sandbox"]), ends, settings].concat()
         };
-        Ok(Pair {
+        Ok(BenchPair {
             name: format!("(n) {direction} {size} B, container, {}", proof.name()),
-            theirs: Side {
+            theirs: BenchSide {
                 name: "docker cp".to_owned(),
                 words: Box::new(theirs),
             },
-            ours: Side {
+            ours: BenchSide {
                 name: format!("dray sandbox {direction}"),
                 words: Box::new(ours),
             },

@@ -7,15 +7,15 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::MAX_PRIVATE_BYTES;
-use crate::harness::{Aim, Comparison, Measured};
+use crate::harness::{BenchComparison, RatioTarget, SampleSet};
 use crate::say;
 
 /// Runs a command and returns what it used.
-const USAGE: &str = include_str!("usage.py");
+const USAGE_SCRIPT: &str = include_str!("usage.py");
 
 /// What one run used.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Usage {
+struct ResourceUsage {
     status: i32,
     seconds: f64,
     cpu: f64,
@@ -24,16 +24,16 @@ struct Usage {
 }
 
 /// One side: its name, and the words of its command in the round with this number.
-pub(super) struct Side<'a> {
+pub(super) struct BenchSide<'a> {
     pub(super) name: String,
     pub(super) words: Box<dyn Fn(usize) -> Vec<String> + 'a>,
 }
 
 /// What is measured.
-pub(super) struct Pair<'a> {
+pub(super) struct BenchPair<'a> {
     pub(super) name: String,
-    pub(super) theirs: Side<'a>,
-    pub(super) ours: Side<'a>,
+    pub(super) theirs: BenchSide<'a>,
+    pub(super) ours: BenchSide<'a>,
     /// Our time over theirs, at most.
     pub(super) aim: f64,
     pub(super) rounds: usize,
@@ -41,7 +41,7 @@ pub(super) struct Pair<'a> {
     pub(super) prepare: Box<dyn Fn() + 'a>,
 }
 
-impl Pair<'_> {
+impl BenchPair<'_> {
     /// Runs both sides in turn and prints medians and ratios.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
@@ -65,12 +65,12 @@ impl Pair<'_> {
         Ok(())
     }
 
-    fn report(&self, theirs: &[Usage], ours: &[Usage], private_bytes: u64) {
-        let comparison = Comparison {
+    fn report(&self, theirs: &[ResourceUsage], ours: &[ResourceUsage], private_bytes: u64) {
+        let comparison = BenchComparison {
             name: self.name.clone(),
-            baseline: Measured::new(label(&self.theirs.name, theirs), times(theirs)),
-            ours: Measured::new(label(&self.ours.name, ours), times(ours)),
-            aim: Aim::TimeAtMost(self.aim),
+            baseline: SampleSet::new(label(&self.theirs.name, theirs), times(theirs)),
+            ours: SampleSet::new(label(&self.ours.name, ours), times(ours)),
+            aim: RatioTarget::TimeAtMost(self.aim),
         };
         let verdict = if private_bytes <= MAX_PRIVATE_BYTES {
             "met"
@@ -88,13 +88,13 @@ impl Pair<'_> {
 }
 
 /// The name of a side with its processor time and memory.
-fn label(name: &str, used: &[Usage]) -> String {
+fn label(name: &str, used: &[ResourceUsage]) -> String {
     let cpu = middle(used.iter().map(|usage| usage.cpu * 1_000.0).collect());
     let peak = used.iter().map(|usage| usage.peak_kib >> 10).max();
     format!("{name} (CPU {cpu:.0} ms, {} MiB)", peak.unwrap_or_default())
 }
 
-fn times(used: &[Usage]) -> Vec<Duration> {
+fn times(used: &[ResourceUsage]) -> Vec<Duration> {
     let seconds = used.iter().map(|usage| usage.seconds);
     seconds.map(Duration::from_secs_f64).collect()
 }
@@ -105,15 +105,15 @@ fn middle(mut values: Vec<f64>) -> f64 {
 }
 
 /// Runs one command to its end.
-fn run(private: bool, words: &[String]) -> anyhow::Result<Usage> {
+fn run(private: bool, words: &[String]) -> anyhow::Result<ResourceUsage> {
     let mut command = Command::new("python3");
-    command.args(["-I", "-S", "-c", USAGE]);
+    command.args(["-I", "-S", "-c", USAGE_SCRIPT]);
     if private {
         command.arg("--private");
     }
     let output = command.args(words).output();
     let output = output.context("python3 is needed")?;
-    let usage: Usage = serde_json::from_slice(&output.stdout)
+    let usage: ResourceUsage = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     anyhow::ensure!(usage.status == 0, "{words:?} ended with {}", usage.status);
     Ok(usage)

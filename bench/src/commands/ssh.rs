@@ -5,18 +5,18 @@ use std::process::{Command, Stdio};
 
 use dray_testkit::sshd::{Options, Sshd};
 
-use super::pair::{Pair, Side, words};
-use super::{Proof, SIZES, settle, text};
+use super::pair::{BenchPair, BenchSide, words};
+use super::{IntegrityCheck, SIZES_AND_ROUNDS, settle, text};
 use crate::transfer::make;
 
 /// Whether a connection is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
+enum ConnectionState {
     New,
     Shared,
 }
 
-impl Connection {
+impl ConnectionState {
     const fn name(self) -> &'static str {
         match self {
             Self::New => "new connection",
@@ -26,7 +26,7 @@ impl Connection {
 }
 
 /// What both sides need.
-struct World<'a> {
+struct SshFixture<'a> {
     dray: &'a str,
     sshd: Sshd,
     folder: tempfile::TempDir,
@@ -34,19 +34,19 @@ struct World<'a> {
 
 /// Measures all sizes, connections and proofs.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
-    let world = World {
+    let world = SshFixture {
         dray: text(dray)?,
         sshd: Sshd::start(&Options::default()),
         folder: tempfile::tempdir()?,
     };
-    for (size, rounds) in SIZES {
+    for (size, rounds) in SIZES_AND_ROUNDS {
         make(&world.local("in"), size)?;
         make(&world.sshd.home().join("out"), size)?;
         settle();
-        for connection in [Connection::New, Connection::Shared] {
-            for proof in Proof::ALL {
+        for connection in [ConnectionState::New, ConnectionState::Shared] {
+            for proof in IntegrityCheck::ALL_CHECKS {
                 for direction in ["get", "put"] {
-                    let row = Row {
+                    let row = SshRow {
                         size,
                         proof,
                         connection,
@@ -64,14 +64,14 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
 
 /// What one row is about.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct SshRow {
     size: u64,
-    proof: Proof,
-    connection: Connection,
+    proof: IntegrityCheck,
+    connection: ConnectionState,
     get: bool,
 }
 
-impl World<'_> {
+impl SshFixture<'_> {
     fn local(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -108,8 +108,8 @@ impl World<'_> {
         }
     }
 
-    fn pair(&self, row: Row, rounds: usize) -> anyhow::Result<Pair<'_>> {
-        let Row {
+    fn pair(&self, row: SshRow, rounds: usize) -> anyhow::Result<BenchPair<'_>> {
+        let SshRow {
             size,
             proof,
             connection,
@@ -121,20 +121,20 @@ impl World<'_> {
             connection.name(),
             proof.name()
         );
-        Ok(Pair {
+        Ok(BenchPair {
             name,
-            theirs: Side {
+            theirs: BenchSide {
                 name: "scp".to_owned(),
                 words: Box::new(self.theirs(connection, get)?),
             },
-            ours: Side {
+            ours: BenchSide {
                 name: format!("dray sandbox {direction}"),
                 words: Box::new(self.ours(proof, get)?),
             },
             aim: proof.aim(size),
             rounds,
             prepare: Box::new(move || {
-                if connection == Connection::New {
+                if connection == ConnectionState::New {
                     self.disconnect();
                 }
             }),
@@ -143,7 +143,7 @@ impl World<'_> {
 
     fn theirs(
         &self,
-        connection: Connection,
+        connection: ConnectionState,
         get: bool,
     ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
         let (from, to) = (self.local("in"), self.local("out"));
@@ -155,7 +155,7 @@ impl World<'_> {
         copy.extend(words(["-i", text(&key)?, "-o", "BatchMode=yes"]));
         copy.extend(words(["-o", "StrictHostKeyChecking=no"]));
         copy.extend(words(["-o", "UserKnownHostsFile=/dev/null"]));
-        if connection == Connection::Shared {
+        if connection == ConnectionState::Shared {
             let socket = self.local("scp.sock");
             let path = format!("ControlPath={}", text(&socket)?);
             copy.extend(words(["-o", "ControlMaster=auto", "-o", &path]));
@@ -171,7 +171,11 @@ impl World<'_> {
         })
     }
 
-    fn ours(&self, proof: Proof, get: bool) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
+    fn ours(
+        &self,
+        proof: IntegrityCheck,
+        get: bool,
+    ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
         let (from, to) = (self.local("in"), self.local("out"));
         let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
         let (home, key, control) = (self.sshd.home(), self.sshd.key(), self.local("control"));

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::pair::{Pair, Side, words};
+use super::pair::{BenchPair, BenchSide, words};
 use super::text;
 
 /// Rounds.
-const ROUNDS: usize = 21;
+const ROUND_COUNT: usize = 21;
 
 /// Measures it.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
@@ -16,18 +16,18 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let (dray, file) = (text(dray)?.to_owned(), text(&file)?.to_owned());
     let version = words([&dray, "--version"]);
     let read = words([&dray, "read", &file]);
-    let pair = Pair {
+    let pair = BenchPair {
         name: "(p) reading ten bytes".to_owned(),
-        theirs: Side {
+        theirs: BenchSide {
             name: "dray --version".to_owned(),
             words: Box::new(move |_| version.clone()),
         },
-        ours: Side {
+        ours: BenchSide {
             name: "dray read".to_owned(),
             words: Box::new(move |_| read.clone()),
         },
         aim: 4.0,
-        rounds: ROUNDS,
+        rounds: ROUND_COUNT,
         prepare: Box::new(|| {}),
     };
     pair.run()

@@ -5,17 +5,17 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::relay::Relay;
-use super::world::{World, question};
+use super::relay::RelayProcess;
+use super::world::{OrchestratorFixture, question};
 use super::{millis, percentile, verdict};
 use crate::say;
 
 /// Concurrent chats, and turns of each.
-const CROWDS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
+const CHATS_AND_TURNS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
 
 /// Measures every crowd at every side.
-pub(super) async fn run(world: &World) -> anyhow::Result<()> {
-    let relay = match Relay::start(&world.model.url()).await {
+pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
+    let relay = match RelayProcess::start(&world.model.url()).await {
         Ok(relay) => Some(relay),
         Err(error) => {
             say(&format!("(l) the relay in Python is left out: {error:#}"));
@@ -23,7 +23,7 @@ pub(super) async fn run(world: &World) -> anyhow::Result<()> {
         }
     };
     say("(l) chats at once, aim 0 failed");
-    for (chats, turns) in CROWDS {
+    for (chats, turns) in CHATS_AND_TURNS {
         let plain = question("lead", "hello");
         side(world, "model", &world.direct(), &plain, chats, turns).await;
         let through = question("agent", "hello");
@@ -36,7 +36,14 @@ pub(super) async fn run(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn side(world: &World, name: &str, url: &str, body: &Value, chats: usize, turns: usize) {
+async fn side(
+    world: &OrchestratorFixture,
+    name: &str,
+    url: &str,
+    body: &Value,
+    chats: usize,
+    turns: usize,
+) {
     // One round of everybody opens the connections and does not count.
     join_all((0..chats).map(|_| world.ask(url, body))).await;
     let start = Instant::now();

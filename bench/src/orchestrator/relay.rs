@@ -9,17 +9,17 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 /// What it needs from the Python package index.
-const PACKAGES: [&str; 2] = ["aiohttp==3.14.5", "openai==2.54.0"];
+const PYTHON_PACKAGES: [&str; 2] = ["aiohttp==3.14.5", "openai==2.54.0"];
 /// Time for its start.
-const PATIENCE: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The process. Ends when it is dropped.
-pub(super) struct Relay {
+pub(super) struct RelayProcess {
     url: String,
     _process: Child,
 }
 
-impl Relay {
+impl RelayProcess {
     /// Starts a relay to a model; an error says what is missing.
     pub(super) async fn start(model: &str) -> anyhow::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -34,7 +34,7 @@ impl Relay {
             .context("it does not start")?;
         let out = process.stdout.take().context("it has no output")?;
         let mut lines = BufReader::new(out).lines();
-        let port = tokio::time::timeout(PATIENCE, lines.next_line())
+        let port = tokio::time::timeout(START_TIMEOUT, lines.next_line())
             .await
             .context("it does not listen")??
             .context("it ended at once")?;
@@ -62,7 +62,7 @@ async fn python(root: &Path) -> anyhow::Result<PathBuf> {
     let mut install = Command::new(&interpreter);
     install
         .args(["-m", "pip", "install", "--quiet"])
-        .args(PACKAGES);
+        .args(PYTHON_PACKAGES);
     succeed(&mut install, "its packages cannot be installed").await?;
     Ok(interpreter)
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use dray_bus::{Bus, Topology};
-use dray_http::double::{self, Closed, Received, Server, Shared};
-use dray_http::{Client, Limits};
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, SharedState};
+use dray_http::{HttpClient, HttpTimeouts};
 use dray_orchestrator::{Config, Orchestrator};
-use dray_service::{Context, Service as _};
+use dray_service::{Service as _, ServiceContext};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
-use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::Clock;
 use futures_util::future::BoxFuture;
 use opentelemetry::metrics::MeterProvider as _;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 /// What a turn took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Took {
+pub(super) struct TurnTiming {
     /// Until the first piece of text.
     pub(super) first: Duration,
     /// Until the end.
@@ -28,26 +28,26 @@ pub(super) struct Took {
 }
 
 /// Everything that runs.
-pub(super) struct World {
-    pub(super) model: Rehearsal,
-    pub(super) client: Client,
+pub(super) struct OrchestratorFixture {
+    pub(super) model: RehearsalServer,
+    pub(super) client: HttpClient,
     url: String,
-    tool: Server<()>,
+    tool: FakeServer<()>,
     _orchestrator: Orchestrator,
-    cx: Context,
+    cx: ServiceContext,
     _s3: EmbeddedS3,
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl OrchestratorFixture {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let tool = Server::start((), found).await?;
+        let tool = FakeServer::start((), found).await?;
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests)?;
         let manifest = manifest(&tool.shared().url());
         std::fs::write(manifests.join("agent.json"), manifest.to_string())?;
-        let model = Rehearsal::start(script(0)?).await?;
+        let model = RehearsalServer::start(script(0)?).await?;
         let mut config = Config {
             listen: "127.0.0.1:0".parse()?,
             model_url: Some(format!("{}/v1", model.url())),
@@ -62,17 +62,17 @@ impl World {
         let store = Store::open(&options, clock.clone()).await?;
         let bus = Bus::in_process(clock.clone(), &meter);
         bus.apply_topology(&Topology::new(1, 1 << 30)).await?;
-        let cx = Context::new(bus, store, clock);
+        let cx = ServiceContext::new(bus, store, clock);
         let orchestrator = Orchestrator::start(config, &cx)
             .await
             .context("the orchestrator did not start")?;
-        let limits = Limits {
+        let limits = HttpTimeouts {
             idle: Duration::from_mins(1),
-            ..Limits::default()
+            ..HttpTimeouts::default()
         };
         Ok(Self {
             model,
-            client: Client::new(limits, None)?,
+            client: HttpClient::new(limits, None)?,
             url: format!("http://{}", orchestrator.address()),
             tool,
             _orchestrator: orchestrator,
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// One streamed turn, to its last byte; an answer without text or without an end is a failure.
-    pub(super) async fn ask(&self, url: &str, body: &Value) -> anyhow::Result<Took> {
+    pub(super) async fn ask(&self, url: &str, body: &Value) -> anyhow::Result<TurnTiming> {
         let start = Instant::now();
         let mut answer = self.client.post(url).json(body).send(&|_| ()).await?;
         anyhow::ensure!(answer.status() == 200, "status {}", answer.status());
@@ -120,7 +120,7 @@ impl World {
             first = Some(whole);
         }
         let first = first.context("the answer has no text")?;
-        Ok(Took { first, whole })
+        Ok(TurnTiming { first, whole })
     }
 
     /// One call of the tool, without us.
@@ -171,7 +171,10 @@ fn holds(text: &[u8], wanted: &[u8]) -> bool {
     text.windows(wanted.len()).any(|part| part == wanted)
 }
 
-fn found(_: Arc<Shared<()>>, _: Received) -> BoxFuture<'static, Result<double::Reply, Closed>> {
+fn found(
+    _: Arc<SharedState<()>>,
+    _: ReceivedRequest,
+) -> BoxFuture<'static, Result<double::Reply, ConnectionClosed>> {
     let body = Bytes::from_static(b"{\"found\":true}");
     Box::pin(async move { Ok(double::reply(200, "application/json", body)) })
 }

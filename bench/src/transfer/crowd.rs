@@ -5,56 +5,60 @@ use std::time::{Duration, Instant};
 use dray_testkit::docker::{Container, ContainerOptions};
 use futures_util::future::join_all;
 
-use super::world::{World, make, text};
+use super::world::{TransferFixture, make, text};
 use crate::say;
 
 /// Concurrent transfers.
-const CROWD: usize = 100;
+const TRANSFER_COUNT: usize = 100;
 /// Bytes of each.
-const SIZE: u64 = 4 << 20;
+const FILE_BYTES: u64 = 4 << 20;
 /// Containers beside the host.
-const CONTAINERS: usize = 4;
+const CONTAINER_COUNT: usize = 4;
 
 /// Measures: a fifth each out of the host and into the containers, the rest out of the containers.
-pub(super) async fn run(world: &World<'_>) -> anyhow::Result<()> {
-    let containers: Vec<Container> = (0..CONTAINERS)
+pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
+    let containers: Vec<Container> = (0..CONTAINER_COUNT)
         .map(|_| world.engine.container(ContainerOptions::default()))
         .collect();
     let host = world.sshd.home().join("crowd");
     std::fs::create_dir_all(&host)?;
     let host = text(&host)?;
-    for number in 0..CROWD {
-        make(format!("{host}/{number}").as_ref(), SIZE)?;
+    for number in 0..TRANSFER_COUNT {
+        make(format!("{host}/{number}").as_ref(), FILE_BYTES)?;
     }
-    for number in 0..CROWD {
-        if let Some(container) = containers.get(number % CONTAINERS) {
+    for number in 0..TRANSFER_COUNT {
+        if let Some(container) = containers.get(number % CONTAINER_COUNT) {
             container.sh(&format!(
-                "head -c {SIZE} /dev/urandom > /workspace/{number}"
+                "head -c {FILE_BYTES} /dev/urandom > /workspace/{number}"
             ));
         }
     }
-    let claim = world.store(&world.make("crowd", SIZE)?).await?;
+    let claim = world.store(&world.make("crowd", FILE_BYTES)?).await?;
     let ssh = format!(
         "ssh:{}@127.0.0.1:{}{}",
         world.sshd.user(),
         world.sshd.port(),
         text(&world.sshd.home())?
     );
-    World::settle().await;
+    TransferFixture::settle().await;
     let start = Instant::now();
-    let transfers = (0..CROWD).map(|number| {
+    let transfers = (0..TRANSFER_COUNT).map(|number| {
         let docker = containers
-            .get(number % CONTAINERS)
+            .get(number % CONTAINER_COUNT)
             .map(|container| format!("docker:{}", container.id()))
             .unwrap_or_default();
         let (ssh, host, claim) = (&ssh, &host, claim.clone());
         async move {
             match number % 5 {
-                0 => world.get(ssh, &format!("{host}/{number}"), SIZE).await,
+                0 => {
+                    world
+                        .get(ssh, &format!("{host}/{number}"), FILE_BYTES)
+                        .await
+                }
                 1 => world.put(&docker, "/workspace/in", claim).await,
                 _ => {
                     let path = format!("/workspace/{number}");
-                    world.get(&docker, &path, SIZE).await
+                    world.get(&docker, &path, FILE_BYTES).await
                 }
             }
         }
@@ -66,17 +70,17 @@ pub(super) async fn run(world: &World<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report(world: &World<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
+fn report(world: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
     say(&format!(
-        "(h) {CROWD} transfers of {} MiB at once, out of and into {CONTAINERS} containers and a host, {}",
-        SIZE >> 20,
+        "(h) {TRANSFER_COUNT} transfers of {} MiB at once, out of and into {CONTAINER_COUNT} containers and a host, {}",
+        FILE_BYTES >> 20,
         world.proof.words()
     ));
     let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     for error in failed.iter().take(3) {
         say(&format!("  failed: {error:#}"));
     }
-    let mib = (CROWD as u64 * SIZE) >> 20;
+    let mib = (TRANSFER_COUNT as u64 * FILE_BYTES) >> 20;
     let verdict = if failed.is_empty() { "met" } else { "MISSED" };
     say(&format!(
         "  {} failed, {mib} MiB in {:.1} s, aim 0 failed: {verdict}\n",

@@ -4,8 +4,8 @@
 use dray_proto::v1;
 use tokio::process::Command;
 
-use super::docker::{Rounds, fill};
-use super::world::{World, comparison, docker, run as run_program, text};
+use super::docker::{RoundCounter, fill};
+use super::world::{TransferFixture, comparison, docker, run as run_program, text};
 use crate::harness::side_by_side;
 use crate::say;
 
@@ -13,7 +13,7 @@ use crate::say;
 const WAIT_MS: u64 = 20_000;
 
 /// Sends a file and waits until the platform confirmed it.
-async fn send(world: &World<'_>, path: &str, chat: i64) -> anyhow::Result<()> {
+async fn send(world: &TransferFixture<'_>, path: &str, chat: i64) -> anyhow::Result<()> {
     let request = v1::SendFileRequested {
         paths: vec![path.as_bytes().to_vec()],
         sandbox: format!("docker:{}", world.container.id()),
@@ -39,10 +39,14 @@ async fn send(world: &World<'_>, path: &str, chat: i64) -> anyhow::Result<()> {
 }
 
 /// Measures.
-pub(super) async fn run(world: &World<'_>, size: u64, rounds: usize) -> anyhow::Result<()> {
+pub(super) async fn run(
+    world: &TransferFixture<'_>,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let folder = "/workspace/sent";
     fill(world, folder, size, rounds).await;
-    let (theirs, ours) = (Rounds::default(), Rounds::default());
+    let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = world.local("sent");
     let (theirs_chat, ours_chat) = (world.telegram.chat(), world.telegram.chat());
     let token = world.telegram.token();

@@ -2,22 +2,22 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::world::{World, comparison, docker, run, text};
+use super::world::{TransferFixture, comparison, docker, run, text};
 use crate::harness::side_by_side;
 use crate::say;
 
 /// Numbers the rounds of one side.
 #[derive(Default)]
-pub(super) struct Rounds(AtomicUsize);
+pub(super) struct RoundCounter(AtomicUsize);
 
-impl Rounds {
+impl RoundCounter {
     pub(super) fn next(&self) -> usize {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 
 /// Makes a file for each round, and one for the round that does not count.
-pub(super) async fn fill(world: &World<'_>, folder: &str, size: u64, rounds: usize) {
+pub(super) async fn fill(world: &TransferFixture<'_>, folder: &str, size: u64, rounds: usize) {
     world.container.sh(&format!("mkdir -p {folder}"));
     for round in 0..=rounds {
         let file = format!("{folder}/{round}");
@@ -25,15 +25,19 @@ pub(super) async fn fill(world: &World<'_>, folder: &str, size: u64, rounds: usi
             .container
             .sh(&format!("head -c {size} /dev/urandom > {file}"));
     }
-    World::settle().await;
+    TransferFixture::settle().await;
 }
 
 /// Out, against `docker cp`.
-pub(super) async fn get(world: &World<'_>, size: u64, rounds: usize) -> anyhow::Result<()> {
+pub(super) async fn get(
+    world: &TransferFixture<'_>,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", world.container.id());
     let folder = "/workspace/out";
     fill(world, folder, size, rounds).await;
-    let (theirs, ours) = (Rounds::default(), Rounds::default());
+    let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = text(&world.local("docker-cp"))?;
     let times = side_by_side(
         rounds,
@@ -57,7 +61,11 @@ pub(super) async fn get(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
 }
 
 /// In, against `docker cp`.
-pub(super) async fn put(world: &World<'_>, size: u64, rounds: usize) -> anyhow::Result<()> {
+pub(super) async fn put(
+    world: &TransferFixture<'_>,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", world.container.id());
     let source = world.make("docker-in", size)?;
     let claim = world.store(&source).await?;
@@ -81,11 +89,15 @@ pub(super) async fn put(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
 }
 
 /// Out of a memory file system, which the archive calls do not see, against `docker exec cat`.
-pub(super) async fn exec(world: &World<'_>, size: u64, rounds: usize) -> anyhow::Result<()> {
+pub(super) async fn exec(
+    world: &TransferFixture<'_>,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", world.container.id());
     let folder = "/memory/out";
     fill(world, folder, size, rounds).await;
-    let (theirs, ours) = (Rounds::default(), Rounds::default());
+    let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = world.local("docker-exec");
     let times = side_by_side(
         rounds,

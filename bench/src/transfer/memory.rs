@@ -5,25 +5,25 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_store::embedded::EmbeddedS3;
-use dray_testkit::docker::{Container, Engine};
+use dray_testkit::docker::{Container, DockerEngine};
 use dray_types::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::world::{self, World};
+use super::world::{self, TransferFixture};
 use crate::memory::status;
 use crate::say;
 
-const SIZE: u64 = 1 << 30;
+const FILE_BYTES: u64 = 1 << 30;
 /// A transfer before, so that what is made once is there.
-const WARM: u64 = 4 << 20;
+const WARM_UP_BYTES: u64 = 4 << 20;
 /// Most memory of one transfer (sandbox-transfer R-12).
-const AIM: u64 = 8 << 20;
+const MAX_MEMORY_BYTES: u64 = 8 << 20;
 
 /// What the process has to move.
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct TransferOrder {
     put: bool,
     folder: PathBuf,
     docker: PathBuf,
@@ -34,15 +34,15 @@ struct Order {
 }
 
 /// Measures a get and a put, each in a process of its own.
-pub(super) async fn run(engine: &Engine, container: &Container) -> anyhow::Result<()> {
+pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (s3, options) = EmbeddedS3::start(&folder.path().join("store")).await?;
-    for (name, size) in [("large", SIZE), ("small", WARM)] {
+    for (name, size) in [("large", FILE_BYTES), ("small", WARM_UP_BYTES)] {
         container.sh(&format!("head -c {size} /dev/urandom > /workspace/{name}"));
     }
-    World::settle().await;
+    TransferFixture::settle().await;
     for put in [false, true] {
-        let order = Order {
+        let order = TransferOrder {
             put,
             folder: folder.path().join(if put { "put" } else { "get" }),
             docker: engine.socket(),
@@ -63,40 +63,44 @@ pub(super) async fn run(engine: &Engine, container: &Container) -> anyhow::Resul
 
 /// Moves a small file to be warm, then a large one, and reports how far the peak rose.
 pub(crate) async fn once(order: &str) -> anyhow::Result<()> {
-    let order: Order = serde_json::from_str(order)?;
+    let order: TransferOrder = serde_json::from_str(order)?;
     std::fs::create_dir_all(&order.folder)?;
     let running = start(&order).await?;
     let sandbox = format!("docker:{}", order.container);
     let store = &running.context().store;
     let (warm, large) = if order.put {
         let path = order.folder.join("content");
-        world::make(&path, WARM)?;
+        world::make(&path, WARM_UP_BYTES)?;
         let warm = world::store(store, &path).await?;
-        world::make(&path, SIZE)?;
+        world::make(&path, FILE_BYTES)?;
         (Some(warm), Some(world::store(store, &path).await?))
     } else {
         (None, None)
     };
-    step(&running, &sandbox, "small", WARM, warm).await?;
+    step(&running, &sandbox, "small", WARM_UP_BYTES, warm).await?;
     // The high-water mark starts again at current use.
     std::fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")?;
     let before = status("VmRSS:")?;
-    step(&running, &sandbox, "large", SIZE, large).await?;
+    step(&running, &sandbox, "large", FILE_BYTES, large).await?;
     let above = status("VmHWM:")?.saturating_sub(before);
-    let verdict = if above <= AIM { "met" } else { "MISSED" };
+    let verdict = if above <= MAX_MEMORY_BYTES {
+        "met"
+    } else {
+        "MISSED"
+    };
     let what = if order.put { "put into" } else { "get from" };
     say(&format!(
         "(i) memory of one {what} a container of {}: {} KiB above {} KiB, aim at most {}: {verdict}",
-        ByteSize::bytes(SIZE),
+        ByteSize::bytes(FILE_BYTES),
         above >> 10,
         before >> 10,
-        ByteSize::bytes(AIM)
+        ByteSize::bytes(MAX_MEMORY_BYTES)
     ));
     running.stop().await;
     Ok(())
 }
 
-async fn start(order: &Order) -> anyhow::Result<Running> {
+async fn start(order: &TransferOrder) -> anyhow::Result<RunningHost> {
     let docker = format!("unix://{}", order.docker.display());
     let settings = Settings::embedded(&order.folder)
         .set("limits.free_disk_percent", "0")
@@ -117,7 +121,7 @@ async fn start(order: &Order) -> anyhow::Result<Running> {
 }
 
 async fn step(
-    running: &Running,
+    running: &RunningHost,
     sandbox: &str,
     name: &str,
     size: u64,

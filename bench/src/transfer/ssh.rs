@@ -2,12 +2,12 @@
 
 use tokio::process::Command;
 
-use super::docker::Rounds;
-use super::world::{World, comparison, make, run, text};
+use super::docker::RoundCounter;
+use super::world::{TransferFixture, comparison, make, run, text};
 use crate::harness::side_by_side;
 use crate::say;
 
-fn sandbox(world: &World<'_>) -> anyhow::Result<String> {
+fn sandbox(world: &TransferFixture<'_>) -> anyhow::Result<String> {
     let sshd = world.sshd;
     Ok(format!(
         "ssh:{}@127.0.0.1:{}{}",
@@ -18,16 +18,20 @@ fn sandbox(world: &World<'_>) -> anyhow::Result<String> {
 }
 
 /// From, against `scp` with a shared master.
-pub(super) async fn get(world: &World<'_>, size: u64, rounds: usize) -> anyhow::Result<()> {
+pub(super) async fn get(
+    world: &TransferFixture<'_>,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let sandbox = sandbox(world)?;
     let folder = world.sshd.home().join("out");
     std::fs::create_dir_all(&folder)?;
     for round in 0..=rounds {
         make(&folder.join(round.to_string()), size)?;
     }
-    World::settle().await;
+    TransferFixture::settle().await;
     let path = text(&folder)?;
-    let (theirs, ours) = (Rounds::default(), Rounds::default());
+    let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = text(&world.local("scp"))?;
     let times = side_by_side(
         rounds,
@@ -49,7 +53,11 @@ pub(super) async fn get(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
 }
 
 /// To, against `scp` with a shared master.
-pub(super) async fn put(world: &World<'_>, size: u64, rounds: usize) -> anyhow::Result<()> {
+pub(super) async fn put(
+    world: &TransferFixture<'_>,
+    size: u64,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let sandbox = sandbox(world)?;
     let source = world.make("ssh-in", size)?;
     let claim = world.store(&source).await?;
@@ -74,12 +82,12 @@ pub(super) async fn put(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
 }
 
 /// Who owns the home of the user that is logged in.
-fn owner(world: &World<'_>) -> anyhow::Result<Option<u32>> {
+fn owner(world: &TransferFixture<'_>) -> anyhow::Result<Option<u32>> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(Some(std::fs::metadata(world.sshd.home())?.uid()))
 }
 
-fn scp(world: &World<'_>, from: &str, to: &str) -> Command {
+fn scp(world: &TransferFixture<'_>, from: &str, to: &str) -> Command {
     let sshd = world.sshd;
     let control = world.local("scp-master");
     let mut command = Command::new("scp");

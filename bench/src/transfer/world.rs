@@ -8,36 +8,36 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dray_bus::{Bus, CallError, Meta};
 use dray_platform_delivery::PlatformDelivery;
-use dray_platform_telegram::double::Double;
+use dray_platform_telegram::double::FakeTelegram;
 use dray_proto::contract::Call;
 use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::{Host, Running, Settings};
-use dray_store::{Label, Store};
-use dray_testkit::docker::{Container, ContainerOptions, Engine};
+use dray_service::{Host, RunningHost, Settings};
+use dray_store::{ArtifactLabel, Store};
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::sshd::Sshd;
-use dray_types::{Deadline, Fault, FaultCode, OperationId, Retry, TenantId};
+use dray_types::{Deadline, Fault, FaultCode, OperationId, RetryAdvice, TenantId};
 use tokio::process::Command;
 
-use crate::harness::{Aim, Comparison, Measured};
+use crate::harness::{BenchComparison, RatioTarget, SampleSet};
 
 /// Time for one measured operation.
-const PATIENCE: Duration = Duration::from_mins(5);
+const OPERATION_TIMEOUT: Duration = Duration::from_mins(5);
 /// Bytes per write where content is made.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// Account of the platform double.
-const ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
+const FAKE_ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
 
 /// How large files are proved.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Proof {
+pub(super) enum IntegrityCheck {
     /// By digests in the sandbox: the default.
     Digest,
     /// By size, inode and times: what an operator may choose for files above 2 MiB.
     State,
 }
 
-impl Proof {
+impl IntegrityCheck {
     /// In names of rows.
     pub(super) fn words(self) -> &'static str {
         match self {
@@ -55,26 +55,26 @@ impl Proof {
 }
 
 /// Everything that a measurement needs.
-pub(super) struct World<'a> {
-    pub(super) engine: &'a Engine,
+pub(super) struct TransferFixture<'a> {
+    pub(super) engine: &'a DockerEngine,
     pub(super) sshd: &'a Sshd,
     /// Where files are measured; others have containers of their own.
     pub(super) container: Container,
-    pub(super) telegram: Double,
-    pub(super) proof: Proof,
-    running: Running,
+    pub(super) telegram: FakeTelegram,
+    pub(super) proof: IntegrityCheck,
+    running: RunningHost,
     folder: tempfile::TempDir,
     next: AtomicUsize,
 }
 
-impl<'a> World<'a> {
+impl<'a> TransferFixture<'a> {
     pub(super) async fn start(
-        engine: &'a Engine,
+        engine: &'a DockerEngine,
         sshd: &'a Sshd,
-        proof: Proof,
+        proof: IntegrityCheck,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let telegram = Double::start().await?;
+        let telegram = FakeTelegram::start().await?;
         let control = folder.path().join("ssh");
         let settings = settings(folder.path(), engine)
             .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
@@ -83,8 +83,8 @@ impl<'a> World<'a> {
             .set("sandbox-transfer.ssh.control_directory", text(&control)?)
             .set("sandbox-transfer.ssh.config_file", "/dev/null")
             .set("platform-delivery.allow_targets", "true")
-            .set(format!("{ACCOUNT}.base_url"), telegram.url())
-            .set(format!("{ACCOUNT}.token"), telegram.token().expose());
+            .set(format!("{FAKE_ACCOUNT}.base_url"), telegram.url())
+            .set(format!("{FAKE_ACCOUNT}.token"), telegram.token().expose());
         let running = Host::new(settings)
             .with::<SandboxTransfer>()
             .with::<PlatformDelivery>()
@@ -163,7 +163,7 @@ impl<'a> World<'a> {
 }
 
 /// Settings of an embedded system that reaches containers.
-pub(super) fn settings(folder: &Path, engine: &Engine) -> Settings {
+pub(super) fn settings(folder: &Path, engine: &DockerEngine) -> Settings {
     let endpoint = format!("unix://{}", engine.socket().display());
     Settings::embedded(folder)
         .set("limits.free_disk_percent", "0")
@@ -174,13 +174,13 @@ pub(super) fn settings(folder: &Path, engine: &Engine) -> Settings {
         )
 }
 
-pub(super) fn meta(running: &Running) -> Meta {
+pub(super) fn meta(running: &RunningHost) -> Meta {
     let now = running.context().clock.now_ms();
-    Meta::new(TenantId::default(), Deadline::after(now, PATIENCE))
+    Meta::new(TenantId::default(), Deadline::after(now, OPERATION_TIMEOUT))
 }
 
 pub(super) async fn get(
-    running: &Running,
+    running: &RunningHost,
     sandbox: &str,
     path: &str,
     size: u64,
@@ -197,7 +197,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn put(
-    running: &Running,
+    running: &RunningHost,
     sandbox: &str,
     directory: &str,
     name: String,
@@ -216,13 +216,13 @@ pub(super) async fn put(
 }
 
 /// Asks, and again when the service is too busy and says when to.
-async fn ask<C: Call>(running: &Running, request: &C) -> anyhow::Result<C::Reply> {
+async fn ask<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::Reply> {
     let meta = meta(running);
     loop {
         match running.context().bus.call(&meta, request).await {
             Err(CallError::Fault(Fault {
                 code: FaultCode::RateLimited,
-                retry: Retry::After(pause),
+                retry: RetryAdvice::After(pause),
                 ..
             })) => tokio::time::sleep(pause).await,
             other => return Ok(other?),
@@ -235,13 +235,13 @@ pub(super) async fn store(store: &Store, path: &Path) -> anyhow::Result<v1::Clai
     let mut writer = store.writer(&TenantId::default(), &OperationId::mint(), 1);
     let mut left = tokio::fs::File::open(path).await?;
     loop {
-        let mut piece = bytes::BytesMut::with_capacity(PIECE);
+        let mut piece = bytes::BytesMut::with_capacity(CHUNK_BYTES);
         if tokio::io::AsyncReadExt::read_buf(&mut left, &mut piece).await? == 0 {
             break;
         }
         writer.write(piece.freeze()).await?;
     }
-    let label = Label::new("application/octet-stream", "fresh");
+    let label = ArtifactLabel::new("application/octet-stream", "fresh");
     Ok(writer.finish(label).await?.into())
 }
 
@@ -263,12 +263,12 @@ pub(super) fn comparison(
     name: String,
     other: &str,
     (baseline, ours): (Vec<Duration>, Vec<Duration>),
-) -> Comparison {
-    Comparison {
+) -> BenchComparison {
+    BenchComparison {
         name,
-        baseline: Measured::new(format!("{other} (includes starting it)"), baseline),
-        ours: Measured::new("dray: policy, proof, SHA-256, S3 store", ours),
-        aim: Aim::ThroughputAtLeast(1.0),
+        baseline: SampleSet::new(format!("{other} (includes starting it)"), baseline),
+        ours: SampleSet::new("dray: policy, proof, SHA-256, S3 store", ours),
+        aim: RatioTarget::ThroughputAtLeast(1.0),
     }
 }
 
@@ -286,7 +286,7 @@ pub(super) async fn run(mut command: Command) -> anyhow::Result<()> {
 }
 
 /// The Docker client on the engine of the measurement.
-pub(super) fn docker(engine: &Engine) -> Command {
+pub(super) fn docker(engine: &DockerEngine) -> Command {
     let mut command = Command::new("docker");
     command
         .arg("--host")

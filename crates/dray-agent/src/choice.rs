@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// Refuses a `tool_choice` that cannot be kept because no tool is configured.
 ///
 /// # Errors
 /// 400 for `required` or a named function without any tool.
-pub fn check(tool_choice: Option<&Value>, has_tools: bool) -> Result<(), Box<Failure>> {
+pub fn check(tool_choice: Option<&Value>, has_tools: bool) -> Result<(), Box<RequestFailure>> {
     let forces = tool_choice.is_some_and(|choice| {
         choice == "required" || choice.get("type").is_some_and(|kind| kind == "function")
     });
@@ -16,7 +16,7 @@ pub fn check(tool_choice: Option<&Value>, has_tools: bool) -> Result<(), Box<Fai
         return Ok(());
     }
     let message = "tool_choice requires at least one tool to be configured";
-    Err(Box::new(Failure::new(400, message).display(
+    Err(Box::new(RequestFailure::new(400, message).display(
         "Cannot enforce tool_choice: no tools are available. Configure at least one tool set or use \
          tool_choice='auto'.",
     )))

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use crate::message::{Content, Message, Role};
-use crate::pair::{self, Pair};
+use crate::pair::{self, CallPair};
 
 /// Name of the tool that returns the current time.
-pub const TOOL: &str = "internal_timeawareness_current_timestamp";
+pub const CLOCK_TOOL: &str = "internal_timeawareness_current_timestamp";
 
 /// Key of what is noted of a tool message in its state.
-pub const METADATA: &str = "_message_metadata";
+pub const METADATA_KEY: &str = "_message_metadata";
 
 /// Notes in the state of a tool message when it was made, unless that is there. `iso` is ISO 8601 with milliseconds;
 /// `source` is `default` or `request`. A state that is not an object stays as it is.
@@ -24,7 +24,7 @@ pub fn enrich(message: &mut Message, iso: &str, source: &str, zone: &str) {
         .state
         .get_or_insert_with(|| Value::Object(Map::new()));
     if let Some(state) = state.as_object_mut() {
-        state.entry(METADATA).or_insert_with(|| {
+        state.entry(METADATA_KEY).or_insert_with(|| {
             json!({"timestamp": {
                 "response_timestamp": iso, "timestamp_source": source, "timezone_name": zone,
             }})
@@ -39,9 +39,9 @@ pub fn result(iso: &str, zone: &str, source: &str) -> String {
 }
 
 /// The pair that gives the model the time of a request, in UTC.
-pub fn pair(iso: &str) -> Pair {
-    Pair {
-        tool: TOOL.to_owned(),
+pub fn pair(iso: &str) -> CallPair {
+    CallPair {
+        tool: CLOCK_TOOL.to_owned(),
         arguments: json!({}),
         content: result(iso, "UTC", "default"),
     }
@@ -53,12 +53,12 @@ pub fn annotate(messages: &mut [Message]) {
     let former: HashSet<_> = messages
         .iter()
         .flat_map(Message::calls)
-        .filter(|call| call.function.name == TOOL && pair::is_former(&call.id))
+        .filter(|call| call.function.name == CLOCK_TOOL && pair::is_former(&call.id))
         .map(|call| call.id.clone())
         .collect();
     for message in messages {
         let id = message.tool_call_id.as_deref().unwrap_or_default();
-        let tells_time = pair::is_synthetic(id, TOOL) || former.contains(id);
+        let tells_time = pair::is_synthetic(id, CLOCK_TOOL) || former.contains(id);
         if message.role != Role::Tool || tells_time {
             continue;
         }
@@ -72,7 +72,7 @@ pub fn annotate(messages: &mut [Message]) {
 
 fn line(message: &Message) -> Option<String> {
     let state = message.custom_content.as_ref()?.state.as_ref()?;
-    let noted = state.get(METADATA)?.get("timestamp")?;
+    let noted = state.get(METADATA_KEY)?.get("timestamp")?;
     let iso = noted.get("response_timestamp")?.as_str()?;
     let zone = noted.get("timezone_name").and_then(Value::as_str);
     let (date, time) = (iso.get(..10)?, iso.get(11..19)?);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_time_is_not_told_of_the_time() {
-        let mut copies = [noted(&format!("s_{TOOL}_abcdef_012345"))];
+        let mut copies = [noted(&format!("s_{CLOCK_TOOL}_abcdef_012345"))];
         annotate(&mut copies);
         assert_eq!(copies[0].content, Some(Content::Text("r".to_owned())));
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn the_time_is_not_told_of_pairs_of_former_times_either() {
         let former = |tool: &str| {
-            let pair = Pair {
+            let pair = CallPair {
                 tool: tool.to_owned(),
                 ..pair("now")
             };
@@ -145,7 +145,7 @@ mod tests {
             annotate(&mut copies);
             copies[1].content.clone()
         };
-        assert_eq!(former(TOOL), Some(Content::Text("r".to_owned())));
+        assert_eq!(former(CLOCK_TOOL), Some(Content::Text("r".to_owned())));
         assert_ne!(former("other"), Some(Content::Text("r".to_owned())));
     }
 

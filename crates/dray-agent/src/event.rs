@@ -99,7 +99,7 @@ impl FinishReason {
 
 /// Tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tokens {
+pub struct TokenUsage {
     /// Of what was asked.
     pub prompt: u64,
     /// Of what was answered.
@@ -112,16 +112,16 @@ pub struct ModelUsage {
     /// Its id.
     pub model: String,
     /// What it used.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
 }
 
 /// The end of an answer; sent last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ending {
+pub struct AnswerEnd {
     /// Why it ended.
     pub reason: FinishReason,
     /// All tokens, when they were counted.
-    pub usage: Option<Tokens>,
+    pub usage: Option<TokenUsage>,
     /// Tokens by model, in order of first use.
     pub per_model: Vec<ModelUsage>,
 }

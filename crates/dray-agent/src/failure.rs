@@ -7,7 +7,7 @@ use thiserror::Error;
 /// is behind it goes to the log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct RequestFailure {
     /// HTTP status; used when nothing of the answer has left yet.
     pub status: u16,
     /// What went wrong.
@@ -22,7 +22,7 @@ pub struct Failure {
     pub display_message: Option<String>,
 }
 
-impl Failure {
+impl RequestFailure {
     /// A failure whose kind follows from the status: `invalid_request_error` for 4xx, else `runtime_error`.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         let kind = if (400..500).contains(&status) {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn absent_values_are_left_out_and_the_code_is_the_status() {
         assert_eq!(
-            Failure::new(400, "Api-Key header is required").body(),
+            RequestFailure::new(400, "Api-Key header is required").body(),
             json!({"error": {
                 "message": "Api-Key header is required",
                 "type": "invalid_request_error",
@@ -94,14 +94,14 @@ mod tests {
             }})
         );
         assert_eq!(
-            Failure::unexpected().body()["error"]["type"],
+            RequestFailure::unexpected().body()["error"]["type"],
             "runtime_error"
         );
     }
 
     #[test]
     fn a_failure_with_everything_says_everything() {
-        let mut failure = Failure::new(429, "slow down")
+        let mut failure = RequestFailure::new(429, "slow down")
             .display("Later.")
             .kind("rate");
         failure.param = Some("messages".into());

@@ -6,7 +6,7 @@ use crate::message::{Attachment, Content, Message, Role};
 use crate::text::escape;
 
 /// Whether an attachment of a message stays inline.
-pub type Policy<'a> = &'a dyn Fn(&Message, &Attachment) -> bool;
+pub type InlinePolicy<'a> = &'a dyn Fn(&Message, &Attachment) -> bool;
 
 /// Images of users stay: the policy where no attachment strategy is configured.
 pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
@@ -15,14 +15,14 @@ pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
 }
 
 /// The messages as the model gets them: attachments that no policy keeps are named in the text alone.
-pub fn for_model(messages: &[Message], policies: &[Policy<'_>]) -> Vec<Message> {
+pub fn for_model(messages: &[Message], policies: &[InlinePolicy<'_>]) -> Vec<Message> {
     messages
         .iter()
         .map(|message| filtered(message, policies))
         .collect()
 }
 
-fn filtered(message: &Message, policies: &[Policy<'_>]) -> Message {
+fn filtered(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     let mut copy = message.clone();
     let Some(custom) = copy.custom_content.as_mut() else {
         return copy;
@@ -98,7 +98,7 @@ mod tests {
         .unwrap()
     }
 
-    const XML: &str = "\n<attachments>\n  <attachment>\n    <title>a&amp;b</title>\n    <type>image/png</type>\n    \
+    const ATTACHMENTS_XML: &str = "\n<attachments>\n  <attachment>\n    <title>a&amp;b</title>\n    <type>image/png</type>\n    \
         <url>files/B/a</url>\n  </attachment>\n  <attachment>\n    <title></title>\n    \
         <type>text/&lt;x&gt;</type>\n    <url></url>\n    <reference_url>r</reference_url>\n  </attachment>\n\
         </attachments>";
@@ -111,10 +111,16 @@ mod tests {
     #[test]
     fn all_attachments_are_named_and_only_images_of_users_stay() {
         let seen = for_model(&[message("user", &Value::Null)], &[&legacy_user_image]);
-        assert_eq!(seen[0].content, Some(Content::Text(XML.to_owned())));
+        assert_eq!(
+            seen[0].content,
+            Some(Content::Text(ATTACHMENTS_XML.to_owned()))
+        );
         assert_eq!(kept(&seen[0]), 1);
         let seen = for_model(&[message("tool", &json!("r"))], &[&legacy_user_image]);
-        assert_eq!(seen[0].content, Some(Content::Text(format!("r{XML}"))));
+        assert_eq!(
+            seen[0].content,
+            Some(Content::Text(format!("r{ATTACHMENTS_XML}")))
+        );
         assert_eq!(kept(&seen[0]), 0);
     }
 
@@ -131,7 +137,7 @@ mod tests {
         let seen = for_model(&[message("user", &parts)], &[]);
         assert_eq!(
             serde_json::to_value(&seen[0].content).unwrap(),
-            json!([{"type": "text", "text": "x"}, {"type": "text", "text": XML}])
+            json!([{"type": "text", "text": "x"}, {"type": "text", "text": ATTACHMENTS_XML}])
         );
     }
 

@@ -1,7 +1,7 @@
 //! What could not be set up, as the stage before the answer shows it (quickapps 40).
 
 /// Name of the stage.
-pub const STAGE: &str = "Initialization issues";
+pub const STAGE_NAME: &str = "Initialization issues";
 
 /// A tool or tool set that is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct SkillIssue {
 
 /// All that was collected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Issues {
+pub struct IssueLog {
     /// Tools that are not there.
     pub tools: Vec<ToolIssue>,
     /// Hooks that are not there.
@@ -51,7 +51,7 @@ pub struct Issues {
     pub warnings: Vec<SkillIssue>,
 }
 
-impl Issues {
+impl IssueLog {
     /// Whether the stage is closed as failed.
     pub const fn is_hard(&self) -> bool {
         !self.tools.is_empty() || self.no_skills
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn sections_stand_in_order() {
-        let issues = Issues {
+        let issues = IssueLog {
             tools: vec![ToolIssue {
                 tool: Some("t".to_owned()),
                 toolset: Some("s".to_owned()),
@@ -162,23 +162,23 @@ mod tests {
              > DIAL prompts as a whole could not be loaded — falling back to predefined skills only.\n\
              > Errors:\n- **a**: x\n> Warnings:\n- **b**: y"
         );
-        assert_eq!(STAGE, "Initialization issues");
+        assert_eq!(STAGE_NAME, "Initialization issues");
     }
 
     #[test]
     fn hooks_and_single_skills_are_soft() {
-        let hook = Issues {
+        let hook = IssueLog {
             hooks: vec![HookIssue {
                 event: "on_completion".to_owned(),
                 tool: "h".to_owned(),
                 message: "missing".to_owned(),
             }],
-            ..Issues::default()
+            ..IssueLog::default()
         };
         assert!(!hook.is_hard() && hook.text().is_some());
-        let soft = Issues {
+        let soft = IssueLog {
             warnings: vec![skill("b", "y")],
-            ..Issues::default()
+            ..IssueLog::default()
         };
         assert_eq!(
             soft.text().unwrap(),
@@ -186,12 +186,12 @@ mod tests {
         );
         assert!(!soft.is_hard());
         assert!(
-            Issues {
+            IssueLog {
                 no_skills: true,
-                ..Issues::default()
+                ..IssueLog::default()
             }
             .is_hard()
         );
-        assert_eq!(Issues::default().text(), None);
+        assert_eq!(IssueLog::default().text(), None);
     }
 }

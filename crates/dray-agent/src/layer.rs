@@ -1,6 +1,6 @@
 //! What the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
 //!
-//! Layers are folders; who reads them gives each file to [`Layers::add`], layer after layer. An entry of a later
+//! Layers are folders; who reads them gives each file to [`LayerSet::add`], layer after layer. An entry of a later
 //! layer replaces the one of the same name.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ mod patch;
 mod resolve;
 
 pub use built_in::built_in;
-pub use patch::{Refusal, apply};
-pub use resolve::{Cause, Failure, Resolved};
+pub use patch::{RefusedPatch, apply};
+pub use resolve::{ResolvedToolsets, TemplateFailure, TemplateFailureCause};
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum EntryKind {
     /// Text of a system prompt: `prompt/*.md`.
     Prompt,
     /// Body of a tool: `tool/*.json`.
@@ -29,7 +29,7 @@ pub enum Kind {
     Skill,
 }
 
-impl Kind {
+impl EntryKind {
     /// The name in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Kind {
 /// A file of a layer that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
 #[error("{path} is not JSON")]
-pub struct Unreadable {
+pub struct LayerFileError {
     /// The path inside the layer.
     pub path: String,
     /// What is wrong with it.
@@ -54,29 +54,29 @@ pub struct Unreadable {
 
 /// All entries of all layers, in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Layers {
-    texts: BTreeMap<(Kind, String), String>,
-    bodies: BTreeMap<(Kind, String), Value>,
+pub struct LayerSet {
+    texts: BTreeMap<(EntryKind, String), String>,
+    bodies: BTreeMap<(EntryKind, String), Value>,
 }
 
-impl Layers {
+impl LayerSet {
     /// Takes one file, named by its path inside the layer with `/` between the parts. Returns whether it is an entry;
     /// other files may lie around.
     ///
     /// # Errors
     ///
-    /// [`Unreadable`] for a tool or tool set that is not JSON.
-    pub fn add(&mut self, path: &str, content: &str) -> Result<bool, Unreadable> {
+    /// [`LayerFileError`] for a tool or tool set that is not JSON.
+    pub fn add(&mut self, path: &str, content: &str) -> Result<bool, LayerFileError> {
         let Some((kind, name)) = entry(path) else {
             return Ok(false);
         };
         let key = (kind, name.to_owned());
         match kind {
-            Kind::Prompt | Kind::Skill => {
+            EntryKind::Prompt | EntryKind::Skill => {
                 self.texts.insert(key, content.to_owned());
             }
-            Kind::Tool | Kind::ToolSet => {
-                let body = serde_json::from_str(content).map_err(|source| Unreadable {
+            EntryKind::Tool | EntryKind::ToolSet => {
+                let body = serde_json::from_str(content).map_err(|source| LayerFileError {
                     path: path.to_owned(),
                     source,
                 })?;
@@ -87,7 +87,7 @@ impl Layers {
     }
 
     /// Names of all entries of a kind, sorted.
-    pub fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
+    pub fn names(&self, kind: EntryKind) -> impl Iterator<Item = &str> {
         let texts = self.texts.keys();
         texts
             .chain(self.bodies.keys())
@@ -96,28 +96,28 @@ impl Layers {
     }
 
     /// The text of a prompt or skill.
-    pub fn text(&self, kind: Kind, name: &str) -> Option<&str> {
+    pub fn text(&self, kind: EntryKind, name: &str) -> Option<&str> {
         self.texts.get(&(kind, name.to_owned())).map(String::as_str)
     }
 
     /// The body of a tool or tool set as it stands in its file.
-    pub fn body(&self, kind: Kind, name: &str) -> Option<&Value> {
+    pub fn body(&self, kind: EntryKind, name: &str) -> Option<&Value> {
         self.bodies.get(&(kind, name.to_owned()))
     }
 }
 
 /// What a file of a layer is.
-fn entry(path: &str) -> Option<(Kind, &str)> {
+fn entry(path: &str) -> Option<(EntryKind, &str)> {
     let (folder, file) = path.split_once('/')?;
     let (kind, name) = match folder {
-        "prompt" => (Kind::Prompt, file.strip_suffix(".md")?),
-        "tool" => (Kind::Tool, file.strip_suffix(".json")?),
-        "toolset" => (Kind::ToolSet, file.strip_suffix(".json")?),
+        "prompt" => (EntryKind::Prompt, file.strip_suffix(".md")?),
+        "tool" => (EntryKind::Tool, file.strip_suffix(".json")?),
+        "toolset" => (EntryKind::ToolSet, file.strip_suffix(".json")?),
         "skills" => {
             let name = file
                 .strip_suffix("/SKILL.md")
                 .or_else(|| file.strip_suffix(".md"));
-            (Kind::Skill, name?)
+            (EntryKind::Skill, name?)
         }
         _ => return None,
     };
@@ -131,11 +131,17 @@ mod tests {
     #[test]
     fn files_are_entries_by_folder_and_ending() {
         for (path, expected) in [
-            ("prompt/gpt_prompt.md", Some((Kind::Prompt, "gpt_prompt"))),
-            ("tool/dial_rag.json", Some((Kind::Tool, "dial_rag"))),
-            ("toolset/weather.json", Some((Kind::ToolSet, "weather"))),
-            ("skills/a-b/SKILL.md", Some((Kind::Skill, "a-b"))),
-            ("skills/old.md", Some((Kind::Skill, "old"))),
+            (
+                "prompt/gpt_prompt.md",
+                Some((EntryKind::Prompt, "gpt_prompt")),
+            ),
+            ("tool/dial_rag.json", Some((EntryKind::Tool, "dial_rag"))),
+            (
+                "toolset/weather.json",
+                Some((EntryKind::ToolSet, "weather")),
+            ),
+            ("skills/a-b/SKILL.md", Some((EntryKind::Skill, "a-b"))),
+            ("skills/old.md", Some((EntryKind::Skill, "old"))),
             ("skills/a/notes.md", None),
             ("prompt/.md", None),
             ("prompt/a.txt", None),
@@ -149,7 +155,7 @@ mod tests {
 
     #[test]
     fn later_layers_replace_entries_of_the_same_kind_and_name() {
-        let mut layers = Layers::default();
+        let mut layers = LayerSet::default();
         for (path, content) in [
             ("prompt/x.md", "built in"),
             ("prompt/y.md", "stays"),
@@ -159,19 +165,22 @@ mod tests {
         ] {
             assert!(layers.add(path, content).unwrap());
         }
-        assert_eq!(layers.text(Kind::Prompt, "x"), Some("own"));
-        assert_eq!(layers.text(Kind::Prompt, "y"), Some("stays"));
-        assert_eq!(layers.body(Kind::Tool, "x").unwrap()["layer"], 1);
-        assert_eq!(layers.body(Kind::ToolSet, "x").unwrap()["layer"], 2);
-        assert_eq!(layers.names(Kind::Prompt).collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(layers.text(EntryKind::Prompt, "x"), Some("own"));
+        assert_eq!(layers.text(EntryKind::Prompt, "y"), Some("stays"));
+        assert_eq!(layers.body(EntryKind::Tool, "x").unwrap()["layer"], 1);
+        assert_eq!(layers.body(EntryKind::ToolSet, "x").unwrap()["layer"], 2);
+        assert_eq!(
+            layers.names(EntryKind::Prompt).collect::<Vec<_>>(),
+            ["x", "y"]
+        );
     }
 
     #[test]
     fn what_is_no_entry_is_passed_over_and_what_is_no_json_is_named() {
-        let mut layers = Layers::default();
+        let mut layers = LayerSet::default();
         assert!(!layers.add("README.md", "{").unwrap());
         let error = layers.add("tool/x.json", "{").unwrap_err();
         assert_eq!(error.to_string(), "tool/x.json is not JSON");
-        assert_eq!(layers.names(Kind::Tool).count(), 0);
+        assert_eq!(layers.names(EntryKind::Tool).count(), 0);
     }
 }

@@ -7,16 +7,16 @@ use serde_json::json;
 
 use crate::media_type;
 use crate::message::{Attachment, Content, Message, Role};
-use crate::pair::Pair;
+use crate::pair::CallPair;
 
 #[cfg(test)]
 mod tests;
 
 /// Name of the tool that gives the model a file.
-pub const TOOL: &str = "internal_attachments_get_content";
+pub const CONTENT_TOOL: &str = "internal_attachments_get_content";
 
 /// Said of a call without an address.
-pub const MISSING: &str = "Missing or empty attachment_url.";
+pub const MISSING_URL_MESSAGE: &str = "Missing or empty attachment_url.";
 
 /// Said of an address that is none of a file.
 pub const NO_PATH: &str = "Invalid storage path for attachment file.";
@@ -26,7 +26,7 @@ pub const NOT_ACCEPTED: &str = "Orchestrator deployment does not accept this fil
 
 /// A result that gives a file.
 #[derive(Deserialize)]
-struct Given {
+struct GivenFile {
     ok: bool,
     url: String,
 }
@@ -70,7 +70,7 @@ fn is_given(message: &Message, url: &str) -> bool {
     let Some(Content::Text(text)) = &message.content else {
         return false;
     };
-    serde_json::from_str::<Given>(text).is_ok_and(|given| given.ok && given.url == url)
+    serde_json::from_str::<GivenFile>(text).is_ok_and(|given| given.ok && given.url == url)
 }
 
 /// Gives the model the files of the last user message as if it had asked for them, directly after that message.
@@ -89,8 +89,8 @@ pub fn inject(messages: &mut Vec<Message>, types: &[String]) {
         if !is_wanted || !seen.insert(url.clone()) {
             continue;
         }
-        let pair = Pair {
-            tool: TOOL.to_owned(),
+        let pair = CallPair {
+            tool: CONTENT_TOOL.to_owned(),
             arguments: json!({ "attachment_url": format!("file:url::{url}") }),
             content: given(&file),
         };

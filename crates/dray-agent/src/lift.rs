@@ -1,7 +1,7 @@
 //! The model's own state, given back to it (quickapps 17).
 
 use crate::message::{Message, Role};
-use crate::state::ORCHESTRATOR;
+use crate::state::ORCHESTRATOR_KEY;
 
 /// Makes `state.orchestrator_state` of assistant messages their whole state. For the copies that go to the model.
 pub fn lift(messages: &mut [Message]) {
@@ -11,7 +11,7 @@ pub fn lift(messages: &mut [Message]) {
             && let Some(own) = custom
                 .state
                 .as_mut()
-                .and_then(|state| state.get_mut(ORCHESTRATOR))
+                .and_then(|state| state.get_mut(ORCHESTRATOR_KEY))
         {
             custom.state = Some(own.take());
         }

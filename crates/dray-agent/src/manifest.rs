@@ -20,8 +20,8 @@ pub mod toolset;
 #[cfg(test)]
 mod tests;
 
-pub use check::Problem;
-pub use read::{Invalid, Reader, Reading, Settings};
+pub use check::ManifestProblem;
+pub use read::{InvalidManifest, ManifestReader, ManifestSettings, ReadManifest};
 
 use feature::{ConversationStarters, Features};
 use hook::Hook;

@@ -8,15 +8,15 @@ use serde_json::json;
 use crate::manifest::Context;
 use crate::media_type;
 use crate::message::{Content, Message, Role};
-use crate::pair::Pair;
+use crate::pair::CallPair;
 
 /// Name of the tool that lists the files.
-pub const TOOL: &str = "internal_attachments_available_context";
+pub const LIST_TOOL: &str = "internal_attachments_available_context";
 
 /// How a file differs from what the model last heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum FileStatus {
     /// Not heard of before.
     New,
     /// Its description or type is another.
@@ -27,7 +27,7 @@ pub enum Status {
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct FileEntry {
     /// Last segment of the address, as it is written there.
     pub title: String,
     /// Where it is.
@@ -40,17 +40,17 @@ pub struct Entry {
     pub description: Option<String>,
     /// Absent when nothing changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub status: Option<FileStatus>,
 }
 
 /// What the tool answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
+pub struct FileNotice {
     /// The files; removed ones last.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FileEntry>,
 }
 
-impl Notice {
+impl FileNotice {
     /// The files of the manifest against what the conversation last said of them.
     pub fn of(contexts: &[Context], messages: &[Message]) -> Self {
         let seen = last_seen(messages).unwrap_or_default();
@@ -66,8 +66,8 @@ impl Notice {
         let gone = seen
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
-        entries.extend(gone.map(|old| Entry {
-            status: Some(Status::Removed),
+        entries.extend(gone.map(|old| FileEntry {
+            status: Some(FileStatus::Removed),
             ..old
         }));
         Self { entries }
@@ -90,27 +90,31 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
     contexts
         .iter()
         .any(|context| matches!(context, Context::File { .. }))
-        || calls.into_iter().any(|call| call.function.name == TOOL)
+        || calls
+            .into_iter()
+            .any(|call| call.function.name == LIST_TOOL)
 }
 
 /// What is to be put at the end of the conversation; `None` without news.
-pub fn pair(contexts: &[Context], messages: &[Message]) -> Option<Pair> {
-    let notice = Notice::of(contexts, messages);
-    (is_active(contexts, messages) && !notice.is_known()).then(|| Pair {
-        tool: TOOL.to_owned(),
+pub fn pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
+    let notice = FileNotice::of(contexts, messages);
+    (is_active(contexts, messages) && !notice.is_known()).then(|| CallPair {
+        tool: LIST_TOOL.to_owned(),
         arguments: json!({}),
         content: notice.text(),
     })
 }
 
-fn entry(url: &str, description: Option<String>, seen: &[Entry]) -> Entry {
+fn entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> FileEntry {
     let kind = media_type::guess(url).unwrap_or_default().to_owned();
     let status = match seen.iter().find(|old| old.url == url) {
-        None => Some(Status::New),
-        Some(old) if old.kind != kind || old.description != description => Some(Status::Updated),
+        None => Some(FileStatus::New),
+        Some(old) if old.kind != kind || old.description != description => {
+            Some(FileStatus::Updated)
+        }
         Some(_) => None,
     };
-    Entry {
+    FileEntry {
         title: url.rsplit('/').next().unwrap_or(url).to_owned(),
         url: url.to_owned(),
         kind,
@@ -120,20 +124,20 @@ fn entry(url: &str, description: Option<String>, seen: &[Entry]) -> Entry {
 }
 
 /// The newest result of the tool that can be read, without what it called removed.
-fn last_seen(messages: &[Message]) -> Option<Vec<Entry>> {
+fn last_seen(messages: &[Message]) -> Option<Vec<FileEntry>> {
     let ids: HashSet<_> = messages
         .iter()
         .flat_map(Message::calls)
-        .filter(|call| call.function.name == TOOL)
+        .filter(|call| call.function.name == LIST_TOOL)
         .map(|call| call.id.as_str())
         .collect();
     messages.iter().rev().find_map(|message| {
         let id = message.tool_call_id.as_deref()?;
         match &message.content {
             Some(Content::Text(text)) if message.role == Role::Tool && ids.contains(id) => {
-                let notice: Notice = serde_json::from_str(text).ok()?;
+                let notice: FileNotice = serde_json::from_str(text).ok()?;
                 let mut entries = notice.entries;
-                entries.retain(|entry| entry.status != Some(Status::Removed));
+                entries.retain(|entry| entry.status != Some(FileStatus::Removed));
                 Some(entries)
             }
             _ => None,
@@ -175,7 +179,7 @@ mod tests {
                 .messages(),
         );
         let now = [file("a/y.txt", Some("more")), file("a/z", None)];
-        let notice = Notice::of(&now, &talk);
+        let notice = FileNotice::of(&now, &talk);
         let says: Vec<_> = notice
             .entries
             .iter()
@@ -184,9 +188,9 @@ mod tests {
         assert_eq!(
             says,
             [
-                ("a/y.txt", Some(Status::Updated)),
-                ("a/z", Some(Status::New)),
-                ("a/x", Some(Status::Removed)),
+                ("a/y.txt", Some(FileStatus::Updated)),
+                ("a/z", Some(FileStatus::New)),
+                ("a/x", Some(FileStatus::Removed)),
             ]
         );
         talk.extend(pair(&now, &talk).unwrap().messages());
@@ -197,8 +201,8 @@ mod tests {
     fn results_that_cannot_be_read_are_passed_over() {
         let contexts = [file("a/x", None)];
         let mut talk = pair(&contexts, &[]).unwrap().messages().to_vec();
-        let broken = Pair {
-            tool: TOOL.to_owned(),
+        let broken = CallPair {
+            tool: LIST_TOOL.to_owned(),
             arguments: json!({}),
             content: "broken".to_owned(),
         };
@@ -214,7 +218,12 @@ mod tests {
             let mut talk = vec![Message::new(Role::User, "x")];
             for contexts in [&with[..], &without[..], &with[..], &without[..]] {
                 let news = pair(contexts, &talk).unwrap();
-                pair::insert(&mut talk, &news, pair::Place::End, pair::Frequency::Always);
+                pair::insert(
+                    &mut talk,
+                    &news,
+                    pair::PairPlace::End,
+                    pair::PairFrequency::Always,
+                );
                 assert_eq!(pair(contexts, &talk), None);
             }
             talk

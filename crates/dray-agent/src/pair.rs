@@ -9,7 +9,7 @@ use crate::message::{Content, FunctionCall, Message, Role, ToolCall};
 
 /// A call and its result. The tool need not be among those that are offered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair {
+pub struct CallPair {
     /// Name of the tool.
     pub tool: String,
     /// What it seems to have been called with: an object.
@@ -20,7 +20,7 @@ pub struct Pair {
 
 /// Where a pair stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PairPlace {
     /// Directly after the first user message; at the end if there is none.
     AfterFirstUser,
     /// Directly before the last user message; at the end if there is none.
@@ -31,7 +31,7 @@ pub enum Place {
 
 /// What becomes of a pair that an earlier turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frequency {
+pub enum PairFrequency {
     /// The same pair is not put in again.
     Once,
     /// It is put in each time.
@@ -40,7 +40,7 @@ pub enum Frequency {
     Refresh,
 }
 
-impl Pair {
+impl CallPair {
     /// The id of the call: the same for the same pair, so that prompt caches stay warm. The order of the arguments
     /// makes no difference.
     pub fn id(&self) -> String {
@@ -114,23 +114,28 @@ fn is_hex(text: &str, length: usize) -> bool {
 }
 
 /// Puts a pair into the conversation.
-pub fn insert(messages: &mut Vec<Message>, pair: &Pair, place: Place, frequency: Frequency) {
+pub fn insert(
+    messages: &mut Vec<Message>,
+    pair: &CallPair,
+    place: PairPlace,
+    frequency: PairFrequency,
+) {
     match frequency {
-        Frequency::Once => {
+        PairFrequency::Once => {
             let id = pair.id();
             let calls = messages.iter().flat_map(Message::calls);
             if calls.into_iter().any(|call| call.id == id) {
                 return;
             }
         }
-        Frequency::Always => {}
-        Frequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
+        PairFrequency::Always => {}
+        PairFrequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
     }
     let user = |message: &Message| message.role == Role::User;
     let at = match place {
-        Place::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
-        Place::BeforeLastUser => messages.iter().rposition(user),
-        Place::End => None,
+        PairPlace::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
+        PairPlace::BeforeLastUser => messages.iter().rposition(user),
+        PairPlace::End => None,
     };
     let at = at.unwrap_or(messages.len());
     let pair = pair.messages_as(pair.id_in(messages));
@@ -198,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    fn pair(content: &str) -> Pair {
-        Pair {
+    fn pair(content: &str) -> CallPair {
+        CallPair {
             tool: "t".to_owned(),
             arguments: json!({"b": 1, "a": {"d": 2, "c": 3}}),
             content: content.to_owned(),
@@ -212,9 +217,9 @@ mod tests {
             .to_vec()
     }
 
-    fn places(place: Place) -> Vec<&'static str> {
+    fn places(place: PairPlace) -> Vec<&'static str> {
         let mut messages = talk();
-        insert(&mut messages, &pair("r"), place, Frequency::Always);
+        insert(&mut messages, &pair("r"), place, PairFrequency::Always);
         messages.iter().map(|one| one.role.as_str()).collect()
     }
 
@@ -242,7 +247,12 @@ mod tests {
         let twice = || {
             let mut messages = talk();
             for _ in 0..3 {
-                insert(&mut messages, &pair("r"), Place::End, Frequency::Always);
+                insert(
+                    &mut messages,
+                    &pair("r"),
+                    PairPlace::End,
+                    PairFrequency::Always,
+                );
             }
             messages
         };
@@ -285,23 +295,23 @@ mod tests {
     #[test]
     fn a_pair_goes_where_it_is_told() {
         let (s, u, a, t) = ("system", "user", "assistant", "tool");
-        assert_eq!(places(Place::AfterFirstUser), [s, u, a, t, a, u]);
-        assert_eq!(places(Place::BeforeLastUser), [s, u, a, a, t, u]);
-        assert_eq!(places(Place::End), [s, u, a, u, a, t]);
+        assert_eq!(places(PairPlace::AfterFirstUser), [s, u, a, t, a, u]);
+        assert_eq!(places(PairPlace::BeforeLastUser), [s, u, a, a, t, u]);
+        assert_eq!(places(PairPlace::End), [s, u, a, u, a, t]);
     }
 
     #[test]
     fn once_always_and_refresh_differ() {
         let count = |frequency, second: &str| {
             let mut messages = talk();
-            insert(&mut messages, &pair("r"), Place::End, frequency);
-            insert(&mut messages, &pair(second), Place::End, frequency);
+            insert(&mut messages, &pair("r"), PairPlace::End, frequency);
+            insert(&mut messages, &pair(second), PairPlace::End, frequency);
             messages.len() - talk().len()
         };
-        assert_eq!(count(Frequency::Once, "r"), 2);
-        assert_eq!(count(Frequency::Once, "new"), 4);
-        assert_eq!(count(Frequency::Always, "r"), 4);
-        assert_eq!(count(Frequency::Refresh, "new"), 2);
+        assert_eq!(count(PairFrequency::Once, "r"), 2);
+        assert_eq!(count(PairFrequency::Once, "new"), 4);
+        assert_eq!(count(PairFrequency::Always, "r"), 4);
+        assert_eq!(count(PairFrequency::Refresh, "new"), 2);
     }
 
     #[test]
@@ -310,13 +320,18 @@ mod tests {
         let mut messages = talk();
         assert_eq!(newest(&messages, "t", &asked), None);
         for content in ["old", "new"] {
-            insert(&mut messages, &pair(content), Place::End, Frequency::Always);
+            insert(
+                &mut messages,
+                &pair(content),
+                PairPlace::End,
+                PairFrequency::Always,
+            );
         }
-        let other = Pair {
+        let other = CallPair {
             arguments: json!({}),
             ..pair("other")
         };
-        insert(&mut messages, &other, Place::End, Frequency::Always);
+        insert(&mut messages, &other, PairPlace::End, PairFrequency::Always);
         assert_eq!(newest(&messages, "t", &asked), Some("new"));
         assert_eq!(newest(&messages, "t", &json!({})), Some("other"));
         assert_eq!(newest(&messages, "u", &asked), None);
@@ -347,7 +362,7 @@ mod tests {
     proptest! {
         #[test]
         fn r_16_ids_follow_from_what_is_in_the_pair(a in any::<i32>(), b in ".*", content in ".*") {
-            let of = |arguments| Pair { tool: "t".to_owned(), arguments, content: content.clone() };
+            let of = |arguments| CallPair { tool: "t".to_owned(), arguments, content: content.clone() };
             let (one, other) = (of(json!({"a": a, "b": b})), of(json!({"b": b, "a": a})));
             prop_assert_eq!(one.messages(), other.messages());
         }

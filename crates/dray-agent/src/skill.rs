@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::layer::{Kind, Layers};
+use crate::layer::{EntryKind, LayerSet};
 use crate::message::Message;
-use crate::pair::{self, Frequency, Pair, Place};
+use crate::pair::{self, CallPair, PairFrequency, PairPlace};
 use crate::text::escape_quoted as escape;
 
 mod front;
@@ -16,14 +16,14 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use learn::{Fetched, Learned, learn};
-pub use parse::{Parsed, parse_lenient, parse_strict};
+pub use learn::{FetchedSkill, LoadedSkills, learn};
+pub use parse::{ParsedSkill, parse_lenient, parse_strict};
 
 /// Name of the tool that reads a skill.
-pub const READ: &str = "internal_skills_read_skill";
+pub const READ_SKILL_TOOL: &str = "internal_skills_read_skill";
 
 /// Argument of that tool: the name of the skill.
-pub const NAME: &str = "skill_name";
+pub const NAME_ARGUMENT: &str = "skill_name";
 
 /// The skill that teaches how files go into arguments.
 pub const FILE_PARAMETERS: &str = "tool-call-file-parameter-formatting";
@@ -91,11 +91,14 @@ pub fn listing(skills: &[Skill]) -> Option<String> {
 }
 
 /// The skills of the layers in order of their names, and what is wrong with those that are left out.
-pub fn of_layers(layers: &Layers) -> (Vec<Skill>, Vec<String>) {
+pub fn of_layers(layers: &LayerSet) -> (Vec<Skill>, Vec<String>) {
     let mut skills = Vec::new();
     let mut left_out = Vec::new();
-    for name in layers.names(Kind::Skill) {
-        match parse_strict(name, layers.text(Kind::Skill, name).unwrap_or_default()) {
+    for name in layers.names(EntryKind::Skill) {
+        match parse_strict(
+            name,
+            layers.text(EntryKind::Skill, name).unwrap_or_default(),
+        ) {
             Ok(skill) => skills.push(skill),
             Err(reason) => left_out.push(format!("skill '{name}' is left out: {reason}")),
         }
@@ -112,12 +115,17 @@ pub fn inject(messages: &mut Vec<Message>, skills: &[Skill]) {
     if was_read(messages) {
         return;
     }
-    let pair = Pair {
-        tool: READ.to_owned(),
-        arguments: json!({ NAME: FILE_PARAMETERS }),
+    let pair = CallPair {
+        tool: READ_SKILL_TOOL.to_owned(),
+        arguments: json!({ NAME_ARGUMENT: FILE_PARAMETERS }),
         content: skill.markdown.clone(),
     };
-    pair::insert(messages, &pair, Place::AfterFirstUser, Frequency::Once);
+    pair::insert(
+        messages,
+        &pair,
+        PairPlace::AfterFirstUser,
+        PairFrequency::Once,
+    );
 }
 
 /// Whether the skill of files was read before, also under the former name of the tool.
@@ -126,9 +134,9 @@ fn was_read(messages: &[Message]) -> bool {
     calls.any(|call| {
         let arguments: Value =
             serde_json::from_str(&call.function.arguments).unwrap_or(Value::Null);
-        (call.function.name == READ || call.function.name == "read_skill")
+        (call.function.name == READ_SKILL_TOOL || call.function.name == "read_skill")
             && arguments
-                .get(NAME)
+                .get(NAME_ARGUMENT)
                 .is_some_and(|name| name == FILE_PARAMETERS)
     })
 }

@@ -6,7 +6,7 @@ use crate::manifest::Manifest;
 use crate::manifest::feature::{ConversationStarters, Starter};
 
 /// What stands above starters that say nothing about it.
-const INTRO: &str = "Select an action";
+const DEFAULT_INTRO: &str = "Select an action";
 
 /// The schema that a client shows as buttons; empty when the manifest has no starters.
 pub fn configuration(manifest: &Manifest) -> Value {
@@ -15,7 +15,7 @@ pub fn configuration(manifest: &Manifest) -> Value {
         Some(starters) => schema(starters),
         None if old.is_empty() => json!({}),
         None => schema(&ConversationStarters {
-            intro_text: INTRO.to_owned(),
+            intro_text: DEFAULT_INTRO.to_owned(),
             chat_message_input_disabled: false,
             auto_submit: true,
             starters: old.iter().map(|text| from_text(text)).collect(),
@@ -61,7 +61,7 @@ fn schema(starters: &ConversationStarters) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Reader, Settings};
+    use crate::manifest::{ManifestReader, ManifestSettings};
 
     fn check(more: &Value, expected: &Value) {
         let mut document = json!({
@@ -71,7 +71,9 @@ mod tests {
         });
         let members = document.as_object_mut().unwrap();
         members.extend(more.as_object().unwrap().clone());
-        let manifest = Reader::new(Settings::default()).manifest(document).unwrap();
+        let manifest = ManifestReader::new(ManifestSettings::default())
+            .manifest(document)
+            .unwrap();
         assert_eq!(configuration(&manifest.value), *expected);
     }
 

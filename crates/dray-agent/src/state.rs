@@ -11,16 +11,16 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-pub use unpack::{Notice, Unpacked, unpack};
+pub use unpack::{HistoryNotice, UnpackedHistory, unpack};
 
 /// Key of the tool rounds of a turn.
-pub const HISTORY: &str = "tool_execution_history";
+pub const HISTORY_KEY: &str = "tool_execution_history";
 
 /// Key of what the model's own deployment returned as state.
-pub const ORCHESTRATOR: &str = "orchestrator_state";
+pub const ORCHESTRATOR_KEY: &str = "orchestrator_state";
 
 /// Key of the Python interpreter's session.
-pub const INTERPRETER: &str = "py_interpreter_state";
+pub const INTERPRETER_KEY: &str = "py_interpreter_state";
 
 /// The older spelling of the Python interpreter's session: the id itself.
 const OLD_INTERPRETER: &str = "py_interpreter_session_id";
@@ -123,7 +123,7 @@ pub fn interpreter_session(messages: &[Message]) -> Option<&str> {
         .find_map(|message| {
             let state = message.custom_content.as_ref()?.state.as_ref()?;
             let newer = state
-                .get(INTERPRETER)
+                .get(INTERPRETER_KEY)
                 .and_then(|inner| inner.get("session_id"));
             newer.or_else(|| state.get(OLD_INTERPRETER))?.as_str()
         })

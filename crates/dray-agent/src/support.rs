@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::layer::{Kind, Layers, apply};
+use crate::layer::{EntryKind, LayerSet, apply};
 
 /// What stands for a secret of an operator's template: editors show templates to everybody.
-const HIDDEN: &str = "********";
+const HIDDEN_SECRET: &str = "********";
 
 /// Deepest chain of templates that is followed.
-const DEEPEST: usize = 8;
+const MAX_TEMPLATE_DEPTH: usize = 8;
 
 /// Names of prompts and the models they are meant for, in order.
 pub fn system_prompts<'a>(
@@ -21,19 +21,19 @@ pub fn system_prompts<'a>(
 }
 
 /// The answer for a name that nothing has; status 404.
-pub fn not_found(kind: Kind, name: &str) -> Value {
+pub fn not_found(kind: EntryKind, name: &str) -> Value {
     let kind = match kind {
-        Kind::Prompt => "Prompt",
-        Kind::Tool => "Tool",
-        Kind::ToolSet => "Toolset",
-        Kind::Skill => "Skill",
+        EntryKind::Prompt => "Prompt",
+        EntryKind::Tool => "Tool",
+        EntryKind::ToolSet => "Toolset",
+        EntryKind::Skill => "Skill",
     };
     json!({ "detail": format!("{kind} '{name}' not found.") })
 }
 
-/// The body of a tool or tool set. Tools in it that name templates stand in their place; what cannot be put in place stays
-/// as it is. Credentials are hidden.
-pub fn body(layers: &Layers, kind: Kind, name: &str) -> Option<Value> {
+/// The body of a tool or tool set. Tools in it that name templates stand in their place; what cannot be put in place
+/// stays as it is. Credentials are hidden.
+pub fn body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<Value> {
     let mut body = layers.body(kind, name)?.clone();
     if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
         for tool in tools {
@@ -44,8 +44,8 @@ pub fn body(layers: &Layers, kind: Kind, name: &str) -> Option<Value> {
     Some(body)
 }
 
-fn resolve(layers: &Layers, tool: &mut Value) {
-    for _ in 0..DEEPEST {
+fn resolve(layers: &LayerSet, tool: &mut Value) {
+    for _ in 0..MAX_TEMPLATE_DEPTH {
         let Some(read) = template(layers, tool) else {
             return;
         };
@@ -53,11 +53,11 @@ fn resolve(layers: &Layers, tool: &mut Value) {
     }
 }
 
-fn template(layers: &Layers, tool: &Value) -> Option<Value> {
+fn template(layers: &LayerSet, tool: &Value) -> Option<Value> {
     if tool.get("type")? != "predefined-tool" {
         return None;
     }
-    let body = layers.body(Kind::Tool, tool.get("template_name")?.as_str()?)?;
+    let body = layers.body(EntryKind::Tool, tool.get("template_name")?.as_str()?)?;
     match tool.get("override").and_then(Value::as_object) {
         Some(patch) => apply(body, patch).ok(),
         None => Some(body.clone()),
@@ -82,7 +82,7 @@ fn hide(value: &mut Value) {
 fn hide_secrets(authorization: &mut Map<String, Value>) {
     for key in ["password", "token", "client_secret", "key"] {
         if let Some(secret) = authorization.get_mut(key) {
-            *secret = json!(HIDDEN);
+            *secret = json!(HIDDEN_SECRET);
         }
     }
 }
@@ -91,8 +91,8 @@ fn hide_secrets(authorization: &mut Map<String, Value>) {
 mod tests {
     use super::*;
 
-    fn layers() -> Layers {
-        let mut layers = Layers::default();
+    fn layers() -> LayerSet {
+        let mut layers = LayerSet::default();
         for (path, content) in [
             (
                 "tool/base.json",
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn templates_in_a_tool_set_stand_in_their_place() {
-        let body = body(&layers(), Kind::ToolSet, "set").unwrap();
+        let body = body(&layers(), EntryKind::ToolSet, "set").unwrap();
         assert_eq!(
             body["tools"][0],
             json!({"type": "restapi-tool", "a": 1, "c": 3})
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn credentials_of_templates_are_hidden() {
-        let body = body(&layers(), Kind::ToolSet, "set").unwrap();
+        let body = body(&layers(), EntryKind::ToolSet, "set").unwrap();
         assert_eq!(
             body["authorization"],
             json!({"type": "api_key", "key": "********", "name": "k"})
@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn names_that_nothing_has_are_told_with_their_kind() {
-        assert_eq!(body(&layers(), Kind::Tool, "none"), None);
+        assert_eq!(body(&layers(), EntryKind::Tool, "none"), None);
         assert_eq!(
-            not_found(Kind::ToolSet, "x"),
+            not_found(EntryKind::ToolSet, "x"),
             json!({"detail": "Toolset 'x' not found."})
         );
         assert_eq!(
-            not_found(Kind::Prompt, "x"),
+            not_found(EntryKind::Prompt, "x"),
             json!({"detail": "Prompt 'x' not found."})
         );
     }

@@ -1,16 +1,16 @@
 //! What the user is shown when a turn fails after its start (quickapps 41).
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// Longest text of a service that is passed on, in characters.
-const LONGEST: usize = 500;
+const MAX_MESSAGE_CHARACTERS: usize = 500;
 
-const UNKNOWN: &str =
+const UNKNOWN_ERROR_MESSAGE: &str =
     "Something went wrong with the execution of your request. Please contact your administrator.";
 
 /// What failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ErrorSource {
     /// The model's service refused or broke down.
     Service {
         /// HTTP status of its answer.
@@ -30,9 +30,9 @@ pub enum Source {
     Unexpected,
 }
 
-impl Source {
+impl ErrorSource {
     /// The failure as the client gets it.
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> RequestFailure {
         let (status, code) = match self {
             Self::Service { status, code, .. } => {
                 (status_of(*status, code.as_deref()), code.clone())
@@ -48,7 +48,7 @@ impl Source {
         } else {
             ""
         };
-        let mut failure = Failure::new(outgoing, Failure::unexpected().message);
+        let mut failure = RequestFailure::new(outgoing, RequestFailure::unexpected().message);
         failure.code = code;
         failure.display(format!("{text}{suffix}"))
     }
@@ -68,7 +68,7 @@ impl Source {
                 }
                 match code.as_deref().and_then(of_code) {
                     Some(text) => (text, false),
-                    None => (status.map_or(UNKNOWN, of_status), retry),
+                    None => (status.map_or(UNKNOWN_ERROR_MESSAGE, of_status), retry),
                 }
             }
             Self::Timeout => ("The request to the AI model service timed out.", true),
@@ -77,7 +77,7 @@ impl Source {
                 false,
             ),
             Self::BrokenStream => ("The AI model service failed while responding.", true),
-            Self::Unexpected => (UNKNOWN, false),
+            Self::Unexpected => (UNKNOWN_ERROR_MESSAGE, false),
         };
         (text.to_owned(), retry)
     }
@@ -89,7 +89,7 @@ fn status_of(status: Option<u16>, code: Option<&str>) -> Option<u16> {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_MESSAGE_CHARACTERS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
@@ -130,7 +130,7 @@ fn of_status(status: u16) -> &'static str {
         }
         429 => "The request was rate-limited by the AI model service.",
         500.. => "The AI model service encountered an internal error.",
-        _ => UNKNOWN,
+        _ => UNKNOWN_ERROR_MESSAGE,
     }
 }
 
@@ -138,8 +138,8 @@ fn of_status(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    fn service(status: Option<u16>, code: Option<&str>, own: Option<&str>) -> Failure {
-        Source::Service {
+    fn service(status: Option<u16>, code: Option<&str>, own: Option<&str>) -> RequestFailure {
+        ErrorSource::Service {
             status,
             code: code.map(str::to_owned),
             display_message: own.map(str::to_owned),
@@ -147,7 +147,7 @@ mod tests {
         .failure()
     }
 
-    fn shown(failure: Failure) -> String {
+    fn shown(failure: RequestFailure) -> String {
         failure.display_message.unwrap()
     }
 
@@ -170,7 +170,7 @@ mod tests {
                 503,
                 "The AI model service encountered an internal error. Please try again later.",
             ),
-            (418, UNKNOWN),
+            (418, UNKNOWN_ERROR_MESSAGE),
         ] {
             assert_eq!(shown(service(Some(status), None, None)), text);
         }
@@ -193,19 +193,19 @@ mod tests {
     fn faults_without_an_answer_have_their_texts() {
         for (source, text) in [
             (
-                Source::Timeout,
+                ErrorSource::Timeout,
                 "The request to the AI model service timed out. Please try again later.",
             ),
             (
-                Source::Connection,
+                ErrorSource::Connection,
                 "Could not connect to the AI model service. Please check connectivity or contact your administrator.",
             ),
             (
-                Source::BrokenStream,
+                ErrorSource::BrokenStream,
                 "The AI model service failed while responding. Please try again later.",
             ),
             (
-                Source::Unexpected,
+                ErrorSource::Unexpected,
                 "Something went wrong with the execution of your request. Please contact your administrator.",
             ),
         ] {

@@ -1,13 +1,13 @@
 //! Answers on the wire: chunks of a stream, one by one (quickapps 3.2), and the whole answer made of them (3.3).
 //!
-//! Keys stand in a fixed order and nothing depends on time or chance but what [`Writer::new`] is given: the same events
-//! give the same bytes.
+//! Keys stand in a fixed order and nothing depends on time or chance but what [`ChunkWriter::new`] is given: the same
+//! events give the same bytes.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::event::{Ending, Event, FinishReason, ModelUsage, StageStatus, Tokens};
+use crate::event::{AnswerEnd, Event, FinishReason, ModelUsage, StageStatus, TokenUsage};
 use crate::message::{Attachment, ToolCall};
 
 mod line;
@@ -15,28 +15,28 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
-pub use line::{DONE, line};
-pub use merge::Merged;
+pub use line::{DONE_LINE, line};
+pub use merge::MergedAnswer;
 
 /// Writes the chunks of one answer.
 #[derive(Clone, Debug)]
-pub struct Writer {
+pub struct ChunkWriter {
     id: String,
     created: u64,
     model: Option<String>,
     attachments: u32,
     calls: u32,
-    stages: BTreeMap<u32, Shown>,
+    stages: BTreeMap<u32, ShownStage>,
 }
 
 /// What was sent of a stage.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shown {
+struct ShownStage {
     attachments: u32,
     closed: bool,
 }
 
-impl Writer {
+impl ChunkWriter {
     /// A writer for the answer `id` (a UUID), made at `created` (Unix seconds), with the model's name if one is known.
     pub fn new(id: impl Into<String>, created: u64, model: Option<String>) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Writer {
                 self.delta(json!({ "custom_content": { "attachments": [attachment] } }))
             }
             Event::StageOpened { stage, name } => {
-                self.stages.insert(stage, Shown::default());
+                self.stages.insert(stage, ShownStage::default());
                 self.stage(json!({ "index": stage, "name": name, "status": null }))
             }
             Event::StageName { stage, name } => {
@@ -95,7 +95,7 @@ impl Writer {
     }
 
     /// The last chunk of an answer, held back until all work is over.
-    pub fn end(&self, ending: &Ending) -> Value {
+    pub fn end(&self, ending: &AnswerEnd) -> Value {
         let mut choice = Map::new();
         choice.insert("index".to_owned(), json!(0));
         choice.insert("finish_reason".to_owned(), json!(ending.reason.as_str()));
@@ -121,9 +121,9 @@ impl Writer {
 
     /// The last chunk of an answer that failed; the error event comes after it (quickapps 4).
     pub fn end_of_failed(&self) -> Value {
-        self.end(&Ending {
+        self.end(&AnswerEnd {
             reason: FinishReason::Stop,
-            ..Ending::default()
+            ..AnswerEnd::default()
         })
     }
 
@@ -218,7 +218,7 @@ fn shown(index: u32, attachment: Attachment) -> Map<String, Value> {
     shown
 }
 
-fn usage(tokens: Tokens) -> Map<String, Value> {
+fn usage(tokens: TokenUsage) -> Map<String, Value> {
     let mut usage = Map::new();
     usage.insert("prompt_tokens".to_owned(), json!(tokens.prompt));
     usage.insert("completion_tokens".to_owned(), json!(tokens.completion));

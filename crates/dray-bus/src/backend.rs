@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::TransportError;
-use crate::headers::Headers;
+use crate::headers::MessageHeaders;
 use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 
 /// Status of the reply that a server sends when the subject has no listener.
@@ -23,23 +23,23 @@ pub(crate) const CONNECTION_LOST: u16 = 599;
 
 /// A core message as it arrives.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct CoreMessage {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
-    pub(crate) headers: Headers,
+    pub(crate) headers: MessageHeaders,
     pub(crate) payload: Bytes,
     pub(crate) status: Option<u16>,
 }
 
 /// A message to publish into a stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingMessage {
     pub(crate) subject: String,
-    pub(crate) headers: Headers,
+    pub(crate) headers: MessageHeaders,
     pub(crate) payload: Bytes,
 }
 
-impl Outgoing {
+impl OutgoingMessage {
     /// Payload and headers, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.headers.wire_size() + self.payload.len()
@@ -48,7 +48,7 @@ impl Outgoing {
 
 /// What a stream says about a published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acknowledged {
+pub(crate) struct StreamAck {
     pub(crate) stream: String,
     pub(crate) sequence: u64,
     pub(crate) duplicate: bool,
@@ -56,25 +56,25 @@ pub(crate) struct Acknowledged {
 
 /// A message as it is stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredMessage {
     pub(crate) sequence: u64,
     pub(crate) subject: String,
-    pub(crate) headers: Headers,
+    pub(crate) headers: MessageHeaders,
     pub(crate) payload: Bytes,
     pub(crate) time_ms: u64,
 }
 
 /// A stored message handed out by a consumer.
 #[derive(Debug)]
-pub(crate) struct Pulled {
-    pub(crate) message: Stored,
+pub(crate) struct PulledMessage {
+    pub(crate) message: StoredMessage,
     pub(crate) delivered: u64,
     pub(crate) acker: Acker,
 }
 
 /// What a worker says about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ack {
+pub(crate) enum AckAction {
     /// Done.
     Done,
     /// Again, not before the delay.
@@ -95,8 +95,8 @@ pub(crate) struct KeyEntry {
     pub(crate) time_ms: u64,
 }
 
-impl From<Stored> for KeyEntry {
-    fn from(stored: Stored) -> Self {
+impl From<StoredMessage> for KeyEntry {
+    fn from(stored: StoredMessage) -> Self {
         Self {
             deleted: stored.headers.get(KV_OPERATION) == Some(KV_DELETE),
             value: stored.payload,
@@ -108,45 +108,45 @@ impl From<Stored> for KeyEntry {
 
 /// Where a cursor over a stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum CursorStart {
     New,
     Sequence(u64),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Backend {
-    Nats(Box<nats::Nats>),
-    Local(local::Local),
+    Nats(Box<nats::NatsBackend>),
+    Local(local::LocalBackend),
 }
 
 #[derive(Debug)]
 pub(crate) enum Subscription {
-    Nats(nats::Subscription),
-    Local(local::Subscription),
+    Nats(nats::NatsSubscription),
+    Local(local::LocalSubscription),
 }
 
 #[derive(Debug)]
 pub(crate) enum Inbox {
-    Nats(nats::Inbox),
-    Local(local::Inbox),
+    Nats(nats::NatsInbox),
+    Local(local::LocalInbox),
 }
 
 #[derive(Debug)]
 pub(crate) enum Puller {
-    Nats(Box<nats::Puller>),
-    Local(local::Puller),
+    Nats(Box<nats::NatsPuller>),
+    Local(local::LocalPuller),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Acker {
-    Nats(nats::Acker),
-    Local(local::Acker),
+    Nats(nats::NatsAcker),
+    Local(local::LocalAcker),
 }
 
 #[derive(Debug)]
 pub(crate) enum Cursor {
-    Nats(nats::Cursor),
-    Local(local::Cursor),
+    Nats(nats::NatsCursor),
+    Local(local::LocalCursor),
 }
 
 type Result<T> = std::result::Result<T, TransportError>;
@@ -162,7 +162,11 @@ macro_rules! each {
 }
 
 impl Backend {
-    pub(crate) async fn publish(&self, reply: Option<&str>, message: &Outgoing) -> Result<()> {
+    pub(crate) async fn publish(
+        &self,
+        reply: Option<&str>,
+        message: &OutgoingMessage,
+    ) -> Result<()> {
         check(message, self.max_payload())?;
         each!(self, inner => inner.publish(reply, message).await)
     }
@@ -187,7 +191,11 @@ impl Backend {
     }
 
     /// Publishes into whichever stream takes the subject and waits at most `wait` for its acknowledgement.
-    pub(crate) async fn store(&self, message: &Outgoing, wait: Duration) -> Result<Acknowledged> {
+    pub(crate) async fn store(
+        &self,
+        message: &OutgoingMessage,
+        wait: Duration,
+    ) -> Result<StreamAck> {
         check(message, self.max_payload())?;
         each!(self, inner => inner.store(message, wait).await)
     }
@@ -205,16 +213,25 @@ impl Backend {
         stream: &str,
         filter: &str,
         sequence: u64,
-    ) -> Result<Option<Stored>> {
+    ) -> Result<Option<StoredMessage>> {
         each!(self, inner => inner.read_next(stream, filter, sequence).await)
     }
 
     /// The message with exactly this sequence.
-    pub(crate) async fn read_at(&self, stream: &str, sequence: u64) -> Result<Option<Stored>> {
+    pub(crate) async fn read_at(
+        &self,
+        stream: &str,
+        sequence: u64,
+    ) -> Result<Option<StoredMessage>> {
         each!(self, inner => inner.read_at(stream, sequence).await)
     }
 
-    pub(crate) async fn cursor(&self, stream: &str, filter: &str, start: Start) -> Result<Cursor> {
+    pub(crate) async fn cursor(
+        &self,
+        stream: &str,
+        filter: &str,
+        start: CursorStart,
+    ) -> Result<Cursor> {
         Ok(match self {
             Self::Nats(nats) => Cursor::Nats(nats.cursor(stream, filter, start).await?),
             Self::Local(local) => Cursor::Local(local.cursor(stream, filter, start)?),
@@ -252,13 +269,13 @@ impl Backend {
         value: Option<Bytes>,
         expected: u64,
     ) -> Result<u64> {
-        let mut headers = Headers::new();
-        headers.append(EXPECTED, expected.to_string());
+        let mut headers = MessageHeaders::new();
+        headers.append(EXPECTED_REVISION_HEADER, expected.to_string());
         let payload = value.unwrap_or_else(|| {
             headers.append(KV_OPERATION, KV_DELETE);
             Bytes::new()
         });
-        let message = Outgoing {
+        let message = OutgoingMessage {
             subject: format!("$KV.{bucket}.{key}"),
             headers,
             payload,
@@ -299,12 +316,12 @@ impl Backend {
 
 /// Longest wait for the acknowledgement of a key's write.
 const KEY_WAIT: Duration = Duration::from_secs(5);
-const EXPECTED: &str = crate::headers::EXPECTED_REVISION;
+const EXPECTED_REVISION_HEADER: &str = crate::headers::EXPECTED_REVISION;
 /// Header and value that mark a deleted key.
 pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const KV_DELETE: &str = "DEL";
 
-fn check(message: &Outgoing, limit: usize) -> Result<()> {
+fn check(message: &OutgoingMessage, limit: usize) -> Result<()> {
     if let Some(name) = message.headers.unsendable() {
         return Err(TransportError::Header(name.to_owned()));
     }
@@ -316,7 +333,7 @@ fn check(message: &Outgoing, limit: usize) -> Result<()> {
 }
 
 impl Subscription {
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<CoreMessage> {
         each!(self, inner => inner.next().await)
     }
 
@@ -331,7 +348,7 @@ impl Inbox {
         each!(self, inner => inner.address())
     }
 
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<CoreMessage> {
         each!(self, inner => inner.next().await)
     }
 }
@@ -353,25 +370,25 @@ impl Puller {
         count: usize,
         wait: Duration,
         stop: &CancellationToken,
-    ) -> Result<Vec<Pulled>> {
+    ) -> Result<Vec<PulledMessage>> {
         each!(self, inner => inner.fetch(count, wait, stop).await)
     }
 }
 
 impl Acker {
     /// Sends it on its way; it may be lost.
-    pub(crate) async fn send(&self, ack: Ack) -> Result<()> {
+    pub(crate) async fn send(&self, ack: AckAction) -> Result<()> {
         each!(self, inner => inner.send(ack).await)
     }
 
     /// Sends it and waits until the server saw it.
-    pub(crate) async fn confirm(&self, ack: Ack, wait: Duration) -> Result<()> {
+    pub(crate) async fn confirm(&self, ack: AckAction, wait: Duration) -> Result<()> {
         each!(self, inner => inner.confirm(ack, wait).await)
     }
 }
 
 impl Cursor {
-    pub(crate) async fn next(&mut self) -> Result<Stored> {
+    pub(crate) async fn next(&mut self) -> Result<StoredMessage> {
         each!(self, inner => inner.next().await)
     }
 }

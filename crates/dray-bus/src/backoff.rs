@@ -27,31 +27,31 @@ impl Backoff {
 
     /// The next delay: between half the bound's floor of 10 ms and the bound.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        let delay = jitter(FLOOR, self.bound);
+        let delay = jitter(MIN_DELAY, self.bound);
         self.bound = (self.bound * 2).min(self.ceiling);
         delay
     }
 }
 
 /// Shortest delay, so that a jitter near zero does not hammer.
-const FLOOR: Duration = Duration::from_millis(10);
+const MIN_DELAY: Duration = Duration::from_millis(10);
 
 /// The delay before attempt `attempt + 1` of work: at most `min(30 s, 1 s × 2^(attempt − 1))`, full jitter
 /// (messaging-reliability 8).
 pub(crate) fn work_delay(attempt: u32) -> Duration {
-    const CEILING: Duration = Duration::from_secs(30);
+    const MAX_DELAY: Duration = Duration::from_secs(30);
     let doublings = attempt.saturating_sub(1).min(5);
-    let bound = Duration::from_secs(1 << doublings).min(CEILING);
-    jitter(FLOOR, bound)
+    let bound = Duration::from_secs(1 << doublings).min(MAX_DELAY);
+    jitter(MIN_DELAY, bound)
 }
 
 /// The delay of work that is parked for the `parked`-th time because something it needs is away: between half of and
 /// the whole of `min(10 s, 0.5 s × 2^(parked − 1))`. It stays short, because recovery waits for it.
 pub(crate) fn park_delay(parked: u64) -> Duration {
-    const FIRST: Duration = Duration::from_millis(500);
-    const CEILING: Duration = Duration::from_secs(10);
+    const FIRST_DELAY: Duration = Duration::from_millis(500);
+    const MAX_DELAY: Duration = Duration::from_secs(10);
     let doublings = u32::try_from(parked.saturating_sub(1).min(5)).unwrap_or(5);
-    let bound = (FIRST * (1 << doublings)).min(CEILING);
+    let bound = (FIRST_DELAY * (1 << doublings)).min(MAX_DELAY);
     jitter(bound / 2, bound)
 }
 
@@ -59,21 +59,21 @@ pub(crate) fn park_delay(parked: u64) -> Duration {
 ///
 /// A few retries are always free, because a fifth of a handful is nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Budget {
+pub(crate) struct RetryBudget {
     requests: VecDeque<Instant>,
     retries: VecDeque<Instant>,
 }
 
-impl Budget {
-    const WINDOW: Duration = Duration::from_mins(1);
-    const FREE: usize = 10;
+impl RetryBudget {
+    const BUDGET_WINDOW: Duration = Duration::from_mins(1);
+    const FREE_RETRIES: usize = 10;
     /// Requests that are remembered; above it the share is exact enough.
-    const REMEMBERED: usize = 10_000;
+    const MAX_REMEMBERED_REQUESTS: usize = 10_000;
 
     /// Notes a first try.
     pub(crate) fn request(&mut self) {
         self.forget();
-        if self.requests.len() >= Self::REMEMBERED {
+        if self.requests.len() >= Self::MAX_REMEMBERED_REQUESTS {
             self.requests.pop_front();
         }
         self.requests.push_back(Instant::now());
@@ -82,7 +82,7 @@ impl Budget {
     /// Takes a retry out of the budget; `false` when there is none left.
     pub(crate) fn retry(&mut self) -> bool {
         self.forget();
-        let allowed = (self.requests.len() / 5).max(Self::FREE);
+        let allowed = (self.requests.len() / 5).max(Self::FREE_RETRIES);
         if self.retries.len() >= allowed {
             return false;
         }
@@ -92,7 +92,10 @@ impl Budget {
 
     fn forget(&mut self) {
         for times in [&mut self.requests, &mut self.retries] {
-            while times.front().is_some_and(|at| at.elapsed() >= Self::WINDOW) {
+            while times
+                .front()
+                .is_some_and(|at| at.elapsed() >= Self::BUDGET_WINDOW)
+            {
                 times.pop_front();
             }
         }
@@ -136,14 +139,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retries_are_a_fifth_of_the_requests_of_a_minute() {
-        let mut budget = Budget::default();
+        let mut budget = RetryBudget::default();
         for _ in 0..100 {
             budget.request();
         }
         let granted = (0..100).filter(|_| budget.retry()).count();
         assert_eq!(granted, 20);
-        tokio::time::advance(Budget::WINDOW).await;
+        tokio::time::advance(RetryBudget::BUDGET_WINDOW).await;
         let granted = (0..100).filter(|_| budget.retry()).count();
-        assert_eq!(granted, Budget::FREE);
+        assert_eq!(granted, RetryBudget::FREE_RETRIES);
     }
 }

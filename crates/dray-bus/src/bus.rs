@@ -10,39 +10,39 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Backend, local::Local, nats::Nats};
-use crate::call::{Area, Manner};
+use crate::backend::{Backend, local::LocalBackend, nats::NatsBackend};
+use crate::call::{CallMode, CircuitBreaker};
 use crate::dead::DeadLetters;
 use crate::error::{CallError, ConnectError, ProbeError, SubscribeError, WorkError};
 use crate::events::{EventError, EventFilter, EventStream};
-use crate::health::Health;
+use crate::health::ConnectionHealth;
 use crate::key_value::KeyValue;
 use crate::ledger::Ledger;
 use crate::meta::Meta;
-use crate::metrics::Metrics;
+use crate::metrics::BusMetrics;
 use crate::options::NatsOptions;
 use crate::responder::Responder;
-use crate::topology::{Mismatch, Topology, TopologyError};
+use crate::topology::{Topology, TopologyError, TopologyMismatch};
 use crate::work::{WorkHandler, WorkSettings};
 
 /// Publishes of one process that may await their acknowledgement concurrently (messaging-reliability 5.5).
-const PUBLISHES: usize = 64;
+const MAX_UNACKED_PUBLISHES: usize = 64;
 
 /// Calls, work, events and key-value, over NATS or inside this process. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub struct Bus {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<BusInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct BusInner {
     pub(crate) backend: Backend,
     pub(crate) clock: Clock,
-    pub(crate) metrics: Metrics,
-    pub(crate) health: Health,
+    pub(crate) metrics: BusMetrics,
+    pub(crate) health: ConnectionHealth,
     pub(crate) publishes: Semaphore,
     pub(crate) tasks: TaskTracker,
-    areas: Mutex<HashMap<&'static str, Arc<Area>>>,
+    areas: Mutex<HashMap<&'static str, Arc<CircuitBreaker>>>,
 }
 
 impl Bus {
@@ -56,10 +56,10 @@ impl Bus {
         clock: Clock,
         meter: &Meter,
     ) -> Result<Self, ConnectError> {
-        let metrics = Metrics::new(meter);
-        let health = Health::default();
+        let metrics = BusMetrics::new(meter);
+        let health = ConnectionHealth::default();
         let tasks = TaskTracker::new();
-        let nats = Nats::connect(options, &metrics, &health).await?;
+        let nats = NatsBackend::connect(options, &metrics, &health).await?;
         Ok(Self::over(
             Backend::Nats(Box::new(nats)),
             clock,
@@ -71,12 +71,12 @@ impl Bus {
 
     /// A bus of its own inside this process, with nothing provisioned. Its messages do not survive it.
     pub fn in_process(clock: Clock, meter: &Meter) -> Self {
-        let backend = Backend::Local(Local::new(clock.clone()));
+        let backend = Backend::Local(LocalBackend::new(clock.clone()));
         Self::over(
             backend,
             clock,
-            Metrics::new(meter),
-            Health::default(),
+            BusMetrics::new(meter),
+            ConnectionHealth::default(),
             TaskTracker::new(),
         )
     }
@@ -84,17 +84,17 @@ impl Bus {
     pub(crate) fn over(
         backend: Backend,
         clock: Clock,
-        metrics: Metrics,
-        health: Health,
+        metrics: BusMetrics,
+        health: ConnectionHealth,
         tasks: TaskTracker,
     ) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(BusInner {
                 backend,
                 clock,
                 metrics,
                 health,
-                publishes: Semaphore::new(PUBLISHES),
+                publishes: Semaphore::new(MAX_UNACKED_PUBLISHES),
                 tasks,
                 areas: Mutex::default(),
             }),
@@ -107,7 +107,7 @@ impl Bus {
     /// # Errors
     /// The responder's fault, or why no response came; see [`CallError`].
     pub async fn call<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, Manner::default()).await
+        crate::call::call(self, meta, request, CallMode::default()).await
     }
 
     /// The same for what may take minutes: the responder sends a heartbeat every few seconds, and one that is
@@ -120,7 +120,7 @@ impl Bus {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, Manner::watched()).await
+        crate::call::call(self, meta, request, CallMode::watched()).await
     }
 
     /// As [`Bus::call_watched`], for calls that the responder itself repeats when that helps: its answer is final, also
@@ -134,7 +134,7 @@ impl Bus {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, Manner::once()).await
+        crate::call::call(self, meta, request, CallMode::once()).await
     }
 
     /// The same, with a look at the payload of every progress reply (C-8).
@@ -147,7 +147,7 @@ impl Bus {
         request: &C,
         observe: &mut (dyn FnMut(bytes::Bytes) + Send),
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, Manner::observed(observe)).await
+        crate::call::call(self, meta, request, CallMode::observed(observe)).await
     }
 
     /// The same on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities that may
@@ -160,7 +160,7 @@ impl Bus {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, Manner::on_tenant_subject()).await
+        crate::call::call(self, meta, request, CallMode::on_tenant_subject()).await
     }
 
     /// Listens for requests on a call subject as one of a queue group, and for cancellations of its area.
@@ -226,7 +226,7 @@ impl Bus {
     pub async fn apply_topology(
         &self,
         topology: &Topology,
-    ) -> Result<Vec<Mismatch>, TopologyError> {
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         topology.apply(&self.inner.backend).await
     }
 
@@ -237,7 +237,7 @@ impl Bus {
     pub async fn verify_topology(
         &self,
         topology: &Topology,
-    ) -> Result<Vec<Mismatch>, TopologyError> {
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         let mismatches = topology.verify(&self.inner.backend).await?;
         self.inner
             .metrics
@@ -273,7 +273,7 @@ impl Bus {
     }
 
     /// The shared state of one area's callers.
-    pub(crate) fn area(&self, name: &'static str) -> Arc<Area> {
+    pub(crate) fn area(&self, name: &'static str) -> Arc<CircuitBreaker> {
         let mut areas = self
             .inner
             .areas

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_proto::contract::{call_subject, schema, tenant_call_subject};
 use dray_proto::{Call, MESSAGE_LIMIT, v1};
-use dray_types::{Fault, FaultCode, Retry};
+use dray_types::{Fault, FaultCode, RetryAdvice};
 use prost::Message as _;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-pub(crate) use self::area::Area;
-use crate::backend::{CONNECTION_LOST, Inbox, Message, NO_RESPONDERS, Outgoing};
+pub(crate) use self::area::CircuitBreaker;
+use crate::backend::{CONNECTION_LOST, CoreMessage, Inbox, NO_RESPONDERS, OutgoingMessage};
 use crate::backoff::{Backoff, jitter};
 use crate::bus::Bus;
 use crate::error::{CallError, ReplyError, TransportError};
@@ -25,27 +25,27 @@ use crate::subject;
 use crate::trace;
 
 /// Most tries that reach a responder (C-6).
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Silence after which a responder that promised signs of life counts as dead: several of them are missing.
-const SILENCE: Duration = Duration::from_secs(30);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Detail of the fault with which a service answers while it is being restarted.
-const STOPPING: &str = "stopping";
+const STOPPING_DETAIL: &str = "stopping";
 
-type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
+type ProgressObserver<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 
 /// What the caller does while it waits.
 #[derive(Default)]
-pub(crate) struct Manner<'a> {
-    observe: Observer<'a>,
+pub(crate) struct CallMode<'a> {
+    observe: ProgressObserver<'a>,
     watched: bool,
     tenant_subject: bool,
     /// A fault of the one that answers is final.
     once: bool,
 }
 
-impl<'a> Manner<'a> {
+impl<'a> CallMode<'a> {
     /// Looks at progress.
     pub(crate) fn observed(observe: &'a mut (dyn FnMut(Bytes) + Send)) -> Self {
         Self {
@@ -84,10 +84,10 @@ pub(crate) async fn call<'a, C: Call>(
     bus: &'a Bus,
     meta: &'a Meta,
     request: &C,
-    manner: Manner<'a>,
+    manner: CallMode<'a>,
 ) -> Result<C::Reply, CallError> {
     let begun = Instant::now();
-    let mut attempt = Attempt::new::<C>(bus, meta, request, manner)?;
+    let mut attempt = CallAttempt::new::<C>(bus, meta, request, manner)?;
     let span = request_span(&attempt.message);
     trace::join(&span, &mut attempt.message.headers);
     let result = attempt.run().instrument(span).await;
@@ -113,38 +113,38 @@ pub(crate) async fn call<'a, C: Call>(
 }
 
 /// One call under way.
-struct Attempt<'a> {
+struct CallAttempt<'a> {
     bus: &'a Bus,
     area_name: &'static str,
-    area: std::sync::Arc<Area>,
-    message: Outgoing,
+    area: std::sync::Arc<CircuitBreaker>,
+    message: OutgoingMessage,
     inbox: Inbox,
-    manner: Manner<'a>,
+    manner: CallMode<'a>,
     until: Instant,
     total: Duration,
-    abandoned: Abandoned<'a>,
+    abandoned: CancelGuard<'a>,
 }
 
 /// What one try brought.
-enum Answer {
+enum AttemptResult {
     Payload(Bytes),
     Fault(Fault),
     NoResponders,
     Silence,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> CallAttempt<'a> {
     fn new<C: Call>(
         bus: &'a Bus,
         meta: &'a Meta,
         request: &C,
-        manner: Manner<'a>,
+        manner: CallMode<'a>,
     ) -> Result<Self, CallError> {
         let mut wanted = meta.headers(&schema::<C>());
         if manner.watched {
-            wanted.set(headers::WATCHED, "1");
+            wanted.set(headers::HEARTBEAT_HEADER, "1");
         }
-        let message = Outgoing {
+        let message = OutgoingMessage {
             subject: if manner.tenant_subject {
                 tenant_call_subject::<C>(&meta.tenant)
             } else {
@@ -173,7 +173,7 @@ impl<'a> Attempt<'a> {
             area_name: C::AREA,
             area,
             inbox: bus.inner.backend.inbox(),
-            abandoned: Abandoned {
+            abandoned: CancelGuard {
                 bus,
                 area: C::AREA,
                 meta,
@@ -193,22 +193,22 @@ impl<'a> Attempt<'a> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let last = tries >= TRIES;
+            let last = tries >= MAX_ATTEMPTS;
             let (delay, failure) = match self.once(last).await? {
-                Answer::Payload(payload) => return Ok(payload),
-                Answer::Fault(fault) => match retry_delay(&fault) {
+                AttemptResult::Payload(payload) => return Ok(payload),
+                AttemptResult::Fault(fault) => match retry_delay(&fault) {
                     Some(delay) if !last && self.may_repeat(&fault) => {
                         (delay, CallError::Fault(fault))
                     }
                     _ => return Err(CallError::Fault(fault)),
                 },
-                Answer::NoResponders => {
+                AttemptResult::NoResponders => {
                     // No responder was reached, so this does not count as an attempt.
                     tries -= 1;
                     let subject = self.message.subject.clone();
                     (backoff.next_delay(), CallError::NoResponder(subject))
                 }
-                Answer::Silence => {
+                AttemptResult::Silence => {
                     let failure = CallError::Timeout(self.message.subject.clone());
                     // Of a watched call silence says more than that it takes long.
                     if last || (!self.manner.watched && self.left() < self.total / 2) {
@@ -230,11 +230,11 @@ impl<'a> Attempt<'a> {
     /// Whether another responder may be asked after this fault. A call that is made once goes on only when the
     /// responder is being restarted: it has decided nothing.
     fn may_repeat(&self, fault: &Fault) -> bool {
-        !self.manner.once || fault.detail == STOPPING
+        !self.manner.once || fault.detail == STOPPING_DETAIL
     }
 
     /// Sends once and waits for what comes, from this try or an earlier one.
-    async fn once(&mut self, last: bool) -> Result<Answer, CallError> {
+    async fn once(&mut self, last: bool) -> Result<AttemptResult, CallError> {
         let share = self.share(last);
         let until = Instant::now() + share;
         let address = self.inbox.address().to_owned();
@@ -250,18 +250,18 @@ impl<'a> Attempt<'a> {
                     error = &error as &dyn std::error::Error,
                     "request was not sent"
                 );
-                return Ok(Answer::NoResponders);
+                return Ok(AttemptResult::NoResponders);
             }
             Ok(Err(TransportError::TooLarge { size, limit })) => {
                 return Err(CallError::TooLarge { size, limit });
             }
             Ok(Err(error)) => return Err(CallError::Transport(error)),
-            Err(_elapsed) => return Ok(Answer::Silence),
+            Err(_elapsed) => return Ok(AttemptResult::Silence),
         }
         self.answer(until).await
     }
 
-    async fn answer(&mut self, until: Instant) -> Result<Answer, CallError> {
+    async fn answer(&mut self, until: Instant) -> Result<AttemptResult, CallError> {
         let refused = self.bus.inner.health.refusal_of(&self.message.subject);
         tokio::pin!(refused);
         let mut patience = self.patience(until);
@@ -272,12 +272,12 @@ impl<'a> Attempt<'a> {
                     let subject = self.message.subject.clone();
                     return Err(CallError::Transport(TransportError::Denied(subject)));
                 }
-                () = tokio::time::sleep_until(patience) => return Ok(Answer::Silence),
+                () = tokio::time::sleep_until(patience) => return Ok(AttemptResult::Silence),
             };
             let Some(reply) = reply else {
                 return Err(CallError::Transport(TransportError::Disconnected));
             };
-            if reply.headers.get(headers::PROGRESS).is_some() {
+            if reply.headers.get(headers::PROGRESS_HEADER).is_some() {
                 patience = self.patience(until);
                 if let Some(observe) = &mut self.manner.observe {
                     observe(reply.payload);
@@ -291,7 +291,7 @@ impl<'a> Attempt<'a> {
     /// When the responder counts as dead: it was silent for too long, or the time of this attempt is over.
     fn patience(&self, until: Instant) -> Instant {
         if self.manner.watched {
-            until.min(Instant::now() + SILENCE)
+            until.min(Instant::now() + HEARTBEAT_TIMEOUT)
         } else {
             until
         }
@@ -305,9 +305,9 @@ impl<'a> Attempt<'a> {
         let until = Instant::now() + delay;
         loop {
             match self.answer(until).await? {
-                Answer::Payload(payload) => return Ok(Some(payload)),
-                Answer::Silence => return Ok(None),
-                Answer::Fault(_) | Answer::NoResponders => {}
+                AttemptResult::Payload(payload) => return Ok(Some(payload)),
+                AttemptResult::Silence => return Ok(None),
+                AttemptResult::Fault(_) | AttemptResult::NoResponders => {}
             }
         }
     }
@@ -334,7 +334,7 @@ impl<'a> Attempt<'a> {
 
     /// Reports the outcome to the circuit breaker, and cancels responders that may still work on it when the caller is
     /// gone.
-    fn finish(self, result: &Result<Bytes, CallError>) -> Abandoned<'a> {
+    fn finish(self, result: &Result<Bytes, CallError>) -> CancelGuard<'a> {
         let answered = match result {
             Ok(_) => {
                 self.area.answered(self.total.saturating_sub(self.left()));
@@ -364,7 +364,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-fn request_span(message: &Outgoing) -> tracing::Span {
+fn request_span(message: &OutgoingMessage) -> tracing::Span {
     tracing::info_span!(
         "request",
         otel.name = %format_args!("request {}", message.subject),
@@ -372,19 +372,19 @@ fn request_span(message: &Outgoing) -> tracing::Span {
         messaging.system = "nats",
         messaging.operation.r#type = "request",
         messaging.destination.name = message.subject,
-        dray.operation_id = message.headers.get(headers::OPERATION).unwrap_or_default(),
+        dray.operation_id = message.headers.get(headers::OPERATION_HEADER).unwrap_or_default(),
     )
 }
 
 /// Reads a final reply.
-fn read(reply: Message) -> Result<Answer, ReplyError> {
+fn read(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
     if matches!(reply.status, Some(NO_RESPONDERS | CONNECTION_LOST)) {
-        return Ok(Answer::NoResponders);
+        return Ok(AttemptResult::NoResponders);
     }
-    match reply.headers.get(headers::OUTCOME) {
-        Some("ok") => Ok(Answer::Payload(reply.payload)),
+    match reply.headers.get(headers::OUTCOME_HEADER) {
+        Some("ok") => Ok(AttemptResult::Payload(reply.payload)),
         Some("fault") => v1::Fault::decode(reply.payload)
-            .map(|fault| Answer::Fault(fault.into()))
+            .map(|fault| AttemptResult::Fault(fault.into()))
             .map_err(ReplyError::Decode),
         _ => Err(ReplyError::Outcome),
     }
@@ -393,7 +393,7 @@ fn read(reply: Message) -> Result<Answer, ReplyError> {
 /// The wait before a fault is worth another try: only when it says so itself (C-6).
 fn retry_delay(fault: &Fault) -> Option<Duration> {
     match (fault.code, fault.retry) {
-        (FaultCode::RateLimited | FaultCode::Unavailable, Retry::After(delay)) => {
+        (FaultCode::RateLimited | FaultCode::Unavailable, RetryAdvice::After(delay)) => {
             Some(delay + jitter(Duration::ZERO, Duration::from_millis(50)))
         }
         _ => None,
@@ -401,7 +401,7 @@ fn retry_delay(fault: &Fault) -> Option<Duration> {
 }
 
 /// Cancels the request at the responders (C-9), unless an answer came.
-struct Abandoned<'a> {
+struct CancelGuard<'a> {
     bus: &'a Bus,
     area: &'static str,
     meta: &'a Meta,
@@ -411,7 +411,7 @@ struct Abandoned<'a> {
     settled: bool,
 }
 
-impl Abandoned<'_> {
+impl CancelGuard<'_> {
     fn arm(&mut self) {
         self.armed = true;
     }
@@ -421,7 +421,7 @@ impl Abandoned<'_> {
     }
 }
 
-impl Drop for Abandoned<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.bus.area(self.area).undecided();
@@ -433,7 +433,7 @@ impl Drop for Abandoned<'_> {
             return;
         };
         let bus = self.bus.clone();
-        let message = Outgoing {
+        let message = OutgoingMessage {
             subject: subject::cancel(self.area),
             headers: self.meta.headers(""),
             payload: Bytes::new(),

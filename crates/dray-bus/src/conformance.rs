@@ -23,11 +23,11 @@ use dray_types::{Clock, Deadline, OperationId, TenantId};
 use opentelemetry::metrics::{Meter, MeterProvider as _, noop::NoopMeterProvider};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Backend, Outgoing};
-use crate::headers::{self, Headers};
+use crate::backend::{Backend, OutgoingMessage};
+use crate::headers::{self, MessageHeaders};
 use crate::{
-    Bus, Completed, Delivery, EventFilter, EventStream, Failure, Meta, NatsOptions, Topology,
-    WorkHandler, WorkSettings,
+    Bus, EventFilter, EventStream, Meta, NatsOptions, Topology, WorkCompleted, WorkDelivery,
+    WorkFailure, WorkHandler, WorkSettings,
 };
 
 /// Runs each named function on both backends.
@@ -152,12 +152,16 @@ pub(crate) fn tool_call(tool: &str) -> v1::ToolCallRequested {
     }
 }
 
-pub(crate) fn outgoing(subject: &str, id: &str, payload: impl Into<bytes::Bytes>) -> Outgoing {
-    let mut headers = Headers::new();
+pub(crate) fn outgoing(
+    subject: &str,
+    id: &str,
+    payload: impl Into<bytes::Bytes>,
+) -> OutgoingMessage {
+    let mut headers = MessageHeaders::new();
     if !id.is_empty() {
         headers.append(headers::MESSAGE_ID, id);
     }
-    Outgoing {
+    OutgoingMessage {
         subject: subject.to_owned(),
         headers,
         payload: payload.into(),
@@ -166,13 +170,13 @@ pub(crate) fn outgoing(subject: &str, id: &str, payload: impl Into<bytes::Bytes>
 
 /// What a handler does, by name of the tool; counts its runs per operation.
 #[derive(Clone, Default)]
-pub(crate) struct Script {
+pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) begun: CancellationToken,
 }
 
-impl Script {
+impl ScriptedHandler {
     pub(crate) fn runs(&self, operation: &str) -> u32 {
         self.runs
             .lock()
@@ -183,7 +187,7 @@ impl Script {
     }
 }
 
-pub(crate) fn resolved(delivery: &Delivery<v1::ToolCallRequested>) -> v1::ToolCallResolved {
+pub(crate) fn resolved(delivery: &WorkDelivery<v1::ToolCallRequested>) -> v1::ToolCallResolved {
     v1::ToolCallResolved {
         operation_id: delivery.meta.operation.to_string(),
         tool_call_id: delivery.work.tool_call_id.clone(),
@@ -192,11 +196,11 @@ pub(crate) fn resolved(delivery: &Delivery<v1::ToolCallRequested>) -> v1::ToolCa
     }
 }
 
-impl WorkHandler<v1::ToolCallRequested> for Script {
+impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         use dray_types::{Fault, FaultCode};
         let run = {
             let mut runs = self.runs.lock().unwrap();
@@ -223,24 +227,24 @@ impl WorkHandler<v1::ToolCallRequested> for Script {
                 return Err(passing().into());
             }
             "too-large" => {
-                return Ok(Completed::event(&v1::ToolCallResolved {
+                return Ok(WorkCompleted::event(&v1::ToolCallResolved {
                     tool: "x".repeat(crate::work::RESULT_LIMIT + 1),
                     ..resolved(&delivery)
                 }));
             }
             _ => {}
         }
-        Ok(Completed::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved(&delivery)))
     }
 }
 
-/// A work loop under test; stopped and joined by [`Worker::stop`].
-pub(crate) struct Worker {
+/// A work loop under test; stopped and joined by [`TestWorker::stop`].
+pub(crate) struct TestWorker {
     task: tokio::task::JoinSet<()>,
     stop: CancellationToken,
 }
 
-impl Worker {
+impl TestWorker {
     pub(crate) fn start<H: WorkHandler<v1::ToolCallRequested>>(
         bus: &Bus,
         settings: WorkSettings,

@@ -10,44 +10,48 @@ use dray_proto::v1::{self, TerminalState};
 use dray_types::{Deadline, Fault, OperationId, TenantId};
 use prost::Message as _;
 
-pub use self::letters::{DeadLetters, LetterError, Show, Summary};
+pub use self::letters::{DeadLetterDetails, DeadLetterSummary, DeadLetters, LetterError};
 pub use self::state::{LetterFilter, LetterState};
-use crate::backend::{Outgoing, Pulled, Stored};
+use crate::backend::{OutgoingMessage, PulledMessage, StoredMessage};
 use crate::bus::Bus;
 use crate::error::PublishError;
-use crate::headers::{self, Headers};
+use crate::headers::{self, MessageHeaders};
 use crate::ids;
 use crate::ledger::LedgerError;
 use crate::meta::Meta;
-use crate::subject::{self, Parts};
-use crate::topology::{DEAD, EVENT, WORK};
-use crate::work::Envelope;
-use crate::work::job::{Job, Stuck};
+use crate::subject::{self, SubjectParts};
+use crate::topology::{DEAD_LETTER_STREAM, EVENT_STREAM, WORK_STREAM};
+use crate::work::WorkEnvelope;
+use crate::work::job::{JobError, WorkJob};
 
 /// Largest dead letter: below what every usable server takes (256 KiB), above any message with its wrapping.
 const LETTER_LIMIT: usize = 240 * 1024;
 /// How much of an original that cannot be wrapped is kept.
-const PREFIX: usize = 4 * 1024;
+const MAX_PREFIX_BYTES: usize = 4 * 1024;
 
 /// What a dead letter says.
-pub(crate) struct Letter<'a> {
-    pub(crate) original: &'a Stored,
+pub(crate) struct DeadLetter<'a> {
+    pub(crate) original: &'a StoredMessage,
     pub(crate) delivered: u64,
     pub(crate) record: Option<&'a v1::LedgerRecord>,
     pub(crate) fault: &'a Fault,
     pub(crate) service_version: &'a str,
 }
 
-impl Letter<'_> {
+impl DeadLetter<'_> {
     fn wrap(&self, now_ms: u64) -> v1::DeadLetter {
         let original = self.original;
-        let complete =
-            original.payload.len() + original.headers.wire_size() <= LETTER_LIMIT - PREFIX;
-        let kept = if complete { usize::MAX } else { PREFIX };
+        let complete = original.payload.len() + original.headers.wire_size()
+            <= LETTER_LIMIT - MAX_PREFIX_BYTES;
+        let kept = if complete {
+            usize::MAX
+        } else {
+            MAX_PREFIX_BYTES
+        };
         let mut room = LETTER_LIMIT / 4;
         v1::DeadLetter {
             subject: original.subject.clone(),
-            stream: WORK.to_owned(),
+            stream: WORK_STREAM.to_owned(),
             stream_sequence: original.sequence,
             delivered: self.delivered,
             attempts: self.record.map_or(0, |record| record.attempts),
@@ -82,12 +86,12 @@ impl Letter<'_> {
 /// Publishes the dead letter and waits for its acknowledgement. Repeating it changes nothing: its id is fixed.
 pub(crate) async fn publish(
     bus: &Bus,
-    letter: &Letter<'_>,
-    envelope: Option<&Envelope>,
+    letter: &DeadLetter<'_>,
+    envelope: Option<&WorkEnvelope>,
 ) -> Result<(), PublishError> {
     let subject = dead_subject(&letter.original.subject);
     let now_ms = bus.now_ms();
-    let mut all = Headers::new();
+    let mut all = MessageHeaders::new();
     if let Some(envelope) = envelope {
         all.append(headers::MESSAGE_ID, letter_id(envelope));
         for (name, value) in envelope.meta.headers(&schema::<v1::DeadLetter>()).iter() {
@@ -95,24 +99,29 @@ pub(crate) async fn publish(
         }
     } else {
         let sequence = letter.original.sequence;
-        all.append(headers::MESSAGE_ID, format!("{WORK}/{sequence}:dlq"));
-        all.append(headers::SCHEMA, schema::<v1::DeadLetter>());
-        all.append(headers::CONTENT_TYPE, headers::PROTOBUF);
+        all.append(headers::MESSAGE_ID, format!("{WORK_STREAM}/{sequence}:dlq"));
+        all.append(headers::SCHEMA_HEADER, schema::<v1::DeadLetter>());
+        all.append(headers::CONTENT_TYPE, headers::PROTOBUF_CONTENT_TYPE);
     }
-    let message = Outgoing {
+    let message = OutgoingMessage {
         subject,
         headers: all,
         payload: letter.wrap(now_ms).encode_to_vec().into(),
     };
     bus.inner.metrics.dead(letter.fault.code);
     let deadline = Deadline::from_unix_ms(now_ms);
-    bus.publish_message(DEAD, message, LETTER_LIMIT + PREFIX, deadline)
-        .await
-        .map(|_| ())
+    bus.publish_message(
+        DEAD_LETTER_STREAM,
+        message,
+        LETTER_LIMIT + MAX_PREFIX_BYTES,
+        deadline,
+    )
+    .await
+    .map(|_| ())
 }
 
 /// `<tenant>/<operation>:<step>:dlq`; a redriven one carries its count, or the stream would take it for the first.
-fn letter_id(envelope: &Envelope) -> String {
+fn letter_id(envelope: &WorkEnvelope) -> String {
     let tenant = envelope.meta.tenant.token();
     let operation = &envelope.meta.operation;
     let step = envelope.step();
@@ -125,7 +134,7 @@ fn letter_id(envelope: &Envelope) -> String {
 /// `dray.dead.…` for `dray.work.…`. A subject that is not one of work is kept out of the tenants' reach.
 fn dead_subject(work: &str) -> String {
     match subject::parts(work) {
-        Some(Parts {
+        Some(SubjectParts {
             area, verb, tenant, ..
         }) => format!("dray.dead.{area}.v1.{verb}.{tenant}"),
         None => match work
@@ -143,14 +152,14 @@ fn dead_subject(work: &str) -> String {
 /// Gives up a message that cannot be understood: letter, ledger entry where its key can be trusted, event.
 pub(crate) async fn poison(
     bus: &Bus,
-    pulled: &Pulled,
-    envelope: Option<&Envelope>,
+    pulled: &PulledMessage,
+    envelope: Option<&WorkEnvelope>,
     fault: &Fault,
     service_version: &str,
-) -> Result<(), Stuck> {
+) -> Result<(), JobError> {
     let original = &pulled.message;
     let Some(envelope) = envelope else {
-        let letter = Letter {
+        let letter = DeadLetter {
             original,
             delivered: pulled.delivered,
             record: None,
@@ -160,7 +169,7 @@ pub(crate) async fn poison(
         publish(bus, &letter, None).await?;
         return tell_unreadable(bus, original, fault).await;
     };
-    let mut job = Job::new(bus, envelope);
+    let mut job = WorkJob::new(bus, envelope);
     job.read().await?;
     let event = unreadable_event(original, Some(envelope), fault);
     if job.held.is_none() {
@@ -169,7 +178,7 @@ pub(crate) async fn poison(
             .await
         {
             // A worker has a readable message with the same id, which keeps its entry.
-            Err(Stuck::Ledger(LedgerError::Moved)) => return Ok(()),
+            Err(JobError::Ledger(LedgerError::Moved)) => return Ok(()),
             other => other?,
         }
         return job.report().await;
@@ -177,7 +186,7 @@ pub(crate) async fn poison(
     if job.record().terminal() == TerminalState::DeadLettered {
         return job.report().await;
     }
-    let letter = Letter {
+    let letter = DeadLetter {
         original,
         delivered: pulled.delivered,
         record: None,
@@ -190,11 +199,14 @@ pub(crate) async fn poison(
 
 /// The event for work whose own rejection event cannot be made, for want of a readable message.
 pub(crate) fn unreadable_event(
-    original: &Stored,
-    envelope: Option<&Envelope>,
+    original: &StoredMessage,
+    envelope: Option<&WorkEnvelope>,
     fault: &Fault,
 ) -> v1::RecordedEvent {
-    let sent = original.headers.get(headers::OPERATION).unwrap_or_default();
+    let sent = original
+        .headers
+        .get(headers::OPERATION_HEADER)
+        .unwrap_or_default();
     let operation_id = OperationId::new(sent).map_or_else(|_| String::new(), |id| id.to_string());
     let event = v1::WorkDeadLettered {
         operation_id,
@@ -208,7 +220,7 @@ pub(crate) fn unreadable_event(
             &format!("{}.dead-lettered", envelope.step()),
             envelope.redrives,
         ),
-        None => format!("{WORK}/{}:dead-lettered:0", original.sequence),
+        None => format!("{WORK_STREAM}/{}:dead-lettered:0", original.sequence),
     };
     let (area, tenant) = subject::parts(&original.subject)
         .map_or(("unknown", "unknown"), |parts| (parts.area, parts.tenant));
@@ -220,7 +232,11 @@ pub(crate) fn unreadable_event(
     }
 }
 
-async fn tell_unreadable(bus: &Bus, original: &Stored, fault: &Fault) -> Result<(), Stuck> {
+async fn tell_unreadable(
+    bus: &Bus,
+    original: &StoredMessage,
+    fault: &Fault,
+) -> Result<(), JobError> {
     let Some(parts) = subject::parts(&original.subject) else {
         return Ok(());
     };
@@ -231,7 +247,7 @@ async fn tell_unreadable(bus: &Bus, original: &Stored, fault: &Fault) -> Result<
     };
     let meta = Meta::new(tenant, Deadline::from_unix_ms(bus.now_ms()));
     bus.publish_encoded(
-        EVENT,
+        EVENT_STREAM,
         &meta,
         event.subject,
         &event.schema,
@@ -265,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_original_that_cannot_be_wrapped_is_kept_as_a_reference_with_its_beginning() {
-        let original = |size: usize| Stored {
+        let original = |size: usize| StoredMessage {
             sequence: 7,
             subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
             headers: [("Big", "x".repeat(size / 2))].into_iter().collect(),
@@ -274,7 +290,7 @@ mod tests {
         };
         let check = |size: usize, complete: bool| {
             let original = original(size);
-            let letter = Letter {
+            let letter = DeadLetter {
                 original: &original,
                 delivered: 1,
                 record: None,
@@ -285,7 +301,7 @@ mod tests {
             assert_eq!(wrapped.payload_complete, complete, "{size}");
             assert_eq!((wrapped.stream_sequence, wrapped.last_error_ms), (7, 5));
             assert!(wrapped.encoded_len() < LETTER_LIMIT, "{size}");
-            assert!(complete || wrapped.payload.len() == PREFIX);
+            assert!(complete || wrapped.payload.len() == MAX_PREFIX_BYTES);
         };
         check(1_000, true);
         check(128 * 1024, true);

@@ -73,14 +73,14 @@ fn unavailable(retry: Duration) -> Fault {
     .retry_after(retry)
 }
 
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_SOON: Duration = Duration::from_secs(1);
 
 impl From<TransportError> for Fault {
     fn from(error: TransportError) -> Self {
         match error {
-            TransportError::NoResponders => unavailable(SOON).detail("no_responder"),
+            TransportError::NoResponders => unavailable(RETRY_SOON).detail("no_responder"),
             TransportError::TimedOut | TransportError::Disconnected | TransportError::Other(_) => {
-                unavailable(SOON).detail("bus_unavailable")
+                unavailable(RETRY_SOON).detail("bus_unavailable")
             }
             TransportError::Full => busy(),
             TransportError::TooLarge { .. } => too_large(),
@@ -204,12 +204,12 @@ impl From<CallError> for Fault {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Fault(fault) => fault,
-            CallError::NoResponder(_) => unavailable(SOON).detail("no_responder"),
+            CallError::NoResponder(_) => unavailable(RETRY_SOON).detail("no_responder"),
             CallError::Timeout(_) => {
                 Self::new(FaultCode::Timeout, "The operation did not finish in time.")
                     .detail("no_answer")
                     .advice("Try again, with more time if possible.")
-                    .retry_after(SOON)
+                    .retry_after(RETRY_SOON)
             }
             CallError::CircuitOpen(_) => unavailable(Duration::from_secs(2)).detail("circuit_open"),
             CallError::TooLarge { .. } => too_large(),
@@ -263,7 +263,7 @@ impl From<PublishError> for Fault {
         match error {
             PublishError::TooLarge { .. } => too_large(),
             PublishError::Busy(_) => busy(),
-            PublishError::Unconfirmed { .. } => unavailable(SOON).detail("bus_unavailable"),
+            PublishError::Unconfirmed { .. } => unavailable(RETRY_SOON).detail("bus_unavailable"),
             PublishError::NoStream(_)
             | PublishError::WrongStream { .. }
             | PublishError::Denied(_) => Self::internal(),

@@ -2,19 +2,19 @@
 
 use dray_proto::Event;
 
-use crate::backend::{Backend, Cursor, Start, Stored};
+use crate::backend::{Backend, Cursor, CursorStart, StoredMessage};
 use crate::backoff::Backoff;
 use crate::bus::Bus;
 use crate::error::TransportError;
-use crate::headers::Headers;
+use crate::headers::MessageHeaders;
 use crate::subject;
-use crate::topology::{AUDIT, DEAD, EVENT, WORK};
+use crate::topology::{AUDIT_STREAM, DEAD_LETTER_STREAM, EVENT_STREAM, WORK_STREAM};
 
 /// Which messages to read.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
     subject: String,
-    start: Start,
+    start: CursorStart,
 }
 
 impl EventFilter {
@@ -23,7 +23,7 @@ impl EventFilter {
     pub fn new(subject: impl Into<String>) -> Self {
         Self {
             subject: subject.into(),
-            start: Start::New,
+            start: CursorStart::New,
         }
     }
 
@@ -41,7 +41,7 @@ impl EventFilter {
     /// The same, beginning with this sequence.
     #[must_use]
     pub fn from_sequence(mut self, sequence: u64) -> Self {
-        self.start = Start::Sequence(sequence.max(1));
+        self.start = CursorStart::Sequence(sequence.max(1));
         self
     }
 }
@@ -59,11 +59,11 @@ pub enum EventError {
 
 /// A message as it was read.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct ObservedEvent {
     /// Its subject.
     pub subject: String,
     /// Its headers.
-    pub headers: Headers,
+    pub headers: MessageHeaders,
     /// Its payload, encoded.
     pub payload: bytes::Bytes,
     /// Its sequence in the stream.
@@ -72,7 +72,7 @@ pub struct Observed {
     pub time_ms: u64,
 }
 
-impl Observed {
+impl ObservedEvent {
     /// Reads the payload.
     ///
     /// # Errors
@@ -82,9 +82,9 @@ impl Observed {
     }
 }
 
-impl From<Stored> for Observed {
-    fn from(stored: Stored) -> Self {
-        let Stored {
+impl From<StoredMessage> for ObservedEvent {
+    fn from(stored: StoredMessage) -> Self {
+        let StoredMessage {
             sequence,
             subject,
             headers,
@@ -108,7 +108,7 @@ pub struct EventStream {
     stream: &'static str,
     filter: String,
     cursor: Cursor,
-    next: Start,
+    next: CursorStart,
 }
 
 impl EventStream {
@@ -133,7 +133,7 @@ impl EventStream {
     ///
     /// # Errors
     /// The bus was closed, or refuses.
-    pub async fn next(&mut self) -> Result<Observed, EventError> {
+    pub async fn next(&mut self) -> Result<ObservedEvent, EventError> {
         let mut backoff = Backoff::new(
             std::time::Duration::from_millis(100),
             std::time::Duration::from_secs(4),
@@ -141,7 +141,7 @@ impl EventStream {
         loop {
             let error = match self.cursor.next().await {
                 Ok(stored) => {
-                    self.next = Start::Sequence(stored.sequence + 1);
+                    self.next = CursorStart::Sequence(stored.sequence + 1);
                     return Ok(stored.into());
                 }
                 Err(error) => error,
@@ -167,10 +167,10 @@ impl EventStream {
 
 fn stream_of(filter: &str) -> Option<&'static str> {
     [
-        ("dray.event.>", EVENT),
-        ("dray.audit.>", AUDIT),
-        ("dray.dead.>", DEAD),
-        ("dray.work.>", WORK),
+        ("dray.event.>", EVENT_STREAM),
+        ("dray.audit.>", AUDIT_STREAM),
+        ("dray.dead.>", DEAD_LETTER_STREAM),
+        ("dray.work.>", WORK_STREAM),
     ]
     .into_iter()
     .find(|(all, _)| subject::matches(all, filter))
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn filters_stay_within_one_stream() {
-        assert_eq!(stream_of("dray.event.>"), Some(EVENT));
-        assert_eq!(stream_of("dray.audit.egress.v1.*.*"), Some(AUDIT));
+        assert_eq!(stream_of("dray.event.>"), Some(EVENT_STREAM));
+        assert_eq!(stream_of("dray.audit.egress.v1.*.*"), Some(AUDIT_STREAM));
         for wrong in [
             "",
             ">",

@@ -5,40 +5,40 @@ pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// `Nats-Expected-Last-Subject-Sequence`: compare-and-set on a key.
 pub(crate) const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
 /// `Dray-Schema`: message type and additive revision.
-pub const SCHEMA: &str = "Dray-Schema";
+pub const SCHEMA_HEADER: &str = "Dray-Schema";
 /// `Dray-Operation`: operation id.
-pub const OPERATION: &str = "Dray-Operation";
+pub const OPERATION_HEADER: &str = "Dray-Operation";
 /// `Dray-Deadline`: Unix milliseconds.
-pub const DEADLINE: &str = "Dray-Deadline";
+pub const DEADLINE_HEADER: &str = "Dray-Deadline";
 /// `Dray-Tenant`.
-pub const TENANT: &str = "Dray-Tenant";
+pub const TENANT_HEADER: &str = "Dray-Tenant";
 /// `Dray-Session`.
-pub const SESSION: &str = "Dray-Session";
+pub const SESSION_HEADER: &str = "Dray-Session";
 /// `Dray-App`.
-pub const APP: &str = "Dray-App";
+pub const APP_HEADER: &str = "Dray-App";
 /// `Dray-Outcome` of a reply: `ok` or `fault`.
-pub const OUTCOME: &str = "Dray-Outcome";
+pub const OUTCOME_HEADER: &str = "Dray-Outcome";
 /// `Dray-Progress: 1` on replies before the final one.
-pub const PROGRESS: &str = "Dray-Progress";
+pub const PROGRESS_HEADER: &str = "Dray-Progress";
 /// `Dray-Watched: 1` on a request whose caller wants signs of life: progress replies without a payload.
-pub const WATCHED: &str = "Dray-Watched";
+pub const HEARTBEAT_HEADER: &str = "Dray-Watched";
 /// `traceparent` (W3C trace context).
-pub const TRACEPARENT: &str = "traceparent";
+pub const TRACEPARENT_HEADER: &str = "traceparent";
 /// `tracestate` (W3C trace context).
-pub const TRACESTATE: &str = "tracestate";
+pub const TRACESTATE_HEADER: &str = "tracestate";
 /// `Content-Type`.
 pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of every payload.
-pub const PROTOBUF: &str = "application/x-protobuf";
+pub const PROTOBUF_CONTENT_TYPE: &str = "application/x-protobuf";
 
 /// Headers that change what a server does with a message; refused on consumed messages of others (E-1).
-const RESERVED: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trace-", "nats-ttl"];
+const RESERVED_HEADERS: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trace-", "nats-ttl"];
 
 /// Headers in the order they were set; names keep their case and may repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(String, String)>);
+pub struct MessageHeaders(Vec<(String, String)>);
 
-impl Headers {
+impl MessageHeaders {
     /// No headers.
     pub fn new() -> Self {
         Self::default()
@@ -82,13 +82,13 @@ impl Headers {
 
     /// Bytes that the headers take in a message.
     pub fn wire_size(&self) -> usize {
-        const FRAME: usize = "NATS/1.0\r\n\r\n".len();
-        const PAIR: usize = ": \r\n".len();
+        const FRAME_BYTES: usize = "NATS/1.0\r\n\r\n".len();
+        const PAIR_BYTES: usize = ": \r\n".len();
         if self.is_empty() {
             return 0;
         }
-        self.0.iter().fold(FRAME, |sum, (name, value)| {
-            sum + name.len() + value.len() + PAIR
+        self.0.iter().fold(FRAME_BYTES, |sum, (name, value)| {
+            sum + name.len() + value.len() + PAIR_BYTES
         })
     }
 
@@ -97,7 +97,9 @@ impl Headers {
     pub fn reserved(&self) -> Option<&str> {
         self.iter().map(|(name, _)| name).find(|name| {
             let name = name.to_ascii_lowercase();
-            RESERVED.iter().any(|reserved| name.starts_with(reserved))
+            RESERVED_HEADERS
+                .iter()
+                .any(|reserved| name.starts_with(reserved))
         })
     }
 
@@ -116,7 +118,7 @@ impl Headers {
     }
 }
 
-impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for MessageHeaders {
     fn from_iter<T: IntoIterator<Item = (N, V)>>(pairs: T) -> Self {
         Self(
             pairs
@@ -140,28 +142,30 @@ mod tests {
             "Nats-Trace-Dest",
             "Nats-TTL",
         ] {
-            let headers: Headers = [(name, "x")].into_iter().collect();
+            let headers: MessageHeaders = [(name, "x")].into_iter().collect();
             assert_eq!(headers.reserved(), Some(name));
         }
-        let headers: Headers = [(MESSAGE_ID, "x"), (SCHEMA, "y")].into_iter().collect();
+        let headers: MessageHeaders = [(MESSAGE_ID, "x"), (SCHEMA_HEADER, "y")]
+            .into_iter()
+            .collect();
         assert_eq!(headers.reserved(), None);
     }
 
     #[test]
     fn controls_never_reach_the_wire() {
         for (name, value) in [("A", "x\r\nB: y"), ("A\n", "x"), ("A:B", "x"), ("", "x")] {
-            let headers: Headers = [(name, value)].into_iter().collect();
+            let headers: MessageHeaders = [(name, value)].into_iter().collect();
             assert_eq!(headers.unsendable(), Some(name));
         }
     }
 
     #[test]
     fn the_wire_size_counts_every_byte() {
-        let headers: Headers = [("Ab", "cde"), ("F", "")].into_iter().collect();
+        let headers: MessageHeaders = [("Ab", "cde"), ("F", "")].into_iter().collect();
         assert_eq!(
             headers.wire_size(),
             "NATS/1.0\r\nAb: cde\r\nF: \r\n\r\n".len()
         );
-        assert_eq!(Headers::new().wire_size(), 0);
+        assert_eq!(MessageHeaders::new().wire_size(), 0);
     }
 }

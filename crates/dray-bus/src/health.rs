@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::bus::Bus;
 use crate::error::ProbeError;
-use crate::topology::LEDGER;
+use crate::topology::LEDGER_STREAM;
 
 /// Smallest `max_payload` of a server that is usable (E-3).
 const MIN_PAYLOAD: usize = 256 * 1024;
@@ -22,36 +22,36 @@ pub(crate) const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
 /// What events of the connection reported. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Health {
-    shared: Arc<Shared>,
+pub(crate) struct ConnectionHealth {
+    shared: Arc<HealthState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct HealthState {
     violations: AtomicU64,
     refused: Mutex<Vec<String>>,
     refusals: watch::Sender<u64>,
     skew_ms: AtomicI64,
     skew_measured_ms: AtomicU64,
-    connection: Mutex<Connection>,
+    connection: Mutex<ConnectionState>,
 }
 
 /// Whether the connection is up, and since when if it was lost before.
 #[derive(Debug, Default)]
-struct Connection {
+struct ConnectionState {
     is_lost: bool,
     restored_at: Option<Instant>,
 }
 
 /// Refused subjects that are remembered.
-const REMEMBERED: usize = 64;
+const MAX_REFUSED_SUBJECTS: usize = 64;
 
-impl Health {
+impl ConnectionHealth {
     /// Notes a permission violation; `subject` is the refused one or the server's words.
     pub(crate) fn refused(&self, subject: String) {
         self.shared.violations.fetch_add(1, Ordering::SeqCst);
         let mut refused = self.lock();
-        if refused.len() < REMEMBERED && !refused.contains(&subject) {
+        if refused.len() < MAX_REFUSED_SUBJECTS && !refused.contains(&subject) {
             refused.push(subject);
         }
         drop(refused);
@@ -89,7 +89,7 @@ impl Health {
             .map_or(Duration::ZERO, |at| period.saturating_sub(at.elapsed()))
     }
 
-    fn connection(&self) -> std::sync::MutexGuard<'_, Connection> {
+    fn connection(&self) -> std::sync::MutexGuard<'_, ConnectionState> {
         self.shared
             .connection
             .lock()
@@ -151,13 +151,13 @@ pub(crate) async fn probe(bus: &Bus) -> Result<(), ProbeError> {
     }
     inner
         .backend
-        .stream(LEDGER)
+        .stream(LEDGER_STREAM)
         .await
         .map_err(ProbeError::Transport)?
         .map(|_| ())
         .ok_or_else(|| {
             ProbeError::Transport(crate::error::TransportError::NotProvisioned(
-                LEDGER.to_owned(),
+                LEDGER_STREAM.to_owned(),
             ))
         })
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn clocks_are_compared_now_and_then() {
-        let health = Health::default();
+        let health = ConnectionHealth::default();
         assert!(health.wants_skew(1_000_000));
         assert!(!health.wants_skew(1_000_000 + SKEW_EVERY_MS - 1));
         assert!(health.wants_skew(1_000_000 + SKEW_EVERY_MS));
@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_connection_that_was_lost_is_being_restored() {
-        let health = Health::default();
+        let health = ConnectionHealth::default();
         let period = Duration::from_secs(6);
         health.connected();
         assert_eq!(health.restoring(period), Duration::ZERO);
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_seen_by_whoever_waits_for_that_subject() {
-        let health = Health::default();
+        let health = ConnectionHealth::default();
         let waiting = health.refusal_of("dray.event.x");
         tokio::pin!(waiting);
         assert!(futures_util::poll!(&mut waiting).is_pending());

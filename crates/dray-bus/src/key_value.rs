@@ -15,7 +15,7 @@ pub struct KeyValue {
 
 /// A value and the revision to change it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct KeyValueEntry {
     /// The value.
     pub value: Bytes,
     /// Revision for [`KeyValue::update`] and [`KeyValue::delete`].
@@ -26,7 +26,7 @@ pub struct Entry {
 
 /// A key and its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KeyValueChange {
     /// The key.
     pub key: String,
     /// What it holds now; nothing when it was deleted.
@@ -39,9 +39,9 @@ pub struct Change {
 
 /// Keys of one prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct KeyListing {
     /// Keys and their values, longest unchanged first.
-    pub entries: Vec<(String, Entry)>,
+    pub entries: Vec<(String, KeyValueEntry)>,
     /// Whether there are more.
     pub truncated: bool,
 }
@@ -84,7 +84,7 @@ impl KeyValue {
     ///
     /// # Errors
     /// An invalid key, or the bus.
-    pub async fn get(&self, key: &str) -> Result<Option<Entry>, KeyError> {
+    pub async fn get(&self, key: &str) -> Result<Option<KeyValueEntry>, KeyError> {
         check(key)?;
         let entry = self
             .bus
@@ -93,11 +93,13 @@ impl KeyValue {
             .key_get(&self.bucket, key)
             .await
             .map_err(KeyError::Transport)?;
-        Ok(entry.filter(|entry| !entry.deleted).map(|entry| Entry {
-            value: entry.value,
-            revision: entry.revision,
-            time_ms: entry.time_ms,
-        }))
+        Ok(entry
+            .filter(|entry| !entry.deleted)
+            .map(|entry| KeyValueEntry {
+                value: entry.value,
+                revision: entry.revision,
+                time_ms: entry.time_ms,
+            }))
     }
 
     /// Writes a key that has no value, and gives its revision.
@@ -152,7 +154,7 @@ impl KeyValue {
     ///
     /// # Errors
     /// An invalid prefix, or the bus.
-    pub async fn next(&self, prefix: &str, from: u64) -> Result<Option<Change>, KeyError> {
+    pub async fn next(&self, prefix: &str, from: u64) -> Result<Option<KeyValueChange>, KeyError> {
         if !prefix.is_empty() {
             check(prefix)?;
         }
@@ -163,7 +165,7 @@ impl KeyValue {
             .key_next(&self.bucket, prefix, from.max(1))
             .await
             .map_err(KeyError::Transport)?;
-        Ok(found.map(|(key, entry)| Change {
+        Ok(found.map(|(key, entry)| KeyValueChange {
             key,
             value: (!entry.deleted).then_some(entry.value),
             revision: entry.revision,
@@ -177,8 +179,8 @@ impl KeyValue {
     ///
     /// # Errors
     /// An invalid prefix, or the bus.
-    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Listing, KeyError> {
-        let mut listing = Listing::default();
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<KeyListing, KeyError> {
+        let mut listing = KeyListing::default();
         let mut from = 1;
         while let Some(change) = self.next(prefix, from).await? {
             from = change.revision + 1;
@@ -189,7 +191,7 @@ impl KeyValue {
                 listing.truncated = true;
                 break;
             }
-            let entry = Entry {
+            let entry = KeyValueEntry {
                 value,
                 revision: change.revision,
                 time_ms: change.time_ms,

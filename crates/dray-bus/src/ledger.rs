@@ -16,10 +16,10 @@ use crate::bus::Bus;
 use crate::key_value::{KeyError, KeyValue};
 
 /// The bucket that holds it.
-pub const BUCKET: &str = "dray_ledger";
+pub const LEDGER_BUCKET: &str = "dray_ledger";
 
 /// Tries of one write whose outcome stays unknown.
-const WRITES: u32 = 3;
+const MAX_WRITE_ATTEMPTS: u32 = 3;
 
 /// Reads and changes ledger entries.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl From<LedgerError> for dray_types::Fault {
 
 /// An entry with the revision to change it by.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct RevisionedRecord {
     /// The entry.
     pub record: v1::LedgerRecord,
     /// Its revision.
@@ -91,7 +91,7 @@ pub struct Held {
 impl Ledger {
     pub(crate) fn new(bus: &Bus) -> Self {
         Self {
-            keys: bus.key_value(BUCKET),
+            keys: bus.key_value(LEDGER_BUCKET),
             clock: bus.inner.clock.clone(),
         }
     }
@@ -113,7 +113,7 @@ impl Ledger {
     ///
     /// # Errors
     /// See [`LedgerError`].
-    pub async fn read(&self, key: &LedgerKey) -> Result<Option<Held>, LedgerError> {
+    pub async fn read(&self, key: &LedgerKey) -> Result<Option<RevisionedRecord>, LedgerError> {
         let Some(entry) = self
             .keys
             .get(key.as_str())
@@ -122,7 +122,7 @@ impl Ledger {
         else {
             return Ok(None);
         };
-        Ok(Some(Held {
+        Ok(Some(RevisionedRecord {
             record: v1::LedgerRecord::decode(entry.value).map_err(LedgerError::Corrupt)?,
             revision: entry.revision,
         }))
@@ -134,7 +134,7 @@ impl Ledger {
         key: &LedgerKey,
         record: v1::LedgerRecord,
         expected: u64,
-    ) -> Result<Held, LedgerError> {
+    ) -> Result<RevisionedRecord, LedgerError> {
         let value = bytes::Bytes::from(record.encode_to_vec());
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         let mut tries = 0;
@@ -148,14 +148,16 @@ impl Ledger {
                     .await
             };
             match written {
-                Ok(revision) => return Ok(Held { record, revision }),
+                Ok(revision) => return Ok(RevisionedRecord { record, revision }),
                 Err(KeyError::Exists | KeyError::Stale) => {
                     let found = self.read(key).await?;
                     return found
                         .filter(|held| held.record == record)
                         .ok_or(LedgerError::Moved);
                 }
-                Err(KeyError::Transport(error)) if error.is_passing() && tries < WRITES => {
+                Err(KeyError::Transport(error))
+                    if error.is_passing() && tries < MAX_WRITE_ATTEMPTS =>
+                {
                     tokio::time::sleep(backoff.next_delay()).await;
                 }
                 Err(error) => return Err(LedgerError::Unreachable(error)),

@@ -46,15 +46,15 @@ pub use dead::DeadLetters;
 pub use error::{
     CallError, ConnectError, ProbeError, PublishError, SubscribeError, TransportError, WorkError,
 };
-pub use events::{EventFilter, EventStream, Observed};
-pub use headers::Headers;
-pub use key_value::{Change, KeyError, KeyValue, Listing};
+pub use events::{EventFilter, EventStream, ObservedEvent};
+pub use headers::MessageHeaders;
+pub use key_value::{KeyError, KeyListing, KeyValue, KeyValueChange};
 pub use ledger::{Ledger, LedgerError, LedgerKey};
 pub use meta::{InvalidEnvelope, Meta};
 pub use options::NatsOptions;
 pub use permissions::Permissions;
-pub use publish::Published;
-pub use responder::{Incoming, RESPONDER_MARGIN, Responder};
-pub use sweeper::{SweepReport, Sweeper};
-pub use topology::{Mismatch, Topology, TopologyError};
-pub use work::{Completed, Delivery, Failure, WorkHandler, WorkSettings};
+pub use publish::PublishReceipt;
+pub use responder::{IncomingRequest, RESPONDER_MARGIN, Responder};
+pub use sweeper::{SweepReport, WorkSweeper};
+pub use topology::{Topology, TopologyError, TopologyMismatch};
+pub use work::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};

@@ -4,7 +4,7 @@ use dray_types::{
     AppId, Deadline, Fault, FaultCode, OperationId, SessionId, TenantId, TraceContext,
 };
 
-use crate::headers::{self, Headers};
+use crate::headers::{self, MessageHeaders};
 
 /// Whose operation a message belongs to, until when it matters, and the trace it is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,57 +72,61 @@ impl Meta {
     }
 
     /// Writes the headers of 4.1, without `Nats-Msg-Id`.
-    pub fn headers(&self, schema: &str) -> Headers {
-        let mut headers = Headers::new();
-        headers.append(headers::SCHEMA, schema);
-        headers.append(headers::OPERATION, self.operation.as_str());
-        headers.append(headers::DEADLINE, self.deadline.unix_ms().to_string());
-        headers.append(headers::TENANT, self.tenant.as_str());
+    pub fn headers(&self, schema: &str) -> MessageHeaders {
+        let mut headers = MessageHeaders::new();
+        headers.append(headers::SCHEMA_HEADER, schema);
+        headers.append(headers::OPERATION_HEADER, self.operation.as_str());
+        headers.append(
+            headers::DEADLINE_HEADER,
+            self.deadline.unix_ms().to_string(),
+        );
+        headers.append(headers::TENANT_HEADER, self.tenant.as_str());
         if let Some(session) = &self.session {
-            headers.append(headers::SESSION, session.as_str());
+            headers.append(headers::SESSION_HEADER, session.as_str());
         }
         if let Some(app) = &self.app {
-            headers.append(headers::APP, app.as_str());
+            headers.append(headers::APP_HEADER, app.as_str());
         }
         if !self.trace.is_empty() {
-            headers.append(headers::TRACEPARENT, self.trace.traceparent.as_str());
+            headers.append(headers::TRACEPARENT_HEADER, self.trace.traceparent.as_str());
             if !self.trace.tracestate.is_empty() {
-                headers.append(headers::TRACESTATE, self.trace.tracestate.as_str());
+                headers.append(headers::TRACESTATE_HEADER, self.trace.tracestate.as_str());
             }
         }
-        headers.append(headers::CONTENT_TYPE, headers::PROTOBUF);
+        headers.append(headers::CONTENT_TYPE, headers::PROTOBUF_CONTENT_TYPE);
         headers
     }
 
     /// Reads them back. A malformed trace starts a new one; everything else that is malformed is an error.
-    pub fn from_headers(headers: &Headers) -> Result<Self, InvalidEnvelope> {
+    pub fn from_headers(headers: &MessageHeaders) -> Result<Self, InvalidEnvelope> {
         if let Some(name) = headers.reserved() {
             return Err(InvalidEnvelope::Reserved(name.to_owned()));
         }
         let required = |name| headers.get(name).ok_or(InvalidEnvelope::Missing(name));
         let invalid = |name| move |_| InvalidEnvelope::Invalid(name);
-        let deadline = required(headers::DEADLINE)?;
+        let deadline = required(headers::DEADLINE_HEADER)?;
         Ok(Self {
-            operation: OperationId::new(required(headers::OPERATION)?)
-                .map_err(invalid(headers::OPERATION))?,
-            tenant: TenantId::new(required(headers::TENANT)?).map_err(invalid(headers::TENANT))?,
+            operation: OperationId::new(required(headers::OPERATION_HEADER)?)
+                .map_err(invalid(headers::OPERATION_HEADER))?,
+            tenant: TenantId::new(required(headers::TENANT_HEADER)?)
+                .map_err(invalid(headers::TENANT_HEADER))?,
             session: headers
-                .get(headers::SESSION)
+                .get(headers::SESSION_HEADER)
                 .map(SessionId::new)
                 .transpose()
-                .map_err(invalid(headers::SESSION))?,
+                .map_err(invalid(headers::SESSION_HEADER))?,
             app: headers
-                .get(headers::APP)
+                .get(headers::APP_HEADER)
                 .map(AppId::new)
                 .transpose()
-                .map_err(invalid(headers::APP))?,
+                .map_err(invalid(headers::APP_HEADER))?,
             deadline: deadline
                 .parse()
                 .map(Deadline::from_unix_ms)
-                .map_err(|_| InvalidEnvelope::Invalid(headers::DEADLINE))?,
+                .map_err(|_| InvalidEnvelope::Invalid(headers::DEADLINE_HEADER))?,
             trace: TraceContext::new(
-                headers.get(headers::TRACEPARENT).unwrap_or_default(),
-                headers.get(headers::TRACESTATE).unwrap_or_default(),
+                headers.get(headers::TRACEPARENT_HEADER).unwrap_or_default(),
+                headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
             ),
         })
     }
@@ -194,24 +198,28 @@ mod tests {
                 "{name} {value:?}"
             );
         };
-        for name in [headers::OPERATION, headers::DEADLINE, headers::TENANT] {
+        for name in [
+            headers::OPERATION_HEADER,
+            headers::DEADLINE_HEADER,
+            headers::TENANT_HEADER,
+        ] {
             check(name, None, InvalidEnvelope::Missing(name));
             check(name, Some("a b"), InvalidEnvelope::Invalid(name));
         }
         check(
-            headers::DEADLINE,
+            headers::DEADLINE_HEADER,
             Some("-1"),
-            InvalidEnvelope::Invalid(headers::DEADLINE),
+            InvalidEnvelope::Invalid(headers::DEADLINE_HEADER),
         );
         check(
-            headers::SESSION,
+            headers::SESSION_HEADER,
             Some(""),
-            InvalidEnvelope::Invalid(headers::SESSION),
+            InvalidEnvelope::Invalid(headers::SESSION_HEADER),
         );
         check(
-            headers::APP,
+            headers::APP_HEADER,
             Some("\u{fc}"),
-            InvalidEnvelope::Invalid(headers::APP),
+            InvalidEnvelope::Invalid(headers::APP_HEADER),
         );
         check(
             "Nats-Rollup",
@@ -223,7 +231,7 @@ mod tests {
     #[test]
     fn a_malformed_trace_starts_a_new_one() {
         let mut headers = meta().headers("x/1");
-        headers.set(headers::TRACEPARENT, "nonsense");
+        headers.set(headers::TRACEPARENT_HEADER, "nonsense");
         assert!(Meta::from_headers(&headers).unwrap().trace.is_empty());
     }
 }

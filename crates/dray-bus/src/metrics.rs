@@ -5,13 +5,13 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
 /// Bounds of histograms of seconds.
-const SECONDS: [f64; 14] = [
+const DURATION_BOUNDS_SECONDS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
 
 /// Every instrument of the bus.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct BusMetrics {
     /// `dray_publish_total{result=ok|duplicate|timeout|full|error}`
     publish_total: Counter<u64>,
     /// `dray_publish_seconds`
@@ -58,7 +58,7 @@ pub(crate) struct Metrics {
     pub(crate) topology_mismatch: Gauge<u64>,
 }
 
-impl Metrics {
+impl BusMetrics {
     #[expect(
         clippy::too_many_lines,
         reason = "a list: each instrument with its meaning"
@@ -72,7 +72,7 @@ impl Metrics {
                 .f64_histogram(name)
                 .with_unit("s")
                 .with_description(meaning)
-                .with_boundaries(SECONDS.to_vec())
+                .with_boundaries(DURATION_BOUNDS_SECONDS.to_vec())
                 .build()
         };
         let age = |name: &'static str, meaning: &'static str| {

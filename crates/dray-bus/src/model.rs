@@ -16,53 +16,54 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
-use crate::backend::local::{Fault, Local, Plan};
-use crate::conformance::{Script, meta, meter, outgoing, small, tool_call};
-use crate::health::Health;
-use crate::metrics::Metrics;
+use crate::backend::local::{FaultPlan, InjectedFault, LocalBackend};
+use crate::conformance::{ScriptedHandler, meta, meter, outgoing, small, tool_call};
+use crate::health::ConnectionHealth;
+use crate::metrics::BusMetrics;
 use crate::{
-    Bus, Completed, Delivery, EventFilter, Failure, Sweeper, WorkHandler, WorkSettings, headers,
+    Bus, EventFilter, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings,
+    WorkSweeper, headers,
 };
 
 /// One tick of the clock that the code reads, as timers run.
-const TICK: Duration = Duration::from_millis(100);
+const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// When the workers' last life begins at the latest.
 const LIVES_END: Duration = Duration::from_secs(100);
 /// What is promised after the deadline (G-1).
-const PROMISED: Duration = Duration::from_mins(2);
+const PROMISED_END: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Debug)]
-struct Operation {
+struct ModelOperation {
     tool: &'static str,
     deadline: Duration,
     /// Published again under an id that the stream does not know.
     again: bool,
 }
 
-type Life = Vec<(u32, Fault)>;
+type ProcessRun = Vec<(u32, InjectedFault)>;
 
 #[derive(Clone, Debug)]
-struct Story {
-    operations: Vec<Operation>,
-    lives: Vec<Life>,
-    sweeper: Life,
+struct ModelRun {
+    operations: Vec<ModelOperation>,
+    lives: Vec<ProcessRun>,
+    sweeper: ProcessRun,
 }
 
-fn fault() -> impl Strategy<Value = Fault> {
+fn fault() -> impl Strategy<Value = InjectedFault> {
     prop_oneof![
-        Just(Fault::CrashBefore),
-        Just(Fault::CrashAfter),
-        Just(Fault::LoseRequest),
-        Just(Fault::LoseAnswer),
-        (1..80_u64).prop_map(|seconds| Fault::Pause(Duration::from_secs(seconds))),
+        Just(InjectedFault::CrashBefore),
+        Just(InjectedFault::CrashAfter),
+        Just(InjectedFault::LoseRequest),
+        Just(InjectedFault::LoseAnswer),
+        (1..80_u64).prop_map(|seconds| InjectedFault::Pause(Duration::from_secs(seconds))),
     ]
 }
 
-fn life() -> impl Strategy<Value = Life> {
+fn life() -> impl Strategy<Value = ProcessRun> {
     prop::collection::vec((0..40_u32, fault()), 1..4)
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = ModelOperation> {
     let tool = prop::sample::select(vec![
         "works",
         "works",
@@ -75,20 +76,20 @@ fn operation() -> impl Strategy<Value = Operation> {
         "no-responder-three-times",
         "waits",
     ]);
-    (tool, 1..150_u64, any::<bool>()).prop_map(|(tool, deadline, again)| Operation {
+    (tool, 1..150_u64, any::<bool>()).prop_map(|(tool, deadline, again)| ModelOperation {
         tool,
         deadline: Duration::from_secs(deadline),
         again,
     })
 }
 
-fn story() -> impl Strategy<Value = Story> {
+fn story() -> impl Strategy<Value = ModelRun> {
     (
         prop::collection::vec(operation(), 1..5),
         prop::collection::vec(life(), 0..6),
         prop::collection::vec((0..60_u32, fault()), 0..2),
     )
-        .prop_map(|(operations, lives, sweeper)| Story {
+        .prop_map(|(operations, lives, sweeper)| ModelRun {
             operations,
             lives,
             sweeper,
@@ -97,16 +98,16 @@ fn story() -> impl Strategy<Value = Story> {
 
 /// The script of the conformance suite, which also notes which epochs ran.
 #[derive(Clone, Default)]
-struct Noting {
-    script: Script,
+struct RecordingHandler {
+    script: ScriptedHandler,
     epochs: Arc<Mutex<BTreeMap<String, Vec<u64>>>>,
 }
 
-impl WorkHandler<v1::ToolCallRequested> for Noting {
+impl WorkHandler<v1::ToolCallRequested> for RecordingHandler {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs
             .lock()
             .unwrap()
@@ -117,17 +118,17 @@ impl WorkHandler<v1::ToolCallRequested> for Noting {
     }
 }
 
-struct Stage {
-    local: Local,
+struct ModelStage {
+    local: LocalBackend,
     clock: Clock,
     bus: Bus,
-    handler: Noting,
+    handler: RecordingHandler,
 }
 
-impl Stage {
+impl ModelStage {
     async fn set() -> Self {
         let clock = Clock::manual(1_700_000_000_000);
-        let local = Local::new(clock.clone());
+        let local = LocalBackend::new(clock.clone());
         let bus = over(local.clone(), &clock);
         let found = bus.apply_topology(&small(|_| {})).await.unwrap();
         assert_eq!(found, []);
@@ -135,17 +136,17 @@ impl Stage {
             local,
             clock,
             bus,
-            handler: Noting::default(),
+            handler: RecordingHandler::default(),
         }
     }
 
-    fn bus_of(&self, plan: &Arc<Plan>) -> Bus {
+    fn bus_of(&self, plan: &Arc<FaultPlan>) -> Bus {
         over(self.local.faulty(plan), &self.clock)
     }
 
     /// A worker until it dies by its plan or is stopped.
-    async fn live(&self, life: Life, gone: CancellationToken) {
-        let plan = Arc::new(Plan::new(life));
+    async fn live(&self, life: ProcessRun, gone: CancellationToken) {
+        let plan = Arc::new(FaultPlan::new(life));
         let bus = self.bus_of(&plan);
         let stop = CancellationToken::new();
         let work = bus.work(
@@ -161,16 +162,16 @@ impl Stage {
         }
     }
 
-    async fn sweep(&self, life: Life, gone: CancellationToken) {
-        let plan = Arc::new(Plan::new(life));
+    async fn sweep(&self, life: ProcessRun, gone: CancellationToken) {
+        let plan = Arc::new(FaultPlan::new(life));
         tokio::select! {
-            () = Sweeper::new(self.bus_of(&plan)).run(CancellationToken::new()) => {}
+            () = WorkSweeper::new(self.bus_of(&plan)).run(CancellationToken::new()) => {}
             () = plan.dead.cancelled() => {}
             () = gone.cancelled() => {}
         }
     }
 
-    async fn publish(&self, number: usize, operation: &Operation) {
+    async fn publish(&self, number: usize, operation: &ModelOperation) {
         let deadline = Deadline::after(self.clock.now_ms(), operation.deadline);
         let meta = meta(&format!("op-{number}"), deadline);
         let work = tool_call(operation.tool);
@@ -187,23 +188,23 @@ impl Stage {
     }
 }
 
-fn over(local: Local, clock: &Clock) -> Bus {
+fn over(local: LocalBackend, clock: &Clock) -> Bus {
     Bus::over(
         Backend::Local(local),
         clock.clone(),
-        Metrics::new(&meter()),
-        Health::default(),
+        BusMetrics::new(&meter()),
+        ConnectionHealth::default(),
         tokio_util::task::TaskTracker::new(),
     )
 }
 
 /// Two workers at a time through all their lives, then one that meets with nothing.
-async fn workers(stage: &Stage, lives: Vec<Life>, gone: &CancellationToken) {
+async fn workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &CancellationToken) {
     let (odd, even): (Vec<_>, Vec<_>) = lives
         .into_iter()
         .enumerate()
         .partition(|(number, _)| number % 2 == 1);
-    let lane = async |lives: Vec<(usize, Life)>| {
+    let lane = async |lives: Vec<(usize, ProcessRun)>| {
         for (_, life) in lives {
             stage.live(life, gone.clone()).await;
         }
@@ -227,15 +228,15 @@ fn tick(clock: &Clock) -> JoinSet<()> {
     ticking.spawn(async move {
         loop {
             // paused clock
-            tokio::time::sleep(TICK).await;
-            clock.advance(TICK);
+            tokio::time::sleep(CLOCK_TICK).await;
+            clock.advance(CLOCK_TICK);
         }
     });
     ticking
 }
 
-async fn play(story: Story) {
-    let stage = Stage::set().await;
+async fn play(story: ModelRun) {
+    let stage = ModelStage::set().await;
     let gone = CancellationToken::new();
     let _ticking = tick(&stage.clock);
     for (number, operation) in story.operations.iter().enumerate() {
@@ -247,7 +248,7 @@ async fn play(story: Story) {
         .map(|operation| operation.deadline)
         .max();
     // A sweep every half minute after the last life began: the promise counts from whichever is later.
-    let end = latest.unwrap_or_default().max(LIVES_END) + PROMISED;
+    let end = latest.unwrap_or_default().max(LIVES_END) + PROMISED_END;
     let sweeping = async {
         stage.sweep(story.sweeper.clone(), gone.clone()).await;
         stage.sweep(Vec::new(), gone.clone()).await;
@@ -261,7 +262,7 @@ async fn play(story: Story) {
     check(&stage, &story.operations).await;
 }
 
-async fn check(stage: &Stage, operations: &[Operation]) {
+async fn check(stage: &ModelStage, operations: &[ModelOperation]) {
     let told = told(stage).await;
     for (number, operation) in operations.iter().enumerate() {
         let name = format!("op-{number}");
@@ -316,19 +317,23 @@ async fn check(stage: &Stage, operations: &[Operation]) {
 }
 
 /// Subjects of the events of each operation.
-async fn told(stage: &Stage) -> BTreeMap<String, Vec<String>> {
+async fn told(stage: &ModelStage) -> BTreeMap<String, Vec<String>> {
     let filter = EventFilter::new("dray.event.>").from_start();
     let mut events = stage.bus.events(filter).await.unwrap();
     let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    while let Ok(event) = tokio::time::timeout(TICK, events.next()).await {
+    while let Ok(event) = tokio::time::timeout(CLOCK_TICK, events.next()).await {
         let event = event.unwrap();
-        let operation = event.headers.get(headers::OPERATION).unwrap().to_owned();
+        let operation = event
+            .headers
+            .get(headers::OPERATION_HEADER)
+            .unwrap()
+            .to_owned();
         told.entry(operation).or_default().push(event.subject);
     }
     told
 }
 
-fn run(story: Story) {
+fn run(story: ModelRun) {
     on_paused_clock(play(story));
 }
 
@@ -354,13 +359,13 @@ proptest! {
 fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
     for step in 0..16 {
         for fault in [
-            Fault::CrashBefore,
-            Fault::CrashAfter,
-            Fault::LoseAnswer,
-            Fault::LoseRequest,
+            InjectedFault::CrashBefore,
+            InjectedFault::CrashAfter,
+            InjectedFault::LoseAnswer,
+            InjectedFault::LoseRequest,
         ] {
-            run(Story {
-                operations: vec![Operation {
+            run(ModelRun {
+                operations: vec![ModelOperation {
                     tool: "works",
                     deadline: Duration::from_secs(140),
                     again: true,
@@ -375,14 +380,14 @@ fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
 #[test]
 fn a_worker_that_stood_still_past_its_lease_changes_nothing() {
     for step in 0..12 {
-        run(Story {
-            operations: vec![Operation {
+        run(ModelRun {
+            operations: vec![ModelOperation {
                 tool: "works",
                 deadline: Duration::from_secs(140),
                 again: false,
             }],
             lives: vec![
-                vec![(step, Fault::Pause(Duration::from_secs(70)))],
+                vec![(step, InjectedFault::Pause(Duration::from_secs(70)))],
                 Vec::new(),
             ],
             sweeper: Vec::new(),

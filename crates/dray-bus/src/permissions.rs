@@ -19,7 +19,10 @@ pub use accounts::{accounts_file, password_variable};
 
 use crate::ledger;
 use crate::subject;
-use crate::topology::{AUDIT, ConsumerSpec, DEAD, EVENT, LEDGER, Topology, WORK};
+use crate::topology::{
+    AUDIT_STREAM, ConsumerSpec, DEAD_LETTER_STREAM, EVENT_STREAM, LEDGER_STREAM, Topology,
+    WORK_STREAM,
+};
 
 /// One identity and everything that it may do on the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct Permissions {
     user: String,
     about: String,
     publish: BTreeSet<String>,
-    subscribe: BTreeSet<Subscription>,
+    subscribe: BTreeSet<AllowedSubscription>,
     responds: bool,
     streams: BTreeSet<String>,
     durables: BTreeSet<String>,
@@ -35,7 +38,7 @@ pub struct Permissions {
 
 /// A subject that may be subscribed to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subscription {
+pub struct AllowedSubscription {
     /// The subject, with wildcards.
     pub subject: String,
     /// The only queue group in which this is allowed; without one, `None`.
@@ -61,7 +64,7 @@ impl Permissions {
 
     /// A service of this name: a client whose readiness check looks at the ledger's stream.
     pub fn service(name: &str) -> Self {
-        Self::client(name, "").with_stream(LEDGER)
+        Self::client(name, "").with_stream(LEDGER_STREAM)
     }
 
     /// Says in the generated file what the identity is for.
@@ -82,7 +85,7 @@ impl Permissions {
     }
 
     /// What it may subscribe to.
-    pub fn subscriptions(&self) -> impl Iterator<Item = &Subscription> {
+    pub fn subscriptions(&self) -> impl Iterator<Item = &AllowedSubscription> {
         self.subscribe.iter()
     }
 
@@ -129,7 +132,7 @@ impl Permissions {
     /// Publishes work for any tenant, into every queue that takes this kind.
     #[must_use]
     pub fn publishes_work<W: Work>(self) -> Self {
-        self.publishes_work_as::<W>("*").with_stream(WORK)
+        self.publishes_work_as::<W>("*").with_stream(WORK_STREAM)
     }
 
     /// Publishes work for one tenant, and does not look at the stream.
@@ -148,14 +151,14 @@ impl Permissions {
     #[must_use]
     pub fn publishes_event<E: Event>(self) -> Self {
         self.allow_publish(format!("dray.event.{}.v1.{}.*", E::AREA, E::PAST))
-            .with_stream(EVENT)
+            .with_stream(EVENT_STREAM)
     }
 
     /// Publishes an audit event of any tenant.
     #[must_use]
     pub fn publishes_audit<A: Audit>(self) -> Self {
         self.allow_publish(format!("dray.audit.{}.v1.{}.*", A::AREA, A::PAST))
-            .with_stream(AUDIT)
+            .with_stream(AUDIT_STREAM)
     }
 
     /// Subscribes to all events of one kind's area that concern one tenant, live and without the stream.
@@ -168,14 +171,17 @@ impl Permissions {
         self
     }
 
-    /// Learns how work of one tenant ended: asks on the tenant's own subject, and reads the durable consumer of events that
+    /// Learns how work of one tenant ended: asks on the tenant's own subject, and reads the durable consumer of events
+    /// that
     /// [`Topology::with_publishers`] makes for the tenant.
     #[must_use]
     pub fn learns_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
         let durable = format!("publisher-{}", tenant.token());
         self.allow_publish(tenant_call_subject::<C>(tenant))
-            .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{EVENT}.{durable}"))
-            .allow_publish(format!("$JS.ACK.{EVENT}.{durable}.>"))
+            .allow_publish(format!(
+                "$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{durable}"
+            ))
+            .allow_publish(format!("$JS.ACK.{EVENT_STREAM}.{durable}.>"))
     }
 
     /// Consumes work from a durable consumer of the topology: pulls and acknowledges, keeps the ledger of its area,
@@ -193,14 +199,14 @@ impl Permissions {
         let all = self
             .pulls(consumer)
             .publishes_event::<W::Rejected>()
-            .with_stream(DEAD)
-            .with_stream(LEDGER);
+            .with_stream(DEAD_LETTER_STREAM)
+            .with_stream(LEDGER_STREAM);
         let Some(area) = work_area(consumer) else {
             return all;
         };
         all.allow_publish(format!("dray.event.{area}.v1.dead-lettered.*"))
             .allow_publish(format!("dray.dead.{area}.>"))
-            .allow_publish(format!("$KV.{}.{area}.>", ledger::BUCKET))
+            .allow_publish(format!("$KV.{}.{area}.>", ledger::LEDGER_BUCKET))
             .reads_ledger(area)
     }
 
@@ -209,11 +215,13 @@ impl Permissions {
     pub fn reads_outcomes_of<W: Work>(self) -> Self {
         work_areas::<W>()
             .iter()
-            .fold(self.with_stream(LEDGER), |all, area| all.reads_ledger(area))
+            .fold(self.with_stream(LEDGER_STREAM), |all, area| {
+                all.reads_ledger(area)
+            })
     }
 
     fn reads_ledger(self, area: &str) -> Self {
-        self.reads_key(ledger::BUCKET, &format!("{area}.>"))
+        self.reads_key(ledger::LEDGER_BUCKET, &format!("{area}.>"))
     }
 
     /// Reads and writes every key of a bucket.
@@ -259,7 +267,8 @@ impl Permissions {
     }
 
     fn allow_subscribe(&mut self, subject: String, queue: Option<String>) {
-        self.subscribe.insert(Subscription { subject, queue });
+        self.subscribe
+            .insert(AllowedSubscription { subject, queue });
     }
 }
 

@@ -11,14 +11,14 @@ use dray_types::Deadline;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::backend::{Acknowledged, Outgoing};
+use crate::backend::{OutgoingMessage, StreamAck};
 use crate::backoff::{Backoff, jitter};
 use crate::bus::Bus;
 use crate::error::{PublishError, TransportError};
-use crate::headers::{self, Headers};
+use crate::headers::{self, MessageHeaders};
 use crate::ids;
 use crate::meta::Meta;
-use crate::topology::{AUDIT, EVENT, WORK};
+use crate::topology::{AUDIT_STREAM, EVENT_STREAM, WORK_STREAM};
 use crate::trace;
 
 /// Longest wait for one acknowledgement.
@@ -26,11 +26,11 @@ const ACK_WAIT: Duration = Duration::from_secs(5);
 /// How long a full or absent stream is borne before it is reported.
 const BORNE_FOR: Duration = Duration::from_secs(15);
 /// How long a publish may take at least, also when the deadline is near or past.
-const GRACE: Duration = Duration::from_secs(10);
+const MIN_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An acknowledged message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishReceipt {
     /// Whether the stream had the same id already and kept the first.
     pub duplicate: bool,
     /// Its sequence in the stream.
@@ -47,11 +47,11 @@ impl Bus {
         &self,
         meta: &Meta,
         work: &W,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         let subject = work_subject(work, &meta.tenant);
         let id = ids::message_id(&meta.tenant.token(), &meta.operation, &work_step(work), 0);
         self.publish_encoded(
-            WORK,
+            WORK_STREAM,
             meta,
             subject,
             &schema::<W>(),
@@ -69,7 +69,7 @@ impl Bus {
         &self,
         meta: &Meta,
         event: &E,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         self.publish_event_part(meta, "", event).await
     }
 
@@ -83,7 +83,7 @@ impl Bus {
         meta: &Meta,
         part: &str,
         event: &E,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         let subject = event_subject::<E>(&meta.tenant);
         let step = match part {
             "" => event_step::<E>(),
@@ -91,7 +91,7 @@ impl Bus {
         };
         let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
         self.publish_encoded(
-            EVENT,
+            EVENT_STREAM,
             meta,
             subject,
             &schema::<E>(),
@@ -109,12 +109,12 @@ impl Bus {
         &self,
         meta: &Meta,
         audit: &A,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         let subject = audit_subject::<A>(&meta.tenant);
         let step = format!("{}.{}.{:032x}", A::AREA, A::PAST, rand::random::<u128>());
         let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
         self.publish_encoded(
-            AUDIT,
+            AUDIT_STREAM,
             meta,
             subject,
             &schema::<A>(),
@@ -132,13 +132,13 @@ impl Bus {
         schema: &str,
         id: &str,
         payload: Bytes,
-    ) -> Result<Published, PublishError> {
-        let mut all = Headers::new();
+    ) -> Result<PublishReceipt, PublishError> {
+        let mut all = MessageHeaders::new();
         all.append(headers::MESSAGE_ID, id);
         for (name, value) in meta.headers(schema).iter() {
             all.append(name, value);
         }
-        let message = Outgoing {
+        let message = OutgoingMessage {
             subject,
             headers: all,
             payload,
@@ -151,10 +151,10 @@ impl Bus {
     pub(crate) async fn publish_message(
         &self,
         stream: &'static str,
-        mut message: Outgoing,
+        mut message: OutgoingMessage,
         limit: usize,
         deadline: Deadline,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         let span = send_span(&message);
         trace::join(&span, &mut message.headers);
         let size = message.size();
@@ -162,7 +162,7 @@ impl Bus {
             return Err(PublishError::TooLarge { size, limit });
         }
         let begun = Instant::now();
-        let wait = deadline.remaining(self.now_ms()).max(GRACE);
+        let wait = deadline.remaining(self.now_ms()).max(MIN_PUBLISH_TIMEOUT);
         let result = self
             .publish_until(stream, message, begun + wait)
             .instrument(span)
@@ -188,9 +188,9 @@ impl Bus {
     async fn publish_until(
         &self,
         stream: &'static str,
-        message: Outgoing,
+        message: OutgoingMessage,
         until: Instant,
-    ) -> Result<Published, PublishError> {
+    ) -> Result<PublishReceipt, PublishError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         let borne_until = Instant::now() + BORNE_FOR;
         loop {
@@ -228,9 +228,9 @@ impl Bus {
 
     async fn publish_once(
         &self,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         until: Instant,
-    ) -> Result<Acknowledged, TransportError> {
+    ) -> Result<StreamAck, TransportError> {
         let attempt = async {
             // The semaphore is never closed, so that a failure to acquire cannot happen.
             let _permit = self.inner.publishes.acquire().await;
@@ -243,20 +243,20 @@ impl Bus {
     }
 }
 
-fn accepted(stream: &'static str, acknowledged: Acknowledged) -> Result<Published, PublishError> {
+fn accepted(stream: &'static str, acknowledged: StreamAck) -> Result<PublishReceipt, PublishError> {
     if acknowledged.stream != stream {
         return Err(PublishError::WrongStream {
             expected: stream,
             found: acknowledged.stream,
         });
     }
-    Ok(Published {
+    Ok(PublishReceipt {
         duplicate: acknowledged.duplicate,
         sequence: acknowledged.sequence,
     })
 }
 
-fn given_up(message: &Outgoing, error: TransportError) -> PublishError {
+fn given_up(message: &OutgoingMessage, error: TransportError) -> PublishError {
     let subject = message.subject.clone();
     match error {
         TransportError::Full => PublishError::Busy(subject),
@@ -273,7 +273,7 @@ fn given_up(message: &Outgoing, error: TransportError) -> PublishError {
     }
 }
 
-fn send_span(message: &Outgoing) -> tracing::Span {
+fn send_span(message: &OutgoingMessage) -> tracing::Span {
     let header = |name| message.headers.get(name).unwrap_or_default();
     let template = message
         .subject
@@ -286,6 +286,6 @@ fn send_span(message: &Outgoing) -> tracing::Span {
         messaging.system = "nats",
         messaging.destination.name = template,
         messaging.message.id = header(headers::MESSAGE_ID),
-        dray.operation_id = header(headers::OPERATION),
+        dray.operation_id = header(headers::OPERATION_HEADER),
     )
 }

@@ -10,10 +10,10 @@ use dray_types::{Fault, FaultCode, OperationId, TenantId};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Message, Outgoing, Subscription};
+use crate::backend::{CoreMessage, OutgoingMessage, Subscription};
 use crate::bus::Bus;
 use crate::error::{SubscribeError, TransportError};
-use crate::headers::{self, Headers};
+use crate::headers::{self, MessageHeaders};
 use crate::meta::Meta;
 use crate::subject;
 
@@ -31,7 +31,7 @@ pub struct Responder {
     bus: Bus,
     requests: Subscription,
     cancellations: Subscription,
-    cancellable: Cancellable,
+    cancellable: CancellableOperations,
 }
 
 impl Responder {
@@ -52,16 +52,16 @@ impl Responder {
             bus: bus.clone(),
             requests,
             cancellations,
-            cancellable: Cancellable::default(),
+            cancellable: CancellableOperations::default(),
         })
     }
 
     /// The next request; `None` after [`Responder::drain`] once everything delivered was handed out.
-    pub async fn next(&mut self) -> Option<Incoming> {
+    pub async fn next(&mut self) -> Option<IncomingRequest> {
         loop {
             tokio::select! {
                 request = self.requests.next() => {
-                    return Some(Incoming::new(&self.bus, request?, &self.cancellable));
+                    return Some(IncomingRequest::new(&self.bus, request?, &self.cancellable));
                 }
                 Some(cancellation) = self.cancellations.next() => {
                     self.cancellable.cancel(&cancellation.headers);
@@ -76,18 +76,18 @@ impl Responder {
     }
 }
 
-type Key = (TenantId, OperationId);
+type OperationKey = (TenantId, OperationId);
 
-type Running = HashMap<Key, Vec<(u64, CancellationToken)>>;
+type RunningOperations = HashMap<OperationKey, Vec<(u64, CancellationToken)>>;
 
 /// Operations in hand that a caller may give up.
 #[derive(Clone, Debug, Default)]
-struct Cancellable {
-    running: Arc<Mutex<Running>>,
+struct CancellableOperations {
+    running: Arc<Mutex<RunningOperations>>,
 }
 
-impl Cancellable {
-    fn enter(&self, key: Key) -> InHand {
+impl CancellableOperations {
+    fn enter(&self, key: OperationKey) -> InHand {
         let token = CancellationToken::new();
         let id = rand::random();
         self.lock()
@@ -102,7 +102,7 @@ impl Cancellable {
         }
     }
 
-    fn cancel(&self, headers: &Headers) {
+    fn cancel(&self, headers: &MessageHeaders) {
         let Ok(meta) = Meta::from_headers(headers) else {
             tracing::debug!("a cancellation without a usable envelope is ignored");
             return;
@@ -117,7 +117,7 @@ impl Cancellable {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Running> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RunningOperations> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,8 +125,8 @@ impl Cancellable {
 /// Removes the operation when the request is done with.
 #[derive(Debug)]
 struct InHand {
-    cancellable: Cancellable,
-    key: Key,
+    cancellable: CancellableOperations,
+    key: OperationKey,
     id: u64,
     token: CancellationToken,
 }
@@ -145,18 +145,18 @@ impl Drop for InHand {
 
 /// One request. Dropped without an answer, it is answered with an internal fault.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingRequest {
     bus: Bus,
     subject: String,
-    headers: Headers,
+    headers: MessageHeaders,
     payload: Bytes,
     reply: Option<String>,
     meta: Result<Meta, Fault>,
     in_hand: Option<InHand>,
 }
 
-impl Incoming {
-    fn new(bus: &Bus, message: Message, cancellable: &Cancellable) -> Self {
+impl IncomingRequest {
+    fn new(bus: &Bus, message: CoreMessage, cancellable: &CancellableOperations) -> Self {
         let size = message.headers.wire_size() + message.payload.len();
         let meta = if size > MESSAGE_LIMIT {
             Err(request_too_large())
@@ -186,7 +186,7 @@ impl Incoming {
     }
 
     /// Its headers.
-    pub const fn headers(&self) -> &Headers {
+    pub const fn headers(&self) -> &MessageHeaders {
         &self.headers
     }
 
@@ -237,14 +237,18 @@ impl Incoming {
     /// Sends a progress reply; at most 4 per second and at least one per 5 s are wanted (C-8).
     pub async fn progress<M: prost::Message>(&self, message: &M) {
         if let Some(reply) = &self.reply {
-            let message = envelope(headers::PROGRESS, "1", message.encode_to_vec().into());
+            let message = envelope(
+                headers::PROGRESS_HEADER,
+                "1",
+                message.encode_to_vec().into(),
+            );
             send(&self.bus, reply, message).await;
         }
     }
 
     /// Whether the caller wants signs of life.
     pub fn is_watched(&self) -> bool {
-        self.headers.get(headers::WATCHED).is_some()
+        self.headers.get(headers::HEARTBEAT_HEADER).is_some()
     }
 
     /// Sends a heartbeat to a caller that watches: the request is still in hand (C-8).
@@ -258,7 +262,7 @@ impl Incoming {
     }
 }
 
-impl Drop for Incoming {
+impl Drop for IncomingRequest {
     fn drop(&mut self) {
         let (Some(reply), Ok(runtime)) = (self.reply.take(), tokio::runtime::Handle::try_current())
         else {
@@ -274,10 +278,14 @@ impl Drop for Incoming {
     }
 }
 
-fn outcome<M: prost::Message>(result: Result<M, Fault>) -> Reply {
+fn outcome<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
     let fault = match result {
         Ok(message) => {
-            let reply = envelope(headers::OUTCOME, "ok", message.encode_to_vec().into());
+            let reply = envelope(
+                headers::OUTCOME_HEADER,
+                "ok",
+                message.encode_to_vec().into(),
+            );
             if reply.size() <= MESSAGE_LIMIT {
                 return reply;
             }
@@ -291,7 +299,7 @@ fn outcome<M: prost::Message>(result: Result<M, Fault>) -> Reply {
         }
         Err(fault) => fault,
     };
-    let reply = envelope(headers::OUTCOME, "fault", encoded(fault.clone()));
+    let reply = envelope(headers::OUTCOME_HEADER, "fault", encoded(fault.clone()));
     if reply.size() <= MESSAGE_LIMIT {
         return reply;
     }
@@ -300,7 +308,7 @@ fn outcome<M: prost::Message>(result: Result<M, Fault>) -> Reply {
         advice: String::new(),
         ..fault
     };
-    envelope(headers::OUTCOME, "fault", encoded(short))
+    envelope(headers::OUTCOME_HEADER, "fault", encoded(short))
 }
 
 fn encoded(fault: Fault) -> Bytes {
@@ -309,28 +317,31 @@ fn encoded(fault: Fault) -> Bytes {
 
 /// A reply before it has an address.
 #[derive(Debug)]
-struct Reply {
-    headers: Headers,
+struct EncodedReply {
+    headers: MessageHeaders,
     payload: Bytes,
 }
 
-impl Reply {
+impl EncodedReply {
     fn size(&self) -> usize {
         self.headers.wire_size() + self.payload.len()
     }
 }
 
-fn envelope(name: &str, value: &str, payload: Bytes) -> Reply {
-    Reply {
-        headers: [(name, value), (headers::CONTENT_TYPE, headers::PROTOBUF)]
-            .into_iter()
-            .collect(),
+fn envelope(name: &str, value: &str, payload: Bytes) -> EncodedReply {
+    EncodedReply {
+        headers: [
+            (name, value),
+            (headers::CONTENT_TYPE, headers::PROTOBUF_CONTENT_TYPE),
+        ]
+        .into_iter()
+        .collect(),
         payload,
     }
 }
 
-async fn send(bus: &Bus, reply: &str, message: Reply) {
-    let message = Outgoing {
+async fn send(bus: &Bus, reply: &str, message: EncodedReply) {
+    let message = OutgoingMessage {
         subject: reply.to_owned(),
         headers: message.headers,
         payload: message.payload,

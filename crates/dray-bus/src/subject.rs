@@ -29,7 +29,7 @@ pub(crate) fn overlap(one: &str, other: &str) -> bool {
 
 /// The parts of `dray.<kind>.<area>.v1.<verb>.<tenant>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct SubjectParts<'a> {
     pub(crate) kind: &'a str,
     pub(crate) area: &'a str,
     pub(crate) verb: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct Parts<'a> {
 }
 
 /// Reads a work, event, dead-letter or audit subject.
-pub(crate) fn parts(subject: &str) -> Option<Parts<'_>> {
+pub(crate) fn parts(subject: &str) -> Option<SubjectParts<'_>> {
     let mut tokens = subject.split('.');
     let parts = match (
         tokens.next()?,
@@ -47,7 +47,7 @@ pub(crate) fn parts(subject: &str) -> Option<Parts<'_>> {
         tokens.next()?,
         tokens.next()?,
     ) {
-        ("dray", kind, area, "v1", verb, tenant) => Parts {
+        ("dray", kind, area, "v1", verb, tenant) => SubjectParts {
             kind,
             area,
             verb,

@@ -12,35 +12,37 @@ use dray_proto::v1::{self, TerminalState};
 use dray_types::{Deadline, Fault, FaultCode, OperationId};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Ack, Pulled, Puller};
+use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::bus::Bus;
 use crate::dead::{self, LetterFilter, LetterState};
 use crate::error::TransportError;
 use crate::ledger::record;
-use crate::topology::{ADVISORY, DEAD, SWEEPER_ADVISORY, SWEEPER_WORK, WORK};
-use crate::work::job::{self, Job, Stuck};
-use crate::work::{Envelope, Recorded};
+use crate::topology::{
+    ADVISORY_STREAM, DEAD_LETTER_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, WORK_STREAM,
+};
+use crate::work::job::{self, JobError, WorkJob};
+use crate::work::{RecordedEvent, WorkEnvelope};
 
 /// Pause between two sweeps.
-const PAUSE: Duration = Duration::from_secs(30);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after the deadline at which unfinished work counts as stranded.
-const PATIENCE: Duration = Duration::from_mins(1);
+const STRANDED_AFTER: Duration = Duration::from_mins(1);
 /// Longest time until a message is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Messages of one pull.
-const BATCH: usize = 64;
+const PULL_BATCH: usize = 64;
 /// How long a pull waits for what is there.
-const WAIT: Duration = Duration::from_millis(200);
+const PULL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Advisories that are remembered.
-const REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED_ADVISORIES: usize = 10_000;
 
-type Reject = fn(&[u8], &OperationId, &Fault) -> Option<Recorded>;
+type RejectionBuilder = fn(&[u8], &OperationId, &Fault) -> Option<RecordedEvent>;
 
 /// Ends stranded work. One per deployment is enough; several do no harm.
 #[derive(Debug)]
-pub struct Sweeper {
+pub struct WorkSweeper {
     bus: Bus,
-    rejections: Vec<Known>,
+    rejections: Vec<KnownWork>,
     exhausted: BTreeSet<u64>,
     /// Every dead letter before this sequence has been dealt with.
     dealt_with: u64,
@@ -60,7 +62,7 @@ pub struct SweepReport {
     pub waiting: u64,
 }
 
-impl Sweeper {
+impl WorkSweeper {
     /// A sweeper that knows the contracts of this crate's version.
     pub fn new(bus: Bus) -> Self {
         Self {
@@ -81,7 +83,7 @@ impl Sweeper {
     /// `WorkDeadLettered`.
     #[must_use]
     pub fn knowing<W: Work>(mut self) -> Self {
-        self.rejections.push(Known {
+        self.rejections.push(KnownWork {
             serves: W::serves,
             verb: W::VERB,
             reject: reject::<W>,
@@ -107,7 +109,7 @@ impl Sweeper {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
         }
     }
@@ -120,7 +122,7 @@ impl Sweeper {
         self.read_advisories().await?;
         self.measure().await?;
         let backend = self.bus.inner.backend.clone();
-        let mut puller = backend.puller(WORK, SWEEPER_WORK).await?;
+        let mut puller = backend.puller(WORK_STREAM, SWEEPER_WORK).await?;
         let mut report = SweepReport::default();
         let mut oldest = 0;
         loop {
@@ -153,7 +155,7 @@ impl Sweeper {
             ..LetterFilter::default()
         };
         let letters = self.bus.dead_letters();
-        let last = match self.bus.inner.backend.stream(DEAD).await {
+        let last = match self.bus.inner.backend.stream(DEAD_LETTER_STREAM).await {
             Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
             Err(_) => 0,
         };
@@ -178,7 +180,7 @@ impl Sweeper {
     /// Remembers which messages ran out of deliveries. Only a hint: without it they are found by their deadline.
     async fn read_advisories(&mut self) -> Result<(), TransportError> {
         let backend = self.bus.inner.backend.clone();
-        let mut puller = backend.puller(ADVISORY, SWEEPER_ADVISORY).await?;
+        let mut puller = backend.puller(ADVISORY_STREAM, SWEEPER_ADVISORY).await?;
         loop {
             let batch = fetch(&mut puller).await?;
             if batch.is_empty() {
@@ -188,10 +190,10 @@ impl Sweeper {
                 if let Some(sequence) = exhausted(&pulled) {
                     self.exhausted.insert(sequence);
                 }
-                if self.exhausted.len() > REMEMBERED {
+                if self.exhausted.len() > MAX_REMEMBERED_ADVISORIES {
                     self.exhausted.pop_first();
                 }
-                job::settle(&pulled, Ack::Done).await;
+                job::settle(&pulled, AckAction::Done).await;
             }
         }
     }
@@ -199,7 +201,7 @@ impl Sweeper {
     /// Measures the backlog of its own durable and forgets advisories about what has ended.
     async fn measure(&mut self) -> Result<(), TransportError> {
         let backend = &self.bus.inner.backend;
-        if let Some(state) = backend.consumer(WORK, SWEEPER_WORK).await? {
+        if let Some(state) = backend.consumer(WORK_STREAM, SWEEPER_WORK).await? {
             self.bus
                 .inner
                 .metrics
@@ -209,21 +211,21 @@ impl Sweeper {
         Ok(())
     }
 
-    async fn look_at(&self, pulled: &Pulled, report: &mut SweepReport) {
+    async fn look_at(&self, pulled: &PulledMessage, report: &mut SweepReport) {
         match self.judge(pulled).await {
-            Ok(Verdict::Ended) => {
+            Ok(SweepVerdict::Ended) => {
                 report.ended += 1;
-                job::settle(pulled, Ack::Done).await;
+                job::settle(pulled, AckAction::Done).await;
             }
-            Ok(Verdict::Told) => {
+            Ok(SweepVerdict::Told) => {
                 report.told += 1;
-                job::settle(pulled, Ack::Done).await;
+                job::settle(pulled, AckAction::Done).await;
             }
-            Ok(Verdict::Buried) => {
+            Ok(SweepVerdict::Buried) => {
                 report.buried += 1;
-                job::settle(pulled, Ack::Done).await;
+                job::settle(pulled, AckAction::Done).await;
             }
-            Ok(Verdict::Waits(delay)) => {
+            Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
                 job::again(pulled, delay.min(LOOK_AGAIN)).await;
             }
@@ -234,28 +236,28 @@ impl Sweeper {
         }
     }
 
-    async fn judge(&self, pulled: &Pulled) -> Result<Verdict, Stuck> {
-        let Ok(envelope) = Envelope::read(&pulled.message) else {
+    async fn judge(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
+        let Ok(envelope) = WorkEnvelope::read(&pulled.message) else {
             return self.judge_unreadable(pulled).await;
         };
-        let mut job = Job::new(&self.bus, &envelope);
+        let mut job = WorkJob::new(&self.bus, &envelope);
         job.read().await?;
         let record = job.record();
         if record::is_over(&record, envelope.redrives) {
-            return Ok(Verdict::Ended);
+            return Ok(SweepVerdict::Ended);
         }
         let now_ms = self.bus.now_ms();
         let lease = record::lease_left(&record, now_ms);
         if !lease.is_zero() {
-            return Ok(Verdict::Waits(lease));
+            return Ok(SweepVerdict::Waits(lease));
         }
         let patience = self.patience(pulled, now_ms, &envelope);
         if !patience.is_zero() {
-            return Ok(Verdict::Waits(patience));
+            return Ok(SweepVerdict::Waits(patience));
         }
         if record::is_terminal(&record) && envelope.redrives == record.redrives {
             job.report().await?;
-            return Ok(Verdict::Told);
+            return Ok(SweepVerdict::Told);
         }
         let fault = stranded(&record);
         let event = self.rejection(pulled, &envelope, &fault);
@@ -268,32 +270,37 @@ impl Sweeper {
         )
         .await?;
         job.report().await?;
-        Ok(Verdict::Buried)
+        Ok(SweepVerdict::Buried)
     }
 
     /// What is left until a minute after the deadline; nothing for a message that no worker will get again.
-    fn patience(&self, pulled: &Pulled, now_ms: u64, envelope: &Envelope) -> Duration {
+    fn patience(&self, pulled: &PulledMessage, now_ms: u64, envelope: &WorkEnvelope) -> Duration {
         if self.exhausted.contains(&pulled.message.sequence) {
             return Duration::ZERO;
         }
         let deadline = envelope.meta.deadline.unix_ms();
-        Deadline::after(deadline, PATIENCE).remaining(now_ms)
+        Deadline::after(deadline, STRANDED_AFTER).remaining(now_ms)
     }
 
     /// A message without a usable envelope has no deadline; a worker has a minute to see it.
-    async fn judge_unreadable(&self, pulled: &Pulled) -> Result<Verdict, Stuck> {
+    async fn judge_unreadable(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
         let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
-        let left = PATIENCE.saturating_sub(Duration::from_millis(age));
+        let left = STRANDED_AFTER.saturating_sub(Duration::from_millis(age));
         if !left.is_zero() {
-            return Ok(Verdict::Waits(left));
+            return Ok(SweepVerdict::Waits(left));
         }
         let fault = Fault::new(FaultCode::InvalidArgument, "The message cannot be read.")
             .detail("invalid_envelope");
         dead::poison(&self.bus, pulled, None, &fault, &self.service_version).await?;
-        Ok(Verdict::Ended)
+        Ok(SweepVerdict::Ended)
     }
 
-    fn rejection(&self, pulled: &Pulled, envelope: &Envelope, fault: &Fault) -> v1::RecordedEvent {
+    fn rejection(
+        &self,
+        pulled: &PulledMessage,
+        envelope: &WorkEnvelope,
+        fault: &Fault,
+    ) -> v1::RecordedEvent {
         self.rejections
             .iter()
             .find(|known| (known.serves)(&envelope.area) && known.verb == envelope.verb)
@@ -309,35 +316,39 @@ impl Sweeper {
 
 /// A kind of work whose rejection event is known.
 #[derive(Debug)]
-struct Known {
+struct KnownWork {
     serves: fn(&str) -> bool,
     verb: &'static str,
-    reject: Reject,
+    reject: RejectionBuilder,
 }
 
-enum Verdict {
+enum SweepVerdict {
     Ended,
     Told,
     Buried,
     Waits(Duration),
 }
 
-fn reject<W: Work>(payload: &[u8], operation: &OperationId, fault: &Fault) -> Option<Recorded> {
+fn reject<W: Work>(
+    payload: &[u8],
+    operation: &OperationId,
+    fault: &Fault,
+) -> Option<RecordedEvent> {
     let work = W::decode(payload).ok()?;
     let event = work.rejected(operation, TerminalState::DeadLettered, fault);
-    Some(Recorded::new(&event))
+    Some(RecordedEvent::new(&event))
 }
 
-async fn fetch(puller: &mut Puller) -> Result<Vec<Pulled>, TransportError> {
+async fn fetch(puller: &mut Puller) -> Result<Vec<PulledMessage>, TransportError> {
     let never = CancellationToken::new();
-    puller.fetch(BATCH, WAIT, &never).await
+    puller.fetch(PULL_BATCH, PULL_TIMEOUT, &never).await
 }
 
 /// The work message that an advisory says has run out of deliveries.
-fn exhausted(advisory: &Pulled) -> Option<u64> {
+fn exhausted(advisory: &PulledMessage) -> Option<u64> {
     let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).ok()?;
     let is_ours = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
-        && body.get("stream")?.as_str()? == WORK;
+        && body.get("stream")?.as_str()? == WORK_STREAM;
     is_ours.then(|| body.get("stream_seq")?.as_u64()).flatten()
 }
 

@@ -11,33 +11,33 @@ use std::time::Duration;
 
 pub use reference::reference_markdown;
 pub use standard::DEFAULT_STORE;
-pub use verify::{Mismatch, call_subjects};
+pub use verify::{TopologyMismatch, call_subjects};
 
 use crate::backend::Backend;
 use crate::error::TransportError;
 
 /// Stream of work.
-pub const WORK: &str = "DRAY_WORK";
+pub const WORK_STREAM: &str = "DRAY_WORK";
 /// Stream of result and progress events.
-pub const EVENT: &str = "DRAY_EVENT";
+pub const EVENT_STREAM: &str = "DRAY_EVENT";
 /// Stream of dead letters.
-pub const DEAD: &str = "DRAY_DEAD";
+pub const DEAD_LETTER_STREAM: &str = "DRAY_DEAD";
 /// Stream of audit events.
-pub const AUDIT: &str = "DRAY_AUDIT";
+pub const AUDIT_STREAM: &str = "DRAY_AUDIT";
 /// Stream that keeps the server's advisories.
-pub const ADVISORY: &str = "DRAY_ADVISORY";
+pub const ADVISORY_STREAM: &str = "DRAY_ADVISORY";
 /// Stream behind the ledger bucket.
-pub const LEDGER: &str = "KV_dray_ledger";
+pub const LEDGER_STREAM: &str = "KV_dray_ledger";
 /// Stream of which sandbox and which chat belong to a session.
-pub const SESSIONS: &str = "KV_dray_sessions";
+pub const SESSION_STREAM: &str = "KV_dray_sessions";
 /// Stream of the uploads of each session.
-pub const UPLOADS: &str = "KV_dray_uploads";
+pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
 /// Stream of what became of each delivery.
-pub const DELIVERIES: &str = "KV_dray_deliveries";
+pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
 /// Stream of what platforms taught: limits, file ids, places in their feeds.
-pub const PLATFORM: &str = "KV_dray_platform";
+pub const PLATFORM_STREAM: &str = "KV_dray_platform";
 /// Stream of where the conversions of documents are stored.
-pub const CONVERSIONS: &str = "KV_dray_conversions";
+pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
 /// Durable with which the sweeper reads work.
 pub const SWEEPER_WORK: &str = "sweeper-work";
 /// Durable with which the sweeper reads advisories.
@@ -45,7 +45,7 @@ pub const SWEEPER_ADVISORY: &str = "sweeper-advisory";
 
 /// What a full stream does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discard {
+pub enum FullStreamPolicy {
     /// Refuses new messages, which is how publishers learn that it is full (F-4).
     New,
     /// Drops the oldest.
@@ -54,7 +54,7 @@ pub enum Discard {
 
 /// How a stream lets messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
+pub enum StreamRetention {
     /// By its limits only: what every stream here does (3.1).
     Limits,
     /// By limits, and when no consumer is interested.
@@ -75,9 +75,9 @@ pub struct StreamSpec {
     /// Subjects it captures.
     pub subjects: Vec<String>,
     /// How messages leave it.
-    pub retention: Retention,
+    pub retention: StreamRetention,
     /// What it does when it is full.
-    pub discard: Discard,
+    pub discard: FullStreamPolicy,
     /// Age at which messages are dropped.
     pub max_age: Duration,
     /// How long a message id is remembered.
@@ -173,7 +173,10 @@ pub struct TopologyError {
 
 impl Topology {
     /// Creates what is absent, updates what differs, and reads everything back; what still differs is returned.
-    pub(crate) async fn apply(&self, backend: &Backend) -> Result<Vec<Mismatch>, TopologyError> {
+    pub(crate) async fn apply(
+        &self,
+        backend: &Backend,
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         for spec in &self.streams {
             let failed = |source| TopologyError {
                 object: spec.name.clone(),
@@ -201,7 +204,10 @@ impl Topology {
     }
 
     /// Reads every stream and consumer and returns what deviates. Changes nothing.
-    pub(crate) async fn verify(&self, backend: &Backend) -> Result<Vec<Mismatch>, TopologyError> {
+    pub(crate) async fn verify(
+        &self,
+        backend: &Backend,
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         let mut mismatches = Vec::new();
         for spec in &self.streams {
             let found = backend

@@ -11,7 +11,7 @@ use opentelemetry::trace::{
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::headers::{self, Headers};
+use crate::headers::{self, MessageHeaders};
 
 /// The span that a trace context names; `None` outside a trace.
 pub fn span_context(trace: &TraceContext) -> Option<SpanContext> {
@@ -56,10 +56,10 @@ pub fn set_parent(span: &Span, trace: &TraceContext) {
 
 /// Makes the span that sends a message part of the message's trace, and the message's headers name that span. A span
 /// below a recorded span of the same trace stays where it is.
-pub(crate) fn join(span: &Span, headers: &mut Headers) {
+pub(crate) fn join(span: &Span, headers: &mut MessageHeaders) {
     let trace = TraceContext::new(
-        headers.get(headers::TRACEPARENT).unwrap_or_default(),
-        headers.get(headers::TRACESTATE).unwrap_or_default(),
+        headers.get(headers::TRACEPARENT_HEADER).unwrap_or_default(),
+        headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
     );
     let current = context_of(&Span::current());
     let is_below = current.is_some_and(|current| current.trace_id() == trace.trace_id());
@@ -67,11 +67,11 @@ pub(crate) fn join(span: &Span, headers: &mut Headers) {
         set_parent(span, &trace);
     }
     if let Some(own) = context_of(span) {
-        headers.set(headers::TRACEPARENT, own.traceparent);
+        headers.set(headers::TRACEPARENT_HEADER, own.traceparent);
         if own.tracestate.is_empty() {
-            headers.remove(headers::TRACESTATE);
+            headers.remove(headers::TRACESTATE_HEADER);
         } else {
-            headers.set(headers::TRACESTATE, own.tracestate);
+            headers.set(headers::TRACESTATE_HEADER, own.tracestate);
         }
     }
 }
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const PARENT_TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
     /// Runs `work` under a subscriber that records spans, and returns those in the order of their ends.
@@ -99,13 +99,15 @@ mod tests {
         exporter.get_finished_spans().unwrap()
     }
 
-    fn message() -> Headers {
-        [(headers::TRACEPARENT, PARENT)].into_iter().collect()
+    fn message() -> MessageHeaders {
+        [(headers::TRACEPARENT_HEADER, PARENT_TRACE)]
+            .into_iter()
+            .collect()
     }
 
     #[test]
     fn a_trace_context_becomes_a_remote_parent() {
-        let parent = span_context(&TraceContext::new(PARENT, "a=b")).unwrap();
+        let parent = span_context(&TraceContext::new(PARENT_TRACE, "a=b")).unwrap();
         assert!(parent.is_remote() && parent.is_sampled() && parent.is_valid());
         assert_eq!(parent.span_id().to_string(), "00f067aa0ba902b7");
         assert_eq!(parent.trace_state().header(), "a=b");
@@ -120,14 +122,17 @@ mod tests {
         let own = &spans[0].span_context;
         assert_eq!(own.trace_id().to_string(), TRACE_ID);
         let expected = format!("00-{TRACE_ID}-{}-01", own.span_id());
-        assert_eq!(sent.get(headers::TRACEPARENT), Some(expected.as_str()));
+        assert_eq!(
+            sent.get(headers::TRACEPARENT_HEADER),
+            Some(expected.as_str())
+        );
     }
 
     #[test]
     fn a_send_below_a_span_of_its_trace_stays_below_it() {
         let spans = recorded(|| {
             let handler = tracing::info_span!("work");
-            set_parent(&handler, &TraceContext::new(PARENT, ""));
+            set_parent(&handler, &TraceContext::new(PARENT_TRACE, ""));
             handler.in_scope(|| join(&tracing::info_span!("send"), &mut message()));
         });
         assert_eq!(
@@ -141,6 +146,6 @@ mod tests {
     fn without_a_recorder_the_headers_stay_as_they_are() {
         let mut sent = message();
         join(&tracing::info_span!("send"), &mut sent);
-        assert_eq!(sent.get(headers::TRACEPARENT), Some(PARENT));
+        assert_eq!(sent.get(headers::TRACEPARENT_HEADER), Some(PARENT_TRACE));
     }
 }

@@ -20,14 +20,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::delivery::Recorded;
-pub use self::delivery::{Completed, Delivery, Failure, WorkHandler};
-pub(crate) use self::envelope::{Envelope, Poison};
-use crate::backend::{Ack, Pulled, Puller};
+pub(crate) use self::delivery::RecordedEvent;
+pub use self::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
+pub(crate) use self::envelope::{PoisonMessage, WorkEnvelope};
+use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::backoff::Backoff;
 use crate::bus::Bus;
 use crate::error::WorkError;
-use crate::topology::WORK;
+use crate::topology::WORK_STREAM;
 
 /// Largest event that a handler may give back, encoded, in bytes: it is kept in the ledger and published with
 /// headers, and both stay below the message limit.
@@ -80,7 +80,7 @@ const MEASURE_EVERY: Duration = Duration::from_secs(15);
 const PULL_WAIT: Duration = Duration::from_secs(5);
 
 /// What every delivery of one loop shares.
-pub(crate) struct Shop<H> {
+pub(crate) struct WorkerContext<H> {
     pub(crate) bus: Bus,
     pub(crate) settings: WorkSettings,
     pub(crate) durable: String,
@@ -104,10 +104,10 @@ pub(crate) async fn run<W: Work, H: WorkHandler<W>>(
     let puller = bus
         .inner
         .backend
-        .puller(WORK, durable)
+        .puller(WORK_STREAM, durable)
         .await
         .map_err(failed)?;
-    let shop = Arc::new(Shop {
+    let shop = Arc::new(WorkerContext {
         bus,
         durable: durable.to_owned(),
         handler,
@@ -123,7 +123,7 @@ pub(crate) async fn run<W: Work, H: WorkHandler<W>>(
 }
 
 async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
-    shop: &Arc<Shop<H>>,
+    shop: &Arc<WorkerContext<H>>,
     mut puller: Puller,
     permits: &Arc<Semaphore>,
     jobs: &mut JoinSet<()>,
@@ -175,7 +175,13 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
                     () = stop.cancelled() => {}
                     () = tokio::time::sleep(backoff.next_delay()) => {}
                 }
-                if let Ok(rebuilt) = shop.bus.inner.backend.puller(WORK, &shop.durable).await {
+                if let Ok(rebuilt) = shop
+                    .bus
+                    .inner
+                    .backend
+                    .puller(WORK_STREAM, &shop.durable)
+                    .await
+                {
                     puller = rebuilt;
                 }
             }
@@ -184,8 +190,8 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
 }
 
 /// Measures the backlog of the durable. A failure shows in the pulls.
-async fn measure<H>(shop: &Shop<H>) {
-    let found = shop.bus.inner.backend.consumer(WORK, &shop.durable);
+async fn measure<H>(shop: &WorkerContext<H>) {
+    let found = shop.bus.inner.backend.consumer(WORK_STREAM, &shop.durable);
     if let Ok(Ok(Some(state))) = tokio::time::timeout(PULL_WAIT, found).await {
         shop.bus
             .inner
@@ -214,8 +220,8 @@ async fn take(permits: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit
 }
 
 /// Gives back what was delivered and not started (messaging-reliability 15 step 2).
-async fn hand_back(pulled: &Pulled) {
-    if let Err(error) = pulled.acker.send(Ack::Again(Duration::ZERO)).await {
+async fn hand_back(pulled: &PulledMessage) {
+    if let Err(error) = pulled.acker.send(AckAction::Again(Duration::ZERO)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
             "a message was not handed back"

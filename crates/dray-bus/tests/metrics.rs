@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use dray_bus::{
-    Bus, CallError, Completed, Delivery, Failure, Meta, NatsOptions, Sweeper, Topology,
-    WorkHandler, WorkSettings,
+    Bus, CallError, Meta, NatsOptions, Topology, WorkCompleted, WorkDelivery, WorkFailure,
+    WorkHandler, WorkSettings, WorkSweeper,
 };
 use dray_proto::v1;
 use dray_testkit::{eventually, nats::NatsServer};
@@ -19,12 +19,12 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use tokio_util::sync::CancellationToken;
 
 /// A meter whose values can be read as Prometheus reads them.
-struct Counted {
+struct MeterReader {
     registry: prometheus::Registry,
     provider: SdkMeterProvider,
 }
 
-impl Counted {
+impl MeterReader {
     fn new() -> Self {
         let registry = prometheus::Registry::new();
         let exporter = opentelemetry_prometheus::exporter()
@@ -78,13 +78,13 @@ fn meta(clock: &Clock, operation: &str, within: Duration) -> Meta {
     .with_operation(OperationId::new(operation).unwrap())
 }
 
-struct Refuses;
+struct RefusingHandler;
 
-impl WorkHandler<v1::ToolCallRequested> for Refuses {
+impl WorkHandler<v1::ToolCallRequested> for RefusingHandler {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         let passing =
             Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(1));
         match delivery.work.tool.as_str() {
@@ -96,7 +96,7 @@ impl WorkHandler<v1::ToolCallRequested> for Refuses {
 
 #[tokio::test]
 async fn publishes_calls_and_ends_are_counted() {
-    let counted = Counted::new();
+    let counted = MeterReader::new();
     let clock = Clock::system();
     let bus = Bus::in_process(clock.clone(), &counted.meter());
     let within = Duration::from_secs(30);
@@ -132,7 +132,7 @@ async fn publishes_calls_and_ends_are_counted() {
         attempts: 1,
         ..WorkSettings::default()
     };
-    let working = bus.work("file-resolver", settings, Refuses, stop.clone());
+    let working = bus.work("file-resolver", settings, RefusingHandler, stop.clone());
     let ending = async {
         eventually("both ends", async || {
             let ended = counted.count("dray_process_total", Some(("outcome", "failed")))
@@ -150,11 +150,11 @@ async fn publishes_calls_and_ends_are_counted() {
 
 #[tokio::test]
 async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator() {
-    let counted = Counted::new();
+    let counted = MeterReader::new();
     let clock = Clock::manual(1_700_000_000_000);
     let bus = Bus::in_process(clock.clone(), &counted.meter());
     bus.apply_topology(&Topology::default()).await.unwrap();
-    let mut sweeper = Sweeper::new(bus.clone());
+    let mut sweeper = WorkSweeper::new(bus.clone());
     let passed = meta(&clock, "op", Duration::ZERO);
     bus.publish_work(&passed, &v1::ToolCallRequested::default())
         .await
@@ -171,7 +171,7 @@ async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_connections_are_counted() {
-    let counted = Counted::new();
+    let counted = MeterReader::new();
     let mut server = NatsServer::start();
     let options = NatsOptions::at(server.url());
     let bus = Bus::connect(&options, Clock::system(), &counted.meter())

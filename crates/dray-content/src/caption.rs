@@ -5,7 +5,7 @@ use crate::chars;
 
 /// What a platform counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum CaptionUnit {
     /// UTF-16 code units (Telegram).
     Utf16,
     /// Unicode scalar values (Discord, Slack).
@@ -16,18 +16,18 @@ pub enum Unit {
 
 /// How much text a platform takes, in its own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CaptionLimits {
     /// With a file. Zero when files carry no text.
     pub caption: usize,
     /// In a message of its own. Below 4 it counts as 4, which every character fits.
     pub message: usize,
     /// What is counted.
-    pub unit: Unit,
+    pub unit: CaptionUnit,
 }
 
 /// Where the words go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caption {
+pub enum CaptionPlacement {
     /// There are none.
     None,
     /// With the first file.
@@ -36,7 +36,7 @@ pub enum Caption {
     Separate(Vec<String>),
 }
 
-impl Unit {
+impl CaptionUnit {
     /// The length of a text in this unit.
     pub fn count(self, text: &str) -> usize {
         match self {
@@ -57,20 +57,20 @@ impl Unit {
 }
 
 /// Decides where the words go. White space around them does not count.
-pub fn fit(text: &str, limits: Limits) -> Caption {
+pub fn fit(text: &str, limits: CaptionLimits) -> CaptionPlacement {
     let text = text.trim();
     if text.is_empty() {
-        return Caption::None;
+        return CaptionPlacement::None;
     }
     if limits.unit.count(text) <= limits.caption {
-        return Caption::Fits(text.to_owned());
+        return CaptionPlacement::Fits(text.to_owned());
     }
-    Caption::Separate(split(text, limits.message, limits.unit))
+    CaptionPlacement::Separate(split(text, limits.message, limits.unit))
 }
 
 /// Cuts a text into pieces of at most `limit` (at least 4) units: between paragraphs, else between lines, else
 /// between words, else between characters as readers see them. Nothing but white space at the cuts is lost.
-pub fn split(text: &str, limit: usize, unit: Unit) -> Vec<String> {
+pub fn split(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
     let limit = limit.max(4);
     let mut pieces = Vec::new();
     let mut rest = text.trim();
@@ -92,7 +92,7 @@ pub fn split(text: &str, limit: usize, unit: Unit) -> Vec<String> {
 }
 
 /// Where the next piece of `text` ends; never 0.
-fn cut(text: &str, limit: usize, unit: Unit) -> usize {
+fn cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     let (mut used, mut indicators) = (0, 0);
     let (mut paragraph, mut line, mut word, mut whole, mut any) = (0, 0, 0, 0, 0);
     let mut before: Option<char> = None;

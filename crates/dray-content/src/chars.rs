@@ -4,7 +4,7 @@ use icu_properties::CodePointMapData;
 use icu_properties::props::{GeneralCategory, GraphemeClusterBreak};
 
 /// Zero-width joiner: between the parts of one emoji.
-pub(crate) const JOINER: char = '\u{200D}';
+pub(crate) const ZERO_WIDTH_JOINER: char = '\u{200D}';
 
 /// Zero-width non-joiner: between letters of some scripts.
 pub(crate) const NON_JOINER: char = '\u{200C}';
@@ -23,7 +23,7 @@ pub(crate) fn is_separator(character: char) -> bool {
 /// What must never reach a terminal, a log line or a prompt. The two joiners are harmless and hold words and emoji
 /// together.
 pub(crate) fn is_unsafe(character: char) -> bool {
-    !matches!(character, JOINER | NON_JOINER)
+    !matches!(character, ZERO_WIDTH_JOINER | NON_JOINER)
         && (is_control_or_format(character) || is_separator(character))
 }
 

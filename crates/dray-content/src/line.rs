@@ -4,7 +4,7 @@ use crate::{chars, name, size};
 
 mod read;
 
-pub use read::{Line, Outcome, read, read_all};
+pub use read::{FileLine, UploadOutcome, read, read_all};
 
 /// Why a file is missing, when no reason is known.
 const NO_REASON: &str = "unknown reason";

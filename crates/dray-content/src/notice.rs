@@ -10,7 +10,7 @@ const NAME_MAX: usize = 80;
 
 /// Why a file did not arrive, in the words people get.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum FailureReason {
     /// Larger than the chat takes; both in bytes.
     TooLarge {
         /// What the file has.
@@ -40,14 +40,14 @@ pub enum Reason {
 
 /// One file that did not arrive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Failure {
+pub struct FileFailure {
     /// Its name or path; only the last part is shown.
     pub name: String,
     /// Why.
-    pub reason: Reason,
+    pub reason: FailureReason,
 }
 
-impl Reason {
+impl FailureReason {
     /// `too large for this chat (62 MB of 50 MB)`, `not allowed`, …
     pub fn text(&self) -> String {
         match self {
@@ -74,11 +74,11 @@ impl Reason {
 ///
 /// Equal failures are reported once. Where reasons differ, each group is named with its own. Files that may have
 /// arrived get a sentence that does not claim otherwise. Nothing when nothing failed.
-pub fn failures(failures: &[Failure]) -> Option<String> {
-    let mut lost = Groups::default();
-    let mut ambiguous = Groups::default();
+pub fn failures(failures: &[FileFailure]) -> Option<String> {
+    let mut lost = ReasonGroups::default();
+    let mut ambiguous = ReasonGroups::default();
     for failure in failures {
-        let groups = if failure.reason == Reason::Ambiguous {
+        let groups = if failure.reason == FailureReason::Ambiguous {
             &mut ambiguous
         } else {
             &mut lost
@@ -97,9 +97,9 @@ pub fn failures(failures: &[Failure]) -> Option<String> {
 
 /// Names by the reason they share, both in the order they came.
 #[derive(Default)]
-struct Groups(Vec<(String, Vec<String>)>);
+struct ReasonGroups(Vec<(String, Vec<String>)>);
 
-impl Groups {
+impl ReasonGroups {
     fn add(&mut self, reason: String, name: String) {
         match self.0.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, names)) if names.contains(&name) => {}
@@ -149,10 +149,10 @@ fn shown(raw: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(given: &[(&str, Reason)], expected: Option<&str>) {
-        let given: Vec<Failure> = given
+    fn check(given: &[(&str, FailureReason)], expected: Option<&str>) {
+        let given: Vec<FileFailure> = given
             .iter()
-            .map(|(name, reason)| Failure {
+            .map(|(name, reason)| FileFailure {
                 name: (*name).to_owned(),
                 reason: reason.clone(),
             })
@@ -169,9 +169,9 @@ mod tests {
     fn one_reason_is_told_once_and_names_are_without_folders() {
         check(
             &[
-                ("/workspace/out/a.pdf", Reason::NotAllowed),
-                ("b.csv", Reason::NotAllowed),
-                ("/other/a.pdf", Reason::NotAllowed),
+                ("/workspace/out/a.pdf", FailureReason::NotAllowed),
+                ("b.csv", FailureReason::NotAllowed),
+                ("/other/a.pdf", FailureReason::NotAllowed),
             ],
             Some("⚠️ Couldn't deliver: a.pdf, b.csv. Reason: not allowed."),
         );
@@ -182,7 +182,7 @@ mod tests {
         check(
             &[(
                 "a.mp4",
-                Reason::TooLarge {
+                FailureReason::TooLarge {
                     size: 62 << 20,
                     limit: 50 << 20,
                 },
@@ -195,9 +195,9 @@ mod tests {
     fn different_reasons_name_their_files() {
         check(
             &[
-                ("a", Reason::Empty),
-                ("b", Reason::TryLater),
-                ("c", Reason::Empty),
+                ("a", FailureReason::Empty),
+                ("b", FailureReason::TryLater),
+                ("c", FailureReason::Empty),
             ],
             Some("⚠️ Couldn't deliver: a, c, b. a, c: empty; b: try again later."),
         );
@@ -206,11 +206,14 @@ mod tests {
     #[test]
     fn what_is_wrong_with_the_chat_is_not_blamed_on_the_file() {
         check(
-            &[("a", Reason::NoAccount)],
+            &[("a", FailureReason::NoAccount)],
             Some("⚠️ Couldn't deliver: a. Reason: no account is set up for this chat."),
         );
         check(
-            &[("a", Reason::ChatMissing), ("b", Reason::NotFound)],
+            &[
+                ("a", FailureReason::ChatMissing),
+                ("b", FailureReason::NotFound),
+            ],
             Some(
                 "⚠️ Couldn't deliver: a, b. a: this chat does not exist or cannot be reached; b: not found.",
             ),
@@ -220,7 +223,10 @@ mod tests {
     #[test]
     fn r_13_what_may_have_arrived_is_not_called_lost() {
         check(
-            &[("a", Reason::Ambiguous), ("b", Reason::NotFound)],
+            &[
+                ("a", FailureReason::Ambiguous),
+                ("b", FailureReason::NotFound),
+            ],
             Some("⚠️ Couldn't deliver: b. Reason: not found.\n⚠️ May have been delivered: a."),
         );
     }
@@ -228,17 +234,17 @@ mod tests {
     #[test]
     fn r_15_a_name_reaches_the_notice_harmless() {
         check(
-            &[("x/@everyone\u{202e}\n.pdf", Reason::Empty)],
+            &[("x/@everyone\u{202e}\n.pdf", FailureReason::Empty)],
             Some("⚠️ Couldn't deliver: @\u{200b}everyone??.pdf. Reason: empty."),
         );
     }
 
     #[test]
     fn many_names_are_counted() {
-        let given: Vec<Failure> = (0..13)
-            .map(|n| Failure {
+        let given: Vec<FileFailure> = (0..13)
+            .map(|n| FileFailure {
                 name: format!("{n}.txt"),
-                reason: Reason::Empty,
+                reason: FailureReason::Empty,
             })
             .collect();
         let text = failures(&given).unwrap();

@@ -1,7 +1,7 @@
 //! Sizes as people read them (platform-delivery 11.5).
 
 /// Units above bytes. There is none above `GB`: larger sizes stay in it.
-const UNITS: [&str; 3] = ["KB", "MB", "GB"];
+const SIZE_UNITS: [&str; 3] = ["KB", "MB", "GB"];
 
 /// `16 B`, `2.0 KB`, `42 KB`, `1.5 GB`: divided by 1024 until below 1024, one decimal below 10, an integer above,
 /// rounded half up.
@@ -10,10 +10,10 @@ pub fn human(bytes: u64) -> String {
         return format!("{bytes} B");
     }
     let mut power = 1;
-    while power < UNITS.len() && (bytes >> (10 * power)) >= 1024 {
+    while power < SIZE_UNITS.len() && (bytes >> (10 * power)) >= 1024 {
         power += 1;
     }
-    let unit = UNITS.get(power - 1).copied().unwrap_or_default();
+    let unit = SIZE_UNITS.get(power - 1).copied().unwrap_or_default();
     let (bytes, divisor) = (u128::from(bytes), 1_u128 << (10 * power));
     if bytes < divisor * 10 {
         let tenths = (bytes * 10 + divisor / 2) / divisor;

@@ -5,18 +5,18 @@
 
 use url::{Host, Url};
 
-use crate::generation::Generation;
+use crate::generation::ContractGeneration;
 
 /// Takes URLs of one request.
 #[derive(Clone, Debug)]
-pub struct Normaliser {
-    generation: Generation,
+pub struct UrlNormaliser {
+    generation: ContractGeneration,
     origin: Option<Url>,
 }
 
-impl Normaliser {
+impl UrlNormaliser {
     /// For requests to a server whose public name is `origin`. An origin that cannot be parsed is none.
-    pub fn new(generation: Generation, origin: Option<&str>) -> Self {
+    pub fn new(generation: ContractGeneration, origin: Option<&str>) -> Self {
         let origin = origin
             .and_then(|origin| Url::parse(origin).ok())
             .filter(|origin| matches!(origin.scheme(), "http" | "https") && origin.has_host());
@@ -59,7 +59,7 @@ impl Normaliser {
 
     /// The cheap look at the beginning. The newer generations do not mind the case of the scheme.
     fn starts_well(&self, url: &str) -> bool {
-        if self.generation.takes_only_http() || self.generation == Generation::Stable {
+        if self.generation.takes_only_http() || self.generation == ContractGeneration::Stable {
             let head: String = url.chars().take(8).flat_map(char::to_lowercase).collect();
             let scheme = head.split("://").next().unwrap_or_default();
             return head.contains("://")
@@ -186,10 +186,10 @@ pub(crate) fn host(url: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const ORIGIN: &str = "https://h.example";
+    const TEST_ORIGIN: &str = "https://h.example";
 
-    fn check(generation: Generation, url: &str, expected: Option<&str>) {
-        let normaliser = Normaliser::new(generation, Some(ORIGIN));
+    fn check(generation: ContractGeneration, url: &str, expected: Option<&str>) {
+        let normaliser = UrlNormaliser::new(generation, Some(TEST_ORIGIN));
         assert_eq!(
             normaliser.normalise(url).as_deref(),
             expected,
@@ -199,7 +199,11 @@ mod tests {
 
     #[test]
     fn the_own_origin_is_taken_away() {
-        for generation in [Generation::G1, Generation::G3, Generation::Stable] {
+        for generation in [
+            ContractGeneration::G1,
+            ContractGeneration::G3,
+            ContractGeneration::Stable,
+        ] {
             check(generation, "https://h.example/a.pdf", Some("/a.pdf"));
             check(
                 generation,
@@ -210,7 +214,7 @@ mod tests {
             check(generation, "https://h.example", None);
         }
         check(
-            Generation::G5,
+            ContractGeneration::G5,
             "https://h.example/a.pdf",
             Some("https://h.example/a.pdf"),
         );
@@ -219,25 +223,25 @@ mod tests {
     #[test]
     fn each_generation_takes_its_own_schemes() {
         let data = "data:image/png;base64,AAAA";
-        check(Generation::G1, data, Some(data));
-        check(Generation::G2, data, Some(data));
-        check(Generation::G3, data, None);
-        check(Generation::G4, data, None);
-        check(Generation::G5, data, None);
+        check(ContractGeneration::G1, data, Some(data));
+        check(ContractGeneration::G2, data, Some(data));
+        check(ContractGeneration::G3, data, None);
+        check(ContractGeneration::G4, data, None);
+        check(ContractGeneration::G5, data, None);
         check(
-            Generation::G4,
+            ContractGeneration::G4,
             "wss://x.example/a",
             Some("wss://x.example/a"),
         );
-        check(Generation::G5, "wss://x.example/a", None);
+        check(ContractGeneration::G5, "wss://x.example/a", None);
         check(
-            Generation::G5,
+            ContractGeneration::G5,
             "HTTPS://x.example/a",
             Some("HTTPS://x.example/a"),
         );
-        check(Generation::G4, "HTTPS://x.example/a", None);
-        check(Generation::G5, "/a.pdf", None);
-        for generation in Generation::ALL {
+        check(ContractGeneration::G4, "HTTPS://x.example/a", None);
+        check(ContractGeneration::G5, "/a.pdf", None);
+        for generation in ContractGeneration::ALL_GENERATIONS {
             for url in [
                 "",
                 "not-a-url",
@@ -252,7 +256,7 @@ mod tests {
 
     #[test]
     fn r_2_a_host_that_begins_like_the_origin_is_another_host() {
-        for generation in [Generation::G1, Generation::Stable] {
+        for generation in [ContractGeneration::G1, ContractGeneration::Stable] {
             for url in [
                 "https://h.example.evil/a.pdf",
                 "https://h.example@evil.example/a.pdf",
@@ -268,18 +272,18 @@ mod tests {
     #[test]
     fn r_2_what_is_left_is_looked_at_again() {
         check(
-            Generation::G1,
+            ContractGeneration::G1,
             "https://h.example//evil.example/a",
             Some("https://h.example//evil.example/a"),
         );
         check(
-            Generation::G1,
+            ContractGeneration::G1,
             "https://h.example/\\evil.example/a",
             Some("https://h.example/\\evil.example/a"),
         );
-        check(Generation::G1, "https://h.example?x=1", None);
-        check(Generation::G1, "//evil.example/a", None);
-        check(Generation::G1, "/\\evil.example/a", None);
+        check(ContractGeneration::G1, "https://h.example?x=1", None);
+        check(ContractGeneration::G1, "//evil.example/a", None);
+        check(ContractGeneration::G1, "/\\evil.example/a", None);
     }
 
     #[test]
@@ -292,21 +296,21 @@ mod tests {
             "http-a://b/c",
             "/a\nb",
         ] {
-            check(Generation::G1, url, None);
-            check(Generation::Stable, url, None);
+            check(ContractGeneration::G1, url, None);
+            check(ContractGeneration::Stable, url, None);
         }
     }
 
     #[test]
     fn r_10_only_a_known_origin_makes_a_path_absolute() {
-        let known = Normaliser::new(Generation::Stable, Some("https://h.example/app/"));
+        let known = UrlNormaliser::new(ContractGeneration::Stable, Some("https://h.example/app/"));
         assert_eq!(
             known.absolute("/a.pdf").as_deref(),
             Some("https://h.example/a.pdf")
         );
         assert_eq!(known.absolute("//evil/a.pdf"), None);
         assert_eq!(known.absolute("wss://x.example/a"), None);
-        let unknown = Normaliser::new(Generation::Stable, None);
+        let unknown = UrlNormaliser::new(ContractGeneration::Stable, None);
         assert_eq!(unknown.absolute("/a.pdf"), None);
         assert_eq!(
             unknown.absolute("http://x.example/a").as_deref(),

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{AnyTarget, Catalog, Target, Turn};
-use crate::generation::Generation;
+use crate::catalog::{AnyTarget, DocumentTarget, FileCatalog, FileTurn};
+use crate::generation::ContractGeneration;
 use crate::model::{AgentInputFile, Attachment, ChatItem};
-use crate::renew::Refusal;
+use crate::renew::RenewalRefusal;
 
 /// What a request became. Also its JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Built {
+pub struct BuiltContext {
     /// The history that the model sees, unmodified.
     pub chat_histories: Vec<ChatItem>,
     /// The same messages in the same order, those with files rewritten. Never stored.
@@ -24,17 +24,17 @@ pub struct Built {
     /// This turn's files.
     pub current_files: Vec<AgentInputFile>,
     /// Id to document, for `read_files`.
-    pub files_map: BTreeMap<String, Target>,
+    pub files_map: BTreeMap<String, DocumentTarget>,
     /// Id to file of any type.
     pub all_files_map: BTreeMap<String, AnyTarget>,
     /// Id to URL of any type, for arguments of tools.
     pub file_url_map: BTreeMap<String, String>,
     /// Everything above that tools look up, with older ids and former URLs.
-    pub catalog: Catalog,
+    pub catalog: FileCatalog,
     /// What to store beside this turn's message, so that its files keep ids and names.
     pub current_attachments: Vec<Attachment>,
     /// Files of the history that cannot be fetched any more.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<FileWarning>,
     /// Files that have no id; the reminder of their message says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
@@ -47,15 +47,15 @@ pub struct LeftOut {
     /// What it is called; its URL when it has no name.
     pub name: String,
     /// Why.
-    pub reason: Exclusion,
+    pub reason: ExclusionReason,
     /// When it came.
-    pub turn: Turn,
+    pub turn: FileTurn,
 }
 
 /// Why a file has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Exclusion {
+pub enum ExclusionReason {
     /// Its message has more files than one message may have.
     Limit,
     /// Its name is not one that can be opened.
@@ -68,13 +68,13 @@ pub enum Exclusion {
     Unsigned,
 }
 
-impl From<Refusal> for Exclusion {
-    fn from(refusal: Refusal) -> Self {
+impl From<RenewalRefusal> for ExclusionReason {
+    fn from(refusal: RenewalRefusal) -> Self {
         match refusal {
-            Refusal::Name => Self::Name,
-            Refusal::Scope => Self::Scope,
-            Refusal::Unsigned => Self::Unsigned,
-            Refusal::Url => Self::Url,
+            RenewalRefusal::Name => Self::Name,
+            RenewalRefusal::Scope => Self::Scope,
+            RenewalRefusal::Unsigned => Self::Unsigned,
+            RenewalRefusal::Url => Self::Url,
         }
     }
 }
@@ -82,30 +82,33 @@ impl From<Refusal> for Exclusion {
 /// A file that is listed as unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Warning {
+pub struct FileWarning {
     /// Its id.
     pub id: String,
     /// What it is called.
     pub name: String,
     /// Why.
-    pub reason: Refusal,
+    pub reason: RenewalRefusal,
 }
 
 /// Id to document. The newest generation has no maps.
-pub(crate) fn files_map(catalog: &Catalog, generation: Generation) -> BTreeMap<String, Target> {
+pub(crate) fn files_map(
+    catalog: &FileCatalog,
+    generation: ContractGeneration,
+) -> BTreeMap<String, DocumentTarget> {
     let documents = catalog
         .entries()
         .iter()
         .filter(|entry| entry.file.file_type.is_document() && !entry.unavailable)
-        .filter(|_| generation != Generation::G6);
+        .filter(|_| generation != ContractGeneration::G6);
     documents
         .map(|entry| {
             let url = entry.file.url.clone();
             let target = if generation.maps_names() {
                 let name = entry.file.name.clone();
-                Target::Named { name, url }
+                DocumentTarget::Named { name, url }
             } else {
-                Target::Url(url)
+                DocumentTarget::Url(url)
             };
             (entry.file.id.clone(), target)
         })
@@ -114,11 +117,11 @@ pub(crate) fn files_map(catalog: &Catalog, generation: Generation) -> BTreeMap<S
 
 /// Id to file of any type. The newest generation has no maps.
 pub(crate) fn all_files_map(
-    catalog: &Catalog,
-    generation: Generation,
+    catalog: &FileCatalog,
+    generation: ContractGeneration,
 ) -> BTreeMap<String, AnyTarget> {
     let usable = catalog.entries().iter().filter(|entry| !entry.unavailable);
-    let usable = usable.filter(|_| generation != Generation::G6);
+    let usable = usable.filter(|_| generation != ContractGeneration::G6);
     usable
         .map(|entry| {
             let target = AnyTarget {

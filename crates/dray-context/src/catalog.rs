@@ -10,7 +10,7 @@ use crate::model::{AgentInputFile, FileType};
 /// When a file came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Turn {
+pub enum FileTurn {
     /// With an earlier message.
     History,
     /// With the message being answered.
@@ -20,12 +20,12 @@ pub enum Turn {
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct CatalogEntry {
     /// Id, name, type and the URL that the server itself fetches.
     #[serde(flatten)]
     pub file: AgentInputFile,
     /// When it came.
-    pub turn: Turn,
+    pub turn: FileTurn,
     /// The URL that others can open; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
@@ -48,7 +48,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-impl Entry {
+impl CatalogEntry {
     /// Whether a URL is, or once was, this file's.
     pub fn had(&self, url: &str) -> bool {
         !url.is_empty()
@@ -61,15 +61,15 @@ impl Entry {
 /// The files of a conversation, oldest first, the current turn's last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Catalog {
-    entries: Vec<Entry>,
+pub struct FileCatalog {
+    entries: Vec<CatalogEntry>,
 }
 
-impl Catalog {
+impl FileCatalog {
     /// A catalog of these entries, oldest first. On an equal id the later one counts; an older form that two files
     /// could claim, or that is a file's id, belongs to neither.
-    pub fn new(entries: Vec<Entry>) -> Self {
-        let mut kept: Vec<Entry> = Vec::new();
+    pub fn new(entries: Vec<CatalogEntry>) -> Self {
+        let mut kept: Vec<CatalogEntry> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for entry in entries {
             let known = places.get(&entry.file.id).copied();
@@ -101,7 +101,7 @@ impl Catalog {
     }
 
     /// All files.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CatalogEntry] {
         &self.entries
     }
 
@@ -111,7 +111,7 @@ impl Catalog {
     }
 
     /// The file of an id or of an older form of one. Nothing is trimmed, case counts.
-    pub fn find(&self, id: &str) -> Option<&Entry> {
+    pub fn find(&self, id: &str) -> Option<&CatalogEntry> {
         let by_id = self.entries.iter().find(|entry| entry.file.id == id);
         by_id.or_else(|| {
             let is = |form: &String| form == id;
@@ -121,22 +121,22 @@ impl Catalog {
     }
 
     /// The file that a URL is, or once was; the newest when several had it.
-    pub fn find_url(&self, url: &str) -> Option<&Entry> {
+    pub fn find_url(&self, url: &str) -> Option<&CatalogEntry> {
         self.entries.iter().rev().find(|entry| entry.had(url))
     }
 
     /// The file of a number of G0: this turn's files, then the history's, each name once, from 1.
-    pub fn find_number(&self, number: usize) -> Option<&Entry> {
+    pub fn find_number(&self, number: usize) -> Option<&CatalogEntry> {
         let at = number.checked_sub(1)?;
         self.numbered().into_iter().nth(at)
     }
 
     /// Files in the order of G0.
-    pub fn numbered(&self) -> Vec<&Entry> {
-        let of = |turn: Turn| self.entries.iter().filter(move |entry| entry.turn == turn);
+    pub fn numbered(&self) -> Vec<&CatalogEntry> {
+        let of = |turn: FileTurn| self.entries.iter().filter(move |entry| entry.turn == turn);
         let mut names = BTreeSet::new();
-        of(Turn::Current)
-            .chain(of(Turn::History))
+        of(FileTurn::Current)
+            .chain(of(FileTurn::History))
             .filter(|entry| names.insert(&entry.file.name))
             .collect()
     }
@@ -162,7 +162,7 @@ impl Catalog {
 /// What the map of documents holds for an id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Target {
+pub enum DocumentTarget {
     /// The URL alone (G0 to G3, and the default).
     Url(String),
     /// URL and name (G4, G5).
@@ -174,7 +174,7 @@ pub enum Target {
     },
 }
 
-impl Target {
+impl DocumentTarget {
     /// Where it is.
     pub fn url(&self) -> &str {
         match self {
@@ -199,9 +199,9 @@ pub struct AnyTarget {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn entry(id: &str, name: &str, file_type: FileType, turn: Turn) -> Entry {
+    pub(crate) fn entry(id: &str, name: &str, file_type: FileType, turn: FileTurn) -> CatalogEntry {
         let url = format!("https://h.example/{name}");
-        Entry {
+        CatalogEntry {
             file: AgentInputFile {
                 id: id.into(),
                 name: name.into(),
@@ -218,15 +218,15 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn document(id: &str) -> Entry {
-        entry(id, &format!("{id}.pdf"), FileType::File, Turn::History)
+    pub(crate) fn document(id: &str) -> CatalogEntry {
+        entry(id, &format!("{id}.pdf"), FileType::File, FileTurn::History)
     }
 
     #[test]
     fn a_later_file_takes_an_equal_id_over() {
         let mut later = document("a-0");
         later.file.name = "new.pdf".into();
-        let catalog = Catalog::new(vec![document("a-0"), document("b-0"), later]);
+        let catalog = FileCatalog::new(vec![document("a-0"), document("b-0"), later]);
         assert_eq!(catalog.entries().len(), 2);
         assert_eq!(catalog.find("a-0").unwrap().file.name, "new.pdf");
     }
@@ -238,7 +238,7 @@ pub(crate) mod tests {
             entry.aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
             entry
         };
-        let catalog = Catalog::new(vec![
+        let catalog = FileCatalog::new(vec![
             with("a-0", &["x-0", "b-0", "y-0"]),
             with("b-0", &["x-0"]),
         ]);
@@ -250,11 +250,11 @@ pub(crate) mod tests {
 
     #[test]
     fn r_11_numbers_count_this_turn_first_and_each_name_once() {
-        let catalog = Catalog::new(vec![
-            entry("h-0", "a.pdf", FileType::File, Turn::History),
-            entry("h-1", "b.png", FileType::Image, Turn::History),
-            entry("c-0", "c.pdf", FileType::File, Turn::Current),
-            entry("c-1", "a.pdf", FileType::File, Turn::Current),
+        let catalog = FileCatalog::new(vec![
+            entry("h-0", "a.pdf", FileType::File, FileTurn::History),
+            entry("h-1", "b.png", FileType::Image, FileTurn::History),
+            entry("c-0", "c.pdf", FileType::File, FileTurn::Current),
+            entry("c-1", "a.pdf", FileType::File, FileTurn::Current),
         ]);
         let id = |number| catalog.find_number(number).map(|one| one.file.id.as_str());
         assert_eq!(
@@ -269,9 +269,9 @@ pub(crate) mod tests {
         let mut one = document("a-0");
         one.former_urls = vec!["https://old".into()];
         one.unavailable = true;
-        let catalog = Catalog::new(vec![one, document("b-0")]);
+        let catalog = FileCatalog::new(vec![one, document("b-0")]);
         let json = serde_json::to_string(&catalog).unwrap();
-        assert_eq!(serde_json::from_str::<Catalog>(&json).unwrap(), catalog);
+        assert_eq!(serde_json::from_str::<FileCatalog>(&json).unwrap(), catalog);
         assert_eq!(catalog.urls().len(), 1);
         assert_eq!(catalog.find_url("https://old").unwrap().file.id, "a-0");
     }

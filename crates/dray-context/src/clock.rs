@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// An instant and the zone that a person reads it in. Handed in: nothing here asks a clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Now {
+pub struct LocalTime {
     /// The instant, as RFC 3339.
     pub at: Timestamp,
     /// An IANA name (`Asia/Shanghai`) or an offset (`+08:00`). Absent means UTC.
@@ -21,7 +21,7 @@ pub struct Now {
 #[error("the time zone is neither an IANA name nor an offset such as +08:00")]
 pub struct UnknownZone;
 
-impl Now {
+impl LocalTime {
     /// `YYYY-MM-DD HH:mm:ss dddd`, the weekday in English.
     pub fn text(&self) -> Result<String, UnknownZone> {
         let zone = match self.time_zone.as_deref() {
@@ -62,7 +62,7 @@ mod tests {
     fn text(zone: Option<&str>) -> Result<String, UnknownZone> {
         let at = "2026-05-14T02:00:00Z".parse().unwrap();
         let time_zone = zone.map(str::to_owned);
-        Now { at, time_zone }.text()
+        LocalTime { at, time_zone }.text()
     }
 
     #[test]

@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::address::{self, Normaliser};
-use crate::built::{Exclusion, LeftOut};
-use crate::catalog::Turn;
-use crate::generation::Generation;
+use crate::address::{self, UrlNormaliser};
+use crate::built::{ExclusionReason, LeftOut};
+use crate::catalog::FileTurn;
+use crate::generation::ContractGeneration;
 use crate::kind;
 use crate::limits;
 use crate::model::{Attachment, ChatItem, FilePart, FileType};
-use crate::renew::{Refusal, Renewals};
-use crate::request::Request;
+use crate::renew::{RenewalRefusal, RenewedLinks};
+use crate::request::ContextRequest;
 
 /// What holds for every message of one request.
-pub(crate) struct Rules<'a> {
-    pub(crate) generation: Generation,
-    pub(crate) normaliser: Normaliser,
+pub(crate) struct CollectRules<'a> {
+    pub(crate) generation: ContractGeneration,
+    pub(crate) normaliser: UrlNormaliser,
     max_files: usize,
     declared: &'a BTreeMap<String, FileType>,
-    renewals: Option<&'a Renewals>,
+    renewals: Option<&'a RenewedLinks>,
 }
 
 /// One file that was found, not yet named.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     /// Its id's index.
     pub(crate) index: usize,
     /// The index that it has when `data:` URLs count, and when they do not; the older generations differ in that.
@@ -44,29 +44,29 @@ pub(crate) struct Found {
     /// What was persisted of it.
     pub(crate) attachment: Option<Attachment>,
     /// Why it cannot be fetched.
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<RenewalRefusal>,
 }
 
 /// What one message holds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Collected {
+pub(crate) struct CollectedMessage {
     /// Its files.
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<FoundFile>,
     /// What was left out; only the default generation says so.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// Something that may be a file.
-struct Candidate<'a> {
+struct FileCandidate<'a> {
     part: FilePart,
     attachment: Option<&'a Attachment>,
 }
 
-impl<'a> Rules<'a> {
-    pub(crate) fn of(request: &'a Request) -> Self {
+impl<'a> CollectRules<'a> {
+    pub(crate) fn of(request: &'a ContextRequest) -> Self {
         Self {
             generation: request.generation,
-            normaliser: Normaliser::new(request.generation, request.origin.as_deref()),
+            normaliser: UrlNormaliser::new(request.generation, request.origin.as_deref()),
             max_files: limits::max_files(request.max_files),
             declared: &request.declared_types,
             renewals: request.renewals.as_ref(),
@@ -74,12 +74,15 @@ impl<'a> Rules<'a> {
     }
 
     /// The files of a stored message.
-    pub(crate) fn of_history(&self, item: &ChatItem) -> Collected {
-        self.keep(candidates(&item.files(), &item.attachments), Turn::History)
+    pub(crate) fn of_history(&self, item: &ChatItem) -> CollectedMessage {
+        self.keep(
+            candidates(&item.files(), &item.attachments),
+            FileTurn::History,
+        )
     }
 
     /// The files of this turn: of the message first, then of the node's input.
-    pub(crate) fn of_turn(&self, message: Option<&ChatItem>, input: &[Value]) -> Collected {
+    pub(crate) fn of_turn(&self, message: Option<&ChatItem>, input: &[Value]) -> CollectedMessage {
         let mut seen = BTreeSet::new();
         let mut parts = message.map(ChatItem::files).unwrap_or_default();
         let given = input.iter().filter_map(Value::as_str);
@@ -93,18 +96,18 @@ impl<'a> Rules<'a> {
             url.map_or(is_named, |url| seen.insert(url))
         });
         let attachments = message.map_or(&[] as &[_], |item| &item.attachments);
-        self.keep(candidates(&parts, attachments), Turn::Current)
+        self.keep(candidates(&parts, attachments), FileTurn::Current)
     }
 
     fn says_what_is_left_out(&self) -> bool {
-        self.generation == Generation::Stable
+        self.generation == ContractGeneration::Stable
     }
 
     /// Drops, deduplicates, limits and indexes. What has no type vanishes last, so indexes may have gaps.
-    fn keep(&self, candidates: Vec<Candidate<'_>>, turn: Turn) -> Collected {
+    fn keep(&self, candidates: Vec<FileCandidate<'_>>, turn: FileTurn) -> CollectedMessage {
         let mut seen = BTreeSet::new();
-        let mut kept = Collected::default();
-        let leave_out = |part: &FilePart, url: &str, reason: Exclusion| {
+        let mut kept = CollectedMessage::default();
+        let leave_out = |part: &FilePart, url: &str, reason: ExclusionReason| {
             // Never a whole `data:` URL.
             let name: String = self
                 .hint(part, url)
@@ -118,7 +121,7 @@ impl<'a> Rules<'a> {
         for candidate in candidates {
             let Some((url, refusal)) = self.renewed(&candidate.part) else {
                 let written = candidate.part.url.as_deref().unwrap_or_default();
-                let left_out = leave_out(&candidate.part, written, Exclusion::Url);
+                let left_out = leave_out(&candidate.part, written, ExclusionReason::Url);
                 kept.left_out.extend(left_out);
                 continue;
             };
@@ -127,7 +130,7 @@ impl<'a> Rules<'a> {
                 continue;
             }
             if index >= self.max_files && candidate.attachment.is_none() {
-                let left_out = leave_out(&candidate.part, &url, Exclusion::Limit);
+                let left_out = leave_out(&candidate.part, &url, ExclusionReason::Limit);
                 kept.left_out.extend(left_out);
                 continue;
             }
@@ -143,7 +146,9 @@ impl<'a> Rules<'a> {
             let part = candidate.part.clone();
             match self.found(candidate, places, (url.clone(), refusal), identity) {
                 Some(found) => kept.found.push(found),
-                None => kept.left_out.extend(leave_out(&part, &url, Exclusion::Url)),
+                None => kept
+                    .left_out
+                    .extend(leave_out(&part, &url, ExclusionReason::Url)),
             }
         }
         kept
@@ -151,26 +156,27 @@ impl<'a> Rules<'a> {
 
     /// Whether a file that cannot be fetched has no id. One of history keeps its id unless it never had one: the model
     /// may name it.
-    fn is_left_out(&self, refusal: Refusal, turn: Turn) -> bool {
-        self.says_what_is_left_out() && (turn == Turn::Current || refusal == Refusal::Name)
+    fn is_left_out(&self, refusal: RenewalRefusal, turn: FileTurn) -> bool {
+        self.says_what_is_left_out()
+            && (turn == FileTurn::Current || refusal == RenewalRefusal::Name)
     }
 
     fn found(
         &self,
-        candidate: Candidate<'_>,
+        candidate: FileCandidate<'_>,
         (index, strict): (usize, usize),
-        (url, refusal): (String, Option<Refusal>),
+        (url, refusal): (String, Option<RenewalRefusal>),
         identity: String,
-    ) -> Option<Found> {
-        let Candidate { part, attachment } = candidate;
+    ) -> Option<FoundFile> {
+        let FileCandidate { part, attachment } = candidate;
         let file_type = match attachment {
             Some(attachment) => attachment.file_type,
             None => self.type_of(&part, &url)?,
         };
-        if self.generation == Generation::G2 && !file_type.is_document() {
+        if self.generation == ContractGeneration::G2 && !file_type.is_document() {
             return None;
         }
-        Some(Found {
+        Some(FoundFile {
             index,
             lax: index,
             strict,
@@ -186,7 +192,7 @@ impl<'a> Rules<'a> {
     }
 
     /// The URL of this request, and why it does not work. `None` drops the candidate.
-    fn renewed(&self, part: &FilePart) -> Option<(String, Option<Refusal>)> {
+    fn renewed(&self, part: &FilePart) -> Option<(String, Option<RenewalRefusal>)> {
         let stored = part.url.as_deref().unwrap_or_default();
         let Some(renewals) = self.renewals else {
             return Some((self.normaliser.normalise(stored)?, None));
@@ -194,7 +200,7 @@ impl<'a> Rules<'a> {
         if let Some(key) = &part.key {
             let fresh = renewals.url(key).and_then(|url| {
                 let url = self.normaliser.normalise(url);
-                url.ok_or(Refusal::Unsigned)
+                url.ok_or(RenewalRefusal::Unsigned)
             });
             return Some(match fresh {
                 Ok(url) => (url, None),
@@ -206,7 +212,7 @@ impl<'a> Rules<'a> {
         }
         let url = self.normaliser.normalise(stored)?;
         let external = !url.starts_with('/') && !url.starts_with("data:");
-        let refusal = (external && !renewals.allows(&url)).then_some(Refusal::Url);
+        let refusal = (external && !renewals.allows(&url)).then_some(RenewalRefusal::Url);
         Some((url, refusal))
     }
 
@@ -235,7 +241,7 @@ impl<'a> Rules<'a> {
             return Some(*known);
         }
         // The default also listens to the name when the URL has none.
-        if self.generation == Generation::Stable && kind::file_name(url).is_none() {
+        if self.generation == ContractGeneration::Stable && kind::file_name(url).is_none() {
             let key = part.key.as_deref().and_then(kind::file_name);
             let named = key.or_else(|| Some(part.name.clone()));
             let extension = named.as_deref().and_then(kind::extension);
@@ -261,17 +267,17 @@ impl<'a> Rules<'a> {
 }
 
 /// The parts, each with what was persisted of it, then what was persisted of no part: files of a node's input.
-fn candidates<'a>(parts: &[FilePart], attachments: &'a [Attachment]) -> Vec<Candidate<'a>> {
+fn candidates<'a>(parts: &[FilePart], attachments: &'a [Attachment]) -> Vec<FileCandidate<'a>> {
     let mut free: Vec<_> = attachments.iter().collect();
     let mut candidates = Vec::new();
     for part in parts {
         let at = free.iter().position(|attachment| is_of(attachment, part));
-        candidates.push(Candidate {
+        candidates.push(FileCandidate {
             part: part.clone(),
             attachment: at.map(|at| free.remove(at)),
         });
     }
-    candidates.extend(free.into_iter().map(|attachment| Candidate {
+    candidates.extend(free.into_iter().map(|attachment| FileCandidate {
         part: FilePart {
             file_type: Some(attachment.file_type),
             name: attachment.name.clone(),

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::built::{Built, LeftOut, Warning, all_files_map, files_map};
-use crate::catalog::{Catalog, Entry, Turn};
+use crate::built::{BuiltContext, FileWarning, LeftOut, all_files_map, files_map};
+use crate::catalog::{CatalogEntry, FileCatalog, FileTurn};
 use crate::clock::UnknownZone;
-use crate::collect::{Collected, Found, Rules};
+use crate::collect::{CollectRules, CollectedMessage, FoundFile};
 use crate::dataset::Dataset;
-use crate::generation::{Generation, Layout};
-use crate::identity::{self, Ids, Owner};
-use crate::model::{AgentInputFile, Attachment, ChatItem, FilePart, Part, Role};
-use crate::name::{self, Names};
-use crate::reminder::{self, Line, Sections};
-use crate::renew::Refusal;
-use crate::request::Request;
+use crate::generation::{ContractGeneration, ReminderLayout};
+use crate::identity::{self, IdAllocator, IdOwner};
+use crate::model::{AgentInputFile, Attachment, ChatItem, FilePart, MessagePart, MessageRole};
+use crate::name::{self, NameAllocator};
+use crate::reminder::{self, ReminderLine, ReminderSections};
+use crate::renew::RenewalRefusal;
+use crate::request::ContextRequest;
 use crate::window;
 
 /// The folder of a sandbox that uploads are written to.
@@ -21,7 +21,7 @@ pub const SANDBOX_FOLDER: &str = "user_files";
 
 /// Builds contexts. There is nothing to set up: everything is in the request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Context;
+pub struct ContextBuilder;
 
 /// Why no context could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,44 +33,48 @@ pub enum BuildError {
         /// What the file is called.
         name: String,
         /// Why.
-        reason: Refusal,
+        reason: RenewalRefusal,
     },
     /// The time zone is unknown.
     #[error(transparent)]
     Zone(#[from] UnknownZone),
 }
 
-impl Context {
+impl ContextBuilder {
     /// Builds the context of one request.
-    pub fn build(request: &Request) -> Result<Built, BuildError> {
+    pub fn build(request: &ContextRequest) -> Result<BuiltContext, BuildError> {
         let time = request
             .now
             .as_ref()
-            .map(crate::clock::Now::text)
+            .map(crate::clock::LocalTime::text)
             .transpose()?;
         let datasets = request.datasets.as_ref();
         let datasets = datasets.map(|datasets| datasets.resolve(request.generation));
-        let background = Background {
+        let background = TurnBackground {
             time,
             datasets: datasets.unwrap_or_default(),
         };
-        if request.generation == Generation::G0 {
+        if request.generation == ContractGeneration::G0 {
             return crate::legacy::build(request, &background);
         }
-        Builder::new(request).build(&background)
+        BuildState::new(request).build(&background)
     }
 }
 
 /// What only the current turn's reminder says.
-pub(crate) struct Background {
+pub(crate) struct TurnBackground {
     time: Option<String>,
     datasets: Vec<Dataset>,
 }
 
-impl Background {
+impl TurnBackground {
     /// The sections of this turn's reminder.
-    pub(crate) fn sections<'a>(&'a self, request: &'a Request, files: &'a [Line]) -> Sections<'a> {
-        Sections {
+    pub(crate) fn sections<'a>(
+        &'a self,
+        request: &'a ContextRequest,
+        files: &'a [ReminderLine],
+    ) -> ReminderSections<'a> {
+        ReminderSections {
             language: request.reminder_language(),
             hides_urls: request.hide_urls,
             reach: request.reach.as_deref(),
@@ -80,37 +84,37 @@ impl Background {
             time: self.time.as_deref(),
             working_directory: request.directory(),
             write_boundary: request.write_boundary.as_deref(),
-            ..Sections::default()
+            ..ReminderSections::default()
         }
     }
 }
 
-struct Builder<'a> {
-    request: &'a Request,
-    rules: Rules<'a>,
-    layout: Layout,
-    ids: Ids,
-    names: Names,
-    entries: Vec<Entry>,
-    warnings: Vec<Warning>,
+struct BuildState<'a> {
+    request: &'a ContextRequest,
+    rules: CollectRules<'a>,
+    layout: ReminderLayout,
+    ids: IdAllocator,
+    names: NameAllocator,
+    entries: Vec<CatalogEntry>,
+    warnings: Vec<FileWarning>,
     left_out: Vec<LeftOut>,
 }
 
-impl<'a> Builder<'a> {
-    fn new(request: &'a Request) -> Self {
+impl<'a> BuildState<'a> {
+    fn new(request: &'a ContextRequest) -> Self {
         Self {
             request,
-            rules: Rules::of(request),
+            rules: CollectRules::of(request),
             layout: request.layout.unwrap_or(request.generation.layout()),
-            ids: Ids::default(),
-            names: Names::new(),
+            ids: IdAllocator::default(),
+            names: NameAllocator::new(),
             entries: Vec::new(),
             warnings: Vec::new(),
             left_out: Vec::new(),
         }
     }
 
-    fn build(mut self, background: &Background) -> Result<Built, BuildError> {
+    fn build(mut self, background: &TurnBackground) -> Result<BuiltContext, BuildError> {
         let request = self.request;
         let stored = request.stored();
         let seen = window::positions(stored, &request.history, request.generation);
@@ -127,8 +131,8 @@ impl<'a> Builder<'a> {
         let histories: Vec<_> = stored
             .iter()
             .map(|item| match item.obj {
-                Role::Human => self.rules.of_history(item),
-                Role::System | Role::Ai => Collected::default(),
+                MessageRole::Human => self.rules.of_history(item),
+                MessageRole::System | MessageRole::Ai => CollectedMessage::default(),
             })
             .collect();
         let old = histories.iter().flat_map(|collected| &collected.found);
@@ -137,9 +141,9 @@ impl<'a> Builder<'a> {
         }
         let (chat, rewritten) = self.histories(stored, histories, &seen);
         let (message, files, attachments) = self.turn(current, background);
-        let catalog = Catalog::new(self.entries);
+        let catalog = FileCatalog::new(self.entries);
         let query = request.user_message.as_ref().map(ChatItem::text);
-        Ok(Built {
+        Ok(BuiltContext {
             chat_histories: chat,
             rewritten_histories: rewritten,
             current_user_message: message,
@@ -160,7 +164,7 @@ impl<'a> Builder<'a> {
     }
 
     /// What was persisted is kept before anything new is given out.
-    fn keep(&mut self, found: &Found) {
+    fn keep(&mut self, found: &FoundFile) {
         self.ids.keep(found);
         if let Some(attachment) = &found.attachment {
             let owner = identity::lasting_identity(found);
@@ -173,27 +177,27 @@ impl<'a> Builder<'a> {
     fn histories(
         &mut self,
         stored: &'a [ChatItem],
-        collected: Vec<Collected>,
+        collected: Vec<CollectedMessage>,
         seen: &[usize],
     ) -> (Vec<ChatItem>, Vec<ChatItem>) {
         let (mut chat, mut rewritten) = (Vec::new(), Vec::new());
         for (at, (item, collected)) in stored.iter().zip(collected).enumerate() {
-            let Collected { found, left_out } = collected;
+            let CollectedMessage { found, left_out } = collected;
             let position = seen.binary_search(&at).ok();
-            let owner = Owner {
+            let owner = IdOwner {
                 answer: identity::answer_to(stored, at),
                 question: item.id(),
                 position,
-                ..Owner::default()
+                ..IdOwner::default()
             };
             if position.is_none() {
-                if self.request.generation == Generation::Stable {
-                    self.name(found, &owner, Turn::History);
+                if self.request.generation == ContractGeneration::Stable {
+                    self.name(found, &owner, FileTurn::History);
                 }
                 continue;
             }
             chat.push(item.clone());
-            let entries = self.name(found, &owner, Turn::History);
+            let entries = self.name(found, &owner, FileTurn::History);
             rewritten.push(self.rewritten(item, &entries, &left_out));
             self.left_out.extend(left_out);
             self.entries
@@ -212,27 +216,30 @@ impl<'a> Builder<'a> {
             return item.clone();
         }
         for one in named {
-            self.warnings.extend(one.refusal.map(|reason| Warning {
+            self.warnings.extend(one.refusal.map(|reason| FileWarning {
                 id: one.entry.file.id.clone(),
                 name: one.entry.file.name.clone(),
                 reason,
             }));
         }
         let lines = self.lines(named);
-        let sections = Sections {
+        let sections = ReminderSections {
             language: self.request.reminder_language(),
             hides_urls: self.request.hide_urls,
             reach: self.request.reach.as_deref(),
             media_attached: self.media(named).next().is_some(),
             left_out,
-            ..Sections::of_history(&lines)
+            ..ReminderSections::of_history(&lines)
         };
         let text = reminder::write(self.layout, &sections, &item.text());
         item.with_parts(self.parts(named, text))
     }
 
     /// The files that stay parts of their message.
-    fn media<'n>(&self, named: &'n [NamedEntry]) -> impl Iterator<Item = &'n Entry> + use<'n> {
+    fn media<'n>(
+        &self,
+        named: &'n [NamedEntry],
+    ) -> impl Iterator<Item = &'n CatalogEntry> + use<'n> {
         let keeps = self.request.keeps_media();
         let entries = named.iter().map(|one| &one.entry);
         entries
@@ -240,11 +247,11 @@ impl<'a> Builder<'a> {
     }
 
     /// Media first where they are kept, then the text unless it is empty.
-    fn parts(&self, named: &[NamedEntry], text: String) -> Vec<Part> {
+    fn parts(&self, named: &[NamedEntry], text: String) -> Vec<MessagePart> {
         let mut parts: Vec<_> = self
             .media(named)
             .map(|entry| {
-                Part::File(FilePart {
+                MessagePart::File(FilePart {
                     file_type: Some(entry.file.file_type),
                     name: entry.file.name.clone(),
                     url: Some(entry.public_url.as_ref().unwrap_or(&entry.file.url).clone()),
@@ -253,33 +260,33 @@ impl<'a> Builder<'a> {
             })
             .collect();
         if !text.is_empty() {
-            parts.push(Part::Text(text));
+            parts.push(MessagePart::Text(text));
         }
         parts
     }
 
     fn turn(
         &mut self,
-        collected: Collected,
-        background: &Background,
+        collected: CollectedMessage,
+        background: &TurnBackground,
     ) -> (ChatItem, Vec<AgentInputFile>, Vec<Attachment>) {
         let request = self.request;
         let answer = request
             .response_chat_item_id
             .as_deref()
             .filter(|id| !id.is_empty());
-        let owner = Owner {
+        let owner = IdOwner {
             answer,
             question: request.user_message.as_ref().and_then(ChatItem::id),
             position: None,
             fallback: request.fallback_id.as_deref().or(answer),
             current: true,
         };
-        let Collected { found, left_out } = collected;
+        let CollectedMessage { found, left_out } = collected;
         let raws: Vec<_> = found.iter().map(|found| found.raw.clone()).collect();
-        let named = self.name(found, &owner, Turn::Current);
+        let named = self.name(found, &owner, FileTurn::Current);
         let lines = self.lines(&named);
-        let sections = Sections {
+        let sections = ReminderSections {
             media_attached: self.media(&named).next().is_some(),
             left_out: &left_out,
             ..background.sections(request, &lines)
@@ -287,9 +294,13 @@ impl<'a> Builder<'a> {
         let text = reminder::write(self.layout, &sections, &request.question);
         self.left_out.extend(left_out);
         let data_id = source_of(request.generation, &owner);
-        let message = ChatItem::new(Role::Human, data_id.as_deref(), self.parts(&named, text));
+        let message = ChatItem::new(
+            MessageRole::Human,
+            data_id.as_deref(),
+            self.parts(&named, text),
+        );
         let files: Vec<_> = named.iter().map(|one| one.entry.file.clone()).collect();
-        let attachments = if request.generation == Generation::G6 {
+        let attachments = if request.generation == ContractGeneration::G6 {
             Vec::new()
         } else {
             let pairs = files.iter().zip(raws);
@@ -301,10 +312,15 @@ impl<'a> Builder<'a> {
     }
 
     /// Names and ids of one message's files.
-    fn name(&mut self, found: Vec<Found>, owner: &Owner<'_>, turn: Turn) -> Vec<NamedEntry> {
+    fn name(
+        &mut self,
+        found: Vec<FoundFile>,
+        owner: &IdOwner<'_>,
+        turn: FileTurn,
+    ) -> Vec<NamedEntry> {
         let generation = self.request.generation;
-        if generation != Generation::Stable {
-            self.names = Names::new();
+        if generation != ContractGeneration::Stable {
+            self.names = NameAllocator::new();
             for one in &found {
                 let kept = one.attachment.as_ref();
                 kept.inspect(|kept| self.names.reserve(&kept.name, &one.identity));
@@ -316,19 +332,19 @@ impl<'a> Builder<'a> {
             let name = match &one.attachment {
                 Some(attachment) => attachment.name.clone(),
                 None if !generation.cleans_names() => one.hint.clone(),
-                None if generation == Generation::Stable => {
+                None if generation == ContractGeneration::Stable => {
                     let owner = identity::lasting_identity(&one);
                     self.names.give(&one.hint, one.index, &owner)
                 }
                 None => self.names.give(&one.hint, one.index, &one.identity),
             };
-            let public_url = if generation == Generation::Stable {
+            let public_url = if generation == ContractGeneration::Stable {
                 self.rules.normaliser.absolute(&one.url)
             } else {
                 Some(one.url.clone()).filter(|url| !url.is_empty())
             };
             let stale = (one.raw != one.url && !one.raw.is_empty()).then_some(one.raw);
-            let entry = Entry {
+            let entry = CatalogEntry {
                 file: AgentInputFile {
                     id: ids.id,
                     name,
@@ -352,8 +368,8 @@ impl<'a> Builder<'a> {
     }
 
     /// The files to list. The tool-call layout lists documents whose text is there, and nothing else.
-    fn lines(&self, named: &[NamedEntry]) -> Vec<Line> {
-        let all = self.layout != Layout::ToolCall;
+    fn lines(&self, named: &[NamedEntry]) -> Vec<ReminderLine> {
+        let all = self.layout != ReminderLayout::ToolCall;
         let entries = named.iter().map(|one| &one.entry);
         let listed = entries.filter(|entry| {
             all || entry.file.file_type.is_document()
@@ -364,12 +380,12 @@ impl<'a> Builder<'a> {
         listed.map(|entry| self.line(entry)).collect()
     }
 
-    fn line(&self, entry: &Entry) -> Line {
+    fn line(&self, entry: &CatalogEntry) -> ReminderLine {
         let sandbox = self.request.directory();
         let sandbox = sandbox.filter(|_| !entry.unavailable);
         let path =
             sandbox.map(|_| format!("{SANDBOX_FOLDER}/{}", name::clean(&entry.file.name, 0)));
-        Line {
+        ReminderLine {
             id: entry.file.id.clone(),
             name: entry.file.name.clone(),
             file_type: entry.file.file_type,
@@ -382,14 +398,14 @@ impl<'a> Builder<'a> {
 }
 
 struct NamedEntry {
-    entry: Entry,
-    refusal: Option<Refusal>,
+    entry: CatalogEntry,
+    refusal: Option<RenewalRefusal>,
 }
 
 /// The id that this turn's files take their prefix from.
-fn source_of(generation: Generation, owner: &Owner<'_>) -> Option<String> {
+fn source_of(generation: ContractGeneration, owner: &IdOwner<'_>) -> Option<String> {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
-    let literal = (generation == Generation::G1).then_some("current");
+    let literal = (generation == ContractGeneration::G1).then_some("current");
     let found = answer.or(literal).or(owner.question).or(owner.fallback);
     found.map(str::to_owned)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::Generation;
+use crate::generation::ContractGeneration;
 
 /// A dataset as a model gets to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Dataset {
 /// What a node stores of a chosen dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Selection {
+pub struct DatasetSelection {
     /// Its id.
     pub dataset_id: String,
     /// What it was called when it was chosen.
@@ -32,7 +32,7 @@ pub struct Selection {
 
 /// A dataset as it is stored now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct StoredDataset {
     /// Its id.
     pub id: String,
     /// What it is called.
@@ -44,20 +44,20 @@ pub struct Stored {
 }
 
 /// Answers about datasets.
-pub trait Library {
+pub trait DatasetLibrary {
     /// Those of `ids` that the acting member may read.
     fn readable(&self, ids: &[String]) -> BTreeSet<String>;
     /// What is stored under `ids`; deleted ones are absent.
-    fn stored(&self, ids: &[String]) -> Vec<Stored>;
+    fn stored(&self, ids: &[String]) -> Vec<StoredDataset>;
 }
 
 /// Answers that were looked up before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Datasets {
+pub struct DatasetCache {
     /// What the node stores, in order.
     #[serde(default)]
-    pub selected: Vec<Selection>,
+    pub selected: Vec<DatasetSelection>,
     /// The node's switch "authorise by member". G1 and G2 always authorise.
     #[serde(default)]
     pub authorise_by_member: bool,
@@ -66,24 +66,24 @@ pub struct Datasets {
     pub readable: BTreeSet<String>,
     /// What is stored.
     #[serde(default)]
-    pub stored: Vec<Stored>,
+    pub stored: Vec<StoredDataset>,
 }
 
-impl Library for Datasets {
+impl DatasetLibrary for DatasetCache {
     fn readable(&self, ids: &[String]) -> BTreeSet<String> {
         let readable = ids.iter().filter(|id| self.readable.contains(*id));
         readable.cloned().collect()
     }
 
-    fn stored(&self, ids: &[String]) -> Vec<Stored> {
+    fn stored(&self, ids: &[String]) -> Vec<StoredDataset> {
         let found = self.stored.iter().filter(|row| ids.contains(&row.id));
         found.cloned().collect()
     }
 }
 
-impl Datasets {
+impl DatasetCache {
     /// The datasets to name, in the order of the selection.
-    pub fn resolve(&self, generation: Generation) -> Vec<Dataset> {
+    pub fn resolve(&self, generation: ContractGeneration) -> Vec<Dataset> {
         resolve(&self.selected, generation, self.authorise_by_member, self)
     }
 }
@@ -91,23 +91,26 @@ impl Datasets {
 /// The datasets to name, in the order of the selection: authorised ones only where that is asked for, each once, with
 /// the stored name, else the selection's, else the id. An empty selection asks nothing.
 pub fn resolve(
-    selected: &[Selection],
-    generation: Generation,
+    selected: &[DatasetSelection],
+    generation: ContractGeneration,
     authorise_by_member: bool,
-    library: &impl Library,
+    library: &impl DatasetLibrary,
 ) -> Vec<Dataset> {
     let mut seen = BTreeSet::new();
     let mut chosen: Vec<_> = selected
         .iter()
         .filter(|one| !one.dataset_id.is_empty() && seen.insert(&one.dataset_id))
         .collect();
-    let ids = |chosen: &[&Selection]| -> Vec<String> {
+    let ids = |chosen: &[&DatasetSelection]| -> Vec<String> {
         chosen.iter().map(|one| one.dataset_id.clone()).collect()
     };
     if chosen.is_empty() {
         return Vec::new();
     }
-    let always = matches!(generation, Generation::G0 | Generation::G1 | Generation::G2);
+    let always = matches!(
+        generation,
+        ContractGeneration::G0 | ContractGeneration::G1 | ContractGeneration::G2
+    );
     if always || authorise_by_member {
         let readable = library.readable(&ids(&chosen));
         chosen.retain(|one| readable.contains(&one.dataset_id));
@@ -116,7 +119,7 @@ pub fn resolve(
         return Vec::new();
     }
     let stored = library.stored(&ids(&chosen));
-    let name_it = |one: &Selection| {
+    let name_it = |one: &DatasetSelection| {
         let row = stored.iter().find(|row| row.id == one.dataset_id);
         let names = [row.map(|row| row.name.clone()), one.name.clone()];
         let name = names.into_iter().flatten().find(|name| !name.is_empty());
@@ -135,17 +138,17 @@ mod tests {
 
     use super::*;
 
-    struct Recorder(RefCell<Vec<String>>);
+    struct LookupRecorder(RefCell<Vec<String>>);
 
-    impl Library for Recorder {
+    impl DatasetLibrary for LookupRecorder {
         fn readable(&self, ids: &[String]) -> BTreeSet<String> {
             self.0.borrow_mut().push(format!("readable {ids:?}"));
             ids.iter().filter(|id| *id != "secret").cloned().collect()
         }
 
-        fn stored(&self, ids: &[String]) -> Vec<Stored> {
+        fn stored(&self, ids: &[String]) -> Vec<StoredDataset> {
             self.0.borrow_mut().push(format!("stored {ids:?}"));
-            let row = |id: &str, name: &str, intro: &str| Stored {
+            let row = |id: &str, name: &str, intro: &str| StoredDataset {
                 id: id.into(),
                 name: name.into(),
                 intro: intro.into(),
@@ -155,16 +158,22 @@ mod tests {
         }
     }
 
-    fn select(ids: &[&str]) -> Vec<Selection> {
-        let one = |id: &&str| Selection {
+    fn select(ids: &[&str]) -> Vec<DatasetSelection> {
+        let one = |id: &&str| DatasetSelection {
             dataset_id: (*id).to_owned(),
             name: Some(format!("chosen {id}")),
         };
         ids.iter().map(one).collect()
     }
 
-    fn check(ids: &[&str], generation: Generation, switch: bool, names: &[&str], asked: &[&str]) {
-        let recorder = Recorder(RefCell::new(Vec::new()));
+    fn check(
+        ids: &[&str],
+        generation: ContractGeneration,
+        switch: bool,
+        names: &[&str],
+        asked: &[&str],
+    ) {
+        let recorder = LookupRecorder(RefCell::new(Vec::new()));
         let found = resolve(&select(ids), generation, switch, &recorder);
         let found: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(found, names);
@@ -173,21 +182,21 @@ mod tests {
 
     #[test]
     fn an_empty_selection_asks_nothing() {
-        check(&[], Generation::G1, true, &[], &[]);
+        check(&[], ContractGeneration::G1, true, &[], &[]);
     }
 
     #[test]
     fn the_order_is_the_selections_and_unauthorised_ones_are_absent() {
         check(
             &["b", "secret", "a", "b"],
-            Generation::G1,
+            ContractGeneration::G1,
             false,
             &["chosen b", "Alpha"],
             &[r#"readable ["b", "secret", "a"]"#, r#"stored ["b", "a"]"#],
         );
         check(
             &["secret"],
-            Generation::G2,
+            ContractGeneration::G2,
             false,
             &[],
             &[r#"readable ["secret"]"#],
@@ -198,14 +207,14 @@ mod tests {
     fn newer_generations_authorise_only_with_the_switch() {
         check(
             &["secret"],
-            Generation::Stable,
+            ContractGeneration::Stable,
             false,
             &["chosen secret"],
             &[r#"stored ["secret"]"#],
         );
         check(
             &["secret"],
-            Generation::G3,
+            ContractGeneration::G3,
             true,
             &[],
             &[r#"readable ["secret"]"#],
@@ -214,22 +223,22 @@ mod tests {
 
     #[test]
     fn a_deleted_dataset_keeps_a_name_and_descriptions_come_from_storage_alone() {
-        let datasets = Datasets {
-            selected: vec![Selection {
+        let datasets = DatasetCache {
+            selected: vec![DatasetSelection {
                 dataset_id: "gone".into(),
                 name: None,
             }],
-            ..Datasets::default()
+            ..DatasetCache::default()
         };
-        let found = datasets.resolve(Generation::Stable);
+        let found = datasets.resolve(ContractGeneration::Stable);
         assert_eq!(
             (found[0].name.as_str(), found[0].description.as_str()),
             ("gone", "")
         );
-        let closed = Datasets {
+        let closed = DatasetCache {
             authorise_by_member: true,
             ..datasets
         };
-        assert!(closed.resolve(Generation::Stable).is_empty());
+        assert!(closed.resolve(ContractGeneration::Stable).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Escaping of what others wrote, so that no name, URL or content ends the wrapper.
 
 /// The tag around everything that is said about files.
-pub const WRAPPER: &str = "system-reminder";
+pub const WRAPPER_TAG: &str = "system-reminder";
 
 /// Escapes the five characters of XML, ampersand first (agent-file-context 8).
 pub fn escape(text: &str) -> String {
@@ -50,7 +50,7 @@ fn opens_wrapper(after: &str) -> bool {
         c.is_whitespace() || c.is_control() || c == '/' || is_unseen(c)
     });
     let mut letters = name.chars().filter(|&c| !is_unseen(c));
-    WRAPPER.chars().all(|expected| {
+    WRAPPER_TAG.chars().all(|expected| {
         letters
             .next()
             .is_some_and(|c| c.to_ascii_lowercase() == expected)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Which contract of ids, maps, reminders and tools a request is built by (agent-file-context 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "&'static str")]
-pub enum Generation {
+pub enum ContractGeneration {
     /// Numbers `1..n` in `<available_files>`, read with `file_read {file_indexes}`.
     G0,
     /// `# Input Files`; ids from the answer's id.
@@ -31,9 +31,9 @@ pub enum Generation {
     Stable,
 }
 
-impl Generation {
+impl ContractGeneration {
     /// All of them, oldest first, the default last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL_GENERATIONS: [Self; 8] = [
         Self::G0,
         Self::G1,
         Self::G2,
@@ -59,14 +59,14 @@ impl Generation {
     }
 
     /// The layout that belongs to it.
-    pub fn layout(self) -> Layout {
+    pub fn layout(self) -> ReminderLayout {
         match self {
-            Self::G0 => Layout::Legacy,
-            Self::G1 => Layout::A,
-            Self::G2 => Layout::BDocuments,
-            Self::G3 => Layout::B,
-            Self::G4 | Self::G5 | Self::Stable => Layout::BMedia,
-            Self::G6 => Layout::C,
+            Self::G0 => ReminderLayout::Legacy,
+            Self::G1 => ReminderLayout::A,
+            Self::G2 => ReminderLayout::BDocuments,
+            Self::G3 => ReminderLayout::B,
+            Self::G4 | Self::G5 | Self::Stable => ReminderLayout::BMedia,
+            Self::G6 => ReminderLayout::C,
         }
     }
 
@@ -116,36 +116,36 @@ impl Generation {
     }
 }
 
-impl fmt::Display for Generation {
+impl fmt::Display for ContractGeneration {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
     }
 }
 
-impl FromStr for Generation {
-    type Err = Unknown;
+impl FromStr for ContractGeneration {
+    type Err = UnknownName;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
-        Self::ALL
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Self::ALL_GENERATIONS
             .into_iter()
             .find(|generation| generation.as_str().eq_ignore_ascii_case(text))
-            .ok_or(Unknown {
+            .ok_or(UnknownName {
                 what: "generation",
                 known: "g0, g1, g2, g3, g4, g5, g6, stable",
             })
     }
 }
 
-impl TryFrom<String> for Generation {
-    type Error = Unknown;
+impl TryFrom<String> for ContractGeneration {
+    type Error = UnknownName;
 
-    fn try_from(text: String) -> Result<Self, Unknown> {
+    fn try_from(text: String) -> Result<Self, UnknownName> {
         text.parse()
     }
 }
 
-impl From<Generation> for &'static str {
-    fn from(generation: Generation) -> Self {
+impl From<ContractGeneration> for &'static str {
+    fn from(generation: ContractGeneration) -> Self {
         generation.as_str()
     }
 }
@@ -153,7 +153,7 @@ impl From<Generation> for &'static str {
 /// How a reminder is written (agent-file-context 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "&'static str")]
-pub enum Layout {
+pub enum ReminderLayout {
     /// 8.1: English headings, the question inside the wrapper.
     A,
     /// 8.2 as G2 wrote it: documents only, id and name.
@@ -170,7 +170,7 @@ pub enum Layout {
     ToolCall,
 }
 
-impl Layout {
+impl ReminderLayout {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::A,
@@ -196,39 +196,43 @@ impl Layout {
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for ReminderLayout {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
     }
 }
 
-impl FromStr for Layout {
-    type Err = Unknown;
+impl FromStr for ReminderLayout {
+    type Err = UnknownName;
 
     /// A layout's own name, or the generation whose layout is meant.
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
         let named = Self::ALL
             .into_iter()
             .find(|layout| layout.as_str().eq_ignore_ascii_case(text));
         named
-            .or_else(|| text.parse::<Generation>().ok().map(Generation::layout))
-            .ok_or(Unknown {
+            .or_else(|| {
+                text.parse::<ContractGeneration>()
+                    .ok()
+                    .map(ContractGeneration::layout)
+            })
+            .ok_or(UnknownName {
                 what: "layout",
                 known: "a, b-g2, b, b-g4, c, legacy, tool-call, or a generation",
             })
     }
 }
 
-impl TryFrom<String> for Layout {
-    type Error = Unknown;
+impl TryFrom<String> for ReminderLayout {
+    type Error = UnknownName;
 
-    fn try_from(text: String) -> Result<Self, Unknown> {
+    fn try_from(text: String) -> Result<Self, UnknownName> {
         text.parse()
     }
 }
 
-impl From<Layout> for &'static str {
-    fn from(layout: Layout) -> Self {
+impl From<ReminderLayout> for &'static str {
+    fn from(layout: ReminderLayout) -> Self {
         layout.as_str()
     }
 }
@@ -236,7 +240,7 @@ impl From<Layout> for &'static str {
 /// A name that is none of the known ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such {what}; there are: {known}")]
-pub struct Unknown {
+pub struct UnknownName {
     what: &'static str,
     known: &'static str,
 }
@@ -247,35 +251,41 @@ mod tests {
 
     #[test]
     fn generations_and_layouts_are_chosen_by_name_in_any_case() {
-        for generation in Generation::ALL {
+        for generation in ContractGeneration::ALL_GENERATIONS {
             assert_eq!(generation.as_str().to_uppercase().parse(), Ok(generation));
             let json = serde_json::to_string(&generation).unwrap();
             assert_eq!(
-                serde_json::from_str::<Generation>(&json).unwrap(),
+                serde_json::from_str::<ContractGeneration>(&json).unwrap(),
                 generation
             );
             assert_eq!(generation.as_str().parse(), Ok(generation.layout()));
         }
-        for layout in Layout::ALL {
+        for layout in ReminderLayout::ALL {
             assert_eq!(layout.to_string().parse(), Ok(layout));
             let json = serde_json::to_string(&layout).unwrap();
-            assert_eq!(serde_json::from_str::<Layout>(&json).unwrap(), layout);
+            assert_eq!(
+                serde_json::from_str::<ReminderLayout>(&json).unwrap(),
+                layout
+            );
         }
     }
 
     #[test]
     fn an_unknown_name_says_what_there_is() {
-        let error = "g7".parse::<Generation>().unwrap_err().to_string();
+        let error = "g7".parse::<ContractGeneration>().unwrap_err().to_string();
         assert_eq!(
             error,
             "no such generation; there are: g0, g1, g2, g3, g4, g5, g6, stable"
         );
-        assert!(serde_json::from_str::<Layout>("\"z\"").is_err());
+        assert!(serde_json::from_str::<ReminderLayout>("\"z\"").is_err());
     }
 
     #[test]
     fn the_default_is_the_stable_one_with_layout_b_and_media() {
-        assert_eq!(Generation::default(), Generation::Stable);
-        assert_eq!(Generation::default().layout(), Layout::BMedia);
+        assert_eq!(ContractGeneration::default(), ContractGeneration::Stable);
+        assert_eq!(
+            ContractGeneration::default().layout(),
+            ReminderLayout::BMedia
+        );
     }
 }

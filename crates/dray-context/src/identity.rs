@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::address;
-use crate::collect::Found;
-use crate::generation::Generation;
-use crate::model::{ChatItem, Role};
+use crate::collect::FoundFile;
+use crate::generation::ContractGeneration;
+use crate::model::{ChatItem, MessageRole};
 
 /// The ids that a message lends to its files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Owner<'a> {
+pub(crate) struct IdOwner<'a> {
     /// The id of the answer to it.
     pub(crate) answer: Option<&'a str>,
     /// Its own id.
@@ -29,19 +29,19 @@ pub(crate) struct Owner<'a> {
 pub(crate) fn answer_to(histories: &[ChatItem], at: usize) -> Option<&str> {
     let after = histories.iter().skip(at + 1);
     after
-        .take_while(|item| item.obj != Role::Human)
-        .filter(|item| item.obj == Role::Ai)
+        .take_while(|item| item.obj != MessageRole::Human)
+        .filter(|item| item.obj == MessageRole::Ai)
         .find_map(ChatItem::id)
 }
 
 /// Gives out ids and remembers whose they are.
 #[derive(Debug, Default)]
-pub(crate) struct Ids {
+pub(crate) struct IdAllocator {
     taken: BTreeMap<String, String>,
 }
 
 /// An id and the older forms of it.
-pub(crate) struct Named {
+pub(crate) struct NamedId {
     pub(crate) id: String,
     /// Forms that name this file alone.
     pub(crate) aliases: Vec<String>,
@@ -49,9 +49,9 @@ pub(crate) struct Named {
     pub(crate) loose: Vec<String>,
 }
 
-impl Ids {
+impl IdAllocator {
     /// Keeps what was persisted before anything new is given out.
-    pub(crate) fn keep(&mut self, found: &Found) {
+    pub(crate) fn keep(&mut self, found: &FoundFile) {
         if let Some(attachment) = &found.attachment {
             let taken = self.taken.entry(attachment.id.clone());
             taken.or_insert_with(|| lasting_identity(found));
@@ -61,18 +61,18 @@ impl Ids {
     /// The id of one file.
     pub(crate) fn give(
         &mut self,
-        generation: Generation,
-        owner: &Owner<'_>,
-        found: &Found,
-    ) -> Named {
+        generation: ContractGeneration,
+        owner: &IdOwner<'_>,
+        found: &FoundFile,
+    ) -> NamedId {
         let id = match generation {
-            Generation::G6 => found.url.clone(),
-            Generation::Stable => self.stable(owner, found),
+            ContractGeneration::G6 => found.url.clone(),
+            ContractGeneration::Stable => self.stable(owner, found),
             _ => kept(found).unwrap_or_else(|| plain(generation, owner, found)),
         };
         let (aliases, loose) = older(owner, found);
         let differs = |alias: &String| *alias != id;
-        Named {
+        NamedId {
             aliases: aliases.into_iter().filter(differs).collect(),
             loose: loose.into_iter().filter(differs).collect(),
             id,
@@ -81,7 +81,7 @@ impl Ids {
 
     /// What was persisted, else what the stored message says, else what the file itself says. An id that is another
     /// file's is never given twice.
-    fn stable(&mut self, owner: &Owner<'_>, found: &Found) -> String {
+    fn stable(&mut self, owner: &IdOwner<'_>, found: &FoundFile) -> String {
         let identity = lasting_identity(found);
         let prefix = owner.answer.or(owner.question);
         let from_message = prefix.map(|prefix| format!("{prefix}-{}", found.index));
@@ -108,7 +108,7 @@ impl Ids {
     }
 }
 
-fn kept(found: &Found) -> Option<String> {
+fn kept(found: &FoundFile) -> Option<String> {
     found
         .attachment
         .as_ref()
@@ -116,7 +116,7 @@ fn kept(found: &Found) -> Option<String> {
 }
 
 /// The rule of one generation, word for word.
-fn plain(generation: Generation, owner: &Owner<'_>, found: &Found) -> String {
+fn plain(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
     let prefix = match (answer, owner.question, owner.position) {
         (Some(answer), ..) => answer.to_owned(),
@@ -132,7 +132,7 @@ fn plain(generation: Generation, owner: &Owner<'_>, found: &Found) -> String {
 }
 
 /// The forms that other generations gave or would give.
-fn older(owner: &Owner<'_>, found: &Found) -> (Vec<String>, Vec<String>) {
+fn older(owner: &IdOwner<'_>, found: &FoundFile) -> (Vec<String>, Vec<String>) {
     let mut aliases = BTreeSet::new();
     for prefix in [owner.answer, owner.question].into_iter().flatten() {
         aliases.insert(format!("{prefix}-{}", found.lax));
@@ -150,7 +150,7 @@ fn older(owner: &Owner<'_>, found: &Found) -> (Vec<String>, Vec<String>) {
 }
 
 /// What stays the same however often the URL is signed.
-pub(crate) fn lasting_identity(found: &Found) -> String {
+pub(crate) fn lasting_identity(found: &FoundFile) -> String {
     match &found.key {
         Some(key) => format!("chat:{key}"),
         None => format!("external:{}", address::without_signature(&found.url)),
@@ -176,9 +176,9 @@ mod tests {
             .map(|word| {
                 let (role, id) = word.split_at(1);
                 let role = match role {
-                    "H" => Role::Human,
-                    "A" => Role::Ai,
-                    _ => Role::System,
+                    "H" => MessageRole::Human,
+                    "A" => MessageRole::Ai,
+                    _ => MessageRole::System,
                 };
                 ChatItem::new(role, Some(id), vec![])
             })

@@ -4,18 +4,18 @@ use percent_encoding::percent_decode_str;
 
 use crate::model::FileType;
 
-const IMAGES: &[&str] = &[
+const IMAGE_EXTENSIONS: &[&str] = &[
     "jpg", "jpeg", "png", "gif", "bmp", "webp", "svg", "tiff", "tif", "ico", "heic", "heif",
     "avif", "raw", "cr2", "nef", "arw", "dng", "psd", "ai", "eps", "emf", "wmf", "jfif", "exif",
     "pgm", "ppm", "pbm", "jp2", "j2k", "jpf", "jpx", "jpm", "mj2", "xbm", "pcx",
 ];
 
-const SOUNDS: &[&str] = &[
+const AUDIO_EXTENSIONS: &[&str] = &[
     "mp3", "wav", "ogg", "oga", "opus", "m4a", "aac", "flac", "wma", "amr", "aif", "aiff", "weba",
     "mid", "midi", "ape", "caf",
 ];
 
-const FILMS: &[&str] = &[
+const VIDEO_EXTENSIONS: &[&str] = &[
     "mp4", "m4v", "mov", "avi", "mkv", "webm", "mpeg", "mpg", "wmv", "flv", "3gp", "3g2", "ogv",
     "m2ts", "mts", "asf", "rmvb",
 ];
@@ -26,11 +26,11 @@ pub fn of_extension(extension: &str) -> FileType {
         list.iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
     };
-    if among(IMAGES) {
+    if among(IMAGE_EXTENSIONS) {
         FileType::Image
-    } else if among(SOUNDS) {
+    } else if among(AUDIO_EXTENSIONS) {
         FileType::Audio
-    } else if among(FILMS) {
+    } else if among(VIDEO_EXTENSIONS) {
         FileType::Video
     } else {
         FileType::File
@@ -96,13 +96,13 @@ pub fn extension(name: &str) -> Option<&str> {
 
 /// Whether an extension says enough that the server need not be asked (16.5).
 pub(crate) fn is_known(extension: &str) -> bool {
-    const DOCUMENTS: &[&str] = &[
+    const DOCUMENT_EXTENSIONS: &[&str] = &[
         "txt", "md", "markdown", "html", "htm", "pdf", "doc", "docx", "ppt", "pptx", "xls", "xlsx",
         "csv", "tsv", "odt", "ods", "odp", "rtf", "epub", "json", "xml", "eml", "msg", "ipynb",
         "zip", "yaml", "yml", "log",
     ];
     of_extension(extension) != FileType::File
-        || DOCUMENTS
+        || DOCUMENT_EXTENSIONS
             .iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
 }

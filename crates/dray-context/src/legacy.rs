@@ -2,19 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::built::{self, Built};
-use crate::catalog::{Catalog, Entry, Turn};
-use crate::collect::{Found, Rules};
-use crate::context::{Background, BuildError};
-use crate::generation::Layout;
-use crate::model::{AgentInputFile, ChatItem, Part, Role};
-use crate::reminder::{self, Line};
-use crate::request::Request;
+use crate::built::{self, BuiltContext};
+use crate::catalog::{CatalogEntry, FileCatalog, FileTurn};
+use crate::collect::{CollectRules, FoundFile};
+use crate::context::{BuildError, TurnBackground};
+use crate::generation::ReminderLayout;
+use crate::model::{AgentInputFile, ChatItem, MessagePart, MessageRole};
+use crate::reminder::{self, ReminderLine};
+use crate::request::ContextRequest;
 use crate::window;
 
 /// Builds the context of one request by numbers. History is not rewritten.
-pub(crate) fn build(request: &Request, background: &Background) -> Result<Built, BuildError> {
-    let rules = Rules::of(request);
+pub(crate) fn build(
+    request: &ContextRequest,
+    background: &TurnBackground,
+) -> Result<BuiltContext, BuildError> {
+    let rules = CollectRules::of(request);
     let stored = request.stored();
     let seen = window::positions(stored, &request.history, request.generation);
     let chat: Vec<_> = seen
@@ -30,14 +33,14 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
         let name = found.hint.clone();
         return Err(BuildError::Refused { name, reason });
     }
-    let questions = chat.iter().filter(|item| item.obj == Role::Human);
+    let questions = chat.iter().filter(|item| item.obj == MessageRole::Human);
     let history: Vec<_> = questions
         .flat_map(|item| rules.of_history(item).found)
         .collect();
     let old_names: BTreeSet<_> = history.iter().map(|found| found.hint.clone()).collect();
 
     let entries = number(current, history);
-    let of_turn = |entry: &&Entry| entry.turn == Turn::Current;
+    let of_turn = |entry: &&CatalogEntry| entry.turn == FileTurn::Current;
     let files: Vec<AgentInputFile> = entries
         .iter()
         .filter(of_turn)
@@ -49,16 +52,20 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
         .filter(|file| file.file_type.is_document() || !request.skills.is_empty())
         .map(line)
         .collect();
-    let layout = request.layout.unwrap_or(Layout::Legacy);
+    let layout = request.layout.unwrap_or(ReminderLayout::Legacy);
     let sections = background.sections(request, &lines);
     let text = reminder::write(layout, &sections, &request.question);
-    let catalog = Catalog::new(entries);
+    let catalog = FileCatalog::new(entries);
     let query = request.user_message.as_ref().map(ChatItem::text);
     let data_id = request.response_chat_item_id.as_deref();
-    Ok(Built {
+    Ok(BuiltContext {
         rewritten_histories: chat.clone(),
         chat_histories: chat,
-        current_user_message: ChatItem::new(Role::Human, data_id, vec![Part::Text(text)]),
+        current_user_message: ChatItem::new(
+            MessageRole::Human,
+            data_id,
+            vec![MessagePart::Text(text)],
+        ),
         query_input: query.unwrap_or_default(),
         current_files: files,
         files_map: built::files_map(&catalog, request.generation),
@@ -72,16 +79,16 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
 }
 
 /// This turn's files, then the history's; later ones of a known name are left out; from 1.
-fn number(current: Vec<Found>, history: Vec<Found>) -> Vec<Entry> {
-    let current = current.into_iter().map(|found| (Turn::Current, found));
-    let history = history.into_iter().map(|found| (Turn::History, found));
+fn number(current: Vec<FoundFile>, history: Vec<FoundFile>) -> Vec<CatalogEntry> {
+    let current = current.into_iter().map(|found| (FileTurn::Current, found));
+    let history = history.into_iter().map(|found| (FileTurn::History, found));
     let mut names = BTreeSet::new();
     let mut entries = Vec::new();
     for (turn, found) in current.chain(history) {
         if !names.insert(found.hint.clone()) {
             continue;
         }
-        entries.push(Entry {
+        entries.push(CatalogEntry {
             file: AgentInputFile {
                 id: (entries.len() + 1).to_string(),
                 name: found.hint,
@@ -100,12 +107,12 @@ fn number(current: Vec<Found>, history: Vec<Found>) -> Vec<Entry> {
     entries
 }
 
-fn line(file: &AgentInputFile) -> Line {
-    Line {
+fn line(file: &AgentInputFile) -> ReminderLine {
+    ReminderLine {
         id: file.id.clone(),
         name: file.name.clone(),
         file_type: file.file_type,
         url: file.url.clone(),
-        ..Line::default()
+        ..ReminderLine::default()
     }
 }

@@ -8,16 +8,16 @@
 //! reading and writing are split into a plan and an assembly around the caller's work.
 //!
 //! ```
-//! use dray_context::{Context, Request};
+//! use dray_context::{ContextBuilder, ContextRequest};
 //!
-//! let request: Request = serde_json::from_str(r#"{
+//! let request: ContextRequest = serde_json::from_str(r#"{
 //!     "userMessage": {"obj": "Human", "dataId": "q1", "value": [
 //!         {"file": {"type": "file", "name": "plan.pdf", "url": "https://files.example/plan.pdf"}}
 //!     ]},
 //!     "question": "What is the plan?",
 //!     "responseChatItemId": "a1"
 //! }"#).unwrap();
-//! let built = Context::build(&request).unwrap();
+//! let built = ContextBuilder::build(&request).unwrap();
 //! assert_eq!(built.current_files[0].id, "a1-0");
 //! assert!(built.current_user_message.text().contains("<id>a1-0</id>"));
 //! ```
@@ -50,15 +50,17 @@ pub mod substitute;
 mod tests;
 mod window;
 
-pub use address::{Normaliser, is_absolute_http};
-pub use built::{Built, Exclusion, LeftOut, Warning};
-pub use catalog::{AnyTarget, Catalog, Entry, Target, Turn};
-pub use clock::{Now, UnknownZone};
-pub use context::{BuildError, Context, SANDBOX_FOLDER};
-pub use escape::{WRAPPER, disarm, escape, unescape};
-pub use generation::{Generation, Layout, Unknown};
-pub use model::{AgentInputFile, Attachment, ChatItem, FilePart, FileType, Part, Role};
-pub use reminder::Language;
-pub use request::Request;
+pub use address::{UrlNormaliser, is_absolute_http};
+pub use built::{BuiltContext, ExclusionReason, FileWarning, LeftOut};
+pub use catalog::{AnyTarget, CatalogEntry, DocumentTarget, FileCatalog, FileTurn};
+pub use clock::{LocalTime, UnknownZone};
+pub use context::{BuildError, ContextBuilder, SANDBOX_FOLDER};
+pub use escape::{WRAPPER_TAG, disarm, escape, unescape};
+pub use generation::{ContractGeneration, ReminderLayout, UnknownName};
+pub use model::{
+    AgentInputFile, Attachment, ChatItem, FilePart, FileType, MessagePart, MessageRole,
+};
+pub use reminder::ReminderLanguage;
+pub use request::ContextRequest;
 pub use substitute::replace_agent_file_ids_with_urls;
-pub use window::History;
+pub use window::HistoryWindow;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// Who said a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
+pub enum MessageRole {
     /// Instructions.
     System,
     /// A person.
@@ -66,7 +66,7 @@ impl FileType {
 #[serde(rename_all = "camelCase")]
 pub struct ChatItem {
     /// Who said it.
-    pub obj: Role,
+    pub obj: MessageRole,
     /// The id that it is stored under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_id: Option<String>,
@@ -94,11 +94,11 @@ fn is_false(value: &bool) -> bool {
 
 impl ChatItem {
     /// A message of these parts.
-    pub fn new(obj: Role, data_id: Option<&str>, parts: Vec<Part>) -> Self {
+    pub fn new(obj: MessageRole, data_id: Option<&str>, parts: Vec<MessagePart>) -> Self {
         Self {
             obj,
             data_id: data_id.map(str::to_owned),
-            value: Value::Array(parts.into_iter().map(Part::into_json).collect()),
+            value: Value::Array(parts.into_iter().map(MessagePart::into_json).collect()),
             checkpoint: false,
             awaiting_input: false,
             attachments: Vec::new(),
@@ -112,10 +112,10 @@ impl ChatItem {
     }
 
     /// Its parts, as far as they are text or files.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Vec<MessagePart> {
         match &self.value {
-            Value::String(text) => vec![Part::Text(text.clone())],
-            Value::Array(parts) => parts.iter().filter_map(Part::read).collect(),
+            Value::String(text) => vec![MessagePart::Text(text.clone())],
+            Value::Array(parts) => parts.iter().filter_map(MessagePart::read).collect(),
             _ => Vec::new(),
         }
     }
@@ -124,7 +124,7 @@ impl ChatItem {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for part in self.parts() {
-            if let Part::Text(content) = part {
+            if let MessagePart::Text(content) = part {
                 text.push_str(&content);
             }
         }
@@ -136,17 +136,17 @@ impl ChatItem {
         let parts = self.parts().into_iter();
         parts
             .filter_map(|part| match part {
-                Part::File(file) => Some(file),
-                Part::Text(_) => None,
+                MessagePart::File(file) => Some(file),
+                MessagePart::Text(_) => None,
             })
             .collect()
     }
 
     /// The same message with other parts, and without what was persisted of its files: a model has no use for links of
     /// then.
-    pub(crate) fn with_parts(&self, parts: Vec<Part>) -> Self {
+    pub(crate) fn with_parts(&self, parts: Vec<MessagePart>) -> Self {
         Self {
-            value: Value::Array(parts.into_iter().map(Part::into_json).collect()),
+            value: Value::Array(parts.into_iter().map(MessagePart::into_json).collect()),
             attachments: Vec::new(),
             ..self.clone()
         }
@@ -156,15 +156,17 @@ impl ChatItem {
     /// array in which an image is an `image_url` part and sound or moving pictures are a `file_url` part (7).
     pub fn provider_content(&self) -> Value {
         let mut parts = self.parts();
-        if let [Part::Text(text)] = parts.as_mut_slice() {
+        if let [MessagePart::Text(text)] = parts.as_mut_slice() {
             return Value::String(std::mem::take(text));
         }
         let content = parts.into_iter().map(|part| match part {
-            Part::Text(text) => json!({"type": "text", "text": text}),
-            Part::File(file) if file.file_type == Some(FileType::Image) => {
+            MessagePart::Text(text) => json!({"type": "text", "text": text}),
+            MessagePart::File(file) if file.file_type == Some(FileType::Image) => {
                 json!({"type": "image_url", "image_url": {"url": file.url}})
             }
-            Part::File(file) => json!({"type": "file_url", "name": file.name, "url": file.url}),
+            MessagePart::File(file) => {
+                json!({"type": "file_url", "name": file.name, "url": file.url})
+            }
         });
         Value::Array(content.collect())
     }
@@ -172,14 +174,14 @@ impl ChatItem {
 
 /// A part of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Part {
+pub enum MessagePart {
     /// Text.
     Text(String),
     /// A file.
     File(FilePart),
 }
 
-impl Part {
+impl MessagePart {
     fn read(value: &Value) -> Option<Self> {
         if let Some(file) = value.get("file").filter(|file| file.is_object()) {
             return Some(Self::File(FilePart::read(file)));
@@ -253,7 +255,7 @@ impl AgentInputFile {
 }
 
 /// What is stored beside a message so that its files keep their ids and names. A caller stores
-/// [`crate::Built::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
+/// [`crate::BuiltContext::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The id that the model saw.
@@ -305,10 +307,14 @@ mod tests {
 
     #[test]
     fn a_provider_gets_a_string_for_one_text_and_an_array_with_files() {
-        let text = ChatItem::new(Role::Human, None, vec![Part::Text("q".into())]);
+        let text = ChatItem::new(
+            MessageRole::Human,
+            None,
+            vec![MessagePart::Text("q".into())],
+        );
         assert_eq!(text.provider_content(), json!("q"));
         let file = |file_type, url: &str| {
-            Part::File(FilePart {
+            MessagePart::File(FilePart {
                 file_type: Some(file_type),
                 name: "n".into(),
                 url: Some(url.into()),
@@ -318,10 +324,10 @@ mod tests {
         let parts = vec![
             file(FileType::Image, "/i.png"),
             file(FileType::Audio, "/s.mp3"),
-            Part::Text("q".into()),
+            MessagePart::Text("q".into()),
         ];
         assert_eq!(
-            ChatItem::new(Role::Human, None, parts).provider_content(),
+            ChatItem::new(MessageRole::Human, None, parts).provider_content(),
             json!([
                 {"type": "image_url", "image_url": {"url": "/i.png"}},
                 {"type": "file_url", "name": "n", "url": "/s.mp3"},

@@ -46,7 +46,7 @@ fn numbered(name: &str, count: usize) -> String {
 
 /// Names that are given out, each to one file.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct NameAllocator {
     /// Who has which name.
     taken: BTreeMap<String, String>,
     /// The last number tried for a name, so that many of one name stay quick.
@@ -55,7 +55,7 @@ pub struct Names {
     given: BTreeMap<(String, String), String>,
 }
 
-impl Names {
+impl NameAllocator {
     /// None given out yet.
     pub fn new() -> Self {
         Self::default()
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn give_all(wanted: &[&str]) -> Vec<String> {
-        let mut names = Names::new();
+        let mut names = NameAllocator::new();
         let numbered = wanted.iter().enumerate();
         numbered
             .map(|(index, name)| names.give(name, index, &index.to_string()))
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn r_4_the_same_file_keeps_its_name_and_a_reserved_name_is_not_given_away() {
-        let mut names = Names::new();
+        let mut names = NameAllocator::new();
         names.reserve("a.pdf", "one");
         assert_eq!(names.give("a.pdf", 0, "two"), "a-1.pdf");
         assert_eq!(names.give("a.pdf", 0, "one"), "a.pdf");

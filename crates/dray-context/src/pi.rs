@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::built::Built;
-use crate::model::{ChatItem, Role};
+use crate::built::BuiltContext;
+use crate::model::{ChatItem, MessageRole};
 
 /// How often a running engine looks whether it was stopped.
 pub const STOP_POLL: Duration = Duration::from_millis(200);
 
 /// The prompt of one call.
-pub fn prompt(built: &Built) -> String {
+pub fn prompt(built: &BuiltContext) -> String {
     built.current_user_message.text()
 }
 
@@ -26,7 +26,9 @@ pub fn memory_key(node_id: &str) -> String {
 /// What a node remembers: of the last message of history, if that is an answer that carries it, among its `memories` or
 /// beside them. Otherwise it starts empty.
 pub fn memory<'a>(histories: &'a [ChatItem], node_id: &str) -> Option<&'a Value> {
-    let last = histories.last().filter(|item| item.obj == Role::Ai)?;
+    let last = histories
+        .last()
+        .filter(|item| item.obj == MessageRole::Ai)?;
     let key = memory_key(node_id);
     let memories = last
         .extra
@@ -46,9 +48,10 @@ pub fn remember(answer: &mut ChatItem, node_id: &str, messages: Value) {
     }
 }
 
-/// What a turn leaves behind, also when it failed: the partial answer, the error, and the memory, which is always saved.
+/// What a turn leaves behind, also when it failed: the partial answer, the error, and the memory, which is always
+/// saved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Turn {
+pub struct TurnRecord {
     /// The answer as far as it came.
     pub answer: String,
     /// What went wrong.
@@ -57,13 +60,13 @@ pub struct Turn {
     pub memory: Value,
 }
 
-impl Turn {
+impl TurnRecord {
     /// The message to store.
     pub fn into_message(self, data_id: Option<&str>, node_id: &str) -> ChatItem {
         let mut message = ChatItem::new(
-            Role::Ai,
+            MessageRole::Ai,
             data_id,
-            vec![crate::model::Part::Text(self.answer)],
+            vec![crate::model::MessagePart::Text(self.answer)],
         );
         if let Some(error) = self.error {
             message
@@ -97,14 +100,14 @@ mod tests {
 
     #[test]
     fn memory_is_that_of_the_last_message_if_it_is_an_answer() {
-        let turn = Turn {
+        let turn = TurnRecord {
             answer: "part".into(),
             error: Some("broke".into()),
             memory: json!(["m"]),
         };
         let mut answer = turn.into_message(Some("r"), "n1");
         remember(&mut answer, "n2", json!(["other"]));
-        let question = ChatItem::new(Role::Human, None, vec![]);
+        let question = ChatItem::new(MessageRole::Human, None, vec![]);
         let items = [question.clone(), answer.clone()];
         assert_eq!(memory(&items, "n1"), Some(&json!(["m"])));
         assert_eq!(memory(&items, "n2"), Some(&json!(["other"])));

@@ -11,14 +11,14 @@ use crate::model::FileType;
 use crate::renew;
 
 /// The `Range` header of the second request.
-pub const RANGE: &str = "bytes=0-8191";
+pub const RANGE_HEADER: &str = "bytes=0-8191";
 
 /// What to do after HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ProbeStep {
     /// The type is known.
     Done(FileType),
-    /// Ask with GET, [`RANGE`], and read [`crate::limits::PROBE_BYTES`] at most.
+    /// Ask with GET, [`RANGE_HEADER`], and read [`crate::limits::PROBE_BYTES`] at most.
     Get,
 }
 
@@ -45,11 +45,11 @@ pub fn may_follow(allowed_hosts: Option<&[String]>, location: &str) -> bool {
 }
 
 /// After HEAD; `None` is a request that failed.
-pub fn after_head(answer: Option<(u16, Option<&str>)>) -> Next {
+pub fn after_head(answer: Option<(u16, Option<&str>)>) -> ProbeStep {
     let Some((200..=299, Some(mime))) = answer else {
-        return Next::Get;
+        return ProbeStep::Get;
     };
-    of_mime(mime).map_or(Next::Get, Next::Done)
+    of_mime(mime).map_or(ProbeStep::Get, ProbeStep::Done)
 }
 
 /// After GET; `None` is a request that failed. What stays unknown is a document.
@@ -157,11 +157,11 @@ mod tests {
     fn head_is_a_hint_and_never_required() {
         assert_eq!(
             after_head(Some((200, Some("image/png; q=1")))),
-            Next::Done(FileType::Image)
+            ProbeStep::Done(FileType::Image)
         );
         assert_eq!(
             after_head(Some((200, Some("Application/PDF")))),
-            Next::Done(FileType::File)
+            ProbeStep::Done(FileType::File)
         );
         for answer in [
             None,
@@ -171,7 +171,7 @@ mod tests {
             Some((200, Some("application/octet-stream"))),
             Some((200, Some("nonsense"))),
         ] {
-            assert_eq!(after_head(answer), Next::Get, "{answer:?}");
+            assert_eq!(after_head(answer), ProbeStep::Get, "{answer:?}");
         }
     }
 

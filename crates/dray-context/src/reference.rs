@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::address;
 use crate::limits;
 use crate::model::FilePart;
-use crate::renew::{Refusal, Renewals};
+use crate::renew::{RenewalRefusal, RenewedLinks};
 
 /// Where a file was found; it decides what a failure means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ReferencePlace {
     /// The message being answered: a failure fails the run.
     Current,
     /// An earlier message: a failure is a warning.
@@ -23,7 +23,7 @@ pub enum Place {
 
 /// One file of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reference {
+pub struct FileReference {
     /// `chat:{key}` or `external:{url without fragment}`.
     pub identity: String,
     /// The URL that works now.
@@ -38,10 +38,10 @@ pub struct Reference {
 
 /// Why a file is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unregistered {
+pub enum UnregisteredReason {
     /// A file of the current message.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] RenewalRefusal),
     /// A file of a variable or a form.
     #[error("Invalid workflow {0} file URL")]
     Source(String),
@@ -58,17 +58,17 @@ pub enum Unregistered {
 
 /// All references of one run.
 #[derive(Clone, Debug, Default)]
-pub struct References {
-    renewals: Renewals,
-    kept: Vec<Reference>,
+pub struct ReferenceTable {
+    renewals: RenewedLinks,
+    kept: Vec<FileReference>,
     by_identity: BTreeMap<String, usize>,
     by_url: BTreeMap<String, usize>,
-    warnings: Vec<(String, Refusal)>,
+    warnings: Vec<(String, RenewalRefusal)>,
 }
 
-impl References {
+impl ReferenceTable {
     /// None yet.
-    pub fn new(renewals: Renewals) -> Self {
+    pub fn new(renewals: RenewedLinks) -> Self {
         Self {
             renewals,
             ..Self::default()
@@ -79,17 +79,17 @@ impl References {
     pub fn register(
         &mut self,
         part: &FilePart,
-        place: &Place,
-    ) -> Result<Option<&Reference>, Unregistered> {
+        place: &ReferencePlace,
+    ) -> Result<Option<&FileReference>, UnregisteredReason> {
         match self.reference(part) {
             Ok(reference) => {
                 let at = self.keep(reference, part.url.as_deref());
                 Ok(self.kept.get(at))
             }
             Err(refusal) => match place {
-                Place::Current => Err(refusal.into()),
-                Place::Source(source) => Err(Unregistered::Source(source.clone())),
-                Place::History => {
+                ReferencePlace::Current => Err(refusal.into()),
+                ReferencePlace::Source(source) => Err(UnregisteredReason::Source(source.clone())),
+                ReferencePlace::History => {
                     self.warnings.push((part.name.clone(), refusal));
                     Ok(None)
                 }
@@ -98,29 +98,33 @@ impl References {
     }
 
     /// What to read for a URL or an identity; an old URL finds its file too.
-    pub fn resolve(&self, handle: &str) -> Result<&Reference, Unregistered> {
-        self.find(handle).ok_or(Unregistered::Read)
+    pub fn resolve(&self, handle: &str) -> Result<&FileReference, UnregisteredReason> {
+        self.find(handle).ok_or(UnregisteredReason::Read)
     }
 
     /// The same for a node of a workflow.
-    pub fn resolve_for_node(&self, handle: &str) -> Result<&Reference, Unregistered> {
-        self.find(handle).ok_or(Unregistered::Node)
+    pub fn resolve_for_node(&self, handle: &str) -> Result<&FileReference, UnregisteredReason> {
+        self.find(handle).ok_or(UnregisteredReason::Node)
     }
 
     /// All references, in the order in which they were registered.
-    pub fn all(&self) -> &[Reference] {
+    pub fn all(&self) -> &[FileReference] {
         &self.kept
     }
 
     /// Names of files of history that cannot be had, and why.
-    pub fn warnings(&self) -> &[(String, Refusal)] {
+    pub fn warnings(&self) -> &[(String, RenewalRefusal)] {
         &self.warnings
     }
 
     /// The references of a child run: only what is handed to it. Private files are inherited or refused, unknown
     /// external ones are the child's alone. Over the limit the child's message counts before what is passed, that
     /// before the newest of history; the order stays. `history` is oldest first.
-    pub fn child(&self, handed: &Handed<'_>, max_files: usize) -> Result<Self, Unregistered> {
+    pub fn child(
+        &self,
+        handed: &HandedReferences<'_>,
+        max_files: usize,
+    ) -> Result<Self, UnregisteredReason> {
         let mut wanted = Vec::new();
         let groups = [(handed.history, 2), (handed.message, 0), (handed.passed, 1)];
         for (files, rank) in groups {
@@ -157,7 +161,11 @@ impl References {
     }
 
     /// What a parent gives a child for a part. A file of history that cannot be had is left out.
-    fn inherited(&self, part: &FilePart, lenient: bool) -> Result<Option<Reference>, Unregistered> {
+    fn inherited(
+        &self,
+        part: &FilePart,
+        lenient: bool,
+    ) -> Result<Option<FileReference>, UnregisteredReason> {
         let url = part.url.as_deref().unwrap_or_default();
         let known = match &part.key {
             Some(key) => self.by_identity.get(&format!("chat:{key}")),
@@ -167,8 +175,8 @@ impl References {
             return Ok(Some(reference.clone()));
         }
         let found = match &part.key {
-            Some(_) => Err(Unregistered::Child),
-            None => self.reference(part).map_err(Unregistered::from),
+            Some(_) => Err(UnregisteredReason::Child),
+            None => self.reference(part).map_err(UnregisteredReason::from),
         };
         match found {
             Ok(reference) => Ok(Some(reference)),
@@ -177,11 +185,11 @@ impl References {
         }
     }
 
-    fn reference(&self, part: &FilePart) -> Result<Reference, Refusal> {
+    fn reference(&self, part: &FilePart) -> Result<FileReference, RenewalRefusal> {
         let name = part.name.clone();
         if let Some(key) = &part.key {
             let url = self.renewals.url(key)?.to_owned();
-            return Ok(Reference {
+            return Ok(FileReference {
                 identity: format!("chat:{key}"),
                 url,
                 key: Some(key.clone()),
@@ -193,9 +201,9 @@ impl References {
             return Ok(known.clone());
         }
         if !address::is_absolute_http(url) || !self.renewals.allows(url) {
-            return Err(Refusal::Url);
+            return Err(RenewalRefusal::Url);
         }
-        Ok(Reference {
+        Ok(FileReference {
             identity: format!("external:{}", address::without_fragment(url)),
             url: url.to_owned(),
             key: None,
@@ -203,7 +211,7 @@ impl References {
         })
     }
 
-    fn keep(&mut self, reference: Reference, old: Option<&str>) -> usize {
+    fn keep(&mut self, reference: FileReference, old: Option<&str>) -> usize {
         let identity = reference.identity.clone();
         let urls = [Some(reference.url.clone()), old.map(str::to_owned)];
         let at = *self.by_identity.entry(identity).or_insert_with(|| {
@@ -222,7 +230,7 @@ impl References {
         self.by_url.get(address::without_fragment(url))
     }
 
-    fn find(&self, handle: &str) -> Option<&Reference> {
+    fn find(&self, handle: &str) -> Option<&FileReference> {
         let at = self
             .by_identity
             .get(handle)
@@ -233,7 +241,7 @@ impl References {
 
 /// What a child run is handed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Handed<'a> {
+pub struct HandedReferences<'a> {
     /// Files of its own message.
     pub message: &'a [FilePart],
     /// Files that its caller passes.
@@ -245,7 +253,7 @@ pub struct Handed<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::renew::Scope;
+    use crate::renew::StoreScope;
 
     fn private(key: &str) -> FilePart {
         FilePart {
@@ -263,30 +271,32 @@ mod tests {
         }
     }
 
-    fn references() -> References {
+    fn references() -> ReferenceTable {
         let signed = ["x/a", "x/b"].map(|key| {
             (
                 key.to_owned(),
                 Some(format!("https://s3.example/{key}?new")),
             )
         });
-        References::new(Renewals {
-            scope: Some(Scope::of(["x".to_owned()])),
+        ReferenceTable::new(RenewedLinks {
+            scope: Some(StoreScope::of(["x".to_owned()])),
             signed: signed.into(),
             allowed_hosts: Some(vec!["ok.example".into()]),
-            ..Renewals::default()
+            ..RenewedLinks::default()
         })
     }
 
     #[test]
     fn r_15_old_and_new_urls_of_one_file_are_one_reference() {
         let mut run = references();
-        run.register(&private("x/a"), &Place::Current).unwrap();
-        run.register(&private("x/a"), &Place::History).unwrap();
+        run.register(&private("x/a"), &ReferencePlace::Current)
+            .unwrap();
+        run.register(&private("x/a"), &ReferencePlace::History)
+            .unwrap();
         // The old URL without its key.
         run.register(
             &external("https://s3.example/x/a?old#page"),
-            &Place::Current,
+            &ReferencePlace::Current,
         )
         .unwrap();
         assert_eq!(run.all().len(), 1);
@@ -311,7 +321,8 @@ mod tests {
     fn external_files_are_one_whatever_their_fragment() {
         let mut run = references();
         for url in ["https://ok.example/a#1", "https://ok.example/a#2"] {
-            run.register(&external(url), &Place::Current).unwrap();
+            run.register(&external(url), &ReferencePlace::Current)
+                .unwrap();
         }
         assert_eq!(run.all().len(), 1);
         assert_eq!(run.all()[0].identity, "external:https://ok.example/a");
@@ -320,37 +331,43 @@ mod tests {
     #[test]
     fn r_15_a_failure_means_what_its_place_says() {
         let mut run = references();
-        let mut said =
-            |part: &FilePart, place: Place| run.register(part, &place).unwrap_err().to_string();
+        let mut said = |part: &FilePart, place: ReferencePlace| {
+            run.register(part, &place).unwrap_err().to_string()
+        };
         assert_eq!(
-            said(&private("y/a"), Place::Current),
+            said(&private("y/a"), ReferencePlace::Current),
             "Workflow file key does not belong to the current workflow"
         );
         assert_eq!(
-            said(&external("/a.pdf"), Place::Current),
+            said(&external("/a.pdf"), ReferencePlace::Current),
             "Invalid workflow file URL"
         );
         assert_eq!(
             said(
                 &external("https://bad.example/a"),
-                Place::Source("variable".into())
+                ReferencePlace::Source("variable".into())
             ),
             "Invalid workflow variable file URL"
         );
-        assert_eq!(run.register(&private("y/a"), &Place::History), Ok(None));
-        assert_eq!(run.warnings(), [("y/a".to_owned(), Refusal::Scope)]);
+        assert_eq!(
+            run.register(&private("y/a"), &ReferencePlace::History),
+            Ok(None)
+        );
+        assert_eq!(run.warnings(), [("y/a".to_owned(), RenewalRefusal::Scope)]);
     }
 
     #[test]
     fn a_child_inherits_private_files_and_keeps_external_ones_to_itself() {
         let mut parent = references();
-        parent.register(&private("x/a"), &Place::Current).unwrap();
+        parent
+            .register(&private("x/a"), &ReferencePlace::Current)
+            .unwrap();
         let message = [private("x/a"), external("https://ok.example/new")];
         let child = parent
             .child(
-                &Handed {
+                &HandedReferences {
                     message: &message,
-                    ..Handed::default()
+                    ..HandedReferences::default()
                 },
                 0,
             )
@@ -360,9 +377,9 @@ mod tests {
         let stranger = [private("x/b")];
         let refused = parent
             .child(
-                &Handed {
+                &HandedReferences {
                     message: &stranger,
-                    ..Handed::default()
+                    ..HandedReferences::default()
                 },
                 0,
             )
@@ -373,9 +390,9 @@ mod tests {
         );
         let lenient = parent
             .child(
-                &Handed {
+                &HandedReferences {
                     history: &stranger,
-                    ..Handed::default()
+                    ..HandedReferences::default()
                 },
                 0,
             )
@@ -396,7 +413,7 @@ mod tests {
             urls(&["m1"]),
             urls(&["p1", "p2"]),
         );
-        let handed = Handed {
+        let handed = HandedReferences {
             message: &message,
             passed: &passed,
             history: &history,

@@ -10,12 +10,12 @@ use crate::address;
 /// Which stored objects a request may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Scope {
+pub struct StoreScope {
     /// Folders of the object store, without a slash at the end.
     folders: Vec<String>,
 }
 
-impl Scope {
+impl StoreScope {
     /// The objects below any of these folders.
     pub fn of(folders: impl IntoIterator<Item = String>) -> Self {
         let folders = folders.into_iter();
@@ -59,10 +59,10 @@ fn is_plain(key: &str) -> bool {
 /// What the signer answered, and what may be fetched at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Renewals {
+pub struct RenewedLinks {
     /// Objects that belong to this conversation. Absent means that the caller checked already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
+    pub scope: Option<StoreScope>,
     /// Key to fresh URL; null or absent when it could not be signed. Good for
     /// [`crate::limits::SIGNED_URL_TTL`] at most.
     #[serde(default)]
@@ -78,7 +78,7 @@ pub struct Renewals {
 /// Why a file has no URL that works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum RenewalRefusal {
     /// The key is another conversation's.
     #[error("Workflow file key does not belong to the current workflow")]
     Scope,
@@ -93,19 +93,19 @@ pub enum Refusal {
     Url,
 }
 
-impl Renewals {
+impl RenewedLinks {
     /// The fresh URL of a key.
-    pub fn url(&self, key: &str) -> Result<&str, Refusal> {
+    pub fn url(&self, key: &str) -> Result<&str, RenewalRefusal> {
         if self.scope.as_ref().is_some_and(|scope| !scope.holds(key)) {
-            return Err(Refusal::Scope);
+            return Err(RenewalRefusal::Scope);
         }
         if self.invalid.contains(key) {
-            return Err(Refusal::Name);
+            return Err(RenewalRefusal::Name);
         }
         let signed = self.signed.get(key).and_then(Option::as_deref);
         signed
             .filter(|url| !url.is_empty())
-            .ok_or(Refusal::Unsigned)
+            .ok_or(RenewalRefusal::Unsigned)
     }
 
     /// Whether an external URL may be fetched.
@@ -115,7 +115,7 @@ impl Renewals {
 
     /// The keys among these that should be signed: each once, those of other conversations never.
     pub fn wanted<'a>(
-        scope: Option<&Scope>,
+        scope: Option<&StoreScope>,
         keys: impl IntoIterator<Item = &'a str>,
     ) -> Vec<String> {
         let mut seen = BTreeSet::new();
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn r_15_a_scope_holds_its_own_objects_alone() {
-        let scope = Scope::of_chat("app", "user", "chat");
+        let scope = StoreScope::of_chat("app", "user", "chat");
         assert!(scope.holds("chat/app/user/chat/a.pdf"));
         for key in [
             "chat/app/user/chat2/a.pdf",
@@ -166,18 +166,21 @@ mod tests {
         ] {
             assert!(!scope.holds(key), "{key}");
         }
-        assert!(!Scope::of_chat("app", "user", "../x").holds("chat/app/user/x/a.pdf"));
-        assert!(!Scope::of_chat("", "user", "chat").holds("chat//user/chat/a"));
-        let stored: Scope = serde_json::from_str("[\"\", \"a/\"]").unwrap();
+        assert!(!StoreScope::of_chat("app", "user", "../x").holds("chat/app/user/x/a.pdf"));
+        assert!(!StoreScope::of_chat("", "user", "chat").holds("chat//user/chat/a"));
+        let stored: StoreScope = serde_json::from_str("[\"\", \"a/\"]").unwrap();
         assert!(stored.holds("a/b") && !stored.holds("b"));
     }
 
     #[test]
     fn r_15_a_key_is_signed_once_and_never_for_others() {
-        let scope = Scope::of(["mine".to_owned()]);
+        let scope = StoreScope::of(["mine".to_owned()]);
         let keys = ["mine/a", "other/b", "mine/a", "mine/c"];
-        assert_eq!(Renewals::wanted(Some(&scope), keys), ["mine/a", "mine/c"]);
-        let renewals = Renewals {
+        assert_eq!(
+            RenewedLinks::wanted(Some(&scope), keys),
+            ["mine/a", "mine/c"]
+        );
+        let renewals = RenewedLinks {
             scope: Some(scope),
             signed: [
                 ("mine/a".to_owned(), Some("https://s/a".to_owned())),
@@ -185,12 +188,12 @@ mod tests {
                 ("other/b".to_owned(), Some("https://s/b".to_owned())),
             ]
             .into(),
-            ..Renewals::default()
+            ..RenewedLinks::default()
         };
         assert_eq!(renewals.url("mine/a"), Ok("https://s/a"));
-        assert_eq!(renewals.url("mine/c"), Err(Refusal::Unsigned));
-        assert_eq!(renewals.url("mine/d"), Err(Refusal::Unsigned));
-        assert_eq!(renewals.url("other/b"), Err(Refusal::Scope));
+        assert_eq!(renewals.url("mine/c"), Err(RenewalRefusal::Unsigned));
+        assert_eq!(renewals.url("mine/d"), Err(RenewalRefusal::Unsigned));
+        assert_eq!(renewals.url("other/b"), Err(RenewalRefusal::Scope));
     }
 
     #[test]

@@ -5,27 +5,27 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::clock::Now;
-use crate::dataset::Datasets;
-use crate::generation::{Generation, Layout};
-use crate::model::{ChatItem, FileType, Role};
-use crate::reminder::{Language, Skill};
-use crate::renew::{Renewals, Scope};
-use crate::window::History;
+use crate::clock::LocalTime;
+use crate::dataset::DatasetCache;
+use crate::generation::{ContractGeneration, ReminderLayout};
+use crate::model::{ChatItem, FileType, MessageRole};
+use crate::reminder::{ReminderLanguage, SandboxSkill};
+use crate::renew::{RenewedLinks, StoreScope};
+use crate::window::HistoryWindow;
 
 /// Everything that a context is built from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Request {
+pub struct ContextRequest {
     /// The contract to follow.
-    pub generation: Generation,
+    pub generation: ContractGeneration,
     /// The reminder's layout; absent means the generation's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub layout: Option<Layout>,
+    pub layout: Option<ReminderLayout>,
     /// The reminder's language. Absent means English, or the peer's Chinese where a `generation` or a `layout` of the
     /// peer is chosen by name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub language: Option<Language>,
+    pub language: Option<ReminderLanguage>,
     /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs all the same.
     #[serde(skip_serializing_if = "is_false")]
     pub hide_urls: bool,
@@ -36,7 +36,7 @@ pub struct Request {
     /// Everything stored before this turn, oldest first.
     pub histories: Vec<ChatItem>,
     /// How much of it the model sees.
-    pub history: History,
+    pub history: HistoryWindow,
     /// The raw message of this turn: its files and its text as they were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_message: Option<ChatItem>,
@@ -64,22 +64,22 @@ pub struct Request {
     pub declared_types: BTreeMap<String, FileType>,
     /// The current time; absent means that the reminder has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub now: Option<Now>,
+    pub now: Option<LocalTime>,
     /// The sandbox's working directory, when the node uses one; empty is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
     /// Skills that lie in the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub skills: Vec<Skill>,
+    pub skills: Vec<SandboxSkill>,
     /// Where skills may be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_boundary: Option<String>,
     /// Datasets that the node selects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub datasets: Option<Datasets>,
+    pub datasets: Option<DatasetCache>,
     /// Fresh URLs. Absent means that stored URLs never expire, and no scope is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub renewals: Option<Renewals>,
+    pub renewals: Option<RenewedLinks>,
     /// Texts of files by id, for the tool-call layout.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, String>,
@@ -90,14 +90,14 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-impl Request {
+impl ContextRequest {
     /// The language that the reminder is written in.
-    pub(crate) fn reminder_language(&self) -> Language {
-        let is_own = self.generation == Generation::Stable && self.layout.is_none();
+    pub(crate) fn reminder_language(&self) -> ReminderLanguage {
+        let is_own = self.generation == ContractGeneration::Stable && self.layout.is_none();
         let default = if is_own {
-            Language::English
+            ReminderLanguage::English
         } else {
-            Language::Chinese
+            ReminderLanguage::Chinese
         };
         self.language.unwrap_or(default)
     }
@@ -116,21 +116,21 @@ impl Request {
     /// The messages that the history setting speaks of.
     pub fn stored(&self) -> &[ChatItem] {
         match &self.history {
-            History::Given(items) => items,
-            History::None | History::Rounds(_) => &self.histories,
+            HistoryWindow::Given(items) => items,
+            HistoryWindow::None | HistoryWindow::Rounds(_) => &self.histories,
         }
     }
 
     /// The URLs whose type only their server knows, each once (16.5). What it says goes into
-    /// [`Request::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not asked
-    /// for.
+    /// [`ContextRequest::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not
+    /// asked for.
     pub fn urls_to_probe(&self) -> Vec<String> {
-        let rules = crate::collect::Rules::of(self);
+        let rules = crate::collect::CollectRules::of(self);
         let stored = self.stored();
         let seen = crate::window::positions(stored, &self.history, self.generation);
         let items = seen.into_iter().filter_map(|at| stored.get(at));
         let mut found: Vec<_> = items
-            .filter(|item| item.obj == Role::Human)
+            .filter(|item| item.obj == MessageRole::Human)
             .flat_map(|item| rules.of_history(item).found)
             .collect();
         let input = self.file_input.as_deref().unwrap_or_default();
@@ -145,9 +145,9 @@ impl Request {
         urls.into_iter().map(str::to_owned).collect()
     }
 
-    /// The keys that have to be signed before [`crate::Context::build`]: of the current message and of the history that
-    /// the model sees, each once, those outside `scope` never.
-    pub fn keys_to_sign(&self, scope: Option<&Scope>) -> Vec<String> {
+    /// The keys that have to be signed before [`crate::ContextBuilder::build`]: of the current message and of the
+    /// history that the model sees, each once, those outside `scope` never.
+    pub fn keys_to_sign(&self, scope: Option<&StoreScope>) -> Vec<String> {
         let stored = self.stored();
         let seen = crate::window::positions(stored, &self.history, self.generation);
         let items = seen.into_iter().filter_map(|at| stored.get(at));
@@ -156,6 +156,6 @@ impl Request {
             keys.extend(item.files().into_iter().filter_map(|file| file.key));
             keys.extend(item.attachments.iter().filter_map(|one| one.key.clone()));
         }
-        Renewals::wanted(scope, keys.iter().map(String::as_str))
+        RenewedLinks::wanted(scope, keys.iter().map(String::as_str))
     }
 }

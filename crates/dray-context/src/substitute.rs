@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address;
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{CatalogEntry, FileCatalog};
 use crate::escape::unescape;
 use crate::limits;
 
@@ -71,7 +71,7 @@ pub fn merge(configured: &Map<String, Value>, said: &Map<String, Value>) -> Map<
 /// What kind of thing a model calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Callee {
+pub enum CalleeKind {
     /// A plain tool.
     Tool,
     /// A sub-workflow, its question included.
@@ -86,7 +86,7 @@ pub enum Callee {
     Sandbox,
 }
 
-impl Callee {
+impl CalleeKind {
     /// Whether ids in its arguments are replaced.
     pub fn gets_urls(self) -> bool {
         matches!(self, Self::Tool | Self::SubWorkflow | Self::Plugin)
@@ -96,7 +96,7 @@ impl Callee {
 /// Arguments with URLs, and what became of each file that they named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Substituted {
+pub struct SubstitutedArguments {
     /// The arguments.
     pub value: Value,
     /// Ids whose URL was put in.
@@ -107,9 +107,9 @@ pub struct Substituted {
 
 /// The ids of files that a value names, so that their links can be renewed before [`substitute`]. Each once, in
 /// order of appearance.
-pub fn named<'a>(value: &Value, catalog: &'a Catalog) -> Vec<&'a Entry> {
-    let handles = Handles::of(catalog);
-    let mut found: Vec<&Entry> = Vec::new();
+pub fn named<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a CatalogEntry> {
+    let handles = FileHandles::of(catalog);
+    let mut found: Vec<&CatalogEntry> = Vec::new();
     let mut seen = BTreeSet::new();
     replace(value, limits::ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
@@ -126,10 +126,10 @@ pub fn named<'a>(value: &Value, catalog: &'a Catalog) -> Vec<&'a Entry> {
 /// stays. Positions of the oldest conversations (`3-0`) are never replaced: too much else looks like them.
 pub fn substitute(
     value: &Value,
-    catalog: &Catalog,
-    mut renew: impl FnMut(&Entry) -> Option<String>,
-) -> Substituted {
-    let handles = Handles::of(catalog);
+    catalog: &FileCatalog,
+    mut renew: impl FnMut(&CatalogEntry) -> Option<String>,
+) -> SubstitutedArguments {
+    let handles = FileHandles::of(catalog);
     let mut fresh: BTreeMap<String, Option<String>> = BTreeMap::new();
     let value = replace(value, limits::ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
@@ -143,7 +143,7 @@ pub fn substitute(
         let ids = fresh.iter().filter(|(_, url)| url.is_some() == wanted);
         ids.map(|(id, _)| id.clone()).collect()
     };
-    Substituted {
+    SubstitutedArguments {
         replaced: of(true),
         unresolved: of(false),
         value,
@@ -153,26 +153,26 @@ pub fn substitute(
 /// A substitution as it comes from elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Call {
+pub struct SubstituteRequest {
     /// What the tool was configured with.
     pub configured: Map<String, Value>,
     /// What the model said.
     pub arguments: Map<String, Value>,
-    /// The files of the conversation, from [`crate::Built::catalog`].
-    pub catalog: Catalog,
+    /// The files of the conversation, from [`crate::BuiltContext::catalog`].
+    pub catalog: FileCatalog,
     /// Links that were renewed just now, by id; null for one that could not be. A file that is absent here keeps the
     /// link of the build, which is right only within the life of that.
     pub urls: BTreeMap<String, Option<String>>,
 }
 
-impl Call {
+impl SubstituteRequest {
     /// The merged arguments before anything is replaced; [`named`] says whose links to renew.
     pub fn merged(&self) -> Value {
         Value::Object(merge(&self.configured, &self.arguments))
     }
 
     /// Replaces.
-    pub fn run(&self) -> Substituted {
+    pub fn run(&self) -> SubstitutedArguments {
         substitute(&self.merged(), &self.catalog, |entry| {
             match self.urls.get(&entry.file.id) {
                 Some(fresh) => fresh.clone(),
@@ -183,12 +183,12 @@ impl Call {
 }
 
 /// Every string that names a file.
-struct Handles<'a> {
-    by_text: BTreeMap<&'a str, &'a Entry>,
+struct FileHandles<'a> {
+    by_text: BTreeMap<&'a str, &'a CatalogEntry>,
 }
 
-impl<'a> Handles<'a> {
-    fn of(catalog: &'a Catalog) -> Self {
+impl<'a> FileHandles<'a> {
+    fn of(catalog: &'a FileCatalog) -> Self {
         let mut by_text = BTreeMap::new();
         for entry in catalog.entries() {
             let urls = [Some(&entry.file.url), entry.public_url.as_ref()];
@@ -206,7 +206,7 @@ impl<'a> Handles<'a> {
     }
 
     /// The file of a whole string; a URL also as a model copies it out of a reminder (17.3).
-    fn find(&self, text: &str) -> Option<&'a Entry> {
+    fn find(&self, text: &str) -> Option<&'a CatalogEntry> {
         if let Some(entry) = self.by_text.get(text) {
             return Some(entry);
         }

@@ -4,12 +4,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::generation::Generation;
-use crate::model::{ChatItem, Role};
+use crate::generation::ContractGeneration;
+use crate::model::{ChatItem, MessageRole};
 
 /// How much history an app asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum History {
+pub enum HistoryWindow {
     /// None at all; its files are neither shown nor readable. Unset, null, false and 0 mean this.
     #[default]
     None,
@@ -19,7 +19,7 @@ pub enum History {
     Given(Vec<ChatItem>),
 }
 
-impl Serialize for History {
+impl Serialize for HistoryWindow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::None => serializer.serialize_u32(0),
@@ -29,7 +29,7 @@ impl Serialize for History {
     }
 }
 
-impl<'de> Deserialize<'de> for History {
+impl<'de> Deserialize<'de> for HistoryWindow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Null | Value::Bool(false) => Ok(Self::None),
@@ -61,16 +61,16 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 /// Positions in `histories` of the messages that are kept, in order. `histories` is the array itself when the setting
-/// is [`History::Given`].
+/// is [`HistoryWindow::Given`].
 pub(crate) fn positions(
     histories: &[ChatItem],
-    setting: &History,
-    generation: Generation,
+    setting: &HistoryWindow,
+    generation: ContractGeneration,
 ) -> Vec<usize> {
     match setting {
-        History::Given(_) => (0..histories.len()).collect(),
-        History::None => resumed(histories, generation),
-        History::Rounds(rounds) => recent(histories, *rounds),
+        HistoryWindow::Given(_) => (0..histories.len()).collect(),
+        HistoryWindow::None => resumed(histories, generation),
+        HistoryWindow::Rounds(rounds) => recent(histories, *rounds),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn positions(
 fn recent(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
     let lead = histories
         .iter()
-        .take_while(|item| item.obj == Role::System)
+        .take_while(|item| item.obj == MessageRole::System)
         .count();
     let newest = histories.iter().rposition(|item| item.checkpoint);
     let wanted = usize::try_from(rounds)
@@ -90,12 +90,14 @@ fn recent(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
 }
 
 /// Without history: the last pair, when its answer waits for a person (G5 on).
-fn resumed(histories: &[ChatItem], generation: Generation) -> Vec<usize> {
+fn resumed(histories: &[ChatItem], generation: ContractGeneration) -> Vec<usize> {
     let resumes = matches!(
         generation,
-        Generation::G5 | Generation::G6 | Generation::Stable
+        ContractGeneration::G5 | ContractGeneration::G6 | ContractGeneration::Stable
     );
-    let last = histories.iter().rposition(|item| item.obj == Role::Ai);
+    let last = histories
+        .iter()
+        .rposition(|item| item.obj == MessageRole::Ai);
     let Some(answer) = last.filter(|_| resumes) else {
         return Vec::new();
     };
@@ -106,7 +108,7 @@ fn resumed(histories: &[ChatItem], generation: Generation) -> Vec<usize> {
         return Vec::new();
     }
     let before = histories.iter().take(answer);
-    let question = before.rev().position(|item| item.obj == Role::Human);
+    let question = before.rev().position(|item| item.obj == MessageRole::Human);
     question
         .map(|back| vec![answer - 1 - back, answer])
         .unwrap_or_default()
@@ -120,9 +122,9 @@ mod tests {
 
     fn items(roles: &str) -> Vec<ChatItem> {
         let role = |letter| match letter {
-            'S' => Role::System,
-            'A' | 'I' => Role::Ai,
-            _ => Role::Human,
+            'S' => MessageRole::System,
+            'A' | 'I' => MessageRole::Ai,
+            _ => MessageRole::Human,
         };
         let mut items: Vec<_> = roles
             .chars()
@@ -135,45 +137,45 @@ mod tests {
         items
     }
 
-    fn check(roles: &str, setting: &History, expected: &[usize]) {
+    fn check(roles: &str, setting: &HistoryWindow, expected: &[usize]) {
         assert_eq!(
-            positions(&items(roles), setting, Generation::Stable),
+            positions(&items(roles), setting, ContractGeneration::Stable),
             expected
         );
     }
 
     #[test]
     fn no_history_means_none_and_an_array_is_never_trimmed() {
-        check("SHAHA", &History::None, &[]);
+        check("SHAHA", &HistoryWindow::None, &[]);
         check(
             "HAHAHA",
-            &History::Given(items("HAHAHA")),
+            &HistoryWindow::Given(items("HAHAHA")),
             &[0, 1, 2, 3, 4, 5],
         );
     }
 
     #[test]
     fn a_number_keeps_leading_system_messages_and_the_last_rounds() {
-        check("SSHAHAHA", &History::Rounds(1), &[0, 1, 6, 7]);
-        check("HAHSHA", &History::Rounds(2), &[2, 3, 4, 5]);
-        check("SHA", &History::Rounds(6), &[0, 1, 2]);
-        check("SSS", &History::Rounds(1), &[0, 1, 2]);
+        check("SSHAHAHA", &HistoryWindow::Rounds(1), &[0, 1, 6, 7]);
+        check("HAHSHA", &HistoryWindow::Rounds(2), &[2, 3, 4, 5]);
+        check("SHA", &HistoryWindow::Rounds(6), &[0, 1, 2]);
+        check("SSS", &HistoryWindow::Rounds(1), &[0, 1, 2]);
     }
 
     #[test]
     fn the_newest_checkpoint_replaces_the_trim() {
         check(
             "SHCAHACAHAHA",
-            &History::Rounds(1),
+            &HistoryWindow::Rounds(1),
             &[0, 6, 7, 8, 9, 10, 11],
         );
     }
 
     #[test]
     fn an_unfinished_interaction_is_kept_without_history_from_g5_on() {
-        check("HAHI", &History::None, &[2, 3]);
-        check("HIHA", &History::None, &[]);
-        let kept = positions(&items("HAHI"), &History::None, Generation::G4);
+        check("HAHI", &HistoryWindow::None, &[2, 3]);
+        check("HIHA", &HistoryWindow::None, &[]);
+        let kept = positions(&items("HAHI"), &HistoryWindow::None, ContractGeneration::G4);
         assert!(kept.is_empty());
     }
 
@@ -181,18 +183,18 @@ mod tests {
     fn settings_are_read_from_json_as_falsy_number_or_array() {
         for falsy in [json!(null), json!(0), json!(false), json!(""), json!(0.0)] {
             assert_eq!(
-                serde_json::from_value::<History>(falsy).unwrap(),
-                History::None
+                serde_json::from_value::<HistoryWindow>(falsy).unwrap(),
+                HistoryWindow::None
             );
         }
         assert_eq!(
-            serde_json::from_value::<History>(json!(6.0)).unwrap(),
-            History::Rounds(6)
+            serde_json::from_value::<HistoryWindow>(json!(6.0)).unwrap(),
+            HistoryWindow::Rounds(6)
         );
         let given = json!([{"obj": "Human", "value": []}]);
-        let read: History = serde_json::from_value(given.clone()).unwrap();
+        let read: HistoryWindow = serde_json::from_value(given.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), given);
-        assert!(serde_json::from_value::<History>(json!(-1)).is_err());
-        assert!(serde_json::from_value::<History>(json!({"a": 1})).is_err());
+        assert!(serde_json::from_value::<HistoryWindow>(json!(-1)).is_err());
+        assert!(serde_json::from_value::<HistoryWindow>(json!({"a": 1})).is_err());
     }
 }

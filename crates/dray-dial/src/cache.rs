@@ -10,18 +10,18 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 /// Most entries. The oldest makes room.
-const MOST: usize = 512;
+const MAX_ENTRIES: usize = 512;
 
 /// Who asked, as a digest of both credentials, and for what.
-type Key = (String, String);
+type CacheKey = (String, String);
 
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct MetadataCache {
     age: Duration,
-    entries: Mutex<HashMap<Key, (Instant, Value)>>,
+    entries: Mutex<HashMap<CacheKey, (Instant, Value)>>,
 }
 
-impl Cache {
+impl MetadataCache {
     pub(crate) fn new(age: Duration) -> Self {
         Self {
             age,
@@ -37,10 +37,10 @@ impl Cache {
 
     pub(crate) fn put(&self, caller: &Caller, path: &str, value: &Value) {
         let mut entries = self.lock();
-        if entries.len() >= MOST {
+        if entries.len() >= MAX_ENTRIES {
             entries.retain(|_, (at, _)| at.elapsed() < self.age);
         }
-        if entries.len() >= MOST {
+        if entries.len() >= MAX_ENTRIES {
             let oldest = entries.iter().min_by_key(|(_, (at, _))| *at);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 entries.remove(&oldest);
@@ -53,12 +53,12 @@ impl Cache {
         self.lock().remove(&key(caller, path));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Instant, Value)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, (Instant, Value)>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(caller: &Caller, path: &str) -> Key {
+fn key(caller: &Caller, path: &str) -> CacheKey {
     let part = |secret: &Option<Secret>| {
         secret
             .as_ref()
@@ -86,7 +86,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn r_14_metadata_expire_and_can_be_forgotten() {
         // paused clock
-        let cache = Cache::new(Duration::from_mins(1));
+        let cache = MetadataCache::new(Duration::from_mins(1));
         let me = caller("k", "u");
         cache.put(&me, "a", &json!(1));
         assert_eq!(cache.get(&me, "a"), Some(json!(1)));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn r_14_nobody_sees_what_another_caller_was_told() {
-        let cache = Cache::new(Duration::from_mins(1));
+        let cache = MetadataCache::new(Duration::from_mins(1));
         cache.put(&caller("k", "u"), "a", &json!(1));
         for other in [
             caller("k", "v"),
@@ -113,14 +113,14 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded() {
-        let cache = Cache::new(Duration::from_mins(1));
-        for number in 0..=MOST {
+        let cache = MetadataCache::new(Duration::from_mins(1));
+        for number in 0..=MAX_ENTRIES {
             cache.put(&Caller::default(), &number.to_string(), &json!(number));
         }
-        assert_eq!(cache.lock().len(), MOST);
+        assert_eq!(cache.lock().len(), MAX_ENTRIES);
         assert_eq!(
-            cache.get(&Caller::default(), &MOST.to_string()),
-            Some(json!(MOST))
+            cache.get(&Caller::default(), &MAX_ENTRIES.to_string()),
+            Some(json!(MAX_ENTRIES))
         );
     }
 }

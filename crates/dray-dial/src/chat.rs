@@ -8,35 +8,41 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_http::{Client, Limits, Request};
+use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_types::Secret;
 use serde_json::Value;
 
 use crate::core::with_caller;
 use crate::error::Error;
-use crate::origin::{Origin, canonical};
-use crate::retry::Retry;
+use crate::origin::{DialOrigin, canonical};
+use crate::retry::RetryPolicy;
 
-pub use delta::{CallDelta, Delta, StageDelta, StageEnd};
+pub use delta::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 pub use error::{ChatError, ChatKind};
 pub use stream::ChatStream;
 
 /// Where chat completions are asked for. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Chat {
-    http: Client,
-    target: Target,
-    retry: Retry,
+pub struct ChatClient {
+    http: HttpClient,
+    target: ChatTarget,
+    retry: RetryPolicy,
     once: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Target {
-    Dial { origin: Origin, api_version: String },
-    Open { base: String, key: Option<Secret> },
+enum ChatTarget {
+    Dial {
+        origin: DialOrigin,
+        api_version: String,
+    },
+    Open {
+        base: String,
+        key: Option<Secret>,
+    },
 }
 
-impl Chat {
+impl ChatClient {
     /// Any model at `{base}/chat/completions`. `key` is its own bearer token; nothing of the caller goes there (R2).
     ///
     /// # Errors
@@ -45,23 +51,28 @@ impl Chat {
     pub fn open(
         base: &str,
         key: Option<Secret>,
-        limits: Limits,
+        limits: HttpTimeouts,
         ca_file: Option<&Path>,
         backoff: Duration,
     ) -> Result<Self, Error> {
         let base = base.trim_end_matches('/').to_owned();
         Ok(Self {
-            http: Client::new(limits, ca_file)?,
-            target: Target::Open { base, key },
-            retry: Retry { base: backoff },
+            http: HttpClient::new(limits, ca_file)?,
+            target: ChatTarget::Open { base, key },
+            retry: RetryPolicy { base: backoff },
             once: false,
         })
     }
 
-    pub(crate) fn of_core(http: Client, origin: Origin, api_version: String, retry: Retry) -> Self {
+    pub(crate) fn of_core(
+        http: HttpClient,
+        origin: DialOrigin,
+        api_version: String,
+        retry: RetryPolicy,
+    ) -> Self {
         Self {
             http,
-            target: Target::Dial {
+            target: ChatTarget::Dial {
                 origin,
                 api_version,
             },
@@ -88,7 +99,7 @@ impl Chat {
         self.stream_with(caller, None, deployment, body).await
     }
 
-    /// [`Chat::stream`] with only those forwarded headers that `headers` names.
+    /// [`ChatClient::stream`] with only those forwarded headers that `headers` names.
     pub async fn stream_with(
         &self,
         caller: &Caller,
@@ -121,9 +132,9 @@ impl Chat {
         caller: &Caller,
         headers: Option<&[String]>,
         deployment: &str,
-    ) -> Result<Request, ChatError> {
+    ) -> Result<RequestBuilder, ChatError> {
         match &self.target {
-            Target::Dial {
+            ChatTarget::Dial {
                 origin,
                 api_version,
             } => {
@@ -143,7 +154,7 @@ impl Chat {
                 }
                 Ok(request)
             }
-            Target::Open { base, key } => {
+            ChatTarget::Open { base, key } => {
                 let request = self.http.post(&format!("{base}/chat/completions"));
                 Ok(match key {
                     Some(key) => request.authorization("Bearer", key),

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_http::{Answer, Client, Limits, Request};
+use dray_http::{HttpClient, HttpResponse, HttpTimeouts, RequestBuilder};
 use dray_types::Secret;
 use serde_json::Value;
 
-use crate::cache::Cache;
-use crate::chat::Chat;
-use crate::error::{Error, Kind};
-use crate::origin::{Origin, canonical};
-use crate::retry::Retry;
+use crate::cache::MetadataCache;
+use crate::chat::ChatClient;
+use crate::error::{Error, ErrorKind};
+use crate::origin::{DialOrigin, canonical};
+use crate::retry::RetryPolicy;
 
 /// Longest JSON answer that is read, in bytes (R3).
-const LONGEST: usize = 4 << 20;
+const MAX_JSON_BYTES: usize = 4 << 20;
 
 /// How DIAL Core is reached.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DialOptions {
     /// `DIAL_URL`.
     pub url: String,
     /// `DIAL_API_VERSION`, the `api-version` of chat completions.
@@ -28,29 +28,29 @@ pub struct Options {
     /// PEM file with authorities that are trusted beside the public ones.
     pub ca_file: Option<PathBuf>,
     /// Time limits of all calls but chat completions.
-    pub limits: Limits,
+    pub limits: HttpTimeouts,
     /// Time limits of chat completions.
-    pub chat: Limits,
+    pub chat: HttpTimeouts,
     /// How long metadata count as fresh (R14).
     pub metadata_age: Duration,
     /// Wait before the first further try; doubles.
     pub backoff: Duration,
     /// Code interpreter somewhere else; DIAL's own when absent.
-    pub interpreter: Option<Interpreter>,
+    pub interpreter: Option<InterpreterEndpoint>,
 }
 
-impl Options {
+impl DialOptions {
     /// Options with the usual limits.
     pub fn new(url: impl Into<String>, api_version: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             api_version: api_version.into(),
             ca_file: None,
-            limits: Limits::default(),
-            chat: Limits {
+            limits: HttpTimeouts::default(),
+            chat: HttpTimeouts {
                 idle: Duration::from_mins(5),
                 answer: Duration::from_mins(10),
-                ..Limits::default()
+                ..HttpTimeouts::default()
             },
             metadata_age: Duration::from_mins(1),
             backoff: Duration::from_millis(500),
@@ -61,7 +61,7 @@ impl Options {
 
 /// A code interpreter of its own (quickapps 7).
 #[derive(Clone, Debug)]
-pub struct Interpreter {
+pub struct InterpreterEndpoint {
     /// `PY_INTERPRETER_URL`, without the path of the API.
     pub url: String,
     /// `PY_INTERPRETER_API_KEY`. Without one the caller's credentials go along, when `url` is of the DIAL origin.
@@ -70,7 +70,7 @@ pub struct Interpreter {
 
 /// What the code interpreter is asked to do (quickapps 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum InterpreterAction {
     /// Opens a session.
     OpenSession,
     /// Checks whether a session lives.
@@ -85,7 +85,7 @@ pub enum Action {
     TransferInputFile,
 }
 
-impl Action {
+impl InterpreterAction {
     /// The last segment of its path.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -100,46 +100,46 @@ impl Action {
 }
 
 #[derive(Debug)]
-struct Inner {
-    origin: Origin,
-    http: Client,
-    chat: Chat,
-    cache: Cache,
-    retry: Retry,
-    interpreter: Option<Interpreter>,
+struct CoreInner {
+    origin: DialOrigin,
+    http: HttpClient,
+    chat: ChatClient,
+    cache: MetadataCache,
+    retry: RetryPolicy,
+    interpreter: Option<InterpreterEndpoint>,
 }
 
 /// DIAL Core at one origin. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Core {
-    inner: Arc<Inner>,
+pub struct DialClient {
+    inner: Arc<CoreInner>,
 }
 
-impl Core {
+impl DialClient {
     /// A client; nothing is connected yet.
     ///
     /// # Errors
     ///
-    /// [`Kind::Request`] when the URL or the file of authorities is not usable.
-    pub fn new(options: Options) -> Result<Self, Error> {
-        let origin = Origin::parse(&options.url)
-            .ok_or_else(|| Error::new(Kind::Request, "the DIAL URL is not usable"))?;
+    /// [`ErrorKind::Request`] when the URL or the file of authorities is not usable.
+    pub fn new(options: DialOptions) -> Result<Self, Error> {
+        let origin = DialOrigin::parse(&options.url)
+            .ok_or_else(|| Error::new(ErrorKind::Request, "the DIAL URL is not usable"))?;
         let authorities = options.ca_file.as_deref();
-        let http = Client::new(options.limits, authorities)?;
-        let retry = Retry {
+        let http = HttpClient::new(options.limits, authorities)?;
+        let retry = RetryPolicy {
             base: options.backoff,
         };
-        let chat = Chat::of_core(
-            Client::new(options.chat, authorities)?,
+        let chat = ChatClient::of_core(
+            HttpClient::new(options.chat, authorities)?,
             origin.clone(),
             options.api_version,
             retry,
         );
-        let inner = Inner {
+        let inner = CoreInner {
             origin,
             http,
             chat,
-            cache: Cache::new(options.metadata_age),
+            cache: MetadataCache::new(options.metadata_age),
             retry,
             interpreter: options.interpreter,
         };
@@ -149,12 +149,12 @@ impl Core {
     }
 
     /// The origin that keys go to.
-    pub fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> &DialOrigin {
         &self.inner.origin
     }
 
     /// Chat completions of its deployments.
-    pub fn chat(&self) -> Chat {
+    pub fn chat(&self) -> ChatClient {
         self.inner.chat.clone()
     }
 
@@ -193,7 +193,7 @@ impl Core {
     pub async fn interpreter(
         &self,
         caller: &Caller,
-        action: Action,
+        action: InterpreterAction,
         body: &Value,
     ) -> Result<Value, Error> {
         let path = format!("v1/ops/code_interpreter/{}", action.as_str());
@@ -212,25 +212,30 @@ impl Core {
         json(self.send(request.json(body)).await?).await
     }
 
-    pub(crate) fn cache(&self) -> &Cache {
+    pub(crate) fn cache(&self) -> &MetadataCache {
         &self.inner.cache
     }
 
     /// A request with the caller's credentials. `path` is encoded and below the base of the origin.
-    pub(crate) fn request(&self, caller: &Caller, method: Method, path: &str) -> Request {
+    pub(crate) fn request(
+        &self,
+        caller: &Caller,
+        method: HttpMethod,
+        path: &str,
+    ) -> RequestBuilder {
         let url = self.inner.origin.url(path);
         let http = &self.inner.http;
         let request = match method {
-            Method::Get => http.get(&url),
-            Method::Put => http.put(&url),
-            Method::Post => http.post(&url),
-            Method::Delete => http.delete(&url),
+            HttpMethod::Get => http.get(&url),
+            HttpMethod::Put => http.put(&url),
+            HttpMethod::Post => http.post(&url),
+            HttpMethod::Delete => http.delete(&url),
         };
         with_caller(request, caller)
     }
 
     /// Sends once.
-    pub(crate) async fn send(&self, request: Request) -> Result<Answer, Error> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
         let answer = request.send(&|_| ()).await?;
         if answer.is_success() {
             Ok(answer)
@@ -240,16 +245,16 @@ impl Core {
     }
 
     /// Reads; tried again when the peer is busy or the connection breaks before the answer.
-    pub(crate) async fn get(&self, caller: &Caller, path: &str) -> Result<Answer, Error> {
+    pub(crate) async fn get(&self, caller: &Caller, path: &str) -> Result<HttpResponse, Error> {
         for made in 1.. {
-            match self.send(self.request(caller, Method::Get, path)).await {
+            match self.send(self.request(caller, HttpMethod::Get, path)).await {
                 Err(error)
                     if error.is_passing()
                         && self.inner.retry.again(made, error.retry_after).await => {}
                 other => return other,
             }
         }
-        Err(Error::new(Kind::Request, "no more tries"))
+        Err(Error::new(ErrorKind::Request, "no more tries"))
     }
 
     /// Reads JSON.
@@ -260,7 +265,7 @@ impl Core {
 
 /// Methods that are in use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Method {
+pub(crate) enum HttpMethod {
     Get,
     Put,
     Post,
@@ -268,13 +273,14 @@ pub(crate) enum Method {
 }
 
 /// The body as JSON of at most 4 MiB.
-pub(crate) async fn json(answer: Answer) -> Result<Value, Error> {
-    let body = answer.bytes(LONGEST).await?;
-    serde_json::from_slice(&body).map_err(|_| Error::new(Kind::Malformed, "the answer is not JSON"))
+pub(crate) async fn json(answer: HttpResponse) -> Result<Value, Error> {
+    let body = answer.bytes(MAX_JSON_BYTES).await?;
+    serde_json::from_slice(&body)
+        .map_err(|_| Error::new(ErrorKind::Malformed, "the answer is not JSON"))
 }
 
 /// With the caller's credentials; only for URLs of the DIAL origin (R2).
-pub(crate) fn with_caller(mut request: Request, caller: &Caller) -> Request {
+pub(crate) fn with_caller(mut request: RequestBuilder, caller: &Caller) -> RequestBuilder {
     for (name, secret) in [
         ("api-key", &caller.api_key),
         ("authorization", &caller.authorization),

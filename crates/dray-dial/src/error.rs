@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use dray_http::{Answer, Failure};
+use dray_http::{FailureKind, HttpResponse};
 use serde_json::Value;
 use thiserror::Error;
 
 /// Longest error body that is read, in bytes.
-const LONGEST: usize = 64 * 1024;
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
 /// Longest text that is kept of one, in characters.
 const LONGEST_TEXT: usize = 500;
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// No connection.
     Connect,
     /// Nothing came in time.
@@ -38,7 +38,7 @@ pub enum Kind {
 #[error("DIAL Core: {message}")]
 pub struct Error {
     /// What kind.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// HTTP status, when there was one.
     pub status: Option<u16>,
     /// Code of the peer.
@@ -51,11 +51,11 @@ pub struct Error {
     pub retry_after: Option<Duration>,
     /// What is behind it.
     #[source]
-    pub source: Option<Box<dray_http::Error>>,
+    pub source: Option<Box<dray_http::HttpError>>,
 }
 
 impl Error {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
             status: None,
@@ -68,17 +68,17 @@ impl Error {
     }
 
     /// Of an answer whose status is not 2xx; reads a bounded part of its body.
-    pub(crate) async fn of(answer: Answer) -> Self {
+    pub(crate) async fn of(answer: HttpResponse) -> Self {
         let status = answer.status();
         let kind = if status == 412 {
-            Kind::Conflict
+            ErrorKind::Conflict
         } else {
-            Kind::Status
+            ErrorKind::Status
         };
         let mut error = Self::new(kind, format!("status {status}"));
         error.status = Some(status);
         error.retry_after = answer.retry_after();
-        let Ok(body) = answer.bytes(LONGEST).await else {
+        let Ok(body) = answer.bytes(MAX_ERROR_BODY_BYTES).await else {
             return error;
         };
         match serde_json::from_slice::<Value>(&body) {
@@ -111,8 +111,8 @@ impl Error {
     /// Whether a read may be tried again.
     pub(crate) fn is_passing(&self) -> bool {
         match self.kind {
-            Kind::Connect | Kind::Broken => true,
-            Kind::Status => self
+            ErrorKind::Connect | ErrorKind::Broken => true,
+            ErrorKind::Status => self
                 .status
                 .is_some_and(|status| status == 429 || status >= 500),
             _ => false,
@@ -120,15 +120,17 @@ impl Error {
     }
 }
 
-impl From<dray_http::Error> for Error {
-    fn from(error: dray_http::Error) -> Self {
+impl From<dray_http::HttpError> for Error {
+    fn from(error: dray_http::HttpError) -> Self {
         let kind = match error.failure {
-            Failure::Connect(_) => Kind::Connect,
-            Failure::Broken(_) => Kind::Broken,
-            Failure::Idle(_) => Kind::Timeout,
-            Failure::TooLong(_) => Kind::TooLarge,
-            Failure::Malformed(_) => Kind::Malformed,
-            Failure::Options(_) | Failure::Request(_) | Failure::Body(_) => Kind::Request,
+            FailureKind::Connect(_) => ErrorKind::Connect,
+            FailureKind::Broken(_) => ErrorKind::Broken,
+            FailureKind::Idle(_) => ErrorKind::Timeout,
+            FailureKind::TooLong(_) => ErrorKind::TooLarge,
+            FailureKind::Malformed(_) => ErrorKind::Malformed,
+            FailureKind::Options(_) | FailureKind::Request(_) | FailureKind::Body(_) => {
+                ErrorKind::Request
+            }
         };
         let mut made = Self::new(kind, error.to_string());
         made.source = Some(Box::new(error));

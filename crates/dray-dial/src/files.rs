@@ -4,14 +4,14 @@ use std::fmt;
 
 use bytes::Bytes;
 use dray_agent::caller::Caller;
-use dray_http::{Answer, ByteStream, Cause, Multipart};
+use dray_http::{ByteStream, Cause, HttpResponse, MultipartForm};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::core::{Core, Method, json};
-use crate::error::{Error, Kind};
-use crate::origin::{FileUrl, Folder};
+use crate::core::{DialClient, HttpMethod, json};
+use crate::error::{Error, ErrorKind};
+use crate::origin::{DialFolder, FileUrl};
 
 /// Most names that are tried for one new file.
 const MOST_NAMES: u32 = 100;
@@ -29,7 +29,7 @@ pub struct Bucket {
 /// Metadata of a file or folder. What is not known here is ignored; lengths that are not whole numbers count as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Metadata {
+pub struct FileMetadata {
     /// Last segment, decoded.
     pub name: Option<String>,
     /// URL as the peer spells it.
@@ -44,12 +44,12 @@ pub struct Metadata {
     /// MIME type.
     pub content_type: Option<String>,
     /// Of a folder: what is in it.
-    pub items: Vec<Metadata>,
+    pub items: Vec<FileMetadata>,
     /// Of a folder: where the next page begins.
     pub next_token: Option<String>,
 }
 
-impl Metadata {
+impl FileMetadata {
     /// Whether it is a folder.
     pub fn is_folder(&self) -> bool {
         self.node_type == "FOLDER"
@@ -58,7 +58,7 @@ impl Metadata {
 
 /// When an upload may happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum UploadCondition {
     /// Always.
     Any,
     /// Only when nothing is there.
@@ -68,8 +68,8 @@ pub enum Condition {
 }
 
 /// The content of a file on its way in.
-pub struct Download {
-    answer: Answer,
+pub struct FileDownload {
+    answer: HttpResponse,
     limit: u64,
     read: u64,
     /// MIME type as reported.
@@ -80,34 +80,34 @@ pub struct Download {
     pub etag: Option<String>,
 }
 
-impl Core {
+impl DialClient {
     /// The caller's bucket.
     pub async fn bucket(&self, caller: &Caller) -> Result<Bucket, Error> {
         typed(self.get_json(caller, "v1/bucket").await?)
     }
 
     /// Where new files of this service go: `appdata` if there is one, else the bucket.
-    pub async fn home(&self, caller: &Caller) -> Result<Folder, Error> {
+    pub async fn home(&self, caller: &Caller) -> Result<DialFolder, Error> {
         let Bucket { bucket, appdata } = self.bucket(caller).await?;
-        Folder::parse(appdata.as_deref().unwrap_or(&bucket))
-            .ok_or_else(|| Error::new(Kind::Malformed, "the bucket is no folder"))
+        DialFolder::parse(appdata.as_deref().unwrap_or(&bucket))
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the bucket is no folder"))
     }
 
     /// Metadata of a file.
-    pub async fn metadata(&self, caller: &Caller, file: &FileUrl) -> Result<Metadata, Error> {
+    pub async fn metadata(&self, caller: &Caller, file: &FileUrl) -> Result<FileMetadata, Error> {
         typed(
             self.get_json(caller, &format!("v1/metadata/{file}"))
                 .await?,
         )
     }
 
-    /// One page of a folder; `token` is [`Metadata::next_token`] of the page before.
+    /// One page of a folder; `token` is [`FileMetadata::next_token`] of the page before.
     pub async fn list(
         &self,
         caller: &Caller,
-        folder: &Folder,
+        folder: &DialFolder,
         token: Option<&str>,
-    ) -> Result<Metadata, Error> {
+    ) -> Result<FileMetadata, Error> {
         let mut path = format!("v1/metadata/{}", folder.url());
         if let Some(token) = token {
             let token =
@@ -124,17 +124,17 @@ impl Core {
         caller: &Caller,
         file: &FileUrl,
         limit: u64,
-    ) -> Result<Download, Error> {
+    ) -> Result<FileDownload, Error> {
         let answer = self.get(caller, &format!("v1/{file}")).await?;
         if answer
             .header("content-encoding")
             .is_some_and(|coding| coding != "identity")
         {
-            return Err(Error::new(Kind::Malformed, "the content is encoded"));
+            return Err(Error::new(ErrorKind::Malformed, "the content is encoded"));
         }
         let length = answer.length();
         check(length.unwrap_or_default(), limit)?;
-        Ok(Download {
+        Ok(FileDownload {
             limit,
             read: 0,
             media_type: answer.header("content-type").map(ToOwned::to_owned),
@@ -150,7 +150,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] when the condition does not hold, and those of any call.
+    /// [`ErrorKind::Conflict`] when the condition does not hold, and those of any call.
     pub async fn upload(
         &self,
         caller: &Caller,
@@ -158,16 +158,17 @@ impl Core {
         media_type: &str,
         size: u64,
         body: ByteStream,
-        condition: &Condition,
-    ) -> Result<Metadata, Error> {
-        let form = Multipart::new().file("file", &file.title(), media_type, size, body);
-        let mut request = self.request(caller, Method::Put, &format!("v1/{file}"));
+        condition: &UploadCondition,
+    ) -> Result<FileMetadata, Error> {
+        let form = MultipartForm::new().file("file", &file.title(), media_type, size, body);
+        let mut request = self.request(caller, HttpMethod::Put, &format!("v1/{file}"));
         request = match condition {
-            Condition::Any => request,
-            Condition::NoneMatch => request.header("if-none-match", "*"),
-            Condition::Match(etag) => request.header("if-match", etag),
+            UploadCondition::Any => request,
+            UploadCondition::NoneMatch => request.header("if-none-match", "*"),
+            UploadCondition::Match(etag) => request.header("if-match", etag),
         };
-        let mut stored: Metadata = typed(json(self.send(request.multipart(form)).await?).await?)?;
+        let mut stored: FileMetadata =
+            typed(json(self.send(request.multipart(form)).await?).await?)?;
         if self.origin().file(&stored.url).is_none() {
             file.as_str().clone_into(&mut stored.url);
         }
@@ -179,12 +180,12 @@ impl Core {
     pub async fn upload_new(
         &self,
         caller: &Caller,
-        folder: &Folder,
+        folder: &DialFolder,
         name: &str,
         media_type: &str,
         size: u64,
         body: &(dyn Fn() -> ByteStream + Sync),
-    ) -> Result<Metadata, Error> {
+    ) -> Result<FileMetadata, Error> {
         let name = folder.file(name).title();
         for number in 0..MOST_NAMES {
             let file = folder.file(&numbered(&name, number));
@@ -194,25 +195,28 @@ impl Core {
                 media_type,
                 size,
                 body(),
-                &Condition::NoneMatch,
+                &UploadCondition::NoneMatch,
             );
             match stored.await {
-                Err(error) if error.kind == Kind::Conflict => {}
+                Err(error) if error.kind == ErrorKind::Conflict => {}
                 other => return other,
             }
         }
-        Err(Error::new(Kind::Conflict, "too many files of this name"))
+        Err(Error::new(
+            ErrorKind::Conflict,
+            "too many files of this name",
+        ))
     }
 
-    /// [`Core::upload_new`] of bytes at hand.
+    /// [`DialClient::upload_new`] of bytes at hand.
     pub async fn upload_bytes(
         &self,
         caller: &Caller,
-        folder: &Folder,
+        folder: &DialFolder,
         name: &str,
         media_type: &str,
         bytes: Bytes,
-    ) -> Result<Metadata, Error> {
+    ) -> Result<FileMetadata, Error> {
         let size = bytes.len() as u64;
         let body = || -> ByteStream { stream::iter([Ok(bytes.clone())]).boxed() };
         self.upload_new(caller, folder, name, media_type, size, &body)
@@ -221,18 +225,18 @@ impl Core {
 
     /// Deletes a file.
     pub async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error> {
-        self.send(self.request(caller, Method::Delete, &format!("v1/{file}")))
+        self.send(self.request(caller, HttpMethod::Delete, &format!("v1/{file}")))
             .await?;
         Ok(())
     }
 }
 
-impl Download {
+impl FileDownload {
     /// The next bytes, `None` after the last.
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] beyond the limit, [`Kind::Broken`] and [`Kind::Timeout`].
+    /// [`ErrorKind::TooLarge`] beyond the limit, [`ErrorKind::Broken`] and [`ErrorKind::Timeout`].
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(piece) = self.answer.chunk().await? else {
             return Ok(None);
@@ -265,7 +269,7 @@ impl Download {
     }
 }
 
-impl fmt::Debug for Download {
+impl fmt::Debug for FileDownload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Download")
             .field("length", &self.length)
@@ -276,7 +280,7 @@ impl fmt::Debug for Download {
 fn check(size: u64, limit: u64) -> Result<(), Error> {
     if size > limit {
         return Err(Error::new(
-            Kind::TooLarge,
+            ErrorKind::TooLarge,
             format!("the file is longer than {limit} bytes"),
         ));
     }
@@ -296,7 +300,7 @@ fn numbered(name: &str, number: u32) -> String {
 
 pub(crate) fn typed<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, Error> {
     serde_json::from_value(value)
-        .map_err(|_| Error::new(Kind::Malformed, "the answer has another form"))
+        .map_err(|_| Error::new(ErrorKind::Malformed, "the answer has another form"))
 }
 
 fn length<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<u64>, D::Error> {

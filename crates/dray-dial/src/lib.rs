@@ -2,7 +2,7 @@
 //!
 //! Keys go to the exact origin that configuration names. Nothing is followed, nothing is cached beyond what says so.
 //!
-//! - [`Core`]: files, permissions, metadata, sign-in and the code interpreter.
+//! - [`DialClient`]: files, permissions, metadata, sign-in and the code interpreter.
 //! - [`chat`]: streams of chat completions, from DIAL or from anywhere.
 //! - [`origin`]: what a URL is, without any request.
 
@@ -17,6 +17,6 @@ mod retry;
 pub mod signin;
 mod sse;
 
-pub use crate::core::{Action, Core, Interpreter, Options};
-pub use error::{Error, Kind};
-pub use origin::{Class, FileUrl, Folder, Origin};
+pub use crate::core::{DialClient, DialOptions, InterpreterAction, InterpreterEndpoint};
+pub use error::{Error, ErrorKind};
+pub use origin::{DialFolder, DialOrigin, FileUrl, UrlClass};

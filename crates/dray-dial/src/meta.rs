@@ -3,8 +3,8 @@
 use dray_agent::caller::Caller;
 use serde_json::{Map, Value};
 
-use crate::core::Core;
-use crate::error::{Error, Kind};
+use crate::core::DialClient;
+use crate::error::{Error, ErrorKind};
 use crate::origin::canonical;
 
 /// A model or an application, as a thing to call.
@@ -19,7 +19,7 @@ pub struct Deployment {
     /// Most files that it takes; `None`: unknown.
     pub max_input_attachments: Option<u64>,
     /// What it can do.
-    pub features: Features,
+    pub features: DeploymentFeatures,
     /// Values of a request that it assumes, `tools` among them.
     pub defaults: Map<String, Value>,
     /// The whole response.
@@ -28,7 +28,7 @@ pub struct Deployment {
 
 /// What a deployment can do. What is missing is `false`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features {
+pub struct DeploymentFeatures {
     /// It takes files by any URL.
     pub url_attachments: bool,
     /// It speaks MCP.
@@ -63,7 +63,7 @@ pub struct Prompt {
     pub content: String,
 }
 
-impl Core {
+impl DialClient {
     /// An application as DIAL Core describes it; the manifest is its `application_properties`. Never cached.
     pub async fn application(&self, caller: &Caller, id: &str) -> Result<Value, Error> {
         self.get_json(caller, &path("openai/applications", id)?)
@@ -117,14 +117,15 @@ impl Core {
     /// A prompt by its URL `prompts/{bucket}/{path}`.
     pub async fn prompt(&self, caller: &Caller, url: &str) -> Result<Prompt, Error> {
         let inside = url.trim_start_matches('/').strip_prefix("prompts/");
-        let inside = inside.ok_or_else(|| Error::new(Kind::Request, "not the URL of a prompt"))?;
+        let inside =
+            inside.ok_or_else(|| Error::new(ErrorKind::Request, "not the URL of a prompt"))?;
         let body = self.get_json(caller, &path("v1/prompts", inside)?).await?;
         let content = text(&body, "content");
         Ok(Prompt {
             name: text(&body, "name").unwrap_or_default(),
             description: text(&body, "description"),
             content: content
-                .ok_or_else(|| Error::new(Kind::Malformed, "the prompt has no content"))?,
+                .ok_or_else(|| Error::new(ErrorKind::Malformed, "the prompt has no content"))?,
         })
     }
 
@@ -163,7 +164,7 @@ fn deployment(id: &str, body: Value) -> Deployment {
         description: text(&body, "description"),
         input_attachment_types: texts(&body, "input_attachment_types"),
         max_input_attachments: body.get("max_input_attachments").and_then(Value::as_u64),
-        features: Features {
+        features: DeploymentFeatures {
             url_attachments: feature("url_attachments"),
             mcp: feature("mcp"),
             configuration: feature("configuration"),
@@ -178,7 +179,7 @@ fn deployment(id: &str, body: Value) -> Deployment {
 }
 
 fn path(prefix: &str, id: &str) -> Result<String, Error> {
-    canonical(prefix, id).ok_or_else(|| Error::new(Kind::Request, "the id is not plain"))
+    canonical(prefix, id).ok_or_else(|| Error::new(ErrorKind::Request, "the id is not plain"))
 }
 
 /// A text, or of one in several languages the English or else the first.

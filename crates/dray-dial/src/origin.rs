@@ -8,10 +8,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use url::Url;
 
 /// Longest reference that is looked at, in bytes.
-const LONGEST: usize = 8192;
+const MAX_REFERENCE_BYTES: usize = 8192;
 
 /// Everything but the unreserved characters (RFC 3986 section 2.3) is encoded.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -19,7 +19,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// What a URL is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum UrlClass {
     /// A file of DIAL.
     Dial(FileUrl),
     /// `http` or `https` elsewhere.
@@ -38,7 +38,7 @@ impl FileUrl {
     /// Reads a relative URL of a file; leading slashes, the query and the fragment do not belong to it. `None` when it
     /// names no file: folders, empty segments, `.` and `..`, slashes and control characters behind an escape.
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_REFERENCE_BYTES {
             return None;
         }
         let path = strip(text.trim_start_matches('/'), "files/")?;
@@ -65,9 +65,9 @@ impl FileUrl {
     }
 
     /// The folder that it lies in.
-    pub fn folder(&self) -> Folder {
+    pub fn folder(&self) -> DialFolder {
         let end = self.0.rfind('/').unwrap_or_default();
-        Folder(self.0.get(..end).unwrap_or_default().to_owned())
+        DialFolder(self.0.get(..end).unwrap_or_default().to_owned())
     }
 }
 
@@ -79,9 +79,9 @@ impl fmt::Display for FileUrl {
 
 /// A bucket or a folder in it, without the slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Folder(String);
+pub struct DialFolder(String);
 
-impl Folder {
+impl DialFolder {
     /// Reads `bucket/path`, with or without `files/` before it. `None` when it is not plain.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('/').trim_end_matches('/');
@@ -110,18 +110,18 @@ impl Folder {
         FileUrl(format!(
             "{}/{}",
             self.0,
-            utf8_percent_encode(clean, ENCODED)
+            utf8_percent_encode(clean, PERCENT_ENCODED)
         ))
     }
 }
 
 /// The exact origin that may receive DIAL keys, and the path under which its API lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct DialOrigin {
     base: Url,
 }
 
-impl Origin {
+impl DialOrigin {
     /// Reads `DIAL_URL`: `http(s)://host[:port][/path]`. `None` with credentials, query or fragment.
     pub fn parse(text: &str) -> Option<Self> {
         let mut base = Url::parse(text.trim()).ok()?;
@@ -150,14 +150,14 @@ impl Origin {
     }
 
     /// What a URL is.
-    pub fn classify(&self, text: &str) -> Class {
+    pub fn classify(&self, text: &str) -> UrlClass {
         classify(text, Some(self))
     }
 
     /// The file that a URL names in any of its spellings.
     pub fn file(&self, text: &str) -> Option<FileUrl> {
         match self.classify(text) {
-            Class::Dial(file) => Some(file),
+            UrlClass::Dial(file) => Some(file),
             _ => None,
         }
     }
@@ -178,35 +178,35 @@ impl Origin {
 }
 
 /// What a URL is. Without an origin every http(s) URL is external.
-pub fn classify(text: &str, origin: Option<&Origin>) -> Class {
-    if text.len() > LONGEST {
+pub fn classify(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
+    if text.len() > MAX_REFERENCE_BYTES {
         let is_data = strip(text, "data:").is_some();
         return if is_data {
-            Class::Data
+            UrlClass::Data
         } else {
-            Class::Unsupported
+            UrlClass::Unsupported
         };
     }
     if strip(text.trim_start_matches('/'), "files/").is_some() {
-        return FileUrl::parse(text).map_or(Class::Unsupported, Class::Dial);
+        return FileUrl::parse(text).map_or(UrlClass::Unsupported, UrlClass::Dial);
     }
     let text = text.trim_start_matches(' ');
     if strip(text, "data:").is_some() {
-        return Class::Data;
+        return UrlClass::Data;
     }
     let authority = ["http://", "https://"]
         .iter()
         .find_map(|scheme| strip(text, scheme))
         .filter(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#', '\\', ':', '@']));
     let Some(authority) = authority else {
-        return Class::Unsupported;
+        return UrlClass::Unsupported;
     };
     match (Url::parse(text), origin) {
         (Ok(url), Some(origin)) if origin.is_origin_of(&url) => origin
             .file_at(authority)
-            .map_or(Class::Unsupported, Class::Dial),
+            .map_or(UrlClass::Unsupported, UrlClass::Dial),
         // What does not parse is the fetcher's to judge and to name.
-        _ => Class::External,
+        _ => UrlClass::External,
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn canonical(prefix: &str, path: &str) -> Option<String> {
         if !canonical.is_empty() {
             canonical.push('/');
         }
-        canonical.extend(utf8_percent_encode(&decoded, ENCODED));
+        canonical.extend(utf8_percent_encode(&decoded, PERCENT_ENCODED));
     }
     Some(canonical)
 }

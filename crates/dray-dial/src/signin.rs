@@ -5,12 +5,12 @@ use std::time::Duration;
 use dray_agent::caller::Caller;
 use serde_json::{Value, json};
 
-use crate::core::{Core, Method};
-use crate::error::{Error, Kind};
-use crate::sse::Decoder;
+use crate::core::{DialClient, HttpMethod};
+use crate::error::{Error, ErrorKind};
+use crate::sse::SseDecoder;
 
 /// Longest answer that is read, in bytes.
-const LONGEST: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// What came of one request to sign in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum SignIn {
     NoChannel,
 }
 
-impl Core {
+impl DialClient {
     /// Asks for all toolsets concurrently and waits at most `wait` in all. What came of each is in the order of
     /// `toolsets`.
     pub async fn sign_in(
@@ -48,7 +48,7 @@ impl Core {
             Ok(Err(error)) => {
                 tracing::warn!(error = %error, kind = ?error.kind, "sign-in failed");
                 match error.kind {
-                    Kind::Timeout => all(SignIn::TimedOut),
+                    ErrorKind::Timeout => all(SignIn::TimedOut),
                     _ => all(SignIn::Failed),
                 }
             }
@@ -78,27 +78,27 @@ impl Core {
             })
             .collect();
         let request = self
-            .request(caller, Method::Post, "v1/ops/client-channel/interact")
+            .request(caller, HttpMethod::Post, "v1/ops/client-channel/interact")
             .header("x-dial-client-channel-id", channel)
             .header("accept", "text/event-stream")
             .answer_within(wait)
             .json(&batch);
         let mut answer = self.send(request).await?;
-        let (mut decoder, mut events, mut read) = (Decoder::default(), Vec::new(), 0);
+        let (mut decoder, mut events, mut read) = (SseDecoder::default(), Vec::new(), 0);
         while let Some(piece) = answer.chunk().await? {
             read += piece.len();
-            let malformed = |_| Error::new(Kind::TooLarge, "the event is too long");
+            let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
             decoder.push(&piece, &mut events).map_err(malformed)?;
             if let Some(event) = events.iter().find(|event| !event.is_empty()) {
                 return serde_json::from_str(event)
-                    .map_err(|_| Error::new(Kind::Malformed, "the event is not JSON"));
+                    .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));
             }
-            if read > LONGEST {
-                return Err(Error::new(Kind::TooLarge, "the answer is too long"));
+            if read > MAX_RESPONSE_BYTES {
+                return Err(Error::new(ErrorKind::TooLarge, "the answer is too long"));
             }
         }
         Err(Error::new(
-            Kind::Broken,
+            ErrorKind::Broken,
             "the channel ended without an answer",
         ))
     }

@@ -1,7 +1,7 @@
 //! Server-sent events (WHATWG HTML 9.2), their data alone.
 
 /// Longest event that is taken, in bytes.
-pub(crate) const LONGEST: usize = 8 << 20;
+pub(crate) const MAX_EVENT_BYTES: usize = 8 << 20;
 
 /// An event was longer than 8 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,13 +9,13 @@ pub(crate) struct TooLong;
 
 /// Takes bytes as they come and gives the data of whole events.
 #[derive(Debug, Default)]
-pub(crate) struct Decoder {
+pub(crate) struct SseDecoder {
     line: Vec<u8>,
     data: Option<Vec<u8>>,
     after_return: bool,
 }
 
-impl Decoder {
+impl SseDecoder {
     /// Takes more bytes; adds whole events to `events`.
     pub(crate) fn push(
         &mut self,
@@ -31,7 +31,7 @@ impl Decoder {
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
             let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
-            if held + head.len() > LONGEST {
+            if held + head.len() > MAX_EVENT_BYTES {
                 return Err(TooLong);
             }
             self.line.extend_from_slice(head);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn decode(pieces: &[&[u8]]) -> (Vec<String>, Option<String>) {
-        let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+        let (mut decoder, mut events) = (SseDecoder::default(), Vec::new());
         for piece in pieces {
             decoder.push(piece, &mut events).unwrap();
         }
@@ -108,16 +108,16 @@ mod tests {
 
     #[test]
     fn an_event_is_bounded_however_it_is_spread() {
-        let mut decoder = Decoder::default();
+        let mut decoder = SseDecoder::default();
         let line = [b"data: ".as_slice(), &vec![b'a'; 1 << 20], b"\n"].concat();
         let mut events = Vec::new();
         let taken = (0..9)
             .take_while(|_| decoder.push(&line, &mut events).is_ok())
             .count();
         assert_eq!((taken, events.len()), (7, 0));
-        let mut decoder = Decoder::default();
+        let mut decoder = SseDecoder::default();
         assert_eq!(
-            decoder.push(&vec![b'a'; LONGEST + 1], &mut events),
+            decoder.push(&vec![b'a'; MAX_EVENT_BYTES + 1], &mut events),
             Err(TooLong)
         );
     }

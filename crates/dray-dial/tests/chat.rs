@@ -5,27 +5,27 @@
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_agent::event::Tokens;
-use dray_dial::chat::{Chat, ChatError, ChatKind, Delta, StageEnd};
-use dray_dial::{Core, Options};
-use dray_http::Limits;
+use dray_agent::event::TokenUsage;
+use dray_dial::chat::{ChatClient, ChatError, ChatKind, ChunkDelta, StageEnd};
+use dray_dial::{DialClient, DialOptions};
+use dray_http::HttpTimeouts;
 use dray_testkit::dial::{ApiTrouble, DialCore};
 use dray_types::Secret;
 use serde_json::json;
 
-const PATH: &str = "/openai/deployments/gpt/chat/completions";
+const CHAT_PATH: &str = "/openai/deployments/gpt/chat/completions";
 
-async fn start() -> (DialCore, Chat, Caller) {
+async fn start() -> (DialCore, ChatClient, Caller) {
     let double = DialCore::start().await.unwrap();
     double.add_key("k", "b");
-    let mut options = Options::new(double.url(), "2025-01-01");
+    let mut options = DialOptions::new(double.url(), "2025-01-01");
     options.backoff = Duration::from_millis(1);
-    options.chat = Limits {
+    options.chat = HttpTimeouts {
         idle: Duration::from_millis(300),
         answer: Duration::from_millis(300),
-        ..Limits::default()
+        ..HttpTimeouts::default()
     };
-    let chat = Core::new(options).unwrap().chat();
+    let chat = DialClient::new(options).unwrap().chat();
     let caller = Caller {
         api_key: Some(Secret::new("k")),
         forwarded: vec![
@@ -37,7 +37,7 @@ async fn start() -> (DialCore, Chat, Caller) {
     (double, chat, caller)
 }
 
-async fn all(chat: &Chat, caller: &Caller) -> (Vec<Delta>, Option<ChatError>) {
+async fn all(chat: &ChatClient, caller: &Caller) -> (Vec<ChunkDelta>, Option<ChatError>) {
     let mut deltas = Vec::new();
     let mut stream = match chat.stream(caller, "gpt", json!({"stream": true})).await {
         Ok(stream) => stream,
@@ -95,7 +95,7 @@ async fn every_part_of_a_chunk_arrives() {
     );
     assert_eq!(
         deltas[3].usage,
-        Some(Tokens {
+        Some(TokenUsage {
             prompt: 2,
             completion: 3
         })
@@ -103,7 +103,10 @@ async fn every_part_of_a_chunk_arrives() {
     assert_eq!(deltas[3].statistics[0].model, "m");
     assert_eq!(deltas[3].finish_reason.as_deref(), Some("stop"));
     let seen = double.seen();
-    assert_eq!(seen[0].target, format!("{PATH}?api-version=2025-01-01"));
+    assert_eq!(
+        seen[0].target,
+        format!("{CHAT_PATH}?api-version=2025-01-01")
+    );
     assert_eq!(
         (
             seen[0].header("api-key"),
@@ -170,7 +173,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             Some(ChatKind::Malformed),
         ),
     ] {
-        double.trouble(PATH, Some(trouble.clone()));
+        double.trouble(CHAT_PATH, Some(trouble.clone()));
         let (deltas, error) = all(&chat, &caller).await;
         let shown: String = format!("{trouble:?}").chars().take(200).collect();
         assert_eq!(
@@ -179,7 +182,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             "{shown}"
         );
     }
-    double.trouble(PATH, Some(ApiTrouble::Says(format!("{error}\n\n"))));
+    double.trouble(CHAT_PATH, Some(ApiTrouble::Says(format!("{error}\n\n"))));
     assert_eq!(
         all(&chat, &caller)
             .await
@@ -196,7 +199,7 @@ async fn a_busy_model_is_asked_three_times_and_a_refusing_one_once() {
     let (double, chat, caller) = start().await;
     for (status, asked) in [(429, 3), (500, 3), (400, 1), (401, 1), (403, 1), (404, 1)] {
         let before = double.seen().len();
-        double.trouble(PATH, Some(ApiTrouble::Status(status)));
+        double.trouble(CHAT_PATH, Some(ApiTrouble::Status(status)));
         let (_, error) = all(&chat, &caller).await;
         assert_eq!(error.unwrap().status(), Some(status));
         assert_eq!(double.seen().len() - before, asked, "{status}");
@@ -215,10 +218,10 @@ async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
     let (double, _, caller) = start().await;
     let base = format!("{}/v1/", double.url());
     let wait = Duration::from_millis(1);
-    let chat = Chat::open(
+    let chat = ChatClient::open(
         &base,
         Some(Secret::new("own")),
-        Limits::default(),
+        HttpTimeouts::default(),
         None,
         wait,
     )

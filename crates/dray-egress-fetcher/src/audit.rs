@@ -15,24 +15,24 @@ use dray_proto::v1;
 use dray_types::Clock;
 use tokio_util::task::TaskTracker;
 
-use crate::error::Phase;
-use crate::metrics::{InFlight, Metrics};
-use crate::record::{End, Record};
+use crate::error::FetchPhase;
+use crate::metrics::{EgressMetrics, InFlight};
+use crate::record::{FetchEnd, FetchRecord};
 
 /// Longest wait for the stream's acknowledgement.
-pub const PUBLISH: Duration = Duration::from_secs(2);
+pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What audit events are made with. Shared by all fetches.
 #[derive(Clone, Debug)]
 pub struct Auditor {
-    inner: Arc<Inner>,
+    inner: Arc<AuditorInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct AuditorInner {
     bus: Bus,
     clock: Clock,
-    metrics: Metrics,
+    metrics: EgressMetrics,
     tasks: TaskTracker,
     key: [u8; 32],
     private_cidrs: Vec<String>,
@@ -43,13 +43,13 @@ impl Auditor {
     pub fn new(
         bus: Bus,
         clock: Clock,
-        metrics: Metrics,
+        metrics: EgressMetrics,
         tasks: TaskTracker,
         key: [u8; 32],
         private_cidrs: Vec<String>,
     ) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(AuditorInner {
                 bus,
                 clock,
                 metrics,
@@ -61,18 +61,18 @@ impl Auditor {
     }
 
     /// Begins the record of one fetch.
-    pub fn begin(&self, meta: Meta) -> Attempt {
-        Attempt {
+    pub fn begin(&self, meta: Meta) -> AuditedFetch {
+        AuditedFetch {
             auditor: self.clone(),
             meta,
-            record: Record::default(),
+            record: FetchRecord::default(),
             told: false,
             _under_way: self.inner.metrics.begin(),
         }
     }
 
     /// Writes the line.
-    fn note(&self, meta: &Meta, record: &Record) -> v1::EgressAudit {
+    fn note(&self, meta: &Meta, record: &FetchRecord) -> v1::EgressAudit {
         let inner = &self.inner;
         let event = event::event(
             meta,
@@ -86,10 +86,11 @@ impl Auditor {
         event
     }
 
-    /// Publishes within [`PUBLISH`]; a failure is counted.
+    /// Publishes within [`PUBLISH_TIMEOUT`]; a failure is counted.
     async fn publish(self, meta: Meta, event: v1::EgressAudit) -> bool {
         let published =
-            tokio::time::timeout(PUBLISH, self.inner.bus.publish_audit(&meta, &event)).await;
+            tokio::time::timeout(PUBLISH_TIMEOUT, self.inner.bus.publish_audit(&meta, &event))
+                .await;
         let problem = match published {
             Ok(Ok(_)) => return true,
             Ok(Err(error)) => error.to_string(),
@@ -105,18 +106,18 @@ impl Auditor {
     }
 }
 
-/// One fetch under audit. Dropped without [`Attempt::finish`], it was cancelled, and is recorded as that.
+/// One fetch under audit. Dropped without [`AuditedFetch::finish`], it was cancelled, and is recorded as that.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct AuditedFetch {
     auditor: Auditor,
     meta: Meta,
     /// The facts, kept up to date by the fetch.
-    pub record: Record,
+    pub record: FetchRecord,
     told: bool,
     _under_way: InFlight,
 }
 
-impl Attempt {
+impl AuditedFetch {
     /// Writes the line, publishes the event, and waits at most `patience` for that. Returns whether it is known to be
     /// published; publishing goes on when the patience is over.
     ///
@@ -129,10 +130,10 @@ impl Attempt {
         let published = tokio::time::timeout(patience, publishing)
             .await
             .is_ok_and(|published| published.unwrap_or(false));
-        if required && !published && self.record.end == Some(End::Stored) {
-            self.record.end = Some(End::Failed {
+        if required && !published && self.record.end == Some(FetchEnd::Stored) {
+            self.record.end = Some(FetchEnd::Failed {
                 code: Code::SinkFailed,
-                phase: Phase::Sink,
+                phase: FetchPhase::Sink,
             });
             drop(self.tell());
         }
@@ -142,8 +143,8 @@ impl Attempt {
     /// Writes the line; the event is published by a task of the service, so that it outlives the caller.
     fn tell(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
         self.told = true;
-        let phase = self.record.ended().unwrap_or(Phase::Policy);
-        self.record.end.get_or_insert(End::Cancelled { phase });
+        let phase = self.record.ended().unwrap_or(FetchPhase::Policy);
+        self.record.end.get_or_insert(FetchEnd::Cancelled { phase });
         let event = self.auditor.note(&self.meta, &self.record);
         // Outside a runtime only the line remains.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
@@ -152,7 +153,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for AuditedFetch {
     fn drop(&mut self) {
         if !self.told {
             drop(self.tell());

@@ -1,7 +1,7 @@
 //! Receives a body: counts, decodes and hands on, piece by piece (egress-security 13).
 //!
 //! Nothing is collected first and checked later: every bound holds at every piece (B-1, I-7). Where the bytes go is the
-//! [`Sink`]'s business, and so is their digest.
+//! [`ByteSink`]'s business, and so is their digest.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use bytes::Bytes;
 use dray_guard::Code;
 use tokio::time::Instant;
 
-use crate::budget::Budget;
-use crate::coding::Decoder;
-use crate::error::{Failure, Phase};
-use crate::head::{Framing, Plan};
-use crate::hop::Wire;
-use crate::sink::Sink;
+use crate::budget::TimeBudget;
+use crate::coding::BodyDecoder;
+use crate::error::{FetchError, FetchPhase};
+use crate::head::{BodyFraming, BodyPlan};
+use crate::hop::WireBody;
+use crate::sink::ByteSink;
 
 /// Bytes that are kept to recognise the type of a file.
-const SNIFFED: usize = 4096;
+const SNIFF_BYTES: usize = 4096;
 /// Room for one piece of decoded output.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The bounds of one body.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct BodyLimits {
     /// Most bytes over the wire, and most bytes stored (B-2).
     pub limit: u64,
     /// Longest wait for the next piece (B-8).
@@ -36,7 +36,7 @@ pub struct Bounds {
 
 /// How much came, also when it did not come to an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct BodyCounts {
     /// Body bytes received.
     pub wire: u64,
     /// Bytes handed to the sink.
@@ -46,31 +46,31 @@ pub struct Counts {
 /// Receives `wire` as planned into `sink` and returns the media type found by magic bytes (empty for none).
 ///
 /// `counts` is kept up to date throughout. On an error the sink holds a part that the caller must discard.
-pub async fn receive<S: Sink>(
-    wire: Wire,
-    plan: &Plan,
-    bounds: &Bounds,
-    budget: &Budget,
+pub async fn receive<S: ByteSink>(
+    wire: WireBody,
+    plan: &BodyPlan,
+    bounds: &BodyLimits,
+    budget: &TimeBudget,
     sink: &mut S,
-    counts: &mut Counts,
-) -> Result<&'static str, Failure> {
-    let mut transfer = Transfer::new(plan, bounds);
+    counts: &mut BodyCounts,
+) -> Result<&'static str, FetchError> {
+    let mut transfer = BodyTransfer::new(plan, bounds);
     transfer.receive(wire, plan, budget, sink, counts).await?;
     transfer.finish(counts)
 }
 
 /// One body under way, over as many connections as it takes.
-pub struct Transfer {
+pub struct BodyTransfer {
     limit: u64,
-    pace: Pace,
+    pace: SlowPeerWatch,
     /// The first bytes, for the type.
     start: Vec<u8>,
-    decoder: Option<(Decoder, Vec<u8>)>,
+    decoder: Option<(BodyDecoder, Vec<u8>)>,
     /// Body bytes that must have come in all.
     whole: Option<u64>,
 }
 
-impl std::fmt::Debug for Transfer {
+impl std::fmt::Debug for BodyTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transfer")
             .field("limit", &self.limit)
@@ -79,16 +79,16 @@ impl std::fmt::Debug for Transfer {
     }
 }
 
-impl Transfer {
+impl BodyTransfer {
     /// A body of which nothing came yet.
-    pub fn new(plan: &Plan, bounds: &Bounds) -> Self {
+    pub fn new(plan: &BodyPlan, bounds: &BodyLimits) -> Self {
         Self {
             limit: bounds.limit,
-            pace: Pace::new(bounds),
+            pace: SlowPeerWatch::new(bounds),
             start: Vec::new(),
             decoder: plan
                 .coding
-                .map(|coding| (Decoder::new(coding), vec![0; PIECE])),
+                .map(|coding| (BodyDecoder::new(coding), vec![0; CHUNK_BYTES])),
             whole: None,
         }
     }
@@ -98,28 +98,28 @@ impl Transfer {
     /// # Errors
     ///
     /// `truncated` when the connection ended before; the transfer can go on with another one.
-    pub async fn receive<S: Sink>(
+    pub async fn receive<S: ByteSink>(
         &mut self,
-        mut wire: Wire,
-        plan: &Plan,
-        budget: &Budget,
+        mut wire: WireBody,
+        plan: &BodyPlan,
+        budget: &TimeBudget,
         sink: &mut S,
-        counts: &mut Counts,
-    ) -> Result<(), Failure> {
+        counts: &mut BodyCounts,
+    ) -> Result<(), FetchError> {
         self.whole = plan.whole;
-        let mut store = Storing {
+        let mut store = BoundedSink {
             sink,
             budget,
             limit: self.limit,
             start: &mut self.start,
         };
-        if plan.framing == Framing::Empty {
+        if plan.framing == BodyFraming::Empty {
             return Ok(());
         }
         while let Some(piece) = self.pace.next(&mut wire, budget, counts.wire).await? {
             counts.wire += piece.len() as u64;
             if counts.wire > self.limit {
-                return Err(Failure::new(Code::TooLarge, Phase::Body));
+                return Err(FetchError::new(Code::TooLarge, FetchPhase::Body));
             }
             match &mut self.decoder {
                 None => store.put(piece, counts).await?,
@@ -134,9 +134,9 @@ impl Transfer {
     /// # Errors
     ///
     /// `unexpected_partial` or `decode_error` when something is missing or left over.
-    pub fn finish(&self, counts: &Counts) -> Result<&'static str, Failure> {
+    pub fn finish(&self, counts: &BodyCounts) -> Result<&'static str, FetchError> {
         if self.whole.is_some_and(|whole| whole != counts.wire) {
-            return Err(Failure::new(Code::UnexpectedPartial, Phase::Body));
+            return Err(FetchError::new(Code::UnexpectedPartial, FetchPhase::Body));
         }
         if let Some((decoder, _)) = &self.decoder {
             decoder.finish().map_err(undecodable)?;
@@ -145,17 +145,17 @@ impl Transfer {
     }
 }
 
-fn undecodable(error: crate::coding::DecodeError) -> Failure {
-    Failure::new(Code::DecodeError, Phase::Body).because(error)
+fn undecodable(error: crate::coding::DecodeError) -> FetchError {
+    FetchError::new(Code::DecodeError, FetchPhase::Body).because(error)
 }
 
-async fn decode<S: Sink>(
-    decoder: &mut Decoder,
+async fn decode<S: ByteSink>(
+    decoder: &mut BodyDecoder,
     mut input: &[u8],
     room: &mut [u8],
-    store: &mut Storing<'_, S>,
-    counts: &mut Counts,
-) -> Result<(), Failure> {
+    store: &mut BoundedSink<'_, S>,
+    counts: &mut BodyCounts,
+) -> Result<(), FetchError> {
     loop {
         // Even a piece without output is work.
         tokio::task::coop::consume_budget().await;
@@ -170,43 +170,43 @@ async fn decode<S: Sink>(
 }
 
 /// The sink, with the bounds that every piece passes.
-struct Storing<'a, S> {
+struct BoundedSink<'a, S> {
     sink: &'a mut S,
-    budget: &'a Budget,
+    budget: &'a TimeBudget,
     limit: u64,
     start: &'a mut Vec<u8>,
 }
 
-impl<S: Sink> Storing<'_, S> {
-    async fn put(&mut self, piece: Bytes, counts: &mut Counts) -> Result<(), Failure> {
+impl<S: ByteSink> BoundedSink<'_, S> {
+    async fn put(&mut self, piece: Bytes, counts: &mut BodyCounts) -> Result<(), FetchError> {
         if piece.is_empty() {
             return Ok(());
         }
         let size = piece.len() as u64;
         if counts.stored + size > self.limit {
-            return Err(Failure::new(Code::TooLarge, Phase::Body));
+            return Err(FetchError::new(Code::TooLarge, FetchPhase::Body));
         }
-        let wanted = SNIFFED.saturating_sub(self.start.len());
+        let wanted = SNIFF_BYTES.saturating_sub(self.start.len());
         self.start.extend(piece.iter().take(wanted));
         self.budget
             .whole(self.sink.write(piece))
             .await?
-            .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))?;
+            .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
         counts.stored += size;
         Ok(())
     }
 }
 
 /// Watches a slow peer (B-8). Only waiting for the peer counts, not the time that the sink takes.
-struct Pace {
+struct SlowPeerWatch {
     idle: Duration,
     floor: u64,
     grace: Duration,
     waited: Duration,
 }
 
-impl Pace {
-    fn new(bounds: &Bounds) -> Self {
+impl SlowPeerWatch {
+    fn new(bounds: &BodyLimits) -> Self {
         Self {
             idle: bounds.idle,
             floor: bounds.floor,
@@ -217,15 +217,17 @@ impl Pace {
 
     async fn next(
         &mut self,
-        wire: &mut Wire,
-        budget: &Budget,
+        wire: &mut WireBody,
+        budget: &TimeBudget,
         received: u64,
-    ) -> Result<Option<Bytes>, Failure> {
+    ) -> Result<Option<Bytes>, FetchError> {
         let started = Instant::now();
         let patience = self.patience(received);
-        let piece = budget.within(Phase::Body, patience, wire.next()).await?;
+        let piece = budget
+            .within(FetchPhase::Body, patience, wire.next())
+            .await?;
         self.waited += started.elapsed();
-        piece.map_err(|error| Failure::new(error.code(), Phase::Body).because(error))
+        piece.map_err(|error| FetchError::new(error.code(), FetchPhase::Body).because(error))
     }
 
     /// How long the next piece may take: the idle limit, or until the average falls below the floor.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{Failure, Phase};
+use crate::error::{FetchError, FetchPhase};
 
 /// An absolute end that the whole redirect chain shares.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct TimeBudget {
     end: Instant,
 }
 
-impl Budget {
+impl TimeBudget {
     /// A budget that ends `total` from now.
     pub fn starting_now(total: Duration) -> Self {
         Self {
@@ -34,38 +34,38 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// `timeout` in `phase`, or in [`Phase::Total`] when the whole fetch ran out first.
+    /// `timeout` in `phase`, or in [`FetchPhase::Total`] when the whole fetch ran out first.
     pub async fn within<F: Future>(
         &self,
-        phase: Phase,
+        phase: FetchPhase,
         limit: Duration,
         future: F,
-    ) -> Result<F::Output, Failure> {
+    ) -> Result<F::Output, FetchError> {
         self.until(phase, Instant::now() + limit, future).await
     }
 
     /// Waits for `future` until `phase_end`, and never beyond the end of the whole fetch.
     pub async fn until<F: Future>(
         &self,
-        phase: Phase,
+        phase: FetchPhase,
         phase_end: Instant,
         future: F,
-    ) -> Result<F::Output, Failure> {
+    ) -> Result<F::Output, FetchError> {
         let (end, phase) = if self.end < phase_end {
-            (self.end, Phase::Total)
+            (self.end, FetchPhase::Total)
         } else {
             (phase_end, phase)
         };
         timeout_at(end, future)
             .await
-            .map_err(|_| Failure::timeout(phase))
+            .map_err(|_| FetchError::timeout(phase))
     }
 
     /// Waits for `future` until the end of the whole fetch.
-    pub async fn whole<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
+    pub async fn whole<F: Future>(&self, future: F) -> Result<F::Output, FetchError> {
         timeout_at(self.end, future)
             .await
-            .map_err(|_| Failure::timeout(Phase::Total))
+            .map_err(|_| FetchError::timeout(FetchPhase::Total))
     }
 }
 
@@ -75,11 +75,15 @@ mod tests {
 
     use super::*;
 
-    async fn check(total: u64, limit: u64, expected: Phase) {
-        let budget = Budget::starting_now(Duration::from_secs(total));
+    async fn check(total: u64, limit: u64, expected: FetchPhase) {
+        let budget = TimeBudget::starting_now(Duration::from_secs(total));
         let started = Instant::now();
         let failure = budget
-            .within(Phase::Head, Duration::from_secs(limit), pending::<()>())
+            .within(
+                FetchPhase::Head,
+                Duration::from_secs(limit),
+                pending::<()>(),
+            )
             .await
             .unwrap_err();
         assert_eq!(failure.phase, expected);
@@ -88,8 +92,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn every_phase_uses_the_smaller_of_its_limit_and_what_is_left() {
-        check(60, 10, Phase::Head).await;
-        check(4, 10, Phase::Total).await;
-        check(0, 10, Phase::Total).await;
+        check(60, 10, FetchPhase::Head).await;
+        check(4, 10, FetchPhase::Total).await;
+        check(0, 10, FetchPhase::Total).await;
     }
 }

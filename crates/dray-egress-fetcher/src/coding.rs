@@ -8,18 +8,18 @@ mod gzip;
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
-use gzip::{Header, Trailer};
+use gzip::{GzipHeader, GzipTrailer};
 
 /// A content coding that can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
+pub enum ContentCoding {
     /// `gzip` and `x-gzip`.
     Gzip,
     /// `deflate`, the zlib form.
     Deflate,
 }
 
-impl Coding {
+impl ContentCoding {
     /// The name as it is reported.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -59,9 +59,9 @@ const MOST_MEMBERS: u32 = 10_000;
 /// Output that is allowed at any ratio.
 const RATIO_FREE: u64 = 1 << 20;
 
-/// What one call of [`Decoder::step`] did.
+/// What one call of [`BodyDecoder::step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct DecodeProgress {
     /// Input bytes that were used up.
     pub read: usize,
     /// Output bytes that were written.
@@ -70,8 +70,8 @@ pub struct Progress {
 
 /// A streaming decoder for one body.
 #[derive(Debug)]
-pub struct Decoder {
-    state: State,
+pub struct BodyDecoder {
+    state: DecoderState,
     inflate: Decompress,
     crc: Crc,
     consumed: u64,
@@ -80,13 +80,13 @@ pub struct Decoder {
 }
 
 #[derive(Debug)]
-enum State {
+enum DecoderState {
     /// Inside the header of a gzip member.
-    Header(Header),
+    Header(GzipHeader),
     /// Inside the deflate data of a gzip member.
     Member,
     /// Inside the trailer of a gzip member.
-    Trailer(Trailer),
+    Trailer(GzipTrailer),
     /// After a complete gzip member; another may follow.
     Between,
     /// Inside a zlib stream.
@@ -95,12 +95,12 @@ enum State {
     Done,
 }
 
-impl Decoder {
+impl BodyDecoder {
     /// A decoder for one body with this coding.
-    pub fn new(coding: Coding) -> Self {
+    pub fn new(coding: ContentCoding) -> Self {
         let (state, zlib) = match coding {
-            Coding::Gzip => (State::Header(Header::default()), false),
-            Coding::Deflate => (State::Zlib, true),
+            ContentCoding::Gzip => (DecoderState::Header(GzipHeader::default()), false),
+            ContentCoding::Deflate => (DecoderState::Zlib, true),
         };
         Self {
             state,
@@ -115,8 +115,8 @@ impl Decoder {
     /// Decodes from `input` into `output` until one of them is used up.
     ///
     /// When `written` is less than the output's length, all of the input was used.
-    pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
-        let mut progress = Progress {
+    pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
+        let mut progress = DecodeProgress {
             read: 0,
             written: 0,
         };
@@ -136,7 +136,7 @@ impl Decoder {
                 return Ok(progress);
             }
             if moved
-                == (Progress {
+                == (DecodeProgress {
                     read: 0,
                     written: 0,
                 })
@@ -153,48 +153,49 @@ impl Decoder {
     /// Checks that the stream ended where it may end. An empty body is an empty file (B-9).
     pub fn finish(&self) -> Result<(), DecodeError> {
         match self.state {
-            State::Between | State::Done => Ok(()),
+            DecoderState::Between | DecoderState::Done => Ok(()),
             _ if self.consumed == 0 => Ok(()),
-            State::Header(_) | State::Member | State::Trailer(_) | State::Zlib => {
-                Err(DecodeError::Truncated)
-            }
+            DecoderState::Header(_)
+            | DecoderState::Member
+            | DecoderState::Trailer(_)
+            | DecoderState::Zlib => Err(DecodeError::Truncated),
         }
     }
 
     /// One move within one state.
-    fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
-        let used = |read| Ok(Progress { read, written: 0 });
+    fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
+        let used = |read| Ok(DecodeProgress { read, written: 0 });
         match &mut self.state {
-            State::Header(header) => {
+            DecoderState::Header(header) => {
                 let (read, complete) = header.read(input)?;
                 if complete {
-                    self.state = State::Member;
+                    self.state = DecoderState::Member;
                 }
                 used(read)
             }
-            State::Member | State::Zlib => self.inflate(input, output),
-            State::Trailer(trailer) => {
+            DecoderState::Member | DecoderState::Zlib => self.inflate(input, output),
+            DecoderState::Trailer(trailer) => {
                 let (read, complete) = trailer.read(input);
                 if complete {
                     trailer.check(&self.crc)?;
                     self.crc.reset();
                     self.inflate.reset(false);
-                    self.state = State::Between;
+                    self.state = DecoderState::Between;
                 }
                 used(read)
             }
-            State::Between | State::Done if input.is_empty() => used(0),
-            State::Between if self.members >= MOST_MEMBERS => Err(DecodeError::Members),
-            State::Between => {
+            DecoderState::Between | DecoderState::Done if input.is_empty() => used(0),
+            DecoderState::Between if self.members >= MOST_MEMBERS => Err(DecodeError::Members),
+            DecoderState::Between => {
                 self.members += 1;
-                self.state = State::Header(Header::default());
+                self.state = DecoderState::Header(GzipHeader::default());
                 self.advance(input, output)
             }
-            State::Done => Err(DecodeError::TrailingBytes),
+            DecoderState::Done => Err(DecodeError::TrailingBytes),
         }
     }
 
-    fn inflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
+    fn inflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
         let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
         let status = self
             .inflate
@@ -202,20 +203,20 @@ impl Decoder {
             .map_err(|_| DecodeError::Corrupt)?;
         let read = delta(before_in, self.inflate.total_in());
         let written = delta(before_out, self.inflate.total_out());
-        if matches!(self.state, State::Member) {
+        if matches!(self.state, DecoderState::Member) {
             self.crc.update(output.get(..written).unwrap_or_default());
         }
         if status == Status::StreamEnd {
             self.state = match self.state {
-                State::Member => State::Trailer(Trailer::default()),
-                _ => State::Done,
+                DecoderState::Member => DecoderState::Trailer(GzipTrailer::default()),
+                _ => DecoderState::Done,
             };
             // The move may have been empty; the next state must still be entered.
             if read == 0 && written == 0 {
                 return self.advance(input, output);
             }
         }
-        Ok(Progress { read, written })
+        Ok(DecodeProgress { read, written })
     }
 }
 

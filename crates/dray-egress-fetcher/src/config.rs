@@ -7,9 +7,9 @@
 mod aliases;
 mod compile;
 
-pub use compile::Compiled;
+pub use compile::CompiledConfig;
 
-use dray_service::config::{Alias, Problem, Section};
+use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -160,15 +160,15 @@ fn show(item: &str) -> String {
 }
 
 impl Section for Config {
-    fn aliases() -> &'static [Alias] {
-        &aliases::ALIASES
+    fn aliases() -> &'static [VariableAlias] {
+        &aliases::VARIABLE_ALIASES
     }
 
     fn strict_prefixes() -> &'static [&'static str] {
         &["EXTERNAL_URL_FETCH_"]
     }
 
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         self.compile().err().unwrap_or_default()
     }
 }

@@ -15,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep_until};
 
-use crate::limits::{AddressSlot, Limits};
+use crate::limits::{AddressSlot, FetchAdmission};
 
 /// Time after which the next address is tried although the one before has not failed yet (T-1).
-pub const STAGGER: Duration = Duration::from_millis(250);
+pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Time after which unacknowledged bytes end a connection (T-7).
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -28,7 +28,7 @@ pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// A connection as the dialer made it. Nothing was written to it yet.
-pub struct Stream {
+pub struct DialedStream {
     /// The bytes.
     pub io: Box<dyn Io>,
     /// Who is at the other end, as the kernel says.
@@ -37,7 +37,7 @@ pub struct Stream {
     pub local: SocketAddr,
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for DialedStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stream")
             .field("peer", &self.peer)
@@ -46,23 +46,23 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Makes connections. The product uses [`Tcp`]; tests and the demo inject their own, which is the only way to reach
-/// anything that the judge refuses (I-9).
+/// Makes connections. The product uses [`TcpDialer`]; tests and the demo inject their own, which is the only way to
+/// reach anything that the judge refuses (I-9).
 pub trait Dialer: Send + Sync + 'static {
     /// Connects to this address.
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>>;
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>>;
 }
 
 /// Connects with kernel sockets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tcp;
+pub struct TcpDialer;
 
-impl Dialer for Tcp {
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+impl Dialer for TcpDialer {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let stream = socket(to.socket_addr())?.connect(to.socket_addr()).await?;
             stream.set_nodelay(true)?;
-            Ok(Stream {
+            Ok(DialedStream {
                 peer: stream.peer_addr()?,
                 local: stream.local_addr()?,
                 io: Box::new(stream),
@@ -83,9 +83,9 @@ fn socket(to: SocketAddr) -> io::Result<TcpSocket> {
 
 /// The connection that won, with the address and its place among that address's connections.
 #[derive(Debug)]
-pub struct Won {
+pub struct DialWinner {
     /// The connection.
-    pub stream: Stream,
+    pub stream: DialedStream,
     /// The address that was pinned for it.
     pub address: PinnedAddr,
     /// Held as long as the connection lives (section 15).
@@ -104,8 +104,8 @@ pub async fn race(
     dialer: &dyn Dialer,
     pinned: &[PinnedAddr],
     first: AddressSlot,
-    limits: &Limits,
-) -> io::Result<Won> {
+    limits: &FetchAdmission,
+) -> io::Result<DialWinner> {
     let mut first = Some(first);
     let mut waiting = pinned.iter();
     let mut attempts = FuturesUnordered::new();
@@ -127,7 +127,7 @@ pub async fn race(
             () = due, if waiting.len() > 0 => {
                 let slot = first.take();
                 attempts.extend(waiting.next().map(|address| attempt(dialer, address, slot, limits)));
-                next_at = Instant::now() + STAGGER;
+                next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
             }
             else => return Err(failure),
         }
@@ -138,12 +138,12 @@ async fn attempt(
     dialer: &dyn Dialer,
     address: &PinnedAddr,
     slot: Option<AddressSlot>,
-    limits: &Limits,
-) -> io::Result<Won> {
+    limits: &FetchAdmission,
+) -> io::Result<DialWinner> {
     let slot = slot
         .or_else(|| limits.try_address(address.socket_addr().ip()))
         .ok_or(io::ErrorKind::ResourceBusy)?;
-    Ok(Won {
+    Ok(DialWinner {
         stream: dialer.connect(address).await?,
         address: address.clone(),
         slot,

@@ -8,7 +8,7 @@ use dray_guard::Code;
 
 /// The part of a fetch that was under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum FetchPhase {
     /// Switches and allowlists, limits.
     Policy,
     /// Reading the URL or a `Location`.
@@ -29,9 +29,9 @@ pub enum Phase {
     Total,
 }
 
-impl Phase {
+impl FetchPhase {
     /// Every phase, for labels.
-    pub const ALL: [Self; 9] = [
+    pub const ALL_PHASES: [Self; 9] = [
         Self::Policy,
         Self::Url,
         Self::Dns,
@@ -59,7 +59,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for FetchPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -69,19 +69,19 @@ impl fmt::Display for Phase {
 ///
 /// The cause may hold addresses and a peer's words; it never goes into a reply (I-8).
 #[derive(Debug)]
-pub struct Failure {
+pub struct FetchError {
     /// The reason.
     pub code: Code,
     /// What was under way.
-    pub phase: Phase,
+    pub phase: FetchPhase,
     /// When the server wants to be asked again: `Retry-After` of a 429 or 503.
     pub retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-impl Failure {
+impl FetchError {
     /// A failure without a further cause.
-    pub const fn new(code: Code, phase: Phase) -> Self {
+    pub const fn new(code: Code, phase: FetchPhase) -> Self {
         Self {
             code,
             phase,
@@ -91,7 +91,7 @@ impl Failure {
     }
 
     /// A phase or the whole fetch ran out of time.
-    pub const fn timeout(phase: Phase) -> Self {
+    pub const fn timeout(phase: FetchPhase) -> Self {
         Self::new(Code::Timeout, phase)
     }
 
@@ -110,13 +110,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in phase {}", self.code, self.phase)
     }
 }
 
-impl StdError for Failure {
+impl StdError for FetchError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source
             .as_deref()

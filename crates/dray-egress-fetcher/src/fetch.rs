@@ -1,7 +1,7 @@
 //! One fetch from command to file: policy, chain, and for every hop resolve, judge, dial, ask (egress-security 3.1,
 //! 12).
 //!
-//! Knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`Sink`] and is what the service, the command
+//! Knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`ByteSink`] and is what the service, the command
 //! line and the fuzz targets share. Nothing is spawned, so dropping the future ends everything immediately, connection
 //! and partial file included.
 
@@ -12,21 +12,21 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_guard::{
-    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, Refused, ShownHost,
+    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, ShownHost,
     ShownUrl,
 };
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use crate::body::Bounds;
-use crate::budget::Budget;
-use crate::error::{Failure, Phase};
-use crate::head::{Framing, Plan};
-use crate::hop::Wire;
-use crate::limits::Limits;
-use crate::record::{End, Record, Tried};
-use crate::sink::{Sink, Stored};
-use crate::tls::Tls;
+use crate::body::BodyLimits;
+use crate::budget::TimeBudget;
+use crate::error::{FetchError, FetchPhase};
+use crate::head::{BodyFraming, BodyPlan};
+use crate::hop::WireBody;
+use crate::limits::FetchAdmission;
+use crate::record::{FetchEnd, FetchRecord, RequestedOrigin};
+use crate::sink::{ByteSink, StoredFile};
+use crate::tls::TlsClient;
 use crate::wire::WireBudget;
 
 mod hop;
@@ -35,23 +35,23 @@ mod terms;
 
 use retry::{PartialBody, RetryState};
 
-pub use terms::{Denied, Fetched, Network, Request, Settings};
+pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
 
 /// Most time that removing a partial file may take after a failure.
-const DISCARD: Duration = Duration::from_secs(5);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the addresses that the interfaces of this machine have now.
-type Interfaces = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
+type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 /// Fetches. One per process; shared by all fetches.
 pub struct Fetcher {
-    settings: Settings,
+    settings: FetchLimits,
     admin: AdminPolicy,
     judge: RwLock<Arc<Judge>>,
-    network: Network,
-    tls: Tls,
-    limits: Limits,
-    interfaces: Option<Box<Interfaces>>,
+    network: NetworkAccess,
+    tls: TlsClient,
+    limits: FetchAdmission,
+    interfaces: Option<Box<InterfaceAddresses>>,
 }
 
 impl std::fmt::Debug for Fetcher {
@@ -65,9 +65,9 @@ impl std::fmt::Debug for Fetcher {
 
 /// What holds for one fetch, over all its attempts and hops.
 struct FetchContext<'a> {
-    request: &'a Request,
+    request: &'a FetchJob,
     limit: u64,
-    budget: Budget,
+    budget: TimeBudget,
     wire: WireBudget,
     turn: u64,
 }
@@ -75,12 +75,12 @@ struct FetchContext<'a> {
 impl Fetcher {
     /// A fetcher with this policy, over this network.
     pub fn new(
-        settings: Settings,
+        settings: FetchLimits,
         admin: AdminPolicy,
         judge: Judge,
-        network: Network,
-        tls: Tls,
-        limits: Limits,
+        network: NetworkAccess,
+        tls: TlsClient,
+        limits: FetchAdmission,
     ) -> Self {
         Self {
             settings,
@@ -105,7 +105,7 @@ impl Fetcher {
     }
 
     /// The slots that its fetches share.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &FetchAdmission {
         &self.limits
     }
 
@@ -125,13 +125,13 @@ impl Fetcher {
     }
 
     /// What judges addresses now, knowing the addresses that this machine has now.
-    fn current_judge(&self) -> Result<Arc<Judge>, Failure> {
+    fn current_judge(&self) -> Result<Arc<Judge>, FetchError> {
         let judge = self.judge();
         let Some(interfaces) = &self.interfaces else {
             return Ok(judge);
         };
         let own = interfaces()
-            .map_err(|error| Failure::new(Code::Internal, Phase::Policy).because(error))?;
+            .map_err(|error| FetchError::new(Code::Internal, FetchPhase::Policy).because(error))?;
         if own == judge.config().own_addresses {
             return Ok(judge);
         }
@@ -145,27 +145,27 @@ impl Fetcher {
     /// # Errors
     ///
     /// Every refusal and failure, with the fault for the agent. A panic is one too: `internal`.
-    pub async fn fetch<S: Sink>(
+    pub async fn fetch<S: ByteSink>(
         &self,
-        request: &Request,
+        request: &FetchJob,
         sink: &mut S,
-        record: &mut Record,
-    ) -> Result<Fetched, Denied> {
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchFailure> {
         let started = Instant::now();
         record.begin();
         let fetching = AssertUnwindSafe(self.run(request, sink, record)).catch_unwind();
         let result = fetching
             .await
-            .unwrap_or_else(|_| Err(Failure::new(Code::Internal, Phase::Body)));
+            .unwrap_or_else(|_| Err(FetchError::new(Code::Internal, FetchPhase::Body)));
         record.ended();
         match result {
             Ok(fetched) => {
-                record.end = Some(End::Stored);
+                record.end = Some(FetchEnd::Stored);
                 Ok(fetched)
             }
             Err(failure) => {
                 // Never beyond the end of the fetch: a sink that is dropped cleans up by itself.
-                let end = (Instant::now() + DISCARD).min(started + self.total(request));
+                let end = (Instant::now() + DISCARD_TIMEOUT).min(started + self.total(request));
                 if tokio::time::timeout_at(end, sink.discard()).await.is_err() {
                     tracing::info!("a partial file is removed in the background");
                 }
@@ -175,42 +175,43 @@ impl Fetcher {
     }
 
     /// Refuses `request` as `overloaded` without looking at it.
-    pub fn refuse(&self, request: &Request, record: &mut Record) -> Denied {
+    pub fn refuse(&self, request: &FetchJob, record: &mut FetchRecord) -> FetchFailure {
         record.begin();
         record.url = CanonicalUrl::parse(&request.url).ok();
         record.ended();
         denied(
             request,
             record,
-            &Failure::new(Code::Overloaded, Phase::Policy),
+            &FetchError::new(Code::Overloaded, FetchPhase::Policy),
         )
     }
 
-    async fn run<S: Sink>(
+    async fn run<S: ByteSink>(
         &self,
-        request: &Request,
+        request: &FetchJob,
         sink: &mut S,
-        record: &mut Record,
-    ) -> Result<Fetched, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchError> {
         record.policy_digest = dray_guard::policy::digest(&self.admin, &request.app_policy);
         record.admin_enabled = self.admin.enabled;
         record.app_enabled = request.app_policy.enabled;
         record.url = CanonicalUrl::parse(&request.url).ok();
         if record.url.is_none() {
-            record.tried = Some(Tried::from_text(&request.url));
+            record.tried = Some(RequestedOrigin::from_text(&request.url));
         }
         if request.remaining.is_zero() {
-            return Err(Failure::new(Code::DeadlineExpired, Phase::Policy));
+            return Err(FetchError::new(Code::DeadlineExpired, FetchPhase::Policy));
         }
         let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
-            .map_err(|code| Failure::new(code, Phase::Policy))?;
-        let chain = Chain::start(&request.url, Arc::new(policy))
-            .map_err(|refused| refuse(record, &refused, Tried::from_text(&request.url)))?;
+            .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
+        let chain = Chain::start(&request.url, Arc::new(policy)).map_err(|refused| {
+            refuse(record, &refused, RequestedOrigin::from_text(&request.url))
+        })?;
         let limit = self.limit(request);
         let context = FetchContext {
             request,
             limit,
-            budget: Budget::starting_now(self.total(request)),
+            budget: TimeBudget::starting_now(self.total(request)),
             wire: WireBudget::for_body(limit),
             turn: self.limits.next_turn(),
         };
@@ -218,13 +219,13 @@ impl Fetcher {
     }
 
     /// Attempts until one succeeds or fails for good. Between two of them nothing is held.
-    async fn attempts<S: Sink>(
+    async fn attempts<S: ByteSink>(
         &self,
         chain: &Chain,
         context: &FetchContext<'_>,
         sink: &mut S,
-        record: &mut Record,
-    ) -> Result<Fetched, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchError> {
         let (mut retries, mut partial) = (RetryState::default(), None);
         loop {
             let mut chain = chain.clone();
@@ -254,18 +255,18 @@ impl Fetcher {
     }
 
     /// The chain of redirects from the URL of the command to the file, or to the rest of it.
-    async fn attempt<S: Sink>(
+    async fn attempt<S: ByteSink>(
         &self,
         chain: &mut Chain,
         context: &FetchContext<'_>,
         partial: &mut Option<PartialBody>,
         sink: &mut S,
-        record: &mut Record,
-    ) -> Result<Fetched, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchError> {
         loop {
             match self.hop(chain, context, partial.as_ref(), record).await? {
-                hop::Outcome::Redirected => {}
-                hop::Outcome::Body(answered) => {
+                hop::HopOutcome::Redirected => {}
+                hop::HopOutcome::Body(answered) => {
                     return self
                         .receive(answered, chain, context, partial, sink, record)
                         .await;
@@ -275,17 +276,17 @@ impl Fetcher {
     }
 
     /// Everything from the first byte of the body to the finished file.
-    async fn receive<S: Sink>(
+    async fn receive<S: ByteSink>(
         &self,
-        answered: Box<hop::Answered>,
+        answered: Box<hop::HopResponse>,
         chain: &Chain,
         context: &FetchContext<'_>,
         partial: &mut Option<PartialBody>,
         sink: &mut S,
-        record: &mut Record,
-    ) -> Result<Fetched, Failure> {
-        let hop::Answered { plan, wire, slots } = *answered;
-        let bounds = Bounds {
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchError> {
+        let hop::HopResponse { plan, wire, slots } = *answered;
+        let bounds = BodyLimits {
             limit: context.limit,
             idle: self.settings.idle,
             floor: self.settings.floor,
@@ -295,36 +296,39 @@ impl Fetcher {
             partial.get_or_insert_with(|| PartialBody::new(&plan, chain.current(), &bounds));
         record.content_type.clone_from(&partial.labels.media_type);
         record.coding = partial.coding;
-        record.at(Phase::Body);
+        record.at(FetchPhase::Body);
         let received = Self::store(wire, &plan, partial, &context.budget, sink, record).await;
-        record.at(Phase::Policy);
+        record.at(FetchPhase::Policy);
         drop(slots);
         let (sniffed, stored) = received?;
         self.limits.breaker().succeeded(&target(chain.current()));
-        record.length_verified =
-            partial.framing != Framing::Close || plan.whole.is_some() || chain.current().https();
+        record.length_verified = partial.framing != BodyFraming::Close
+            || plan.whole.is_some()
+            || chain.current().https();
         record.sha256 = stored.sha256.to_hex();
-        Ok(Fetched {
+        Ok(FetchedFile {
             stored,
             labels: partial.labels.clone(),
             sniffed,
             length_verified: record.length_verified,
             wire_size: record.counts.wire,
-            coding: partial.coding.map_or("", crate::coding::Coding::as_str),
+            coding: partial
+                .coding
+                .map_or("", crate::coding::ContentCoding::as_str),
             final_url: chain.current().without_query(),
             redirect_count: chain.followed(),
             status: plan.status,
         })
     }
 
-    async fn store<S: Sink>(
-        wire: Wire,
-        plan: &Plan,
+    async fn store<S: ByteSink>(
+        wire: WireBody,
+        plan: &BodyPlan,
         partial: &mut PartialBody,
-        budget: &Budget,
+        budget: &TimeBudget,
         sink: &mut S,
-        record: &mut Record,
-    ) -> Result<(&'static str, Stored), Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<(&'static str, StoredFile), FetchError> {
         let counts = &mut record.counts;
         let transfer = &mut partial.transfer;
         transfer.receive(wire, plan, budget, sink, counts).await?;
@@ -332,12 +336,12 @@ impl Fetcher {
         let stored = budget
             .whole(sink.finish(&partial.labels))
             .await?
-            .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))?;
+            .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
         Ok((sniffed, stored))
     }
 
     /// C-2: the request may only lower the ceiling; 0 means the default.
-    fn limit(&self, request: &Request) -> u64 {
+    fn limit(&self, request: &FetchJob) -> u64 {
         let wanted = match request.size_limit {
             0 => self.settings.size,
             wanted => wanted,
@@ -346,7 +350,7 @@ impl Fetcher {
     }
 
     /// The operator's time, which the tool and the command's own deadline may only shorten (I-5).
-    fn total(&self, request: &Request) -> Duration {
+    fn total(&self, request: &FetchJob) -> Duration {
         self.settings
             .total
             .min(request.tool_timeout.unwrap_or(Duration::MAX))
@@ -355,13 +359,13 @@ impl Fetcher {
 
     /// Reports failures that are the target's to the circuit breaker (section 15). What ran into the end of the whole
     /// fetch is not: a caller in a hurry must not shut out others.
-    fn blame(&self, url: &CanonicalUrl, failure: &Failure) {
+    fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
         if matches!(
             (failure.code, failure.phase),
-            (Code::ConnectFailed, Phase::Connect)
+            (Code::ConnectFailed, FetchPhase::Connect)
                 | (
                     Code::Timeout,
-                    Phase::Connect | Phase::Tls | Phase::Head | Phase::Body
+                    FetchPhase::Connect | FetchPhase::Tls | FetchPhase::Head | FetchPhase::Body
                 )
         ) {
             self.limits.breaker().failed(&target(url));
@@ -375,26 +379,26 @@ fn target(url: &CanonicalUrl) -> String {
 }
 
 /// Notes a URL or redirect target that was refused without DNS; `tried` is what it looked like if it cannot be read.
-fn refuse(record: &mut Record, refused: &Refused, tried: Tried) -> Failure {
+fn refuse(record: &mut FetchRecord, refused: &RefusedUrl, tried: RequestedOrigin) -> FetchError {
     let phase = match refused.code {
         Code::InvalidUrl
         | Code::UnsupportedScheme
         | Code::UrlCredentials
         | Code::AmbiguousHost
-        | Code::RedirectInvalid => Phase::Url,
-        _ => Phase::Policy,
+        | Code::RedirectInvalid => FetchPhase::Url,
+        _ => FetchPhase::Policy,
     };
     record.enter(refused.hop, refused.target.as_ref());
     if refused.target.is_none() {
         record.hop().tried = Some(tried);
     }
-    Failure::new(refused.code, phase)
+    FetchError::new(refused.code, phase)
 }
 
 /// Writes down how it failed, and makes the fault.
-fn denied(request: &Request, record: &mut Record, failure: &Failure) -> Denied {
-    let Failure { code, phase, .. } = *failure;
-    record.end = Some(End::Failed { code, phase });
+fn denied(request: &FetchJob, record: &mut FetchRecord, failure: &FetchError) -> FetchFailure {
+    let FetchError { code, phase, .. } = *failure;
+    record.end = Some(FetchEnd::Failed { code, phase });
     if let Some(hop) = record.hops.last_mut() {
         hop.code = Some(code);
     }
@@ -407,7 +411,7 @@ fn denied(request: &Request, record: &mut Record, failure: &Failure) -> Denied {
     };
     let shown = ShownUrl::from_text(&request.url);
     let fault = code.fault(&shown, ShownHost::of_hop(hop, &host));
-    Denied {
+    FetchFailure {
         code,
         phase,
         hop,

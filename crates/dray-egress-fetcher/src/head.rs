@@ -13,39 +13,39 @@ use http::header::{
 use http::response::Parts;
 use http::{HeaderMap, Version};
 
-use crate::coding::Coding;
-use crate::label::Labels;
-use crate::resume::{Resume, validator};
+use crate::coding::ContentCoding;
+use crate::label::ResponseLabels;
+use crate::resume::{BodyResumption, validator};
 
 /// What a response head leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum HeadDecision {
     /// A body follows, to be received as planned.
-    Body(Plan),
+    Body(BodyPlan),
     /// A redirect, with the raw bytes of every `Location` field.
     Redirect(Vec<Vec<u8>>),
 }
 
 /// How the body is to be received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct BodyPlan {
     /// Status of the response.
     pub status: u16,
     /// How the end of the body is known.
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// The coding to undo.
-    pub coding: Option<Coding>,
+    pub coding: Option<ContentCoding>,
     /// Body bytes that must have come in all, from the `Content-Range` of a whole 206.
     pub whole: Option<u64>,
     /// What the server says about the file.
-    pub labels: Labels,
+    pub labels: ResponseLabels,
     /// A strong validator of this version of the file, if the server sends one.
     pub validator: Option<HeaderValue>,
 }
 
 /// How the end of a body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// There is none to read: 204 and 205.
     Empty,
     /// So many bytes.
@@ -57,27 +57,30 @@ pub enum Framing {
 }
 
 /// Judges a head; `limit` is the most body bytes that may come.
-pub fn judge(parts: &Parts, limit: u64) -> Result<Judged, Code> {
+pub fn judge(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     let framing = framing(parts.version, &parts.headers)?;
     let status = parts.status.as_u16();
     let (framing, whole) = match status {
         101 => return Err(Code::MalformedResponse),
-        204 | 205 => (Framing::Empty, None),
+        204 | 205 => (BodyFraming::Empty, None),
         206 => (framing, Some(whole_range(&parts.headers)?)),
         200..=299 => (framing, None),
-        301 | 302 | 303 | 307 | 308 => return Ok(Judged::Redirect(raw(&parts.headers, &LOCATION))),
+        301 | 302 | 303 | 307 | 308 => {
+            return Ok(HeadDecision::Redirect(raw(&parts.headers, &LOCATION)));
+        }
         other => return Err(Code::HttpStatus(other)),
     };
     match framing {
-        Framing::Length(length) if length > limit => return Err(Code::TooLarge),
-        Framing::Empty | Framing::Length(_) | Framing::Chunked | Framing::Close => {}
+        BodyFraming::Length(length) if length > limit => return Err(Code::TooLarge),
+        BodyFraming::Empty | BodyFraming::Length(_) | BodyFraming::Chunked | BodyFraming::Close => {
+        }
     }
-    Ok(Judged::Body(Plan {
+    Ok(HeadDecision::Body(BodyPlan {
         status,
         framing,
         coding: coding(&parts.headers)?,
         whole,
-        labels: Labels::of(&parts.headers),
+        labels: ResponseLabels::of(&parts.headers),
         validator: validator(&parts.headers),
     }))
 }
@@ -87,12 +90,16 @@ pub fn judge(parts: &Parts, limit: u64) -> Result<Judged, Code> {
 /// # Errors
 ///
 /// As [`judge`] for a status that is neither; `truncated` for everything that does not continue the body.
-pub fn judge_rest(parts: &Parts, limit: u64, resume: &Resume) -> Result<Judged, Code> {
+pub fn judge_rest(
+    parts: &Parts,
+    limit: u64,
+    resume: &BodyResumption,
+) -> Result<HeadDecision, Code> {
     let status = parts.status.as_u16();
     if status != 206 {
         return match judge(parts, limit)? {
-            Judged::Body(_) => Err(Code::Truncated),
-            redirect @ Judged::Redirect(_) => Ok(redirect),
+            HeadDecision::Body(_) => Err(Code::Truncated),
+            redirect @ HeadDecision::Redirect(_) => Ok(redirect),
         };
     }
     let framing = framing(parts.version, &parts.headers)?;
@@ -101,8 +108,8 @@ pub fn judge_rest(parts: &Parts, limit: u64, resume: &Resume) -> Result<Judged, 
         && coding(&parts.headers)? == resume.coding
         && resume.is_same_version(&parts.headers);
     let is_whole_rest = match framing {
-        Framing::Length(length) => length == total.saturating_sub(resume.received),
-        Framing::Empty | Framing::Chunked | Framing::Close => true,
+        BodyFraming::Length(length) => length == total.saturating_sub(resume.received),
+        BodyFraming::Empty | BodyFraming::Chunked | BodyFraming::Close => true,
     };
     if !is_same || !is_whole_rest {
         return Err(Code::Truncated);
@@ -110,12 +117,12 @@ pub fn judge_rest(parts: &Parts, limit: u64, resume: &Resume) -> Result<Judged, 
     if total > limit {
         return Err(Code::TooLarge);
     }
-    Ok(Judged::Body(Plan {
+    Ok(HeadDecision::Body(BodyPlan {
         status,
         framing,
         coding: resume.coding,
         whole: Some(total),
-        labels: Labels::of(&parts.headers),
+        labels: ResponseLabels::of(&parts.headers),
         validator: Some(resume.validator.clone()),
     }))
 }
@@ -141,21 +148,21 @@ fn raw(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
 }
 
 /// one unambiguous framing or none at all.
-fn framing(version: Version, headers: &HeaderMap) -> Result<Framing, Code> {
+fn framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
     if version != Version::HTTP_11 && version != Version::HTTP_10 {
         return Err(Code::MalformedResponse);
     }
     let encodings = raw(headers, &TRANSFER_ENCODING);
     let lengths = raw(headers, &CONTENT_LENGTH);
     match (encodings.as_slice(), lengths.split_first()) {
-        ([], None) => Ok(Framing::Close),
+        ([], None) => Ok(BodyFraming::Close),
         ([], Some((length, others))) if others.iter().all(|other| other == length) => {
             digits(length)
-                .map(Framing::Length)
+                .map(BodyFraming::Length)
                 .ok_or(Code::MalformedResponse)
         }
         ([encoding], None) if encoding == b"chunked" && version == Version::HTTP_11 => {
-            Ok(Framing::Chunked)
+            Ok(BodyFraming::Chunked)
         }
         _ => Err(Code::MalformedResponse),
     }
@@ -202,7 +209,7 @@ fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
 }
 
 /// B-4: none, or exactly one that is known.
-fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Code> {
+fn coding(headers: &HeaderMap) -> Result<Option<ContentCoding>, Code> {
     let fields = raw(headers, &CONTENT_ENCODING);
     let mut codings = fields
         .iter()
@@ -211,8 +218,8 @@ fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Code> {
         .filter(|coding| !coding.is_empty());
     match (codings.next().as_deref(), codings.next()) {
         (None, _) | (Some(b"identity"), None) => Ok(None),
-        (Some(b"gzip" | b"x-gzip"), None) => Ok(Some(Coding::Gzip)),
-        (Some(b"deflate"), None) => Ok(Some(Coding::Deflate)),
+        (Some(b"gzip" | b"x-gzip"), None) => Ok(Some(ContentCoding::Gzip)),
+        (Some(b"deflate"), None) => Ok(Some(ContentCoding::Deflate)),
         _ => Err(Code::UnsupportedEncoding),
     }
 }

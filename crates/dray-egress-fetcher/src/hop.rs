@@ -1,8 +1,8 @@
 //! One request and one response over one stream that is already connected (egress-security 10, 11, 21).
 //!
 //! hyper's low-level connection never sees a host name to resolve, keeps no pool and follows nothing. It is polled by
-//! the one who waits for the head or the body, so dropping [`Wire`] closes the connection immediately; no task is left
-//! behind. Deadlines belong to the caller.
+//! the future that waits for the head or the body, so dropping [`WireBody`] closes the connection immediately; no task
+//! is left behind. Deadlines belong to the caller.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use crate::dial::Io;
-use crate::resume::Resume;
+use crate::resume::BodyResumption;
 use crate::wire::{InterimIo, WireError};
 
 /// Most header fields of a response head.
@@ -36,7 +36,7 @@ type Connection = http1::Connection<TokioIo<InterimIo>, Empty<Bytes>>;
 
 /// What is asked for. Nothing else is ever sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct HopRequest<'a> {
     /// Canonical host, with the port where it is not the scheme's default.
     pub host: &'a str,
     /// Path and query of the canonical URL.
@@ -44,7 +44,7 @@ pub struct Ask<'a> {
     /// The configured constant.
     pub user_agent: &'a HeaderValue,
     /// The rest of a body that broke off; the only case in which a range is asked for.
-    pub resume: Option<&'a Resume>,
+    pub resume: Option<&'a BodyResumption>,
 }
 
 /// Why a request got no response head, or a body no end.
@@ -145,19 +145,19 @@ fn caused_by_tls(error: &hyper::Error) -> bool {
 }
 
 /// The body of a response, as it comes over the wire. Dropping it drops the connection without reading further (T-6).
-pub struct Wire {
+pub struct WireBody {
     connection: Option<Connection>,
     body: Incoming,
 }
 
-impl std::fmt::Debug for Wire {
+impl std::fmt::Debug for WireBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wire").finish_non_exhaustive()
     }
 }
 
 /// Sends the request and waits for the final response head; interim ones are passed over, up to their limit.
-pub async fn send(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(Parts, Wire), HopError> {
+pub async fn send(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(Parts, WireBody), HopError> {
     let request = request(ask).map_err(HopError::Request)?;
     let (mut sender, connection) = http1::Builder::new()
         .max_headers(MAX_FIELDS)
@@ -179,11 +179,11 @@ pub async fn send(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(Parts, Wire), HopErr
     .await
     .map_err(HopError::in_head)?;
     let (parts, body) = response.into_parts();
-    Ok((parts, Wire { connection, body }))
+    Ok((parts, WireBody { connection, body }))
 }
 
 /// exactly these fields, in this order. `Range` and `If-Range` only for the rest of a body that broke off.
-fn request(ask: Ask<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
+fn request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
     let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
         .header(HOST, HeaderValue::from_str(ask.host)?)
         .header(USER_AGENT, ask.user_agent)
@@ -208,7 +208,7 @@ fn drive(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
     }
 }
 
-impl Wire {
+impl WireBody {
     /// The next piece, at most 64 KiB (B-1); `None` at the verified end. Trailers are ignored.
     pub async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
         loop {

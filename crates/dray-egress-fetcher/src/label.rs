@@ -7,7 +7,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderName, LAST_MOD
 use percent_encoding::percent_decode;
 
 /// Longest media type, entity tag and date, in characters.
-const LONGEST: usize = 128;
+const MAX_LABEL_CHARACTERS: usize = 128;
 /// Longest file name, in bytes.
 const LONGEST_NAME: usize = 255;
 /// Longest file extension that survives shortening, in bytes.
@@ -15,7 +15,7 @@ const LONGEST_EXTENSION: usize = 16;
 
 /// The labels of one response. Absent ones are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels {
+pub struct ResponseLabels {
     /// Essence and charset of `Content-Type`, lower-case, at most 128 ASCII characters.
     pub media_type: String,
     /// File name of `Content-Disposition`, at most 255 bytes.
@@ -26,7 +26,7 @@ pub struct Labels {
     pub etag: String,
 }
 
-impl Labels {
+impl ResponseLabels {
     /// Reads the labels of a response head; the first field of a name counts.
     pub fn of(headers: &HeaderMap) -> Self {
         Self {
@@ -53,7 +53,7 @@ fn printable(value: &[u8]) -> String {
     value
         .iter()
         .filter(|byte| matches!(byte, b' '..=b'~'))
-        .take(LONGEST)
+        .take(MAX_LABEL_CHARACTERS)
         .map(|byte| char::from(*byte))
         .collect()
 }
@@ -66,7 +66,7 @@ fn media_type(value: &[u8]) -> String {
     let valid = essence
         .split_once('/')
         .is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype));
-    if !valid || essence.len() > LONGEST {
+    if !valid || essence.len() > MAX_LABEL_CHARACTERS {
         return String::new();
     }
     let charset = parts
@@ -75,7 +75,7 @@ fn media_type(value: &[u8]) -> String {
         .map(|(_, value)| value.to_ascii_lowercase())
         .filter(|value| is_token(value));
     match charset {
-        Some(charset) if essence.len() + charset.len() + 10 <= LONGEST => {
+        Some(charset) if essence.len() + charset.len() + 10 <= MAX_LABEL_CHARACTERS => {
             format!("{essence}; charset={charset}")
         }
         _ => essence,
@@ -228,7 +228,7 @@ mod tests {
             HeaderValue::from_bytes(disposition).unwrap(),
         );
         assert_eq!(
-            Labels::of(&headers).name,
+            ResponseLabels::of(&headers).name,
             expected,
             "{}",
             disposition.escape_ascii()
@@ -238,7 +238,7 @@ mod tests {
     fn check_type(content_type: &[u8], expected: &str) {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_bytes(content_type).unwrap());
-        assert_eq!(Labels::of(&headers).media_type, expected);
+        assert_eq!(ResponseLabels::of(&headers).media_type, expected);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
             LAST_MODIFIED,
             HeaderValue::from_str(&"d".repeat(500)).unwrap(),
         );
-        let labels = Labels::of(&headers);
+        let labels = ResponseLabels::of(&headers);
         assert_eq!(labels.etag, "\"xy\"");
         assert_eq!(labels.last_modified, "d".repeat(128));
     }

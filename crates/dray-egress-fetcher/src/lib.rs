@@ -20,7 +20,7 @@
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
-//! resolver and dialer in code ([`fetch::Network`]); loopback cannot be reached otherwise.
+//! resolver and dialer in code ([`fetch::NetworkAccess`]); loopback cannot be reached otherwise.
 //!
 //! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs remain.
 
@@ -55,7 +55,7 @@ pub mod wire;
 
 #[cfg(feature = "service")]
 pub use config::Config;
-pub use fetch::{Fetcher, Network};
+pub use fetch::{Fetcher, NetworkAccess};
 #[cfg(feature = "service")]
 pub use service::EgressFetcher;
 

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod admission;
 mod breaker;
 
-use admission::Admission;
-pub use admission::{AddressSlot, Slot, SlotRequest};
-pub use breaker::Breaker;
+use admission::SlotTable;
+pub use admission::{AddressSlot, FetchSlot, SlotRequest};
+pub use breaker::CircuitBreaker;
 
 /// How many concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct AdmissionLimits {
     /// In the whole process. A tenant gets another slot while it holds fewer than are free.
     pub global: usize,
     /// To one host.
@@ -29,7 +29,7 @@ pub struct Sizes {
     pub queue: usize,
 }
 
-impl Default for Sizes {
+impl Default for AdmissionLimits {
     fn default() -> Self {
         Self {
             global: 64,
@@ -48,11 +48,11 @@ pub struct QueueFull;
 
 /// Slots, and who has them. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Limits {
-    admission: Arc<Admission>,
+pub struct FetchAdmission {
+    admission: Arc<SlotTable>,
     commands: Arc<AtomicUsize>,
     max_commands: usize,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
 }
 
 /// One command in hand, from its arrival to its reply.
@@ -65,15 +65,15 @@ impl Drop for CommandGuard {
     }
 }
 
-impl Limits {
+impl FetchAdmission {
     /// All slots free.
-    pub fn new(sizes: Sizes) -> Self {
+    pub fn new(sizes: AdmissionLimits) -> Self {
         Self {
-            admission: Admission::new(sizes),
+            admission: SlotTable::new(sizes),
             commands: Arc::default(),
             // Twice as many as can run and wait: those that were refused or are done still publish their audit event.
             max_commands: 2 * (sizes.global + sizes.queue),
-            breaker: Breaker::default(),
+            breaker: CircuitBreaker::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Limits {
     /// # Errors
     ///
     /// [`QueueFull`] when it cannot wait either, or when it was displaced by a tenant or app that waits less.
-    pub async fn slot(&self, request: SlotRequest) -> Result<Slot, QueueFull> {
+    pub async fn slot(&self, request: SlotRequest) -> Result<FetchSlot, QueueFull> {
         let (slot, _) = Arc::clone(&self.admission).admit(request, None).await?;
         Ok(slot)
     }
@@ -110,12 +110,12 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// As [`Limits::slot`].
+    /// As [`FetchAdmission::slot`].
     pub async fn slot_with_address(
         &self,
         request: SlotRequest,
         address: IpAddr,
-    ) -> Result<(Slot, AddressSlot), QueueFull> {
+    ) -> Result<(FetchSlot, AddressSlot), QueueFull> {
         let admission = Arc::clone(&self.admission);
         let (slot, place) = admission.admit(request, Some(address)).await?;
         Ok((slot, place.ok_or(QueueFull)?))
@@ -127,7 +127,7 @@ impl Limits {
     }
 
     /// Which targets are refused for a while.
-    pub const fn breaker(&self) -> &Breaker {
+    pub const fn breaker(&self) -> &CircuitBreaker {
         &self.breaker
     }
 

@@ -1,33 +1,33 @@
-//! What is counted (egress-security 19). Made from [`Record`]s; host names are never labels.
+//! What is counted (egress-security 19). Made from [`FetchRecord`]s; host names are never labels.
 
 use dray_guard::{Class, Code};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, UpDownCounter};
 
-use crate::error::Phase;
-use crate::limits::Limits;
-use crate::record::{End, Record, Times};
+use crate::error::FetchPhase;
+use crate::limits::FetchAdmission;
+use crate::record::{FetchEnd, FetchRecord, PhaseTimes};
 use crate::resolve::DnsError;
 
 mod instruments;
 
-use instruments::{Counters, Gauges, Histograms};
+use instruments::{CounterSet, GaugeSet, HistogramSet};
 
 /// The instruments of the service.
 #[derive(Clone, Debug)]
-pub struct Metrics {
-    counters: Counters,
-    histograms: Histograms,
-    gauges: Gauges,
+pub struct EgressMetrics {
+    counters: CounterSet,
+    histograms: HistogramSet,
+    gauges: GaugeSet,
 }
 
-impl Metrics {
+impl EgressMetrics {
     /// Creates every instrument.
     pub fn new(meter: &Meter) -> Self {
         Self {
-            counters: Counters::new(meter),
-            histograms: Histograms::new(meter),
-            gauges: Gauges::new(meter),
+            counters: CounterSet::new(meter),
+            histograms: HistogramSet::new(meter),
+            gauges: GaugeSet::new(meter),
         }
     }
 
@@ -43,13 +43,13 @@ impl Metrics {
         };
         fetch("allow", "ok");
         fetch("deny", "cancelled");
-        for code in Code::ALL {
+        for code in Code::ALL_REASONS {
             fetch("deny", code.as_str());
         }
         for kind in ["wire", "stored"] {
             counters.bytes.add(0, &[KeyValue::new("kind", kind)]);
         }
-        for kind in DnsError::KINDS {
+        for kind in DnsError::ERROR_KINDS {
             counters.dns_errors.add(0, &[KeyValue::new("kind", kind)]);
         }
         for class in dray_guard::blocked_classes() {
@@ -67,19 +67,20 @@ impl Metrics {
     }
 
     /// Shows the state of the limits whenever metrics are read.
-    pub fn observe(meter: &Meter, limits: &Limits) {
-        let gauge = |name: &'static str, description: &'static str, read: fn(&Limits) -> usize| {
-            let limits = limits.clone();
-            meter
-                .u64_observable_gauge(name)
-                .with_description(description)
-                .with_callback(move |observer| observer.observe(read(&limits) as u64, &[]))
-                .build();
-        };
+    pub fn observe(meter: &Meter, limits: &FetchAdmission) {
+        let gauge =
+            |name: &'static str, description: &'static str, read: fn(&FetchAdmission) -> usize| {
+                let limits = limits.clone();
+                meter
+                    .u64_observable_gauge(name)
+                    .with_description(description)
+                    .with_callback(move |observer| observer.observe(read(&limits) as u64, &[]))
+                    .build();
+            };
         gauge(
             "dray_egress_queue_depth",
             "Fetches that wait for a place.",
-            Limits::waiting,
+            FetchAdmission::waiting,
         );
         gauge(
             "dray_egress_host_breaker_open",
@@ -116,16 +117,16 @@ impl Metrics {
     }
 
     /// A fetch ended; a cancelled one has no end and counts as `cancelled`.
-    pub fn ended(&self, record: &Record) {
+    pub fn ended(&self, record: &FetchRecord) {
         let (verdict, code) = match record.end {
-            Some(End::Stored) => ("allow", "ok"),
-            Some(End::Failed { code, phase }) => {
-                if phase == Phase::Sink {
+            Some(FetchEnd::Stored) => ("allow", "ok"),
+            Some(FetchEnd::Failed { code, phase }) => {
+                if phase == FetchPhase::Sink {
                     self.counters.sink_failures.add(1, &[]);
                 }
                 ("deny", code.as_str())
             }
-            Some(End::Cancelled { .. }) | None => ("deny", "cancelled"),
+            Some(FetchEnd::Cancelled { .. }) | None => ("deny", "cancelled"),
         };
         self.counters.fetches.add(
             1,
@@ -154,8 +155,8 @@ impl Metrics {
         self.addresses(record);
     }
 
-    fn times(&self, times: &Times) {
-        let Times {
+    fn times(&self, times: &PhaseTimes) {
+        let PhaseTimes {
             total,
             dns,
             connect,
@@ -164,14 +165,14 @@ impl Metrics {
             body,
         } = times;
         for (phase, time) in [
-            (Phase::Total, total),
-            (Phase::Dns, dns),
-            (Phase::Connect, connect),
-            (Phase::Tls, tls),
-            (Phase::Head, head),
-            (Phase::Body, body),
+            (FetchPhase::Total, total),
+            (FetchPhase::Dns, dns),
+            (FetchPhase::Connect, connect),
+            (FetchPhase::Tls, tls),
+            (FetchPhase::Head, head),
+            (FetchPhase::Body, body),
         ] {
-            if phase == Phase::Total || !time.is_zero() {
+            if phase == FetchPhase::Total || !time.is_zero() {
                 self.histograms.seconds.record(
                     time.as_secs_f64(),
                     &[KeyValue::new("phase", phase.as_str())],
@@ -180,7 +181,7 @@ impl Metrics {
         }
     }
 
-    fn addresses(&self, record: &Record) {
+    fn addresses(&self, record: &FetchRecord) {
         for hop in record.hops.iter().filter(|hop| !hop.answers.is_empty()) {
             self.histograms
                 .answers
@@ -193,8 +194,9 @@ impl Metrics {
                 }
             }
         }
-        let opened = |hop: &crate::record::Hop| {
-            let inside = |judged: &dray_guard::Judged| matches!(judged.class, Class::Opened(_));
+        let opened = |hop: &crate::record::HopRecord| {
+            let inside =
+                |judged: &dray_guard::ClassifiedAddress| matches!(judged.class, Class::Opened(_));
             hop.peer.is_some() && hop.answers.iter().any(inside)
         };
         if record.hops.iter().any(opened) {

@@ -67,7 +67,7 @@ fn ipv6(line: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    const TRIE: &str = "\
+    const FIB_TRIE: &str = "\
 Main:
   +-- 0.0.0.0/0 3 0 5
      |-- 0.0.0.0
@@ -92,7 +92,7 @@ Local:
     #[test]
     fn section_8_4_local_addresses_are_read_from_the_kernel_tables() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("fib_trie"), TRIE).unwrap();
+        std::fs::write(folder.path().join("fib_trie"), FIB_TRIE).unwrap();
         let v4 = ["10.244.1.7", "127.0.0.0", "127.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
         assert_eq!(addresses(folder.path()).unwrap(), v4);
         std::fs::write(

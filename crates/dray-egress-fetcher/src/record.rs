@@ -5,21 +5,21 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use dray_guard::{CanonicalUrl, Code, Judged};
+use dray_guard::{CanonicalUrl, ClassifiedAddress, Code};
 use tokio::time::Instant;
 
-use crate::body::Counts;
-use crate::coding::Coding;
-use crate::error::Phase;
-use crate::tls::Session;
+use crate::body::BodyCounts;
+use crate::coding::ContentCoding;
+use crate::error::FetchPhase;
+use crate::tls::TlsSession;
 
 mod tried;
 
-pub use tried::Tried;
+pub use tried::RequestedOrigin;
 
 /// One fetch so far.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct FetchRecord {
     /// SHA-256 (hex) of the effective policy (C-4).
     pub policy_digest: String,
     /// The operator's switch.
@@ -29,9 +29,9 @@ pub struct Record {
     /// The first URL, when it could be read.
     pub url: Option<CanonicalUrl>,
     /// What the first URL looked like, when it could not be read.
-    pub tried: Option<Tried>,
+    pub tried: Option<RequestedOrigin>,
     /// Every hop that was entered or refused.
-    pub hops: Vec<Hop>,
+    pub hops: Vec<HopRecord>,
     /// Attempts after the first one.
     pub retries: u32,
     /// Redirects that were followed in the last attempt.
@@ -39,17 +39,17 @@ pub struct Record {
     /// Media type as declared, sanitised.
     pub content_type: String,
     /// Bytes received and stored.
-    pub counts: Counts,
+    pub counts: BodyCounts,
     /// Coding that was undone.
-    pub coding: Option<Coding>,
+    pub coding: Option<ContentCoding>,
     /// SHA-256 (hex) of the stored bytes.
     pub sha256: String,
     /// Whether the sender stated the length, or the end was certain, and it matched.
     pub length_verified: bool,
     /// How it ended; `None` while it has not.
-    pub end: Option<End>,
+    pub end: Option<FetchEnd>,
     /// Time by phase.
-    pub times: Times,
+    pub times: PhaseTimes,
     /// Failed DNS questions, by [`crate::resolve::DnsError::kind`].
     pub dns_errors: Vec<&'static str>,
     /// Connections whose peer was not the pinned address. Always none (T-2).
@@ -57,12 +57,12 @@ pub struct Record {
     /// When it began.
     began: Option<Instant>,
     /// What is under way, and since when.
-    under_way: Option<(Phase, Instant)>,
+    under_way: Option<(FetchPhase, Instant)>,
 }
 
 /// How a fetch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum FetchEnd {
     /// The file was stored.
     Stored,
     /// It was refused or failed.
@@ -70,18 +70,18 @@ pub enum End {
         /// Why.
         code: Code,
         /// During what.
-        phase: Phase,
+        phase: FetchPhase,
     },
     /// Its caller was gone.
     Cancelled {
         /// During what.
-        phase: Phase,
+        phase: FetchPhase,
     },
 }
 
 /// Time spent by phase, over all hops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct PhaseTimes {
     /// Everything.
     pub total: Duration,
     /// Resolving.
@@ -96,22 +96,22 @@ pub struct Times {
     pub body: Duration,
 }
 
-impl Times {
-    fn add(&mut self, phase: Phase, time: Duration) {
+impl PhaseTimes {
+    fn add(&mut self, phase: FetchPhase, time: Duration) {
         match phase {
-            Phase::Dns => self.dns += time,
-            Phase::Connect => self.connect += time,
-            Phase::Tls => self.tls += time,
-            Phase::Head => self.head += time,
-            Phase::Body => self.body += time,
-            Phase::Policy | Phase::Url | Phase::Sink | Phase::Total => {}
+            FetchPhase::Dns => self.dns += time,
+            FetchPhase::Connect => self.connect += time,
+            FetchPhase::Tls => self.tls += time,
+            FetchPhase::Head => self.head += time,
+            FetchPhase::Body => self.body += time,
+            FetchPhase::Policy | FetchPhase::Url | FetchPhase::Sink | FetchPhase::Total => {}
         }
     }
 }
 
 /// One request of the chain, or the attempt at one.
 #[derive(Clone, Debug, Default)]
-pub struct Hop {
+pub struct HopRecord {
     /// 0 for the first attempt of the fetch.
     pub attempt: u32,
     /// 0 for the first URL.
@@ -119,11 +119,11 @@ pub struct Hop {
     /// Where it goes; `None` for a target that could not be read.
     pub url: Option<CanonicalUrl>,
     /// What that target looked like.
-    pub tried: Option<Tried>,
+    pub tried: Option<RequestedOrigin>,
     /// CNAME targets of the answer.
     pub cnames: Vec<String>,
     /// Every address of the answer, with its class.
-    pub answers: Vec<Judged>,
+    pub answers: Vec<ClassifiedAddress>,
     /// Address that was connected to; when no connection came about, the first one that was tried.
     pub chosen: Option<SocketAddr>,
     /// The other end of the connection.
@@ -131,23 +131,23 @@ pub struct Hop {
     /// Our port.
     pub local_port: u16,
     /// The TLS session.
-    pub tls: Option<Session>,
+    pub tls: Option<TlsSession>,
     /// Status of the response.
     pub status: Option<u16>,
     /// Why the chain ended here.
     pub code: Option<Code>,
 }
 
-impl Record {
+impl FetchRecord {
     /// The fetch begins.
     pub(crate) fn begin(&mut self) {
         let now = Instant::now();
         self.began = Some(now);
-        self.under_way = Some((Phase::Policy, now));
+        self.under_way = Some((FetchPhase::Policy, now));
     }
 
     /// Now `phase` is under way; the time of the one before is noted.
-    pub(crate) fn at(&mut self, phase: Phase) {
+    pub(crate) fn at(&mut self, phase: FetchPhase) {
         let now = Instant::now();
         if let Some((before, since)) = self.under_way.replace((phase, now)) {
             self.times.add(before, now - since);
@@ -156,7 +156,7 @@ impl Record {
 
     /// The fetch ended, or was cancelled: notes the times that are still running. Returns the phase that was under
     /// way; `None` when it had ended before.
-    pub(crate) fn ended(&mut self) -> Option<Phase> {
+    pub(crate) fn ended(&mut self) -> Option<FetchPhase> {
         let now = Instant::now();
         if let Some(began) = self.began.take() {
             self.times.total = now - began;
@@ -168,24 +168,24 @@ impl Record {
 
     /// Begins a hop.
     pub(crate) fn enter(&mut self, index: u32, url: Option<&CanonicalUrl>) {
-        self.hops.push(Hop {
+        self.hops.push(HopRecord {
             attempt: self.retries,
             index,
             url: url.cloned(),
-            ..Hop::default()
+            ..HopRecord::default()
         });
     }
 
     /// The attempt failed, and another one follows.
     pub(crate) fn retry(&mut self, code: Code) {
-        self.at(Phase::Policy);
+        self.at(FetchPhase::Policy);
         self.hop().code = Some(code);
         self.retries += 1;
         self.redirect_count = 0;
     }
 
     /// The hop that is under way.
-    pub(crate) fn hop(&mut self) -> &mut Hop {
+    pub(crate) fn hop(&mut self) -> &mut HopRecord {
         if self.hops.is_empty() {
             self.enter(0, None);
         }

@@ -3,17 +3,17 @@
 //! Learns addresses and CNAME targets; whether they may be used is for [`dray_guard::Judge`]. Nothing is cached (D-7):
 //! every hop asks again.
 
-use dray_guard::{Answer, CanonicalName, Code, Judge};
+use dray_guard::{CanonicalName, Code, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;
 
 mod hickory;
 mod question;
 mod servers;
 
-pub use hickory::Hickory;
+pub use hickory::HickoryResolver;
 pub use servers::{ServersError, name_servers, parse_servers};
 
-/// Resolves names. The product uses [`Hickory`]; tests and the demo inject their own.
+/// Resolves names. The product uses [`HickoryResolver`]; tests and the demo inject their own.
 pub trait Resolver: Send + Sync + 'static {
     /// The addresses of `name`, both families, and the CNAME targets on the way.
     ///
@@ -23,19 +23,19 @@ pub trait Resolver: Send + Sync + 'static {
         &'a self,
         name: &'a CanonicalName,
         judge: &'a Judge,
-    ) -> BoxFuture<'a, Result<Answer, DnsError>>;
+    ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>>;
 }
 
 /// Knows no name. The resolver of a fetcher that is switched off.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct NoResolver;
 
-impl Resolver for Nobody {
+impl Resolver for NoResolver {
     fn lookup<'a>(
         &'a self,
         _name: &'a CanonicalName,
         _judge: &'a Judge,
-    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+    ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async { Err(DnsError::Failure("there is no resolver".to_owned())) })
     }
 }
@@ -56,7 +56,7 @@ pub enum DnsError {
 
 impl DnsError {
     /// Every metric label.
-    pub const KINDS: [&'static str; 3] = ["not_found", "failure", "timeout"];
+    pub const ERROR_KINDS: [&'static str; 3] = ["not_found", "failure", "timeout"];
 
     /// The reason for the agent.
     pub const fn code(&self) -> Code {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::{DATE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
 
-use crate::coding::Coding;
+use crate::coding::ContentCoding;
 
 /// Longest entity tag that is sent back.
 const MAX_ETAG_LENGTH: usize = 128;
@@ -16,18 +16,18 @@ const MIN_AGE: Duration = Duration::from_mins(1);
 
 /// The rest of one body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resume {
+pub struct BodyResumption {
     /// Body bytes that came already.
     pub received: u64,
     /// Body bytes in all, when the server said so.
     pub total: Option<u64>,
     /// The coding of the body.
-    pub coding: Option<Coding>,
+    pub coding: Option<ContentCoding>,
     /// A strong entity tag, or the date of the last change.
     pub validator: HeaderValue,
 }
 
-impl Resume {
+impl BodyResumption {
     /// Whether a part belongs to the same version. A part must repeat the entity tag; it may leave out the date
     /// (RFC 9110, section 15.3.7).
     pub fn is_same_version(&self, headers: &HeaderMap) -> bool {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_part_of_another_version_is_not_the_rest() {
-        let resume = |validator| Resume {
+        let resume = |validator| BodyResumption {
             received: 5,
             total: None,
             coding: None,

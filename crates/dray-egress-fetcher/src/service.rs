@@ -7,26 +7,26 @@ use std::time::Duration;
 use dray_bus::{Meta, Permissions};
 use dray_guard::AppPolicy;
 use dray_proto::v1;
-use dray_service::{Context, Request, Router, Service, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
-use crate::audit::{Attempt, Auditor, PUBLISH};
-use crate::config::{Compiled, Config};
-use crate::dial::Tcp;
-use crate::fetch::{self, Fetcher, Network};
-use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::audit::{AuditedFetch, Auditor, PUBLISH_TIMEOUT};
+use crate::config::{CompiledConfig, Config};
+use crate::dial::TcpDialer;
+use crate::fetch::{self, Fetcher, NetworkAccess};
+use crate::limits::FetchAdmission;
+use crate::metrics::EgressMetrics;
 use crate::own;
-use crate::resolve::{Hickory, Nobody, name_servers};
-use crate::staging::Staging;
-use crate::tls::Tls;
+use crate::resolve::{HickoryResolver, NoResolver, name_servers};
+use crate::staging::StagedFile;
+use crate::tls::TlsClient;
 
 mod surroundings;
 mod wire;
 
-use surroundings::Surroundings;
+use surroundings::OwnAddresses;
 use wire::{command, reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
@@ -34,7 +34,7 @@ use wire::{command, reply};
 pub struct EgressFetcher {
     fetcher: Arc<Fetcher>,
     auditor: Auditor,
-    cx: Context,
+    cx: ServiceContext,
     audit_required: bool,
 }
 
@@ -45,13 +45,13 @@ impl Service for EgressFetcher {
     const NAME: &'static str = "egress-fetcher";
     type Config = Config;
 
-    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+    async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let compiled = compile(&config)?;
         if !config.enabled {
             // A fetcher that is switched off uses no resolver.
-            let network = Network {
-                resolver: Arc::new(Nobody),
-                dialer: Arc::new(Tcp),
+            let network = NetworkAccess {
+                resolver: Arc::new(NoResolver),
+                dialer: Arc::new(TcpDialer),
             };
             return Self::assemble(&config, compiled, cx, network, Vec::new()).await;
         }
@@ -60,11 +60,11 @@ impl Service for EgressFetcher {
             None => name_servers(Path::new(RESOLV_CONF))
                 .map_err(|error| StartError::with_source("there is no DNS server", error))?,
         };
-        let resolver = Hickory::new(&servers, compiled.settings.dns)
+        let resolver = HickoryResolver::new(&servers, compiled.settings.dns)
             .map_err(|error| StartError::with_source("the resolver could not be made", error))?;
-        let network = Network {
+        let network = NetworkAccess {
             resolver: Arc::new(resolver),
-            dialer: Arc::new(Tcp),
+            dialer: Arc::new(TcpDialer),
         };
         let addresses = servers.iter().map(std::net::SocketAddr::ip).collect();
         Self::assemble(&config, compiled, cx, network, addresses).await
@@ -86,8 +86,11 @@ impl Service for EgressFetcher {
     }
 
     fn instruments(meter: &Meter) {
-        Metrics::new(meter);
-        Metrics::observe(meter, &Limits::new(crate::limits::Sizes::default()));
+        EgressMetrics::new(meter);
+        EgressMetrics::observe(
+            meter,
+            &FetchAdmission::new(crate::limits::AdmissionLimits::default()),
+        );
     }
 }
 
@@ -95,8 +98,8 @@ impl EgressFetcher {
     /// Starts over another network than the real one: for tests and the demo. No setting does this (I-9).
     pub async fn start_with(
         config: Config,
-        cx: Context,
-        network: Network,
+        cx: ServiceContext,
+        network: NetworkAccess,
     ) -> Result<Self, StartError> {
         let compiled = compile(&config)?;
         Self::assemble(&config, compiled, &cx, network, Vec::new()).await
@@ -104,9 +107,9 @@ impl EgressFetcher {
 
     async fn assemble(
         config: &Config,
-        compiled: Compiled,
-        cx: &Context,
-        network: Network,
+        compiled: CompiledConfig,
+        cx: &ServiceContext,
+        network: NetworkAccess,
         servers: Vec<std::net::IpAddr>,
     ) -> Result<Self, StartError> {
         announce(config, &compiled);
@@ -116,12 +119,12 @@ impl EgressFetcher {
             })?),
             None => None,
         };
-        let tls = Tls::new(bundle.as_deref())
+        let tls = TlsClient::new(bundle.as_deref())
             .map_err(|error| StartError::with_source("TLS could not be set up", error))?;
-        let metrics = Metrics::new(&cx.meter);
+        let metrics = EgressMetrics::new(&cx.meter);
         metrics.start_at_zero();
-        let limits = Limits::new(compiled.sizes);
-        Metrics::observe(&cx.meter, &limits);
+        let limits = FetchAdmission::new(compiled.sizes);
+        EgressMetrics::observe(&cx.meter, &limits);
         metrics.policy(
             &dray_guard::policy::digest(&compiled.admin, &AppPolicy::default()),
             compiled.admin.host_allowlist.is_some(),
@@ -135,7 +138,7 @@ impl EgressFetcher {
             audit_key(config),
             config.private_cidrs.clone(),
         );
-        let mut surroundings = Surroundings::new(
+        let mut surroundings = OwnAddresses::new(
             compiled.judge,
             servers,
             compiled.protected_hosts,
@@ -194,8 +197,8 @@ impl EgressFetcher {
         .map_err(|fault| traced(fault, &meta))
     }
 
-    fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> Staging {
-        Staging::new(
+    fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> StagedFile {
+        StagedFile::new(
             self.cx.store.clone(),
             meta.tenant.clone(),
             meta.operation.clone(),
@@ -205,9 +208,11 @@ impl EgressFetcher {
     }
 
     /// Waits for the audit event, but not longer than the caller waits for the reply.
-    async fn audit(&self, attempt: Attempt, until: Deadline) -> bool {
+    async fn audit(&self, attempt: AuditedFetch, until: Deadline) -> bool {
         let left = until.remaining(self.cx.clock.now_ms());
-        attempt.finish(PUBLISH.min(left), self.audit_required).await
+        attempt
+            .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
+            .await
     }
 }
 
@@ -215,7 +220,7 @@ fn traced(fault: Fault, meta: &Meta) -> Fault {
     fault.trace_id(meta.trace.trace_id().unwrap_or_default())
 }
 
-fn compile(config: &Config) -> Result<Compiled, StartError> {
+fn compile(config: &Config) -> Result<CompiledConfig, StartError> {
     config.compile().map_err(|problems| {
         let problems: Vec<String> = problems
             .iter()
@@ -226,7 +231,7 @@ fn compile(config: &Config) -> Result<Compiled, StartError> {
 }
 
 /// Says at start what holds: the effective configuration without secrets, and what is legal but odd.
-fn announce(config: &Config, compiled: &Compiled) {
+fn announce(config: &Config, compiled: &CompiledConfig) {
     let effective = serde_json::to_string(config).unwrap_or_default();
     tracing::info!(config = effective, "egress configuration");
     for warning in compiled.admin.warnings() {
@@ -255,7 +260,7 @@ fn audit_key(config: &Config) -> [u8; 32] {
 }
 
 /// The file is stored, but without a record: with audit required that counts as not stored.
-fn unaudited(command: &fetch::Request) -> Fault {
+fn unaudited(command: &fetch::FetchJob) -> Fault {
     let shown = dray_guard::ShownUrl::from_text(&command.url);
     dray_guard::Code::SinkFailed.fault(&shown, dray_guard::ShownHost::RedirectTarget)
 }

@@ -5,18 +5,20 @@ use dray_types::Sha256Digest;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use crate::label::Labels;
+use crate::label::ResponseLabels;
 
 /// Takes the bytes of one file in order, hashing them on the way.
 ///
 /// Exactly one of `finish` and `discard` follows the last `write`; a sink that is merely dropped discards what it has.
-pub trait Sink: Send {
+pub trait ByteSink: Send {
     /// Takes one piece, at most 64 KiB. Waits while the store behind it is slower than the peer.
     fn write(&mut self, piece: Bytes) -> impl Future<Output = Result<(), SinkError>> + Send;
 
     /// Makes the file final and returns its size and digest.
-    fn finish(&mut self, labels: &Labels)
-    -> impl Future<Output = Result<Stored, SinkError>> + Send;
+    fn finish(
+        &mut self,
+        labels: &ResponseLabels,
+    ) -> impl Future<Output = Result<StoredFile, SinkError>> + Send;
 
     /// Removes what was written so far.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
@@ -24,7 +26,7 @@ pub trait Sink: Send {
 
 /// What a finished sink holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredFile {
     /// SHA-256 of the stored bytes.
     pub sha256: Sha256Digest,
     /// Number of stored bytes.
@@ -45,13 +47,13 @@ impl SinkError {
 
 /// Hashes into any writer: a file, or nothing at all.
 #[derive(Debug)]
-pub struct Hashing<W> {
+pub struct HashingSink<W> {
     writer: W,
     digest: Sha256,
     size: u64,
 }
 
-impl<W> Hashing<W> {
+impl<W> HashingSink<W> {
     /// Writes to `writer`, which the caller removes again when the fetch fails.
     pub fn new(writer: W) -> Self {
         Self {
@@ -67,17 +69,17 @@ impl<W> Hashing<W> {
     }
 }
 
-impl<W: AsyncWrite + Unpin + Send> Sink for Hashing<W> {
+impl<W: AsyncWrite + Unpin + Send> ByteSink for HashingSink<W> {
     async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
         self.digest.update(&piece);
         self.size += piece.len() as u64;
         self.writer.write_all(&piece).await.map_err(SinkError::new)
     }
 
-    async fn finish(&mut self, _labels: &Labels) -> Result<Stored, SinkError> {
+    async fn finish(&mut self, _labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         self.writer.flush().await.map_err(SinkError::new)?;
         let sha256 = Sha256Digest::from_bytes(std::mem::take(&mut self.digest).finalize().into());
-        Ok(Stored {
+        Ok(StoredFile {
             sha256,
             size: self.size,
         })

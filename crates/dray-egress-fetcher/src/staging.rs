@@ -2,31 +2,31 @@
 
 use bytes::{Bytes, BytesMut};
 use dray_proto::INLINE_LIMIT;
-use dray_proto::convert::Content;
-use dray_store::{Label, Store, Writer};
+use dray_proto::convert::ContentSource;
+use dray_store::{ArtifactLabel, ArtifactWriter, Store};
 use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
 
-use crate::label::Labels;
-use crate::sink::{Sink, SinkError, Stored};
+use crate::label::ResponseLabels;
+use crate::sink::{ByteSink, SinkError, StoredFile};
 
 /// Pieces below this size are gathered, so that a peer that sends single bytes cannot make the store hold a buffer for
 /// each.
-const SMALL: usize = 48 * 1024;
+const MIN_CHUNK_BYTES: usize = 48 * 1024;
 
 /// Where one fetched file goes. Dropping it removes what was stored so far.
 #[derive(Debug)]
-pub struct Staging {
+pub struct StagedFile {
     store: Store,
     tenant: TenantId,
     operation: OperationId,
     deadline: Deadline,
     claim_only: bool,
     held: BytesMut,
-    writer: Option<Writer>,
-    content: Option<Content>,
+    writer: Option<ArtifactWriter>,
+    content: Option<ContentSource>,
 }
 
-impl Staging {
+impl StagedFile {
     /// A sink for `tenant`; with `claim_only` even small files go to the store.
     pub fn new(
         store: Store,
@@ -48,12 +48,12 @@ impl Staging {
     }
 
     /// The finished file; `None` before it is finished.
-    pub fn into_content(self) -> Option<Content> {
+    pub fn into_content(self) -> Option<ContentSource> {
         self.content
     }
 
     /// Sends what is held to the store, whose writer starts with the first call.
-    async fn flush(&mut self) -> Result<&mut Writer, SinkError> {
+    async fn flush(&mut self) -> Result<&mut ArtifactWriter, SinkError> {
         let writer = self.writer.get_or_insert_with(|| {
             // A fetch is a call and has no lease; two attempts of one operation differ by the writer's own key.
             self.store
@@ -68,9 +68,9 @@ impl Staging {
     }
 }
 
-impl Sink for Staging {
+impl ByteSink for StagedFile {
     async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
-        let large = piece.len() >= SMALL && self.writer.is_some();
+        let large = piece.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
         if large {
             let writer = self.flush().await?;
             return writer.write(piece).await.map_err(SinkError::new);
@@ -81,20 +81,20 @@ impl Sink for Staging {
         self.held.reserve(
             INLINE_LIMIT
                 .saturating_sub(self.held.len())
-                .min(piece.len().max(SMALL)),
+                .min(piece.len().max(MIN_CHUNK_BYTES)),
         );
         self.held.extend_from_slice(&piece);
         Ok(())
     }
 
-    async fn finish(&mut self, labels: &Labels) -> Result<Stored, SinkError> {
+    async fn finish(&mut self, labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         if self.writer.is_none() && !self.claim_only {
             let bytes = self.held.split().freeze();
-            let stored = Stored {
+            let stored = StoredFile {
                 sha256: Sha256Digest::of(&bytes),
                 size: bytes.len() as u64,
             };
-            self.content = Some(Content::Inline(bytes));
+            self.content = Some(ContentSource::Inline(bytes));
             return Ok(stored);
         }
         self.flush().await?;
@@ -102,11 +102,11 @@ impl Sink for Staging {
             return Err(SinkError::new("the store has no writer"));
         };
         let claim = writer.finish(label(labels)).await.map_err(SinkError::new)?;
-        let stored = Stored {
+        let stored = StoredFile {
             sha256: claim.artifact.sha256,
             size: claim.artifact.size,
         };
-        self.content = Some(Content::Claim(claim));
+        self.content = Some(ContentSource::Claim(claim));
         Ok(stored)
     }
 
@@ -119,10 +119,10 @@ impl Sink for Staging {
     }
 }
 
-fn label(labels: &Labels) -> Label {
+fn label(labels: &ResponseLabels) -> ArtifactLabel {
     let media_type = match labels.media_type.as_str() {
         "" => "application/octet-stream",
         declared => declared,
     };
-    Label::new(media_type, labels.name.clone())
+    ArtifactLabel::new(media_type, labels.name.clone())
 }

@@ -20,11 +20,11 @@ use crate::wire::WireError;
 
 /// Makes TLS connections.
 #[derive(Clone)]
-pub struct Tls {
+pub struct TlsClient {
     connector: TlsConnector,
 }
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Tls {
 
 /// What is known of a finished handshake, for the audit event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
+pub struct TlsSession {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
     /// SHA-256 of the peer's own certificate.
@@ -71,7 +71,7 @@ impl TlsError {
     }
 }
 
-impl Tls {
+impl TlsClient {
     /// Trusts the built-in web roots, and the certificates of `bundle` (PEM text) in addition.
     pub fn new(bundle: Option<&str>) -> Result<Self, TlsError> {
         let mut roots = RootCertStore {
@@ -103,7 +103,7 @@ impl Tls {
         &self,
         io: Box<dyn Io>,
         host: &Host,
-    ) -> Result<(Box<dyn Io>, Session), TlsError> {
+    ) -> Result<(Box<dyn Io>, TlsSession), TlsError> {
         let name = match host {
             Host::Ip(ip) => ServerName::from(*ip),
             Host::Name(name) => {
@@ -114,7 +114,7 @@ impl Tls {
         };
         let stream = self.connector.connect(name, io).await.map_err(failed)?;
         let (_, connection) = stream.get_ref();
-        let session = Session {
+        let session = TlsSession {
             version: match connection.protocol_version() {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
                 _ => "TLSv1.2",

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-use dray_types::reference::Form;
+use dray_types::reference::ReferenceForm;
 use dray_types::{Fault, FaultCode};
 
 /// Deepest nesting of arguments that is looked at; the same as what most JSON readers take.
@@ -20,7 +20,7 @@ pub const MAX_POINTER: usize = 1024;
 
 /// Which strings may be references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ReferenceScope {
     /// Top-level strings and strings that are direct elements of a top-level array.
     TopLevel,
     /// Every string value, however deep.
@@ -29,7 +29,7 @@ pub enum Reach {
 
 /// One string of the arguments that begins like a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct ReferenceSlot {
     /// Where the string literal stands in the text, quotes included.
     pub range: Range<usize>,
     /// Name of the top-level argument it belongs to.
@@ -37,16 +37,16 @@ pub struct Slot {
     /// JSON pointer (RFC 6901) of the value.
     pub pointer: String,
     /// What it says.
-    pub finding: Finding,
+    pub finding: ReferenceFinding,
 }
 
 /// What a string that begins like a reference says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum ReferenceFinding {
     /// A reference to a file.
     Reference {
         /// What to put in place of the value.
-        form: Form,
+        form: ReferenceForm,
         /// What was named, not trimmed.
         target: String,
     },
@@ -58,7 +58,7 @@ pub enum Finding {
 
 /// Why arguments cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum ArgumentsError {
     /// The bytes are not UTF-8 (RFC 8259 section 8.1).
     #[error("the arguments are not UTF-8 text")]
     NotUtf8,
@@ -87,29 +87,29 @@ pub enum Error {
     },
 }
 
-impl From<&Error> for Fault {
-    fn from(error: &Error) -> Self {
+impl From<&ArgumentsError> for Fault {
+    fn from(error: &ArgumentsError) -> Self {
         let (detail, message) = match error {
-            Error::NotUtf8 => ("not_utf8", "The arguments are not UTF-8 text.".to_owned()),
-            Error::Syntax { line, column } => (
+            ArgumentsError::NotUtf8 => ("not_utf8", "The arguments are not UTF-8 text.".to_owned()),
+            ArgumentsError::Syntax { line, column } => (
                 "invalid_json",
                 format!("The arguments are not valid JSON: line {line}, column {column}."),
             ),
-            Error::NotAnObject => (
+            ArgumentsError::NotAnObject => (
                 "not_an_object",
                 "The arguments are not a JSON object.".to_owned(),
             ),
-            Error::TooDeep => (
+            ArgumentsError::TooDeep => (
                 "too_deep",
                 format!("The arguments are nested deeper than {MAX_DEPTH} levels."),
             ),
-            Error::LongName => (
+            ArgumentsError::LongName => (
                 "long_name",
                 format!(
                     "The name of an argument with a file reference is longer than {MAX_POINTER} bytes."
                 ),
             ),
-            Error::DuplicateMember { pointer } => (
+            ArgumentsError::DuplicateMember { pointer } => (
                 "duplicate_member",
                 format!(
                     "The arguments name the same member twice: {}.",
@@ -124,15 +124,18 @@ impl From<&Error> for Fault {
 }
 
 /// Checks the arguments and lists what begins like a reference, in order of appearance.
-pub fn slots(arguments: &[u8], reach: Reach) -> Result<Vec<Slot>, Error> {
-    let text = std::str::from_utf8(arguments).map_err(|_| Error::NotUtf8)?;
+pub fn slots(
+    arguments: &[u8],
+    reach: ReferenceScope,
+) -> Result<Vec<ReferenceSlot>, ArgumentsError> {
+    let text = std::str::from_utf8(arguments).map_err(|_| ArgumentsError::NotUtf8)?;
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
-        return Err(Error::Syntax {
+        return Err(ArgumentsError::Syntax {
             line: error.line(),
             column: error.column(),
         });
     }
-    walk::Walker::new(text, reach).run()
+    walk::ArgumentWalker::new(text, reach).run()
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use url::Url;
 
 /// Longest reference that is looked at, in bytes; the fetcher's limit for URLs (egress-security U-1).
-const LONGEST: usize = 8192;
+const MAX_REFERENCE_BYTES: usize = 8192;
 
 /// Everything but the unreserved characters (RFC 3986 section 2.3) is encoded.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+const ENCODED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -20,7 +20,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Where a file is loaded from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum LoadTarget {
     /// A file of DIAL Core.
     Dial(DialPath),
     /// A URL for the egress-fetcher, as it was written, less leading blanks.
@@ -33,12 +33,12 @@ pub struct DialPath(String);
 
 /// A text that names no file that can be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
+pub enum UnsupportedReference {
     /// Neither a DIAL file nor an http(s) URL.
     #[error("neither a DIAL file nor an http(s) URL")]
     Scheme,
     /// It is longer than 8192 bytes.
-    #[error("longer than {LONGEST} bytes")]
+    #[error("longer than {MAX_REFERENCE_BYTES} bytes")]
     TooLong,
     /// It is on the DIAL origin, but not below `/v1/files/`.
     #[error("on the DIAL origin, but not a file")]
@@ -51,7 +51,7 @@ pub enum Unsupported {
     Path,
 }
 
-impl Unsupported {
+impl UnsupportedReference {
     /// What is wrong, as a sentence for the agent.
     pub const fn sentence(self) -> &'static str {
         match self {
@@ -74,36 +74,36 @@ impl DialPath {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`] when it names no file.
-    pub fn of(path: &str) -> Result<Self, Unsupported> {
+    /// [`UnsupportedReference`] when it names no file.
+    pub fn of(path: &str) -> Result<Self, UnsupportedReference> {
         Self::parse(path)
     }
 
     /// Reads everything after `files/`; the query and the fragment do not belong to the file.
-    fn parse(path: &str) -> Result<Self, Unsupported> {
+    fn parse(path: &str) -> Result<Self, UnsupportedReference> {
         let end = path.find(['?', '#']).unwrap_or(path.len());
         let path = path.get(..end).unwrap_or_default();
-        let (bucket, inside) = path.split_once('/').ok_or(Unsupported::Folder)?;
+        let (bucket, inside) = path.split_once('/').ok_or(UnsupportedReference::Folder)?;
         if bucket.is_empty() {
-            return Err(Unsupported::Path);
+            return Err(UnsupportedReference::Path);
         }
         if inside.is_empty() || inside.ends_with('/') {
-            return Err(Unsupported::Folder);
+            return Err(UnsupportedReference::Folder);
         }
         let mut canonical = "files".to_owned();
         for segment in path.split('/') {
             let decoded = percent_decode_str(segment)
                 .decode_utf8()
-                .map_err(|_| Unsupported::Path)?;
+                .map_err(|_| UnsupportedReference::Path)?;
             let is_plain = !matches!(decoded.as_ref(), "" | "." | "..")
                 && !decoded.contains(|character: char| {
                     matches!(character, '/' | '\\') || character.is_control()
                 });
             if !is_plain {
-                return Err(Unsupported::Path);
+                return Err(UnsupportedReference::Path);
             }
             canonical.push('/');
-            canonical.extend(utf8_percent_encode(&decoded, ENCODED));
+            canonical.extend(utf8_percent_encode(&decoded, ENCODED_BYTES));
         }
         Ok(Self(canonical))
     }
@@ -160,20 +160,23 @@ impl DialOrigin {
 }
 
 /// Classifies where the named file lives. Without a DIAL origin every http(s) URL is external.
-pub fn classify(named: &str, dial: Option<&DialOrigin>) -> Result<Target, Unsupported> {
-    if named.len() > LONGEST {
-        return Err(Unsupported::TooLong);
+pub fn classify(
+    named: &str,
+    dial: Option<&DialOrigin>,
+) -> Result<LoadTarget, UnsupportedReference> {
+    if named.len() > MAX_REFERENCE_BYTES {
+        return Err(UnsupportedReference::TooLong);
     }
     if let Some(path) = strip_ignoring_case(named.trim_start_matches('/'), "files/") {
-        return DialPath::parse(path).map(Target::Dial);
+        return DialPath::parse(path).map(LoadTarget::Dial);
     }
     let named = named.trim_start_matches(' ');
     let authority = ["http://", "https://"]
         .iter()
         .find_map(|scheme| strip_ignoring_case(named, scheme))
-        .ok_or(Unsupported::Scheme)?;
+        .ok_or(UnsupportedReference::Scheme)?;
     if authority.is_empty() || authority.starts_with(['/', '?', '#', '\\', ':', '@']) {
-        return Err(Unsupported::Scheme);
+        return Err(UnsupportedReference::Scheme);
     }
     match (Url::parse(named), dial) {
         (Ok(url), Some(origin)) if origin.is_origin_of(&url) => {
@@ -183,11 +186,11 @@ pub fn classify(named: &str, dial: Option<&DialOrigin>) -> Result<Target, Unsupp
                 .and_then(|start| authority.get(start..))
                 .and_then(|path| path.strip_prefix(origin.base.path().trim_end_matches('/')))
                 .and_then(|path| strip_ignoring_case(path, "/v1/files/"))
-                .ok_or(Unsupported::NotAFile)?;
-            DialPath::parse(path).map(Target::Dial)
+                .ok_or(UnsupportedReference::NotAFile)?;
+            DialPath::parse(path).map(LoadTarget::Dial)
         }
         // What does not parse is the fetcher's to judge and to name.
-        _ => Ok(Target::External(named.to_owned())),
+        _ => Ok(LoadTarget::External(named.to_owned())),
     }
 }
 

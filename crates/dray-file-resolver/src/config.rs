@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use dray_service::config::{Alias, Problem, Section, parse};
+use dray_service::config::{ConfigProblem, Section, VariableAlias, parse};
 use dray_types::{ByteSize, Period, Secret, TenantId};
 
 use crate::classify::DialOrigin;
-use crate::dial::{Credentials, Timeouts, is_header_value};
+use crate::dial::{CallerCredentials, DialTimeouts, is_header_value};
 use crate::downloads::DownloadLimits;
-use crate::reading::Config as Reading;
-use crate::resolver::Limits;
+use crate::reading::ReadingConfig;
+use crate::resolver::ResolveLimits;
 
 /// Section `file-resolver`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +48,7 @@ pub struct Config {
     /// Most files that are remembered in that way. Default 4096.
     pub download_entries: usize,
     /// Reading documents.
-    pub reading: Reading,
+    pub reading: ReadingConfig,
     /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
     pub tenants: BTreeMap<String, TenantCredentials>,
 }
@@ -63,7 +63,7 @@ pub struct TenantCredentials {
     pub authorization: Secret,
 }
 
-const HOUR: Period = Period::secs(3600);
+const ONE_HOUR: Period = Period::secs(3600);
 
 impl Default for Config {
     fn default() -> Self {
@@ -81,41 +81,41 @@ impl Default for Config {
             link_lifetime: Period::secs(600),
             download_lifetime: Period::secs(600),
             download_entries: 4096,
-            reading: Reading::default(),
+            reading: ReadingConfig::default(),
             tenants: BTreeMap::new(),
         }
     }
 }
 
 impl Section for Config {
-    fn aliases() -> &'static [Alias] {
-        const ALIASES: [Alias; 3] = [
-            Alias {
+    fn aliases() -> &'static [VariableAlias] {
+        const VARIABLE_ALIASES: [VariableAlias; 3] = [
+            VariableAlias {
                 variable: "DIAL_URL",
                 field: "dial_url",
                 parse: parse::text,
             },
-            Alias {
+            VariableAlias {
                 variable: "DEFAULT_FILE_LOADING_SIZE_LIMIT",
                 field: "default_size_limit",
                 parse: parse::bytes,
             },
-            Alias {
+            VariableAlias {
                 variable: "DEFAULT_TOOL_TIMEOUT_SECONDS",
                 field: "tool_timeout",
                 parse: parse::seconds,
             },
         ];
-        &ALIASES
+        &VARIABLE_ALIASES
     }
 
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = self.endpoint_problems();
         problems.extend(self.download_problems());
         problems.extend(self.reading.problems());
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(field, message));
+                problems.push(ConfigProblem::new(field, message));
             }
         };
         let is_set = |size: ByteSize| size > ByteSize::default();
@@ -143,7 +143,7 @@ impl Section for Config {
             ("tool_timeout", self.tool_timeout),
             ("work_deadline", self.work_deadline),
         ] {
-            let right = period > Period::default() && period <= HOUR;
+            let right = period > Period::default() && period <= ONE_HOUR;
             unless(right, field, "must be above 0 and at most 1h");
         }
         unless(
@@ -170,46 +170,49 @@ impl Section for Config {
 }
 
 impl Config {
-    fn endpoint_problems(&self) -> Vec<Problem> {
+    fn endpoint_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if let Some(url) = &self.dial_url
             && let Err(error) = DialOrigin::parse(url)
         {
-            problems.push(Problem::new("dial_url", error.to_string()));
+            problems.push(ConfigProblem::new("dial_url", error.to_string()));
         }
         for (field, period) in [
             ("dial_connect_timeout", self.dial_connect_timeout),
             ("dial_read_timeout", self.dial_read_timeout),
         ] {
             if period == Period::default() {
-                problems.push(Problem::new(field, "must be above 0"));
+                problems.push(ConfigProblem::new(field, "must be above 0"));
             }
         }
         problems
     }
 
-    fn download_problems(&self) -> Vec<Problem> {
+    fn download_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        if self.download_lifetime > HOUR {
-            problems.push(Problem::new("download_lifetime", "must be at most 1h"));
+        if self.download_lifetime > ONE_HOUR {
+            problems.push(ConfigProblem::new(
+                "download_lifetime",
+                "must be at most 1h",
+            ));
         }
         if self.download_entries == 0 {
-            problems.push(Problem::new("download_entries", "must be above 0"));
+            problems.push(ConfigProblem::new("download_entries", "must be above 0"));
         }
         problems
     }
 
     /// How long DIAL Core may take.
-    pub fn timeouts(&self) -> Timeouts {
-        Timeouts {
+    pub fn timeouts(&self) -> DialTimeouts {
+        DialTimeouts {
             connect: self.dial_connect_timeout.as_duration(),
             read: self.dial_read_timeout.as_duration(),
         }
     }
 
     /// What the operator allows.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> ResolveLimits {
+        ResolveLimits {
             default_file: self.default_size_limit,
             max_file: self.max_size_limit,
             max_arguments: self.max_arguments,
@@ -227,16 +230,16 @@ impl Config {
     }
 
     /// What work of `tenant` shows DIAL Core; nothing when the operator configured nothing for it.
-    pub fn credentials(&self, tenant: &TenantId) -> Credentials {
+    pub fn credentials(&self, tenant: &TenantId) -> CallerCredentials {
         match self.tenants.get(tenant.as_str()) {
             Some(TenantCredentials {
                 api_key,
                 authorization,
-            }) => Credentials {
+            }) => CallerCredentials {
                 api_key: api_key.clone(),
                 authorization: authorization.clone(),
             },
-            None => Credentials::default(),
+            None => CallerCredentials::default(),
         }
     }
 }
@@ -342,7 +345,10 @@ mod tests {
             ]
         );
         let limit = (Config::aliases()[1].parse)("10485760").unwrap();
-        assert_eq!(limit, dray_service::config::Parsed::Value("10MiB".into()));
+        assert_eq!(
+            limit,
+            dray_service::config::AliasValue::Value("10MiB".into())
+        );
     }
 
     #[test]
@@ -355,7 +361,7 @@ mod tests {
         config.tenants.insert("acme".to_owned(), credentials);
         let of = |tenant: &str| config.credentials(&TenantId::new(tenant).unwrap());
         assert_eq!(of("acme").api_key.expose(), "hunter2");
-        assert_eq!(of("other"), Credentials::default());
+        assert_eq!(of("other"), CallerCredentials::default());
         assert!(
             !format!("{config:?} {}", serde_json::to_string(&config).unwrap()).contains("hunter2")
         );

@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use dray_types::{ByteSize, Secret};
 
-pub use error::{Error, OpenError};
+pub use error::{DialError, OpenError};
 
 use crate::classify::{DialOrigin, DialPath};
 
@@ -40,7 +40,7 @@ const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
 /// What a caller may show to DIAL Core. Empty values are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Credentials {
+pub struct CallerCredentials {
     /// Value of `Api-Key`.
     pub api_key: Secret,
     /// Value of `Authorization`.
@@ -49,7 +49,7 @@ pub struct Credentials {
 
 /// How long DIAL Core may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
+pub struct DialTimeouts {
     /// To connect, TLS included.
     pub connect: Duration,
     /// Between two pieces of an answer.
@@ -77,7 +77,7 @@ pub struct DialFile {
 /// number counts as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata {
+struct DialMetadata {
     node_type: Option<String>,
     content_length: Option<serde_json::Value>,
     content_type: Option<String>,
@@ -88,7 +88,7 @@ impl DialClient {
     /// instead of the public ones.
     pub fn new(
         origin: DialOrigin,
-        timeouts: Timeouts,
+        timeouts: DialTimeouts,
         ca_file: Option<&Path>,
     ) -> Result<Self, OpenError> {
         let http = Client::builder()
@@ -113,13 +113,13 @@ impl DialClient {
     pub async fn open(
         &self,
         path: &DialPath,
-        credentials: &Credentials,
+        credentials: &CallerCredentials,
         limit: ByteSize,
-    ) -> Result<DialFile, Error> {
+    ) -> Result<DialFile, DialError> {
         let headers = headers(credentials)?;
         let metadata = self.metadata(path, &headers).await?;
         if metadata.node_type.as_deref() == Some("FOLDER") {
-            return Err(Error::Folder);
+            return Err(DialError::Folder);
         }
         let stated = metadata.content_length.and_then(|length| length.as_u64());
         check_size(stated, limit)?;
@@ -127,7 +127,7 @@ impl DialClient {
         check_size(response.content_length(), limit)?;
         let coding = response.headers().get(CONTENT_ENCODING);
         if coding.is_some_and(|coding| coding != "identity") {
-            return Err(Error::Malformed("the content is encoded"));
+            return Err(DialError::Malformed("the content is encoded"));
         }
         let media_type = match response.headers().get(CONTENT_TYPE) {
             Some(value) => label(value.to_str().unwrap_or_default()),
@@ -142,28 +142,32 @@ impl DialClient {
         })
     }
 
-    async fn metadata(&self, path: &DialPath, headers: &HeaderMap) -> Result<Metadata, Error> {
+    async fn metadata(
+        &self,
+        path: &DialPath,
+        headers: &HeaderMap,
+    ) -> Result<DialMetadata, DialError> {
         let url = self.origin.api(&format!("metadata/{path}"));
         let mut response = self.get(&url, headers).await?;
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(Error::from_http)? {
+        while let Some(chunk) = response.chunk().await.map_err(DialError::from_http)? {
             if body.len() + chunk.len() > METADATA_LIMIT {
-                return Err(Error::Malformed("the metadata are too long"));
+                return Err(DialError::Malformed("the metadata are too long"));
             }
             body.extend_from_slice(&chunk);
         }
-        serde_json::from_slice(&body).map_err(|_| Error::Malformed("the metadata are not JSON"))
+        serde_json::from_slice(&body).map_err(|_| DialError::Malformed("the metadata are not JSON"))
     }
 
-    async fn get(&self, url: &str, headers: &HeaderMap) -> Result<Response, Error> {
+    async fn get(&self, url: &str, headers: &HeaderMap) -> Result<Response, DialError> {
         let response = self
             .http
             .get(url)
             .headers(headers.clone())
             .send()
             .await
-            .map_err(Error::from_http)?;
-        match Error::from_status(response.status(), response.headers()) {
+            .map_err(DialError::from_http)?;
+        match DialError::from_status(response.status(), response.headers()) {
             None => Ok(response),
             Some(error) => Err(error),
         }
@@ -178,11 +182,11 @@ impl DialFile {
 
     /// The next bytes, `None` after the last. Counts them: more than the limit is an error, and so is another number
     /// than the metadata stated.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        let chunk = self.response.chunk().await.map_err(Error::from_http)?;
+    pub async fn next(&mut self) -> Result<Option<Bytes>, DialError> {
+        let chunk = self.response.chunk().await.map_err(DialError::from_http)?;
         let Some(chunk) = chunk else {
             return match self.stated {
-                Some(stated) if stated != self.read => Err(Error::LengthMismatch {
+                Some(stated) if stated != self.read => Err(DialError::LengthMismatch {
                     stated,
                     read: self.read,
                 }),
@@ -201,14 +205,14 @@ impl DialFile {
     }
 }
 
-fn check_size(size: Option<u64>, limit: ByteSize) -> Result<(), Error> {
+fn check_size(size: Option<u64>, limit: ByteSize) -> Result<(), DialError> {
     match size {
-        Some(size) if size > limit.as_u64() => Err(Error::TooLarge { size, limit }),
+        Some(size) if size > limit.as_u64() => Err(DialError::TooLarge { size, limit }),
         _ => Ok(()),
     }
 }
 
-fn headers(credentials: &Credentials) -> Result<HeaderMap, Error> {
+fn headers(credentials: &CallerCredentials) -> Result<HeaderMap, DialError> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     for (name, secret) in [
@@ -219,7 +223,7 @@ fn headers(credentials: &Credentials) -> Result<HeaderMap, Error> {
             continue;
         }
         let mut value =
-            HeaderValue::from_str(secret.expose()).map_err(|_| Error::InvalidCredential)?;
+            HeaderValue::from_str(secret.expose()).map_err(|_| DialError::InvalidCredential)?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }

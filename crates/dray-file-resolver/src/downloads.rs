@@ -15,13 +15,13 @@ use prost::Message as _;
 use tokio::sync::OnceCell;
 
 use dray_bus::Meta;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{AppId, ByteSize, Clock, Period, SessionId, Sha256Digest, TenantId};
 
-use crate::classify::Target;
-use crate::dial::Credentials;
-use crate::loader::Loaded;
+use crate::classify::LoadTarget;
+use crate::dial::CallerCredentials;
+use crate::loader::LoadedFile;
 
 /// Most bytes of small files that one index holds.
 const MAX_INLINE_BYTES: usize = 32 << 20;
@@ -49,7 +49,7 @@ impl DownloadScope {
 pub struct DownloadKey {
     tenant: TenantId,
     scope: DownloadScope,
-    target: Target,
+    target: LoadTarget,
     limit: ByteSize,
     /// Digest of what decides whether the caller may have the file: DIAL credentials, or the policy of the app.
     authority: [u8; 32],
@@ -60,18 +60,18 @@ impl DownloadKey {
     pub fn new(
         tenant: TenantId,
         scope: DownloadScope,
-        target: Target,
+        target: LoadTarget,
         limit: ByteSize,
-        (credentials, policy): (&Credentials, Option<&v1::AppPolicy>),
+        (credentials, policy): (&CallerCredentials, Option<&v1::AppPolicy>),
     ) -> Self {
         let material = match &target {
-            Target::Dial(_) => v1::DialCredentials {
+            LoadTarget::Dial(_) => v1::DialCredentials {
                 api_key: credentials.api_key.expose().to_owned(),
                 authorization: credentials.authorization.expose().to_owned(),
             }
             .encode_to_vec(),
             // No policy and a policy that says nothing are both empty, and mean the same.
-            Target::External(_) => policy.map(v1::AppPolicy::encode_to_vec).unwrap_or_default(),
+            LoadTarget::External(_) => policy.map(v1::AppPolicy::encode_to_vec).unwrap_or_default(),
         };
         Self {
             tenant,
@@ -94,47 +94,47 @@ pub struct DownloadLimits {
 
 /// An index of loads. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Downloads(Arc<Inner>);
+pub struct DownloadIndex(Arc<DownloadIndexInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct DownloadIndexInner {
     clock: Clock,
     limits: DownloadLimits,
-    index: Mutex<Index>,
+    index: Mutex<DownloadMap>,
 }
 
 #[derive(Debug, Default)]
-struct Index {
-    entries: HashMap<DownloadKey, Entry>,
+struct DownloadMap {
+    entries: HashMap<DownloadKey, DownloadEntry>,
     /// Counts lookups, so that the least recently used entry is known.
     lookups: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
-    cell: Arc<OnceCell<Kept>>,
+struct DownloadEntry {
+    cell: Arc<OnceCell<KeptDownload>>,
     used: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
-    loaded: Loaded,
+struct KeptDownload {
+    loaded: LoadedFile,
     ends_at_ms: u64,
 }
 
-impl Kept {
+impl KeptDownload {
     fn inline_bytes(&self) -> usize {
         match &self.loaded.content {
-            Content::Inline(bytes) => bytes.len(),
-            Content::Claim(_) => 0,
+            ContentSource::Inline(bytes) => bytes.len(),
+            ContentSource::Claim(_) => 0,
         }
     }
 }
 
-impl Downloads {
+impl DownloadIndex {
     /// An empty index.
     pub fn new(clock: Clock, limits: DownloadLimits) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(DownloadIndexInner {
             clock,
             limits,
             index: Mutex::default(),
@@ -155,15 +155,15 @@ impl Downloads {
     pub async fn get_or_load<E>(
         &self,
         key: DownloadKey,
-        load: impl Future<Output = Result<Loaded, E>>,
-    ) -> Result<Loaded, E> {
+        load: impl Future<Output = Result<LoadedFile, E>>,
+    ) -> Result<LoadedFile, E> {
         let cell = self.cell(key);
         let kept = cell
             .get_or_try_init(async || {
                 let loaded = load.await?;
                 let lifetime = self.0.limits.lifetime.as_millis();
                 let ends_at_ms = self.0.clock.now_ms().saturating_add(lifetime);
-                Ok(Kept { loaded, ends_at_ms })
+                Ok(KeptDownload { loaded, ends_at_ms })
             })
             .await?;
         let loaded = kept.loaded.clone();
@@ -176,12 +176,12 @@ impl Downloads {
         self.lock().entries.remove(key);
     }
 
-    fn cell(&self, key: DownloadKey) -> Arc<OnceCell<Kept>> {
+    fn cell(&self, key: DownloadKey) -> Arc<OnceCell<KeptDownload>> {
         let now = self.0.clock.now_ms();
         let mut index = self.lock();
         index.lookups += 1;
         let used = index.lookups;
-        let entry = index.entries.entry(key).or_insert_with(|| Entry {
+        let entry = index.entries.entry(key).or_insert_with(|| DownloadEntry {
             cell: Arc::default(),
             used,
         });
@@ -222,7 +222,7 @@ impl Downloads {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Index> {
+    fn lock(&self) -> MutexGuard<'_, DownloadMap> {
         self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -236,27 +236,27 @@ mod tests {
 
     use super::*;
 
-    fn downloads(max_entries: usize) -> Downloads {
+    fn downloads(max_entries: usize) -> DownloadIndex {
         let limits = DownloadLimits {
             lifetime: Period::secs(60),
             max_entries,
         };
-        Downloads::new(Clock::system(), limits)
+        DownloadIndex::new(Clock::system(), limits)
     }
 
     fn key(tenant: &str, url: &str, policy: Option<&v1::AppPolicy>) -> DownloadKey {
         DownloadKey::new(
             TenantId::new(tenant).unwrap(),
             DownloadScope::Request("r".to_owned()),
-            Target::External(url.to_owned()),
+            LoadTarget::External(url.to_owned()),
             ByteSize::mib(1),
-            (&Credentials::default(), policy),
+            (&CallerCredentials::default(), policy),
         )
     }
 
-    fn loaded(bytes: &'static [u8]) -> Loaded {
-        Loaded {
-            content: Content::Inline(Bytes::from_static(bytes)),
+    fn loaded(bytes: &'static [u8]) -> LoadedFile {
+        LoadedFile {
+            content: ContentSource::Inline(Bytes::from_static(bytes)),
             size: bytes.len() as u64,
             sha256: Sha256Digest::of(bytes),
             media_type: String::new(),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     /// Loads under a key and returns the number of loads so far.
-    async fn load(downloads: &Downloads, key: DownloadKey, count: &AtomicU32) {
+    async fn load(downloads: &DownloadIndex, key: DownloadKey, count: &AtomicU32) {
         let load = async {
             tokio::task::yield_now().await;
             count.fetch_add(1, Ordering::SeqCst);
@@ -290,9 +290,9 @@ mod tests {
             ..v1::AppPolicy::default()
         };
         let dial = |secret: &str| {
-            let credentials = Credentials {
+            let credentials = CallerCredentials {
                 api_key: Secret::new(secret),
-                ..Credentials::default()
+                ..CallerCredentials::default()
             };
             let path = crate::classify::DialPath::of("b/a").unwrap();
             DownloadKey {
@@ -300,7 +300,7 @@ mod tests {
                 ..DownloadKey::new(
                     TenantId::new("a").unwrap(),
                     DownloadScope::Request("r".to_owned()),
-                    Target::Dial(path),
+                    LoadTarget::Dial(path),
                     ByteSize::mib(1),
                     (&credentials, None),
                 )
@@ -331,7 +331,7 @@ mod tests {
     async fn a_failure_is_not_kept_and_the_next_caller_loads() {
         let (downloads, count) = (downloads(9), AtomicU32::new(0));
         let failed = downloads
-            .get_or_load(key("a", "u", None), async { Err::<Loaded, _>("no") })
+            .get_or_load(key("a", "u", None), async { Err::<LoadedFile, _>("no") })
             .await;
         assert_eq!(failed, Err("no"));
         load(&downloads, key("a", "u", None), &count).await;
@@ -361,7 +361,7 @@ mod tests {
             lifetime: Period::secs(60),
             max_entries: 9,
         };
-        let (downloads, count) = (Downloads::new(clock.clone(), limits), AtomicU32::new(0));
+        let (downloads, count) = (DownloadIndex::new(clock.clone(), limits), AtomicU32::new(0));
         load(&downloads, key("a", "u", None), &count).await;
         clock.advance(std::time::Duration::from_secs(59));
         load(&downloads, key("a", "u", None), &count).await;

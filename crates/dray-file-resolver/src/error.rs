@@ -1,22 +1,22 @@
 //! Why a tool call could not be resolved at all, as opposed to an argument that the model can correct.
 
 use dray_bus::CallError;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_store::{PresignError, PutError, ReadError};
 use dray_types::{ByteSize, Fault, FaultCode};
 
-use crate::shown::Shown;
+use crate::shown::DisplayName;
 use crate::{arguments, dial};
 
 /// The call ends with a fault.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ResolveError {
     /// The request breaks its contract.
     #[error("the request is not valid")]
-    Request(#[source] Invalid),
+    Request(#[source] InvalidMessage),
     /// The arguments cannot be read as JSON.
     #[error("the arguments cannot be read")]
-    Arguments(#[source] arguments::Error),
+    Arguments(#[source] arguments::ArgumentsError),
     /// The arguments are longer than the operator allows.
     #[error("arguments of {size} bytes are over the limit of {limit}")]
     ArgumentsTooLarge {
@@ -43,10 +43,10 @@ pub enum Error {
     #[error("{file} could not be loaded")]
     Dial {
         /// The file.
-        file: Shown,
+        file: DisplayName,
         /// The cause.
         #[source]
-        source: dial::Error,
+        source: dial::DialError,
     },
     /// No DIAL origin is configured.
     #[error("no DIAL origin is configured")]
@@ -55,7 +55,7 @@ pub enum Error {
     #[error("{url} could not be fetched")]
     Egress {
         /// The URL.
-        url: Shown,
+        url: DisplayName,
         /// The cause.
         #[source]
         source: Box<CallError>,
@@ -77,12 +77,12 @@ pub enum Error {
     TimedOut,
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
+impl From<ResolveError> for Fault {
+    fn from(error: ResolveError) -> Self {
         match error {
-            Error::Request(invalid) => invalid.into(),
-            Error::Arguments(error) => (&error).into(),
-            Error::ArgumentsTooLarge { size, limit } => too_large(
+            ResolveError::Request(invalid) => invalid.into(),
+            ResolveError::Arguments(error) => (&error).into(),
+            ResolveError::ArgumentsTooLarge { size, limit } => too_large(
                 "arguments_too_large",
                 format!(
                     "The arguments have {size} bytes, more than the limit of {} bytes.",
@@ -90,31 +90,31 @@ impl From<Error> for Fault {
                 ),
                 "Pass large content as a file reference.",
             ),
-            Error::TooManyReferences { count, limit } => too_large(
+            ResolveError::TooManyReferences { count, limit } => too_large(
                 "too_many_references",
                 format!(
                     "The arguments hold {count} file references, more than the limit of {limit}."
                 ),
                 "Split the tool call.",
             ),
-            Error::AnswerTooLarge => too_large(
+            ResolveError::AnswerTooLarge => too_large(
                 "answer_too_large",
                 "The list of resolved files is too long.".to_owned(),
                 "Split the tool call, or use shorter argument names.",
             ),
-            Error::StoredArguments(error) | Error::Stored(error) => error.into(),
-            Error::Dial { file, source } => source.fault(&file),
-            Error::NoDial => Self::new(
+            ResolveError::StoredArguments(error) | ResolveError::Stored(error) => error.into(),
+            ResolveError::Dial { file, source } => source.fault(&file),
+            ResolveError::NoDial => Self::new(
                 FaultCode::Unsupported,
                 "Files of DIAL cannot be loaded here: no DIAL is configured.",
             )
             .detail("no_dial")
             .advice("Tell the operator to set DIAL_URL."),
-            Error::Egress { url: _, source } => (*source).into(),
-            Error::EgressAnswer(_) => Self::internal().detail("egress_answer"),
-            Error::Store(error) => error.into(),
-            Error::Link(error) => error.into(),
-            Error::TimedOut => Self::new(
+            ResolveError::Egress { url: _, source } => (*source).into(),
+            ResolveError::EgressAnswer(_) => Self::internal().detail("egress_answer"),
+            ResolveError::Store(error) => error.into(),
+            ResolveError::Link(error) => error.into(),
+            ResolveError::TimedOut => Self::new(
                 FaultCode::Timeout,
                 "The files of the tool call were not loaded in time.",
             )

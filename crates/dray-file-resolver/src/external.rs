@@ -3,14 +3,14 @@
 //! This is the only way from here to an address that an agent chose, and it opens no connection: it asks over the bus.
 
 use dray_bus::{Bus, CallError, Meta};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, Sha256Digest};
 
-use crate::error::Error;
-use crate::loader::{LoadError, Loaded};
+use crate::error::ResolveError;
+use crate::loader::{LoadError, LoadedFile};
 use crate::reply;
-use crate::shown::Shown;
+use crate::shown::DisplayName;
 
 /// Details of the fetcher that are about the URL itself: its judgement, or what the other server did
 /// (egress-security 17). The model can react to them. Everything else is about the fetcher or the way to it.
@@ -48,7 +48,7 @@ const ABOUT_THE_URL: [&str; 29] = [
 
 /// How a file from outside is asked for.
 #[derive(Clone, Debug)]
-pub struct Fetch {
+pub struct ExternalFetch {
     /// Envelope of the call.
     pub meta: Meta,
     /// What the app allows.
@@ -60,7 +60,7 @@ pub struct Fetch {
 }
 
 /// Asks the egress-fetcher for `url`.
-pub async fn fetch(bus: &Bus, fetch: &Fetch, url: &str) -> Result<Loaded, LoadError> {
+pub async fn fetch(bus: &Bus, fetch: &ExternalFetch, url: &str) -> Result<LoadedFile, LoadError> {
     let request = v1::FetchRequest {
         url: url.to_owned(),
         app_policy: fetch.app_policy.clone(),
@@ -74,33 +74,34 @@ pub async fn fetch(bus: &Bus, fetch: &Fetch, url: &str) -> Result<Loaded, LoadEr
         Err(CallError::Fault(fault)) if ABOUT_THE_URL.contains(&fault.detail.as_str()) => {
             Err(LoadError::Correctable(with_advice(fault, url)))
         }
-        Err(source) => Err(LoadError::Failed(Error::Egress {
-            url: Shown::url(url),
+        Err(source) => Err(LoadError::Failed(ResolveError::Egress {
+            url: DisplayName::url(url),
             source: Box::new(source),
         })),
     }
 }
 
 fn with_advice(mut fault: Fault, url: &str) -> Fault {
-    let shown = Shown::url(url);
+    let shown = DisplayName::url(url);
     fault.message = reply::egress(&fault.detail, &fault.message, &shown);
     fault.trace_id = String::new();
     fault
 }
 
 /// The fetcher's answer, checked against itself and against what was asked.
-fn loaded(answer: v1::FetchReply, fetch: &Fetch) -> Result<Loaded, Error> {
-    let broken = |what| Error::EgressAnswer(what);
+fn loaded(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
+    let broken = |what| ResolveError::EgressAnswer(what);
     let sha256 = Sha256Digest::try_from(answer.sha256.as_slice())
         .map_err(|_| broken("the digest is not 32 bytes"))?;
     let content = answer.content.ok_or(broken("there is no content"))?;
-    let content = Content::try_from(content).map_err(|_| broken("the content is not valid"))?;
+    let content =
+        ContentSource::try_from(content).map_err(|_| broken("the content is not valid"))?;
     let (size, is_consistent) = match &content {
-        Content::Inline(bytes) => (
+        ContentSource::Inline(bytes) => (
             u64::try_from(bytes.len()).unwrap_or(u64::MAX),
             Sha256Digest::of(bytes) == sha256,
         ),
-        Content::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
+        ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
     };
     if !is_consistent || size != answer.size {
         return Err(broken("the content is not what the answer says"));
@@ -113,7 +114,7 @@ fn loaded(answer: v1::FetchReply, fetch: &Fetch) -> Result<Loaded, Error> {
     } else {
         answer.media_type
     };
-    Ok(Loaded {
+    Ok(LoadedFile {
         content,
         size,
         sha256,

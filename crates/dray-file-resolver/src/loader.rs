@@ -9,22 +9,22 @@ use bytes::{Bytes, BytesMut};
 
 use dray_bus::Bus;
 use dray_proto::INLINE_LIMIT;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_service::release_permit_while;
-use dray_store::{Label, ReadError, Store};
+use dray_store::{ArtifactLabel, ReadError, Store};
 use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, Period, Sha256Digest, TenantId};
 
-use crate::classify::{DialPath, Target};
-use crate::dial::{Credentials, DialClient};
-use crate::downloads::{DownloadKey, DownloadLimits, DownloadScope, Downloads};
-use crate::error::Error;
-use crate::external::{self, Fetch};
-use crate::shown::Shown;
-use crate::source::{Source, from_dial};
+use crate::classify::{DialPath, LoadTarget};
+use crate::dial::{CallerCredentials, DialClient};
+use crate::downloads::{DownloadIndex, DownloadKey, DownloadLimits, DownloadScope};
+use crate::error::ResolveError;
+use crate::external::{self, ExternalFetch};
+use crate::shown::DisplayName;
+use crate::source::{FileSource, from_dial};
 
 /// Whose files are loaded, with what, and within which bounds.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub struct LoadScope {
     /// Who owns what is stored.
     pub tenant: TenantId,
     /// The tool call.
@@ -36,16 +36,16 @@ pub struct Scope {
     /// Most bytes of one file.
     pub limit: ByteSize,
     /// What DIAL is shown.
-    pub credentials: Credentials,
+    pub credentials: CallerCredentials,
     /// How files from outside are asked for.
-    pub fetch: Fetch,
+    pub fetch: ExternalFetch,
 }
 
 /// A loaded file: its bytes while they are few, otherwise where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedFile {
     /// The bytes, or the claim for them.
-    pub content: Content,
+    pub content: ContentSource,
     /// Number of bytes.
     pub size: u64,
     /// Digest of the bytes.
@@ -60,29 +60,29 @@ pub enum LoadError {
     /// The model can correct the argument; the fault's message says how.
     Correctable(Fault),
     /// Nothing that the model can do.
-    Failed(Error),
+    Failed(ResolveError),
 }
 
-impl From<Error> for LoadError {
-    fn from(error: Error) -> Self {
+impl From<ResolveError> for LoadError {
+    fn from(error: ResolveError) -> Self {
         Self::Failed(error)
     }
 }
 
 /// The loader of one tool call.
 #[derive(Debug)]
-pub struct Loader {
+pub struct FileLoader {
     bus: Bus,
     store: Store,
     dial: Option<DialClient>,
-    scope: Scope,
-    downloads: Downloads,
+    scope: LoadScope,
+    downloads: DownloadIndex,
     shared_by: DownloadScope,
 }
 
-impl Loader {
+impl FileLoader {
     /// A loader that shares nothing with other calls.
-    pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: Scope) -> Self {
+    pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: LoadScope) -> Self {
         let limits = DownloadLimits {
             lifetime: Period::secs(u64::from(u32::MAX)),
             max_entries: usize::MAX,
@@ -92,14 +92,14 @@ impl Loader {
             store,
             dial,
             scope,
-            downloads: Downloads::new(Clock::system(), limits),
+            downloads: DownloadIndex::new(Clock::system(), limits),
             shared_by: DownloadScope::Call,
         }
     }
 
     /// The same with the downloads of others; with an index that keeps nothing, the loader as it is.
     #[must_use]
-    pub fn sharing(mut self, downloads: &Downloads, shared_by: DownloadScope) -> Self {
+    pub fn sharing(mut self, downloads: &DownloadIndex, shared_by: DownloadScope) -> Self {
         if downloads.is_on() {
             self.downloads = downloads.clone();
             self.shared_by = shared_by;
@@ -108,21 +108,21 @@ impl Loader {
     }
 
     /// Opens a file that this call uses once. Nothing of it is kept unless others share it.
-    pub async fn open_once(&self, target: &Target) -> Result<Source, LoadError> {
+    pub async fn open_once(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
         if self.shared_by != DownloadScope::Call {
             return self.open(target).await;
         }
         match target {
-            Target::Dial(path) => self.open_dial(path).await,
-            Target::External(_) => self.reopen(self.fetch(target).await?).await,
+            LoadTarget::Dial(path) => self.open_dial(path).await,
+            LoadTarget::External(_) => self.reopen(self.fetch(target).await?).await,
         }
     }
 
     /// Opens a file that is used again: it is loaded by the first who asks, and read back by everybody.
-    pub async fn open(&self, target: &Target) -> Result<Source, LoadError> {
+    pub async fn open(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
         match self.reopen(self.load(target).await?).await {
             // The store let go of it earlier than the index: it is loaded again, once.
-            Err(LoadError::Failed(Error::Stored(ReadError::Missing))) => {
+            Err(LoadError::Failed(ResolveError::Stored(ReadError::Missing))) => {
                 self.downloads.forget(&self.key(target));
                 self.reopen(self.load(target).await?).await
             }
@@ -130,20 +130,20 @@ impl Loader {
         }
     }
 
-    async fn reopen(&self, loaded: Loaded) -> Result<Source, LoadError> {
-        let Loaded {
+    async fn reopen(&self, loaded: LoadedFile) -> Result<FileSource, LoadError> {
+        let LoadedFile {
             content,
             sha256,
             media_type,
             ..
         } = loaded;
         match content {
-            Content::Inline(bytes) => Ok(Source::memory(bytes, sha256, media_type)),
-            Content::Claim(claim) => {
+            ContentSource::Inline(bytes) => Ok(FileSource::memory(bytes, sha256, media_type)),
+            ContentSource::Claim(claim) => {
                 let scope = &self.scope;
                 let reader = self.store.read(&scope.tenant, &claim, scope.deadline).await;
-                Ok(Source::store(
-                    reader.map_err(Error::Stored)?,
+                Ok(FileSource::store(
+                    reader.map_err(ResolveError::Stored)?,
                     sha256,
                     media_type,
                 ))
@@ -152,18 +152,18 @@ impl Loader {
     }
 
     /// Loads a file, or waits for a load in progress, or takes what was loaded before.
-    pub async fn load(&self, target: &Target) -> Result<Loaded, LoadError> {
+    pub async fn load(&self, target: &LoadTarget) -> Result<LoadedFile, LoadError> {
         let load = self
             .downloads
             .get_or_load(self.key(target), self.fetch(target));
         match target {
-            Target::Dial(_) => load.await,
+            LoadTarget::Dial(_) => load.await,
             // Waiting for the load of another call counts as waiting for the fetcher, too.
-            Target::External(_) => release_permit_while(load).await,
+            LoadTarget::External(_) => release_permit_while(load).await,
         }
     }
 
-    fn key(&self, target: &Target) -> DownloadKey {
+    fn key(&self, target: &LoadTarget) -> DownloadKey {
         let scope = &self.scope;
         DownloadKey::new(
             scope.tenant.clone(),
@@ -174,28 +174,28 @@ impl Loader {
         )
     }
 
-    async fn fetch(&self, target: &Target) -> Result<Loaded, LoadError> {
+    async fn fetch(&self, target: &LoadTarget) -> Result<LoadedFile, LoadError> {
         match target {
-            Target::Dial(path) => self.spool(self.open_dial(path).await?).await,
+            LoadTarget::Dial(path) => self.spool(self.open_dial(path).await?).await,
             // The other server decides how long this takes; other tenants must not wait for it.
-            Target::External(url) => {
+            LoadTarget::External(url) => {
                 release_permit_while(external::fetch(&self.bus, &self.scope.fetch, url)).await
             }
         }
     }
 
-    async fn open_dial(&self, path: &DialPath) -> Result<Source, LoadError> {
-        let client = self.dial.as_ref().ok_or(Error::NoDial)?;
-        let shown = Shown::dial(path);
+    async fn open_dial(&self, path: &DialPath) -> Result<FileSource, LoadError> {
+        let client = self.dial.as_ref().ok_or(ResolveError::NoDial)?;
+        let shown = DisplayName::dial(path);
         let scope = &self.scope;
         match client.open(path, &scope.credentials, scope.limit).await {
-            Ok(content) => Ok(Source::dial(shown, content)),
+            Ok(content) => Ok(FileSource::dial(shown, content)),
             Err(error) => Err(from_dial(error, shown)),
         }
     }
 
     /// Keeps a small file in memory and sends a larger one to the store.
-    async fn spool(&self, mut source: Source) -> Result<Loaded, LoadError> {
+    async fn spool(&self, mut source: FileSource) -> Result<LoadedFile, LoadError> {
         let mut held = BytesMut::new();
         let mut writer = None;
         while let Some(chunk) = source.next().await? {
@@ -210,18 +210,18 @@ impl Loader {
                     .deadline(scope.deadline)
             });
             for bytes in [held.split().freeze(), chunk] {
-                writer.write(bytes).await.map_err(Error::Store)?;
+                writer.write(bytes).await.map_err(ResolveError::Store)?;
             }
         }
         let summary = source.summary();
         let content = match writer {
-            None => Content::Inline(Bytes::from(held)),
+            None => ContentSource::Inline(Bytes::from(held)),
             Some(writer) => {
-                let label = Label::new(summary.media_type.as_str(), "");
-                Content::Claim(writer.finish(label).await.map_err(Error::Store)?)
+                let label = ArtifactLabel::new(summary.media_type.as_str(), "");
+                ContentSource::Claim(writer.finish(label).await.map_err(ResolveError::Store)?)
             }
         };
-        Ok(Loaded {
+        Ok(LoadedFile {
             content,
             size: summary.size,
             sha256: summary.sha256,

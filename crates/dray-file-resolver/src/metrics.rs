@@ -5,19 +5,19 @@ use opentelemetry::metrics::{Counter, Meter};
 
 use dray_proto::v1;
 
-use crate::classify::Target;
+use crate::classify::LoadTarget;
 use crate::loader::LoadError;
-use crate::resolver::plan::{Filling, Planned};
+use crate::resolver::plan::{PlannedSlot, SlotContent};
 
 /// The instruments of one resolver.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct ResolverMetrics {
     references: Counter<u64>,
     loaded: Counter<u64>,
     results: Counter<u64>,
 }
 
-impl Metrics {
+impl ResolverMetrics {
     /// Creates every instrument.
     pub fn new(meter: &Meter) -> Self {
         Self {
@@ -40,18 +40,22 @@ impl Metrics {
     }
 
     /// Counts one reference and what came of it.
-    pub(crate) fn reference(&self, slot: &Planned, filled: Result<&v1::ResolvedFile, &LoadError>) {
+    pub(crate) fn reference(
+        &self,
+        slot: &PlannedSlot,
+        filled: Result<&v1::ResolvedFile, &LoadError>,
+    ) {
         let (form, source) = match &slot.filling {
-            Filling::Url { .. } => ("url", "none"),
-            Filling::Invalid(_) => ("none", "none"),
-            Filling::Content {
+            SlotContent::Url { .. } => ("url", "none"),
+            SlotContent::Invalid(_) => ("none", "none"),
+            SlotContent::Content {
                 form,
-                target: Target::Dial(_),
+                target: LoadTarget::Dial(_),
                 ..
             } => (form.as_str(), "dial"),
-            Filling::Content {
+            SlotContent::Content {
                 form,
-                target: Target::External(_),
+                target: LoadTarget::External(_),
                 ..
             } => (form.as_str(), "external"),
         };

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use dray_proto::convert::Content;
-use dray_store::{Label, PutError, Store, Writer};
+use dray_proto::convert::ContentSource;
+use dray_store::{ArtifactLabel, ArtifactWriter, PutError, Store};
 use dray_types::{Deadline, OperationId, TenantId};
 
 /// Media type of arguments.
@@ -11,9 +11,9 @@ pub const MEDIA_TYPE: &str = "application/json";
 
 /// Resolved arguments on their way out. Dropping it gives up; what was stored is removed in the background.
 ///
-/// Holds at most the inline limit and what a [`Writer`] holds.
+/// Holds at most the inline limit and what a [`ArtifactWriter`] holds.
 #[derive(Debug)]
-pub struct Output<'a> {
+pub struct ArgumentsOutput<'a> {
     store: &'a Store,
     tenant: &'a TenantId,
     operation: &'a OperationId,
@@ -21,10 +21,10 @@ pub struct Output<'a> {
     deadline: Deadline,
     inline_limit: usize,
     held: Vec<u8>,
-    writer: Option<Writer>,
+    writer: Option<ArtifactWriter>,
 }
 
-impl<'a> Output<'a> {
+impl<'a> ArgumentsOutput<'a> {
     /// An empty output that goes to the store when it grows past `inline_limit` bytes.
     pub fn new(
         store: &'a Store,
@@ -68,12 +68,12 @@ impl<'a> Output<'a> {
     }
 
     /// Everything that was written, here or in the store.
-    pub async fn finish(self) -> Result<Content, PutError> {
+    pub async fn finish(self) -> Result<ContentSource, PutError> {
         match self.writer {
-            None => Ok(Content::Inline(self.held.into())),
+            None => Ok(ContentSource::Inline(self.held.into())),
             Some(writer) => {
-                let claim = writer.finish(Label::new(MEDIA_TYPE, "")).await?;
-                Ok(Content::Claim(claim))
+                let claim = writer.finish(ArtifactLabel::new(MEDIA_TYPE, "")).await?;
+                Ok(ContentSource::Claim(claim))
             }
         }
     }

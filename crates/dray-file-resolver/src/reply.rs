@@ -4,7 +4,7 @@
 
 use dray_types::ByteSize;
 
-use crate::shown::Shown;
+use crate::shown::DisplayName;
 
 /// Longest shown argument name, in characters.
 const SHOWN_NAME: usize = 200;
@@ -37,14 +37,14 @@ pub fn file_size(size: u64, limit: ByteSize) -> String {
 }
 
 /// A file asked for as text that is not text.
-pub fn binary(url: &Shown, name: &str) -> String {
+pub fn binary(url: &DisplayName, name: &str) -> String {
     format!(
         "File at {url} appears to be binary ({name}). Use `file:base64::...` or `file:URL::...` instead of `file:text::...`."
     )
 }
 
 /// The fetcher's sentence, with advice when a policy refused.
-pub fn egress(detail: &str, sentence: &str, url: &Shown) -> String {
+pub fn egress(detail: &str, sentence: &str, url: &DisplayName) -> String {
     if POLICY_DETAILS.contains(&detail) {
         format!("{sentence} {POLICY_ADVICE} URL: {url}")
     } else {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn sentences_are_wire_format_to_the_letter() {
-        let url = Shown::url("https://u:p@h.example/a?secret=1");
+        let url = DisplayName::url("https://u:p@h.example/a?secret=1");
         assert_eq!(
             invalid_parameter(
                 "file",
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn policy_sentences_are_followed_by_the_advice_of_section_34() {
-        let url = Shown::url("https://h.example/a?secret=1");
+        let url = DisplayName::url("https://h.example/a?secret=1");
         for (detail, sentence) in [
             (
                 "disabled_by_admin",
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn other_sentences_of_the_fetcher_pass_through() {
-        let url = Shown::url("https://h.example/a");
+        let url = DisplayName::url("https://h.example/a");
         let sentence = "External URL https://h.example/a timed out.";
         assert_eq!(egress("timeout", sentence, &url), sentence);
     }

@@ -11,26 +11,26 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use dray_bus::{Bus, Meta};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_store::{Label, Store};
+use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Clock, Deadline, Period};
 
-use crate::arguments::{self, Reach};
-use crate::dial::{Credentials, DialClient};
-use crate::downloads::{DownloadScope, Downloads};
-use crate::error::Error;
-use crate::external::Fetch;
-use crate::loader::{LoadError, Loader, Scope};
-use crate::metrics::Metrics;
-use crate::output::{MEDIA_TYPE, Output};
+use crate::arguments::{self, ReferenceScope};
+use crate::dial::{CallerCredentials, DialClient};
+use crate::downloads::{DownloadIndex, DownloadScope};
+use crate::error::ResolveError;
+use crate::external::ExternalFetch;
+use crate::loader::{FileLoader, LoadError, LoadScope};
+use crate::metrics::ResolverMetrics;
+use crate::output::{ArgumentsOutput, MEDIA_TYPE};
 use crate::reply;
 
-use plan::Planned;
+use plan::PlannedSlot;
 
 /// What the operator allows.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ResolveLimits {
     /// Most bytes of one file when the app says nothing.
     pub default_file: ByteSize,
     /// Most bytes of one file, an upper bound for apps.
@@ -45,7 +45,7 @@ pub struct Limits {
 
 /// What the answer has to fit.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct ReplyLimits {
     /// Most bytes of arguments inside the message; larger ones go to the store.
     pub inline: usize,
     /// Most bytes of the encoded answer.
@@ -54,7 +54,7 @@ pub struct Room {
 
 /// One tool call to resolve.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct ResolveJob {
     /// Whose operation it is.
     pub meta: Meta,
     /// Attempt, part of staging places; 0 for calls.
@@ -68,14 +68,14 @@ pub struct Job {
     /// Limits and switches of the app.
     pub options: v1::ResolveOptions,
     /// What DIAL is shown.
-    pub credentials: Credentials,
+    pub credentials: CallerCredentials,
     /// What the answer has to fit.
-    pub room: Room,
+    pub room: ReplyLimits,
 }
 
 /// What became of a tool call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ResolveOutcome {
     /// Every reference was replaced.
     Resolved(v1::ResolvedArguments),
     /// One argument cannot be used.
@@ -84,7 +84,7 @@ pub enum Outcome {
 
 /// Resolves tool calls. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Resolver {
+pub struct ToolCallResolver {
     /// The way to the egress-fetcher.
     pub bus: Bus,
     /// Where large results go.
@@ -94,16 +94,16 @@ pub struct Resolver {
     /// DIAL Core, when one is configured.
     pub dial: Option<DialClient>,
     /// What the operator allows.
-    pub limits: Limits,
+    pub limits: ResolveLimits,
     /// Files that calls of the same requests loaded.
-    pub downloads: Downloads,
+    pub downloads: DownloadIndex,
     /// Counters.
-    pub metrics: Metrics,
+    pub metrics: ResolverMetrics,
 }
 
-impl Resolver {
+impl ToolCallResolver {
     /// Resolves one tool call within its deadline and its own time.
-    pub async fn resolve(&self, job: Job) -> Result<Outcome, Error> {
+    pub async fn resolve(&self, job: ResolveJob) -> Result<ResolveOutcome, ResolveError> {
         let now = self.clock.now_ms();
         let tool_timeout = match job.options.tool_timeout_ms {
             0 => self.limits.tool_timeout,
@@ -113,33 +113,33 @@ impl Resolver {
         let running = Box::pin(self.run(&job, deadline, tool_timeout));
         match tokio::time::timeout(deadline.remaining(now), running).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Error::TimedOut),
+            Err(_) => Err(ResolveError::TimedOut),
         }
     }
 
     async fn run(
         &self,
-        job: &Job,
+        job: &ResolveJob,
         deadline: Deadline,
         tool_timeout: Period,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<ResolveOutcome, ResolveError> {
         let content = job
             .arguments
             .clone()
-            .ok_or(dray_proto::convert::Invalid::Missing("arguments"))
-            .and_then(Content::try_from)
-            .map_err(Error::Request)?;
+            .ok_or(dray_proto::convert::InvalidMessage::Missing("arguments"))
+            .and_then(ContentSource::try_from)
+            .map_err(ResolveError::Request)?;
         let text = self.read(job, &content, deadline).await?;
         let reach = if job.options.nested {
-            Reach::Nested
+            ReferenceScope::Nested
         } else {
-            Reach::TopLevel
+            ReferenceScope::TopLevel
         };
-        let slots = arguments::slots(&text, reach).map_err(Error::Arguments)?;
+        let slots = arguments::slots(&text, reach).map_err(ResolveError::Arguments)?;
         let limit = self.limits.max_references;
         if slots.len() > limit {
             let count = slots.len();
-            return Err(Error::TooManyReferences { count, limit });
+            return Err(ResolveError::TooManyReferences { count, limit });
         }
         if slots.is_empty() {
             return self
@@ -158,49 +158,54 @@ impl Resolver {
     }
 
     /// The arguments' text, at most as long as the operator allows.
-    async fn read(&self, job: &Job, content: &Content, deadline: Deadline) -> Result<Bytes, Error> {
+    async fn read(
+        &self,
+        job: &ResolveJob,
+        content: &ContentSource,
+        deadline: Deadline,
+    ) -> Result<Bytes, ResolveError> {
         let limit = self.limits.max_arguments;
         let size = match content {
-            Content::Inline(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
-            Content::Claim(claim) => claim.artifact.size,
+            ContentSource::Inline(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            ContentSource::Claim(claim) => claim.artifact.size,
         };
         if size > limit.as_u64() {
-            return Err(Error::ArgumentsTooLarge { size, limit });
+            return Err(ResolveError::ArgumentsTooLarge { size, limit });
         }
         match content {
-            Content::Inline(bytes) => Ok(bytes.clone()),
-            Content::Claim(claim) => {
+            ContentSource::Inline(bytes) => Ok(bytes.clone()),
+            ContentSource::Claim(claim) => {
                 let reader = self.store.read(&job.meta.tenant, claim, deadline).await;
                 let text = reader
-                    .map_err(Error::StoredArguments)?
+                    .map_err(ResolveError::StoredArguments)?
                     .read_all(limit)
                     .await;
-                text.map_err(Error::StoredArguments)
+                text.map_err(ResolveError::StoredArguments)
             }
         }
     }
 
-    fn loader(&self, job: &Job, deadline: Deadline, tool_timeout: Period) -> Loader {
+    fn loader(&self, job: &ResolveJob, deadline: Deadline, tool_timeout: Period) -> FileLoader {
         let limit = match job.options.size_limit_bytes {
             0 => self.limits.default_file,
             bytes => ByteSize::bytes(bytes),
         }
         .min(self.limits.max_file);
-        let scope = Scope {
+        let scope = LoadScope {
             tenant: job.meta.tenant.clone(),
             operation: job.meta.operation.clone(),
             epoch: job.epoch,
             deadline,
             limit,
             credentials: job.credentials.clone(),
-            fetch: Fetch {
+            fetch: ExternalFetch {
                 meta: job.meta.clone().with_deadline(deadline),
                 app_policy: job.options.external_url_fetch.clone(),
                 limit,
                 tool_timeout_ms: tool_timeout.as_millis(),
             },
         };
-        let loader = Loader::new(
+        let loader = FileLoader::new(
             self.bus.clone(),
             self.store.clone(),
             self.dial.clone(),
@@ -218,23 +223,24 @@ impl Resolver {
     /// Copies the text and fills every slot; what was written is given up with the first failure.
     async fn write(
         &self,
-        job: &Job,
+        job: &ResolveJob,
         deadline: Deadline,
         text: &Bytes,
-        planned: &[Planned],
-        loader: &Loader,
-    ) -> Result<Outcome, Error> {
+        planned: &[PlannedSlot],
+        loader: &FileLoader,
+    ) -> Result<ResolveOutcome, ResolveError> {
         let Meta {
             tenant, operation, ..
         } = &job.meta;
         let inline = job.room.inline;
-        let mut output = Output::new(&self.store, tenant, operation, job.epoch, deadline, inline);
+        let mut output =
+            ArgumentsOutput::new(&self.store, tenant, operation, job.epoch, deadline, inline);
         let mut files = Vec::with_capacity(planned.len());
         let mut copied = 0;
         for slot in planned {
             let before = text.slice(copied..slot.range.start);
             copied = slot.range.end;
-            output.write(before).await.map_err(Error::Store)?;
+            output.write(before).await.map_err(ResolveError::Store)?;
             let filled = fill::fill(&mut output, loader, slot).await;
             self.metrics.reference(slot, filled.as_ref());
             match filled {
@@ -246,7 +252,7 @@ impl Resolver {
                     let tool = reply::shown_name(&job.tool);
                     tracing::info!(tool, detail = fault.detail, "argument cannot be used");
                     output.abort().await;
-                    return Ok(Outcome::Invalid(invalid(slot, fault)));
+                    return Ok(ResolveOutcome::Invalid(invalid(slot, fault)));
                 }
                 Err(LoadError::Failed(error)) => {
                     output.abort().await;
@@ -257,8 +263,8 @@ impl Resolver {
         output
             .write(text.slice(copied..))
             .await
-            .map_err(Error::Store)?;
-        let arguments = output.finish().await.map_err(Error::Store)?;
+            .map_err(ResolveError::Store)?;
+        let arguments = output.finish().await.map_err(ResolveError::Store)?;
         self.fit(
             job,
             v1::ResolvedArguments {
@@ -271,7 +277,11 @@ impl Resolver {
     }
 
     /// Makes sure that the answer fits its message: inline arguments go to the store when they stand in the way.
-    async fn fit(&self, job: &Job, mut resolved: v1::ResolvedArguments) -> Result<Outcome, Error> {
+    async fn fit(
+        &self,
+        job: &ResolveJob,
+        mut resolved: v1::ResolvedArguments,
+    ) -> Result<ResolveOutcome, ResolveError> {
         let inline = match &resolved.arguments {
             Some(v1::Content {
                 body: Some(v1::content::Body::Inline(bytes)),
@@ -285,12 +295,13 @@ impl Resolver {
             let Meta {
                 tenant, operation, ..
             } = &job.meta;
-            let label = Label::new(MEDIA_TYPE, "");
+            let label = ArtifactLabel::new(MEDIA_TYPE, "");
             let claim = self.store.put(tenant, operation, bytes, label).await;
-            resolved.arguments = Some(Content::Claim(claim.map_err(Error::Store)?).into());
+            resolved.arguments =
+                Some(ContentSource::Claim(claim.map_err(ResolveError::Store)?).into());
         }
         if resolved.encoded_len() > job.room.message {
-            return Err(Error::AnswerTooLarge);
+            return Err(ResolveError::AnswerTooLarge);
         }
         self.metrics.resolved(&resolved);
         tracing::info!(
@@ -299,7 +310,7 @@ impl Resolver {
             bytes = resolved.files.iter().map(|file| file.size).sum::<u64>(),
             "tool call resolved"
         );
-        Ok(Outcome::Resolved(resolved))
+        Ok(ResolveOutcome::Resolved(resolved))
     }
 }
 
@@ -314,7 +325,7 @@ fn log_file(file: &v1::ResolvedFile) {
     );
 }
 
-fn invalid(slot: &Planned, fault: dray_types::Fault) -> v1::InvalidParameter {
+fn invalid(slot: &PlannedSlot, fault: dray_types::Fault) -> v1::InvalidParameter {
     v1::InvalidParameter {
         parameter: slot.parameter.clone(),
         pointer: slot.pointer.clone(),

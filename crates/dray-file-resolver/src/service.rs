@@ -11,22 +11,22 @@ use opentelemetry::metrics::Meter;
 use dray_bus::{Meta, Permissions};
 use dray_proto::v1;
 use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
-use dray_service::{Context, Request, Router, Service, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Fault, Secret};
 
 use crate::classify::DialOrigin;
 use crate::config::Config;
-use crate::dial::{Credentials, DialClient};
-use crate::downloads::Downloads;
-use crate::error::Error;
-use crate::metrics::Metrics;
-use crate::reading::Reading;
-use crate::resolver::{Job, Outcome, Resolver, Room};
+use crate::dial::{CallerCredentials, DialClient};
+use crate::downloads::DownloadIndex;
+use crate::error::ResolveError;
+use crate::metrics::ResolverMetrics;
+use crate::reading::ReadingContext;
+use crate::resolver::{ReplyLimits, ResolveJob, ResolveOutcome, ToolCallResolver};
 
 /// What resolved arguments have to fit, in replies and in events: a message less room for headers, names and a link
 /// (messaging-reliability E-3).
-const ROOM: Room = Room {
+const REPLY_LIMITS: ReplyLimits = ReplyLimits {
     inline: INLINE_LIMIT,
     message: MESSAGE_LIMIT - 32 * 1024,
 };
@@ -34,8 +34,8 @@ const ROOM: Room = Room {
 /// The running service.
 #[derive(Debug)]
 pub struct FileResolver {
-    resolver: Resolver,
-    reading: Reading,
+    resolver: ToolCallResolver,
+    reading: ReadingContext,
     config: Config,
 }
 
@@ -43,7 +43,7 @@ impl Service for FileResolver {
     const NAME: &'static str = "file-resolver";
     type Config = Config;
 
-    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+    async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let dial = match &config.dial_url {
             None => {
                 tracing::warn!("dial_url is not set: references to DIAL files will be refused");
@@ -51,15 +51,15 @@ impl Service for FileResolver {
             }
             Some(url) => Some(dial(url, &config)?),
         };
-        let reading = Reading::start(&config.reading, cx, dial.clone())?;
-        let resolver = Resolver {
+        let reading = ReadingContext::start(&config.reading, cx, dial.clone())?;
+        let resolver = ToolCallResolver {
             bus: cx.bus.clone(),
             store: cx.store.clone(),
             clock: cx.clock.clone(),
             dial,
             limits: config.limits(),
-            downloads: Downloads::new(cx.clock.clone(), config.download_limits()),
-            metrics: Metrics::new(&cx.meter),
+            downloads: DownloadIndex::new(cx.clock.clone(), config.download_limits()),
+            metrics: ResolverMetrics::new(&cx.meter),
         };
         Ok(Self {
             resolver,
@@ -101,7 +101,7 @@ impl Service for FileResolver {
     }
 
     fn instruments(meter: &Meter) {
-        Metrics::new(meter);
+        ResolverMetrics::new(meter);
     }
 }
 
@@ -127,7 +127,7 @@ impl FileResolver {
             tool,
             presign,
         } = body;
-        let job = Job {
+        let job = ResolveJob {
             meta: meta.clone(),
             epoch: 0,
             work_until,
@@ -135,15 +135,17 @@ impl FileResolver {
             arguments,
             options: options.unwrap_or_default(),
             credentials: credentials.map(own_credentials).unwrap_or_default(),
-            room: ROOM,
+            room: REPLY_LIMITS,
         };
         let outcome = match self.resolver.resolve(job).await {
-            Ok(Outcome::Resolved(resolved)) if presign => {
+            Ok(ResolveOutcome::Resolved(resolved)) if presign => {
                 let linked = self.link(&meta, resolved).await;
                 v1::resolve_reply::Outcome::Resolved(linked.map_err(report)?)
             }
-            Ok(Outcome::Resolved(resolved)) => v1::resolve_reply::Outcome::Resolved(resolved),
-            Ok(Outcome::Invalid(invalid)) => v1::resolve_reply::Outcome::Invalid(invalid),
+            Ok(ResolveOutcome::Resolved(resolved)) => {
+                v1::resolve_reply::Outcome::Resolved(resolved)
+            }
+            Ok(ResolveOutcome::Invalid(invalid)) => v1::resolve_reply::Outcome::Invalid(invalid),
             Err(error) => return Err(report(error)),
         };
         Ok(v1::ResolveReply {
@@ -156,7 +158,7 @@ impl FileResolver {
         &self,
         meta: &Meta,
         mut resolved: v1::ResolvedArguments,
-    ) -> Result<v1::ResolvedArguments, Error> {
+    ) -> Result<v1::ResolvedArguments, ResolveError> {
         let claim = match resolved
             .arguments
             .as_ref()
@@ -165,14 +167,14 @@ impl FileResolver {
             Some(v1::content::Body::Claim(claim)) => claim.clone(),
             Some(v1::content::Body::Inline(_)) | None => return Ok(resolved),
         };
-        let claim = claim.try_into().map_err(Error::Request)?;
+        let claim = claim.try_into().map_err(ResolveError::Request)?;
         let lifetime = self.config.link_lifetime.as_duration();
         let link = self
             .resolver
             .store
             .presign_get(&meta.tenant, &claim, lifetime)
             .await;
-        let link = link.map_err(Error::Link)?;
+        let link = link.map_err(ResolveError::Link)?;
         resolved.url = Some(v1::PresignedUrl {
             url: link.url.expose().to_owned(),
             expires_at_ms: link.expires_at_ms,
@@ -181,19 +183,19 @@ impl FileResolver {
     }
 }
 
-pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> Credentials {
+pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> CallerCredentials {
     let v1::DialCredentials {
         api_key,
         authorization,
     } = credentials;
-    Credentials {
+    CallerCredentials {
         api_key: Secret::new(api_key),
         authorization: Secret::new(authorization),
     }
 }
 
 /// Logs the whole chain for the operator and returns the fault to the caller.
-pub(crate) fn report(error: Error) -> Fault {
+pub(crate) fn report(error: ResolveError) -> Fault {
     let mut causes = String::new();
     let mut source = error.source();
     while let Some(cause) = source {

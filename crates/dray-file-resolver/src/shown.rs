@@ -6,21 +6,21 @@ use percent_encoding::percent_decode_str;
 
 use dray_types::RedactedUrl;
 
-use crate::classify::{DialPath, Target};
+use crate::classify::{DialPath, LoadTarget};
 use crate::reply::shown_name;
 
 /// A file's name, fit for messages and logs: at most 200 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown(String);
+pub struct DisplayName(String);
 
-impl Shown {
+impl DisplayName {
     /// The text of a URL, or of something that was meant as one.
     pub fn url(named: &str) -> Self {
         Self(RedactedUrl::from_text(named).to_string())
     }
 
-    /// A text that cannot be loaded from, such as `mailto:a@b.example?subject=c`: as it was written, so that the model finds
-    /// it again, without the user info of an authority. URLs of the web are shown like all of them.
+    /// A text that cannot be loaded from, such as `mailto:a@b.example?subject=c`: as it was written, so that the model
+    /// finds it again, without the user info of an authority. URLs of the web are shown like all of them.
     pub fn unsupported(named: &str) -> Self {
         let is_web = ["http://", "https://"].iter().any(|scheme| {
             let head = named.trim_start_matches(' ').get(..scheme.len());
@@ -47,15 +47,15 @@ impl Shown {
     }
 
     /// Wherever it lives.
-    pub fn target(target: &Target) -> Self {
+    pub fn target(target: &LoadTarget) -> Self {
         match target {
-            Target::Dial(path) => Self::dial(path),
-            Target::External(url) => Self::url(url),
+            LoadTarget::Dial(path) => Self::dial(path),
+            LoadTarget::External(url) => Self::url(url),
         }
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -67,7 +67,7 @@ mod tests {
     use crate::classify::classify;
 
     fn check(named: &str, expected: &str) {
-        let shown = Shown::target(&classify(named, None).unwrap());
+        let shown = DisplayName::target(&classify(named, None).unwrap());
         assert_eq!(shown.to_string(), expected);
     }
 
@@ -97,13 +97,13 @@ mod tests {
             "//h.example/x@y",
             "v1/files/b/a",
         ] {
-            assert_eq!(Shown::unsupported(written).to_string(), written);
+            assert_eq!(DisplayName::unsupported(written).to_string(), written);
         }
         for (written, shown) in [
             ("ftp://u:p@h.example/a@b?c", "ftp://h.example/a@b?c"),
             ("HTTPS://u:p@h.example/a?secret", "HTTPS://h.example/a"),
         ] {
-            assert_eq!(Shown::unsupported(written).to_string(), shown);
+            assert_eq!(DisplayName::unsupported(written).to_string(), shown);
         }
     }
 

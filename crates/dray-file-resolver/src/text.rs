@@ -4,19 +4,19 @@
 //! - UTF-16 and UTF-32 are decoded when a BOM announces them.
 //! - Known signatures, NUL and a high share of control characters are binary.
 //!
-//! Nothing is given out before the first [`HEAD`] bytes, or the whole file, have been judged. What shows only
-//! later still ends in [`Binary`]: a caller that wrote the text out must then discard it. At most `HEAD` bytes and one
-//! chunk are held.
+//! Nothing is given out before the first [`SNIFF_BYTES`] bytes, or the whole file, have been judged. What shows only
+//! later still ends in [`BinaryContent`]: a caller that wrote the text out must then discard it. At most `SNIFF_BYTES`
+//! bytes and one chunk are held.
 
 mod decode;
 
-use decode::Decoder;
+use decode::TextDecoder;
 
 /// Bytes that are judged before any text is given out.
-pub const HEAD: usize = 8 * 1024;
+pub const SNIFF_BYTES: usize = 8 * 1024;
 
 /// Starts of files that are never text, with the name for the message. The first five are wire format.
-const SIGNATURES: [(&[u8], &str); 15] = [
+const BINARY_SIGNATURES: [(&[u8], &str); 15] = [
     (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),
     (b"GIF8", "GIF image"),
@@ -37,31 +37,31 @@ const SIGNATURES: [(&[u8], &str); 15] = [
 /// The content is not text; holds the name for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not text: {0}")]
-pub struct Binary(pub &'static str);
+pub struct BinaryContent(pub &'static str);
 
 /// What is seen of a file on its way to text.
 #[derive(Debug, Default)]
 pub struct TextStream {
     head: Vec<u8>,
-    decoder: Option<Decoder>,
-    tally: Tally,
+    decoder: Option<TextDecoder>,
+    tally: ControlCharacterCount,
 }
 
 impl TextStream {
     /// Takes the next bytes and appends what is certain of the text to `text`.
-    pub fn push(&mut self, chunk: &[u8], text: &mut String) -> Result<(), Binary> {
+    pub fn push(&mut self, chunk: &[u8], text: &mut String) -> Result<(), BinaryContent> {
         if self.decoder.is_some() {
             return self.decode(chunk, text);
         }
         self.head.extend_from_slice(chunk);
-        if self.head.len() < HEAD {
+        if self.head.len() < SNIFF_BYTES {
             return Ok(());
         }
         self.open(text)
     }
 
     /// Appends the rest of the text; the file has ended.
-    pub fn finish(mut self, text: &mut String) -> Result<(), Binary> {
+    pub fn finish(mut self, text: &mut String) -> Result<(), BinaryContent> {
         if self.decoder.is_none() {
             self.open(text)?;
         }
@@ -74,14 +74,14 @@ impl TextStream {
     }
 
     /// Judges the head and begins to decode.
-    fn open(&mut self, text: &mut String) -> Result<(), Binary> {
+    fn open(&mut self, text: &mut String) -> Result<(), BinaryContent> {
         let head = std::mem::take(&mut self.head);
-        for (signature, name) in SIGNATURES {
+        for (signature, name) in BINARY_SIGNATURES {
             if head.starts_with(signature) {
-                return Err(Binary(name));
+                return Err(BinaryContent(name));
             }
         }
-        let (decoder, bom) = Decoder::for_head(&head);
+        let (decoder, bom) = TextDecoder::for_head(&head);
         self.decoder = Some(decoder);
         let start = text.len();
         self.decode(head.get(bom..).unwrap_or_default(), text)?;
@@ -92,7 +92,7 @@ impl TextStream {
         judged
     }
 
-    fn decode(&mut self, chunk: &[u8], text: &mut String) -> Result<(), Binary> {
+    fn decode(&mut self, chunk: &[u8], text: &mut String) -> Result<(), BinaryContent> {
         let Some(decoder) = &mut self.decoder else {
             return Ok(());
         };
@@ -104,17 +104,17 @@ impl TextStream {
 
 /// Control characters met so far, and how many characters in all.
 #[derive(Debug, Default)]
-struct Tally {
+struct ControlCharacterCount {
     characters: usize,
     controls: usize,
     has_broken: bool,
 }
 
-impl Tally {
-    fn count(&mut self, text: &str) -> Result<(), Binary> {
+impl ControlCharacterCount {
+    fn count(&mut self, text: &str) -> Result<(), BinaryContent> {
         for byte in text.bytes() {
             match byte {
-                0 => return Err(Binary("NUL bytes")),
+                0 => return Err(BinaryContent("NUL bytes")),
                 // Tab, line ends, form feed, and what terminals are steered with: BEL, BS, ESC.
                 b'\t' | b'\n' | b'\r' | 0x0c | 0x07 | 0x08 | 0x1b => self.characters += 1,
                 ..0x20 | 0x7f => {
@@ -130,10 +130,10 @@ impl Tally {
 
     /// Valid text may hold up to 30 % control characters; text with broken sequences 5 %: Latin-1 prose has none,
     /// compressed bytes have 10 %.
-    fn judge(&self) -> Result<(), Binary> {
+    fn judge(&self) -> Result<(), BinaryContent> {
         let percent = if self.has_broken { 5 } else { 30 };
         if self.controls.saturating_mul(100) > self.characters.saturating_mul(percent) {
-            return Err(Binary("control characters"));
+            return Err(BinaryContent("control characters"));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use opentelemetry::metrics::MeterProvider as _;
 
 use dray_bus::{Bus, Meta, Topology};
 use dray_file_resolver::FileResolver;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_service::{Host, Settings};
 use dray_store::Store;
@@ -21,8 +21,8 @@ use dray_store::embedded::EmbeddedS3;
 use dray_testkit::dial::DialCore;
 use dray_types::{Clock, Deadline, TenantId};
 
-const CALLS: u64 = 8;
-const FILE: u64 = 32 << 20;
+const CALL_COUNT: u64 = 8;
+const FILE_BYTES: u64 = 32 << 20;
 /// What one call may hold: the store's window on the client's and on the server's side, and pieces on the network.
 const PER_CALL: u64 = 20 << 20;
 
@@ -49,12 +49,12 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
     core.add_key("key", "b");
     core.put(
         "b/large",
-        vec![b'x'; usize::try_from(FILE).unwrap()],
+        vec![b'x'; usize::try_from(FILE_BYTES).unwrap()],
         "image/x",
     );
     let settings = Settings::embedded(folder.path())
         .set("file-resolver.dial_url", core.url())
-        .set("file-resolver.default_size_limit", FILE.to_string())
+        .set("file-resolver.default_size_limit", FILE_BYTES.to_string())
         .bus(bus.clone())
         .store(store);
     let running = Host::new(settings)
@@ -64,11 +64,11 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
         .unwrap();
 
     let before = status("VmRSS:");
-    let calls = (0..CALLS).map(|number| {
+    let calls = (0..CALL_COUNT).map(|number| {
         // Different results, so that no two are one object.
         let arguments = format!(r#"{{"n":{number},"f":"file:base64::files/b/large"}}"#);
         let request = v1::ResolveRequest {
-            arguments: Some(Content::Inline(Bytes::from(arguments)).into()),
+            arguments: Some(ContentSource::Inline(Bytes::from(arguments)).into()),
             credentials: Some(v1::DialCredentials {
                 api_key: "key".to_owned(),
                 authorization: String::new(),
@@ -87,14 +87,15 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
         let Some(v1::resolve_reply::Outcome::Resolved(resolved)) = reply.outcome else {
             panic!("not resolved: {reply:?}");
         };
-        let Ok(Content::Claim(claim)) = Content::try_from(resolved.arguments.unwrap()) else {
+        let Ok(ContentSource::Claim(claim)) = ContentSource::try_from(resolved.arguments.unwrap())
+        else {
             panic!("not a claim");
         };
-        assert_eq!(claim.artifact.size, FILE.div_ceil(3) * 4 + 14);
+        assert_eq!(claim.artifact.size, FILE_BYTES.div_ceil(3) * 4 + 14);
     }
     assert!(
-        grown <= CALLS * PER_CALL,
-        "{CALLS} calls took {} MiB",
+        grown <= CALL_COUNT * PER_CALL,
+        "{CALL_COUNT} calls took {} MiB",
         grown >> 20
     );
     running.stop().await;

@@ -7,9 +7,9 @@ use std::process::{Command, Output};
 
 use dray_bus::{Bus, NatsOptions, Topology};
 use dray_file_resolver::FileResolver;
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_testkit::dial::DialCore;
-use dray_testkit::nats::{NatsServer, Options};
+use dray_testkit::nats::{NatsServer, NatsServerOptions};
 use dray_testkit::python::interpreter;
 use dray_types::{Clock, Secret, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
@@ -30,7 +30,7 @@ fn succeed(command: &mut Command) -> String {
 }
 
 /// The password of every identity of a test server.
-const PASSWORD: &str = "test-password";
+const TEST_PASSWORD: &str = "test-password";
 
 /// A server with the shipped accounts and permissions.
 fn nats_with_shipped_accounts() -> NatsServer {
@@ -39,18 +39,20 @@ fn nats_with_shipped_accounts() -> NatsServer {
         .lines()
         .map(|line| match line.split_once("$DRAY_") {
             Some((before, variable)) if variable.ends_with("_PASSWORD") => {
-                format!("{before}{PASSWORD:?}")
+                format!("{before}{TEST_PASSWORD:?}")
             }
             _ => line.to_owned(),
         })
         .collect();
-    Options::default().config(&lines.join("\n")).start()
+    NatsServerOptions::default()
+        .config(&lines.join("\n"))
+        .start()
 }
 
 async fn connect(nats: &NatsServer, user: &str) -> Bus {
     let options = NatsOptions {
         user: user.to_owned(),
-        password: Secret::new(PASSWORD),
+        password: Secret::new(TEST_PASSWORD),
         ..NatsOptions::at(nats.url()).named(user)
     };
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
@@ -59,15 +61,15 @@ async fn connect(nats: &NatsServer, user: &str) -> Bus {
         .unwrap()
 }
 
-struct World {
+struct PythonFixture {
     nats: NatsServer,
     core: DialCore,
     bus: Bus,
     folder: tempfile::TempDir,
-    running: Option<Running>,
+    running: Option<RunningHost>,
 }
 
-impl World {
+impl PythonFixture {
     async fn start() -> Self {
         let nats = nats_with_shipped_accounts();
         let topology = Topology::new(1, 1 << 30).with_publishers(&[TenantId::new("acme").unwrap()]);
@@ -104,7 +106,10 @@ impl World {
         let address = self.nats.url().replace("nats://", "");
         command
             .arg(root().join("examples/python/resolve_tool_call.py"))
-            .args(["--nats", &format!("nats://{user}:{PASSWORD}@{address}")])
+            .args([
+                "--nats",
+                &format!("nats://{user}:{TEST_PASSWORD}@{address}"),
+            ])
             .args(["--tenant", tenant])
             .args(arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1");
@@ -132,7 +137,7 @@ fn check(output: &Output, code: i32, out: &str, error: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_example_resolves_tool_calls_over_nats() {
-    let world = World::start().await;
+    let world = PythonFixture::start().await;
     world.core.put("b/note.txt", "Grüße", "text/plain");
     world.core.put("b/large", vec![b'x'; 120_000], "image/x");
     check(
@@ -162,30 +167,30 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
     );
 }
 
-const NOTE: &str = r#"{"note": "file:text::files/b/note.txt"}"#;
-const OPERATION: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
+const NOTE_ARGUMENTS: &str = r#"{"note": "file:text::files/b/note.txt"}"#;
+const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
-    let mut world = World::start().await;
+    let mut world = PythonFixture::start().await;
     world.core.put("b/note.txt", "hello", "text/plain");
     // No resolver is there, so the publisher gives up before the event comes.
     world.running.take().unwrap().stop().await;
-    let deadline = ["--operation", OPERATION, "--timeout", "1"];
+    let deadline = ["--operation", OPERATION_ID, "--timeout", "1"];
     let given_up = world
-        .run(&[&deadline[..], &["--arguments", NOTE]].concat())
+        .run(&[&deadline[..], &["--arguments", NOTE_ARGUMENTS]].concat())
         .await;
     assert_eq!(given_up.status.code(), Some(2), "{given_up:?}");
-    assert!(String::from_utf8_lossy(&given_up.stderr).contains(OPERATION));
+    assert!(String::from_utf8_lossy(&given_up.stderr).contains(OPERATION_ID));
     world.bus = connect(&world.nats, "file-resolver").await;
     world.start_resolver().await;
 
-    let asked = world.run(&["--operation", OPERATION]).await;
+    let asked = world.run(&["--operation", OPERATION_ID]).await;
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
     let message = String::from_utf8_lossy(&asked.stderr).into_owned();
     assert!(message.contains("did not finish in time"), "{message}");
     let again = world
-        .run(&["--operation", OPERATION, "--arguments", NOTE])
+        .run(&["--operation", OPERATION_ID, "--arguments", NOTE_ARGUMENTS])
         .await;
     assert_eq!(again.stderr, asked.stderr, "the same work, the same end");
 
@@ -193,7 +198,7 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
     let line: serde_json::Value = serde_json::from_slice(&missed.stdout).unwrap();
     assert_eq!(
         (&line["operation"], &line["resolved"]),
-        (&OPERATION.into(), &false.into())
+        (&OPERATION_ID.into(), &false.into())
     );
     let nothing_more = world.run(&["--missed"]).await;
     assert_eq!(
@@ -203,7 +208,7 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
     );
 
     // Another tenant's outcome is refused by the server, before any service sees the question.
-    let foreign = ["--operation", OPERATION, "--timeout", "1"];
+    let foreign = ["--operation", OPERATION_ID, "--timeout", "1"];
     let foreign = world.run_as("publisher-acme", "other", &foreign).await;
     assert_ne!(foreign.status.code(), Some(1), "{foreign:?}");
     assert!(foreign.stdout.is_empty(), "{foreign:?}");

@@ -1,7 +1,7 @@
 //! Classifies an address by its number (section 8).
 //!
-//! The tables are data ([`IPV4`], [`IPV6`]); an IPv6 address outside `2000::/3` is always blocked, because
-//! nothing else is assigned for global unicast. Knows nothing of configuration: that is [`crate::judge`].
+//! The tables are data ([`IPV4_BLOCKS`], [`IPV6_BLOCKS`]); an IPv6 address outside `2000::/3` is always blocked,
+//! because nothing else is assigned for global unicast. Knows nothing of configuration: that is [`crate::judge`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 mod tables;
 
-pub use tables::{Block, IPV4, IPV6, PROVIDER_SERVICES};
+pub use tables::{BlockedNetwork, IPV4_BLOCKS, IPV6_BLOCKS, PROVIDER_SERVICES};
 
 /// Date of the registries that the tables follow: IANA special-purpose registries, IPv4 and IPv6.
 pub const TABLE_EDITION: &str = "2025-10-09";
@@ -62,14 +62,15 @@ pub fn classify(address: IpAddr) -> Class {
 
 fn classify_v4(address: Ipv4Addr) -> Class {
     let number = address.to_bits();
-    IPV4.iter()
+    IPV4_BLOCKS
+        .iter()
         .find(|block| block.first <= number && number <= block.last)
         .map_or(Class::Public, |block| Class::Blocked(block.name))
 }
 
 fn classify_v6(address: Ipv6Addr) -> Class {
     let number = address.to_bits();
-    if let Some(block) = IPV6
+    if let Some(block) = IPV6_BLOCKS
         .iter()
         .find(|block| block.first <= number && number <= block.last)
     {
@@ -94,9 +95,10 @@ pub(crate) fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
 ///
 /// Rows may lie inside one another.
 pub fn blocked_networks() -> impl Iterator<Item = IpNet> {
-    IPV4.iter()
-        .map(Block::<u32>::network)
-        .chain(IPV6.iter().map(Block::<u128>::network))
+    IPV4_BLOCKS
+        .iter()
+        .map(BlockedNetwork::<u32>::network)
+        .chain(IPV6_BLOCKS.iter().map(BlockedNetwork::<u128>::network))
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl CanonicalUrl {
     fn read(text: &str) -> Result<Self, Code> {
         check_text(text)?;
         let (https, rest) = split_scheme(text)?;
-        let authority = authority::Authority::split(rest)?;
+        let authority = authority::UrlAuthority::split(rest)?;
         let (host, root_dot) = authority.host()?;
         let port = authority.port.unwrap_or(if https { 443 } else { 80 });
         let parsed = Url::parse(text).map_err(|_| Code::InvalidUrl)?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::canon::CanonicalUrl;
-use crate::judge::{HopContext, Network, Pinned};
+use crate::judge::{HopContext, Network, PinnedAddresses};
 use crate::policy::EffectivePolicy;
 use crate::reason::Code;
 
@@ -35,7 +35,7 @@ pub enum NextHop {
 /// A URL that may not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hop {hop}: {code}")]
-pub struct Refused {
+pub struct RefusedUrl {
     /// Why.
     pub code: Code,
     /// The hop that was refused: 0 for the agent's own URL.
@@ -44,8 +44,8 @@ pub struct Refused {
     pub target: Option<CanonicalUrl>,
 }
 
-impl From<Refused> for Code {
-    fn from(refused: Refused) -> Self {
+impl From<RefusedUrl> for Code {
+    fn from(refused: RefusedUrl) -> Self {
         refused.code
     }
 }
@@ -60,7 +60,7 @@ impl Chain {
     ///
     /// # Errors
     /// The first failing step of 3.1 that can be decided without DNS.
-    pub fn start(text: &str, policy: Arc<EffectivePolicy>) -> Result<Self, Refused> {
+    pub fn start(text: &str, policy: Arc<EffectivePolicy>) -> Result<Self, RefusedUrl> {
         let current = check(&policy, CanonicalUrl::parse(text), 0)?;
         Ok(Self {
             policy,
@@ -100,7 +100,7 @@ impl Chain {
     }
 
     /// Notes where the current hop goes. A hop that is never noted counts as public, the stricter case.
-    pub fn note(&mut self, pinned: &Pinned) {
+    pub fn note(&mut self, pinned: &PinnedAddresses) {
         self.here = Some(pinned.network());
     }
 
@@ -108,12 +108,12 @@ impl Chain {
     ///
     /// # Errors
     /// `redirect_invalid`, `redirect_limit`, `redirect_downgrade`, or what the target itself is refused for.
-    pub fn on_redirect(&mut self, status: u16, locations: &[&[u8]]) -> Result<NextHop, Refused> {
+    pub fn on_redirect(&mut self, status: u16, locations: &[&[u8]]) -> Result<NextHop, RefusedUrl> {
         if !is_redirect(status) {
             return Ok(NextHop::Answer);
         }
         let hop = self.hop() + 1;
-        let refuse = |code| Refused {
+        let refuse = |code| RefusedUrl {
             code,
             hop,
             target: None,
@@ -137,11 +137,11 @@ impl Chain {
     }
 
     /// X-3, then everything that the agent's own URL had to pass (P-5).
-    fn enter(&self, target: CanonicalUrl, hop: u32) -> Result<CanonicalUrl, Refused> {
+    fn enter(&self, target: CanonicalUrl, hop: u32) -> Result<CanonicalUrl, RefusedUrl> {
         let admin = self.policy.admin();
         let is_downgrade = self.current.https() && !target.https();
         if is_downgrade && !admin.https_only && !admin.allow_downgrade {
-            return Err(Refused {
+            return Err(RefusedUrl {
                 code: Code::RedirectDowngrade,
                 hop,
                 target: Some(target),
@@ -155,15 +155,15 @@ fn check(
     policy: &EffectivePolicy,
     url: Result<CanonicalUrl, Code>,
     hop: u32,
-) -> Result<CanonicalUrl, Refused> {
-    let url = url.map_err(|code| Refused {
+) -> Result<CanonicalUrl, RefusedUrl> {
+    let url = url.map_err(|code| RefusedUrl {
         code,
         hop,
         target: None,
     })?;
     match policy.check(&url) {
         Ok(()) => Ok(url),
-        Err(code) => Err(Refused {
+        Err(code) => Err(RefusedUrl {
             code,
             hop,
             target: Some(url),

@@ -21,7 +21,7 @@ mod rules;
 
 pub use nat64::{Nat64Error, Nat64Prefix, parse_nat64_prefixes};
 pub use networks::{NetworksError, parse_blocked_networks};
-pub use pinned::{Judged, Network, Pinned, PinnedAddr, Refusal};
+pub use pinned::{ClassifiedAddress, Network, PinnedAddr, PinnedAddresses, RefusedHop};
 pub use private::{PrivateRangeError, PrivateRanges};
 
 /// Most CNAME records in an answer (D-8).
@@ -54,7 +54,7 @@ pub struct JudgeConfig {
 
 /// What DNS answered for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct DnsAnswer {
     /// The name that was asked for.
     pub name: CanonicalName,
     /// Targets of the CNAME records, in order, as text with or without root dot.
@@ -74,9 +74,9 @@ pub struct HopContext {
 
 /// Every name that [`Class::Blocked`] can have, for metrics. Names may come more than once.
 pub fn blocked_classes() -> impl Iterator<Item = &'static str> {
-    let v4 = addrclass::IPV4.iter().map(|block| block.name);
-    let v6 = addrclass::IPV6.iter().map(|block| block.name);
-    v4.chain(v6).chain(rules::CLASSES)
+    let v4 = addrclass::IPV4_BLOCKS.iter().map(|block| block.name);
+    let v6 = addrclass::IPV6_BLOCKS.iter().map(|block| block.name);
+    v4.chain(v6).chain(rules::CLASS_NAMES)
 }
 
 /// Decides about addresses.
@@ -123,10 +123,10 @@ impl Judge {
     /// none of a family that is used here.
     pub fn judge_answer(
         &self,
-        answer: &Answer,
+        answer: &DnsAnswer,
         port: u16,
         hop: HopContext,
-    ) -> Result<Pinned, Refusal> {
+    ) -> Result<PinnedAddresses, RefusedHop> {
         let judged = self.classes(&answer.addresses);
         let chain = if answer.cnames.len() > MOST_CNAMES {
             Err(Code::DnsFailure)
@@ -138,12 +138,12 @@ impl Judge {
         };
         let is_blocked = judged.iter().any(|one| one.class.is_blocked());
         match chain {
-            Ok(()) if judged.len() > MOST_ADDRESSES && !is_blocked => Err(Refusal {
+            Ok(()) if judged.len() > MOST_ADDRESSES && !is_blocked => Err(RefusedHop {
                 code: Code::DnsFailure,
                 judged,
             }),
             Ok(()) => self.decide(judged, port, hop),
-            Err(code) => Err(Refusal { code, judged }),
+            Err(code) => Err(RefusedHop { code, judged }),
         }
     }
 
@@ -156,7 +156,7 @@ impl Judge {
         address: IpAddr,
         port: u16,
         hop: HopContext,
-    ) -> Result<Pinned, Refusal> {
+    ) -> Result<PinnedAddresses, RefusedHop> {
         self.decide(self.classes(&[address]), port, hop)
     }
 
@@ -184,10 +184,10 @@ impl Judge {
         }
     }
 
-    fn classes(&self, addresses: &[IpAddr]) -> Vec<Judged> {
+    fn classes(&self, addresses: &[IpAddr]) -> Vec<ClassifiedAddress> {
         addresses
             .iter()
-            .map(|address| Judged {
+            .map(|address| ClassifiedAddress {
                 address: address.to_canonical(),
                 class: self.class(*address),
             })
@@ -195,8 +195,13 @@ impl Judge {
     }
 
     /// D-4 and 8.6: all public or all opened; into an opened range only from outside a public hop.
-    fn decide(&self, judged: Vec<Judged>, port: u16, hop: HopContext) -> Result<Pinned, Refusal> {
-        let refuse = |code, judged| Err(Refusal { code, judged });
+    fn decide(
+        &self,
+        judged: Vec<ClassifiedAddress>,
+        port: u16,
+        hop: HopContext,
+    ) -> Result<PinnedAddresses, RefusedHop> {
+        let refuse = |code, judged| Err(RefusedHop { code, judged });
         let count = |network: Network| {
             judged
                 .iter()
@@ -213,7 +218,7 @@ impl Judge {
         if network == Network::Opened && comes_from_outside && !hop.admin_listed {
             return refuse(Code::SsrfBlocked, judged);
         }
-        let pinned = Pinned::new(network, judged, port, &self.config);
+        let pinned = PinnedAddresses::new(network, judged, port, &self.config);
         if pinned.addresses().is_empty() {
             return refuse(Code::ConnectFailed, pinned.into_judged());
         }

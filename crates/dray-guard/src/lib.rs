@@ -39,10 +39,10 @@ pub mod reason;
 
 pub use addrclass::{Class, TABLE_EDITION, classify};
 pub use canon::{CanonicalName, CanonicalUrl, Host};
-pub use chain::{Chain, NextHop, Refused};
+pub use chain::{Chain, NextHop, RefusedUrl};
 pub use judge::{
-    Answer, HopContext, Judge, JudgeConfig, Judged, Nat64Prefix, Network, Pinned, PinnedAddr,
-    PrivateRanges, Refusal, blocked_classes,
+    ClassifiedAddress, DnsAnswer, HopContext, Judge, JudgeConfig, Nat64Prefix, Network, PinnedAddr,
+    PinnedAddresses, PrivateRanges, RefusedHop, blocked_classes,
 };
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
 pub use policy::{AdminPolicy, AllowedPorts, AppPolicy, EffectivePolicy, MaxRedirects};

@@ -16,7 +16,7 @@ const LONGEST_NAME: usize = 253;
 /// Longest label in characters.
 const LONGEST_LABEL: usize = 63;
 /// Blanks that are trimmed around items (H-4).
-const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+const TRIMMED_BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// One pattern: a host name, or every name below one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +79,7 @@ fn hint(suggestion: Option<&str>) -> String {
 impl HostPattern {
     /// Reads one pattern; blanks around it are ignored.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let text = text.trim_matches(BLANKS);
+        let text = text.trim_matches(TRIMMED_BLANKS);
         if text.is_empty() {
             return Err(PatternError::EmptyItem);
         }
@@ -111,7 +111,7 @@ impl HostPattern {
     /// An entry that is an address. No name of a URL looks like one, so it matches nothing.
     fn of_address(text: &str) -> Self {
         Self {
-            name: text.trim_matches(BLANKS).to_ascii_lowercase(),
+            name: text.trim_matches(TRIMMED_BLANKS).to_ascii_lowercase(),
             wildcard: false,
         }
     }
@@ -224,7 +224,7 @@ impl HostPatterns {
             .into_iter()
             .map(|item| {
                 let text = item.as_ref();
-                let bare = text.trim_matches(BLANKS).trim_matches(['[', ']']);
+                let bare = text.trim_matches(TRIMMED_BLANKS).trim_matches(['[', ']']);
                 if bare.parse::<IpAddr>().is_ok() {
                     return Ok(HostPattern::of_address(bare));
                 }
@@ -274,7 +274,7 @@ impl HostPatterns {
 /// Blank text is `None`, *no list*. Text that is not blank and yields no pattern is an error, as is an empty item
 /// among others.
 pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError> {
-    let text = text.trim_matches(BLANKS);
+    let text = text.trim_matches(TRIMMED_BLANKS);
     if text.is_empty() {
         return Ok(None);
     }
@@ -285,7 +285,7 @@ pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError
     };
     if items
         .iter()
-        .all(|item| item.trim_matches(BLANKS).is_empty())
+        .all(|item| item.trim_matches(TRIMMED_BLANKS).is_empty())
     {
         return Err(PatternError::NoPattern);
     }

@@ -96,7 +96,7 @@ impl std::error::Error for Code {}
 
 impl Code {
     /// Every reason, with one status for all others.
-    pub const ALL: [Self; 32] = [
+    pub const ALL_REASONS: [Self; 32] = [
         Self::DisabledByAdmin,
         Self::DisabledByApp,
         Self::HostNotInAdminAllowlist,

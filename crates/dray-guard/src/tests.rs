@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::{
-    AdminPolicy, Answer, AppPolicy, CanonicalUrl, Chain, Class, Code, EffectivePolicy, HopContext,
-    Host, HostPatterns, Judge, JudgeConfig, Network, classify,
+    AdminPolicy, AppPolicy, CanonicalUrl, Chain, Class, Code, DnsAnswer, EffectivePolicy,
+    HopContext, Host, HostPatterns, Judge, JudgeConfig, Network, classify,
 };
 
 /// Texts that are nearly URLs: pieces that matter to parsers, in any order.
@@ -147,7 +147,7 @@ proptest! {
             private_ranges: if open { "10.0.0.0/8,fd00::/8" } else { "" }.parse().unwrap(),
             ..JudgeConfig::default()
         });
-        let answer = Answer { name: "a.example.com".parse().unwrap(), cnames: Vec::new(), addresses };
+        let answer = DnsAnswer { name: "a.example.com".parse().unwrap(), cnames: Vec::new(), addresses };
         let hop = HopContext { previous: from_public.then_some(Network::Public), admin_listed };
         match judge.judge_answer(&answer, 443, hop) {
             Ok(pinned) => {

@@ -8,19 +8,19 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, Failure};
+use crate::error::{FailureKind, HttpError};
 use crate::{ByteStream, Cause};
 
 /// Longest JSON or text answer, in bytes.
-const LONGEST: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// The head of an answer, with its body still to come.
-pub struct Answer {
+pub struct HttpResponse {
     response: reqwest::Response,
     idle: Duration,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) const fn new(response: reqwest::Response, idle: Duration) -> Self {
         Self { response, idle }
     }
@@ -56,12 +56,14 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`Failure::Broken`] and [`Failure::Idle`].
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+    /// [`FailureKind::Broken`] and [`FailureKind::Idle`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(piece)) => Ok(piece),
-            Ok(Err(error)) => Err(Error::after(Failure::Broken(error.without_url().into()))),
-            Err(_) => Err(Error::after(Failure::Idle(self.idle))),
+            Ok(Err(error)) => Err(HttpError::after(FailureKind::Broken(
+                error.without_url().into(),
+            ))),
+            Err(_) => Err(HttpError::after(FailureKind::Idle(self.idle))),
         }
     }
 
@@ -69,13 +71,13 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`Failure::TooLong`], and those of [`Answer::chunk`].
-    pub async fn bytes(mut self, limit: usize) -> Result<Bytes, Error> {
+    /// [`FailureKind::TooLong`], and those of [`HttpResponse::chunk`].
+    pub async fn bytes(mut self, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = Vec::new();
         while let Some(piece) = self.chunk().await? {
             all.extend_from_slice(&piece);
             if all.len() > limit {
-                return Err(Error::after(Failure::TooLong(limit)));
+                return Err(HttpError::after(FailureKind::TooLong(limit)));
             }
         }
         Ok(all.into())
@@ -85,9 +87,9 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// Those of [`Answer::bytes`].
-    pub async fn text(self) -> Result<String, Error> {
-        let bytes = self.bytes(LONGEST).await?;
+    /// Those of [`HttpResponse::bytes`].
+    pub async fn text(self) -> Result<String, HttpError> {
+        let bytes = self.bytes(MAX_RESPONSE_BYTES).await?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -95,21 +97,21 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`Failure::Malformed`], and those of [`Answer::bytes`].
-    pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        let bytes = self.bytes(LONGEST).await?;
+    /// [`FailureKind::Malformed`], and those of [`HttpResponse::bytes`].
+    pub async fn json<T: DeserializeOwned>(self) -> Result<T, HttpError> {
+        let bytes = self.bytes(MAX_RESPONSE_BYTES).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| Error::after(Failure::Malformed(error.to_string())))
+            .map_err(|error| HttpError::after(FailureKind::Malformed(error.to_string())))
     }
 
     /// What the connection becomes after an answer with status 101.
     ///
     /// # Errors
     ///
-    /// [`Failure::Broken`] when the peer did not switch.
-    pub async fn into_upgrade(self) -> Result<reqwest::Upgraded, Error> {
+    /// [`FailureKind::Broken`] when the peer did not switch.
+    pub async fn into_upgrade(self) -> Result<reqwest::Upgraded, HttpError> {
         let upgraded = self.response.upgrade().await;
-        upgraded.map_err(|error| Error::after(Failure::Broken(error.without_url().into())))
+        upgraded.map_err(|error| HttpError::after(FailureKind::Broken(error.without_url().into())))
     }
 
     /// The body as it comes.
@@ -126,7 +128,7 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for HttpResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer")
             .field("status", &self.status())

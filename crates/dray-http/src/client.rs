@@ -10,13 +10,13 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::error::{Error, Failure};
+use crate::error::{FailureKind, HttpError};
 use crate::guard::{DestinationGuard, GuardedResolver};
-use crate::request::Request;
+use crate::request::RequestBuilder;
 
 /// How long things may take. Nothing limits a whole transfer: what moves may go on (sandbox-transfer 1.6).
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct HttpTimeouts {
     /// To connect, TLS included.
     pub connect: Duration,
     /// Without a byte of a body in either direction.
@@ -25,7 +25,7 @@ pub struct Limits {
     pub answer: Duration,
 }
 
-impl Default for Limits {
+impl Default for HttpTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -37,19 +37,19 @@ impl Default for Limits {
 
 /// A client without redirects, proxies, cookies, compression or environment. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct HttpClient {
     pub(crate) inner: reqwest::Client,
-    pub(crate) limits: Limits,
+    pub(crate) limits: HttpTimeouts,
     pub(crate) guard: Option<Arc<dyn DestinationGuard>>,
 }
 
-impl Client {
+impl HttpClient {
     /// A client that trusts the public authorities, and those of `authorities` (a PEM file) too.
     ///
     /// # Errors
     ///
-    /// [`Failure::Options`] when the file cannot be read or holds no certificate.
-    pub fn new(limits: Limits, authorities: Option<&Path>) -> Result<Self, Error> {
+    /// [`FailureKind::Options`] when the file cannot be read or holds no certificate.
+    pub fn new(limits: HttpTimeouts, authorities: Option<&Path>) -> Result<Self, HttpError> {
         Self::build(limits, authorities, None)
     }
 
@@ -57,17 +57,21 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Failure::Options`] when the client cannot be made.
-    pub fn guarded(limits: Limits, guard: Arc<dyn DestinationGuard>) -> Result<Self, Error> {
+    /// [`FailureKind::Options`] when the client cannot be made.
+    pub fn guarded(
+        limits: HttpTimeouts,
+        guard: Arc<dyn DestinationGuard>,
+    ) -> Result<Self, HttpError> {
         Self::build(limits, None, Some(guard))
     }
 
     fn build(
-        limits: Limits,
+        limits: HttpTimeouts,
         authorities: Option<&Path>,
         guard: Option<Arc<dyn DestinationGuard>>,
-    ) -> Result<Self, Error> {
-        let tls = tls(authorities).map_err(|cause| Error::before(Failure::Options(cause)))?;
+    ) -> Result<Self, HttpError> {
+        let tls =
+            tls(authorities).map_err(|cause| HttpError::before(FailureKind::Options(cause)))?;
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(Policy::none())
@@ -83,7 +87,7 @@ impl Client {
         }
         let inner = builder
             .build()
-            .map_err(|cause| Error::before(Failure::Options(cause.into())))?;
+            .map_err(|cause| HttpError::before(FailureKind::Options(cause.into())))?;
         Ok(Self {
             inner,
             limits,
@@ -100,32 +104,32 @@ impl Client {
     }
 
     /// A request. `url` is absolute; it may carry a token and appears in no error.
-    pub fn request(&self, method: Method, url: &str) -> Request {
-        Request::new(self.clone(), method, url)
+    pub fn request(&self, method: Method, url: &str) -> RequestBuilder {
+        RequestBuilder::new(self.clone(), method, url)
     }
 
     /// A GET request.
-    pub fn get(&self, url: &str) -> Request {
+    pub fn get(&self, url: &str) -> RequestBuilder {
         self.request(Method::GET, url)
     }
 
     /// A POST request.
-    pub fn post(&self, url: &str) -> Request {
+    pub fn post(&self, url: &str) -> RequestBuilder {
         self.request(Method::POST, url)
     }
 
     /// A PUT request.
-    pub fn put(&self, url: &str) -> Request {
+    pub fn put(&self, url: &str) -> RequestBuilder {
         self.request(Method::PUT, url)
     }
 
     /// A PATCH request.
-    pub fn patch(&self, url: &str) -> Request {
+    pub fn patch(&self, url: &str) -> RequestBuilder {
         self.request(Method::PATCH, url)
     }
 
     /// A DELETE request.
-    pub fn delete(&self, url: &str) -> Request {
+    pub fn delete(&self, url: &str) -> RequestBuilder {
         self.request(Method::DELETE, url)
     }
 }

@@ -1,7 +1,7 @@
 //! The other end of the wire (feature `double`): a small HTTP server for doubles of platforms and providers.
 //!
 //! Bodies are counted and digested while they come, not held, so that a double can take what a test sends. A double
-//! keeps its state behind one lock and says with [`Closed`] that a connection is to break without an answer.
+//! keeps its state behind one lock and says with [`ConnectionClosed`] that a connection is to break without an answer.
 
 mod form;
 mod reader;
@@ -27,33 +27,33 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-pub use form::{Form, Part};
-pub use reader::{Content, Malformed, Reader};
+pub use form::{FormData, FormPart};
+pub use reader::{BodyReader, ContentDigest, MalformedBody};
 
 /// The connection breaks without an answer.
 #[derive(Debug)]
-pub struct Closed;
+pub struct ConnectionClosed;
 
-impl fmt::Display for Closed {
+impl fmt::Display for ConnectionClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the double closed the connection")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for ConnectionClosed {}
 
-impl From<Malformed> for Closed {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedBody> for ConnectionClosed {
+    fn from(_: MalformedBody) -> Self {
         Self
     }
 }
 
 /// An answer on its way.
-pub type Reply = Response<BoxBody<Bytes, Closed>>;
+pub type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
 
 /// A request whose body was not read yet.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedRequest {
     /// Method in upper case.
     pub method: String,
     /// Path as sent, undecoded.
@@ -66,7 +66,7 @@ pub struct Received {
     upgrade: OnUpgrade,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// A header; `None` when it is absent or not printable ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -96,16 +96,16 @@ impl Received {
     }
 
     /// The body, to be read.
-    pub fn into_reader(self) -> Reader {
-        Reader::new(self.body, self.count)
+    pub fn into_reader(self) -> BodyReader {
+        BodyReader::new(self.body, self.count)
     }
 
     /// A `multipart/form-data` or `application/x-www-form-urlencoded` body.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when it is neither, or breaks.
-    pub async fn form(self) -> Result<Form, Malformed> {
+    /// [`MalformedBody`] when it is neither, or breaks.
+    pub async fn form(self) -> Result<FormData, MalformedBody> {
         let media_type = self.header("content-type").unwrap_or_default().to_owned();
         form::read(&media_type, self.into_reader()).await
     }
@@ -114,10 +114,10 @@ impl Received {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when it is none, or breaks.
-    pub async fn json(self) -> Result<serde_json::Value, Malformed> {
+    /// [`MalformedBody`] when it is none, or breaks.
+    pub async fn json(self) -> Result<serde_json::Value, MalformedBody> {
         let bytes = self.into_reader().all().await?;
-        serde_json::from_slice(&bytes).map_err(|_| Malformed)
+        serde_json::from_slice(&bytes).map_err(|_| MalformedBody)
     }
 }
 
@@ -147,7 +147,7 @@ pub fn cut(media_type: &'static str, body: &Bytes, kept: usize) -> Reply {
     // What was given is written out before the connection breaks.
     let broken = futures_util::stream::once(async {
         tokio::task::yield_now().await;
-        Err(Closed)
+        Err(ConnectionClosed)
     });
     let mut reply = Response::new(BoxBody::new(StreamBody::new(first.chain(broken))));
     let headers = reply.headers_mut();
@@ -170,40 +170,43 @@ pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
 }
 
 /// What a double does with a request.
-pub trait Answer<S>: Send + Sync + 'static {
+pub trait RequestHandler<S>: Send + Sync + 'static {
     /// Answers, or breaks the connection.
     fn answer(
         &self,
-        state: Arc<Shared<S>>,
-        request: Received,
-    ) -> BoxFuture<'static, Result<Reply, Closed>>;
+        state: Arc<SharedState<S>>,
+        request: ReceivedRequest,
+    ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>>;
 }
 
-impl<S, F> Answer<S> for F
+impl<S, F> RequestHandler<S> for F
 where
-    F: Fn(Arc<Shared<S>>, Received) -> BoxFuture<'static, Result<Reply, Closed>>
+    F: Fn(
+            Arc<SharedState<S>>,
+            ReceivedRequest,
+        ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>>
         + Send
         + Sync
         + 'static,
 {
     fn answer(
         &self,
-        state: Arc<Shared<S>>,
-        request: Received,
-    ) -> BoxFuture<'static, Result<Reply, Closed>> {
+        state: Arc<SharedState<S>>,
+        request: ReceivedRequest,
+    ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         self(state, request)
     }
 }
 
 /// The state of a double.
 #[derive(Debug)]
-pub struct Shared<S> {
+pub struct SharedState<S> {
     state: Mutex<S>,
     received: Arc<AtomicU64>,
     address: SocketAddr,
 }
 
-impl<S> Shared<S> {
+impl<S> SharedState<S> {
     /// The state, locked. Never held while awaiting.
     pub fn lock(&self) -> MutexGuard<'_, S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -222,20 +225,20 @@ impl<S> Shared<S> {
 
 /// A server on a loopback port. It ends, connections included, when it is dropped.
 #[derive(Debug)]
-pub struct Server<S> {
-    shared: Arc<Shared<S>>,
+pub struct FakeServer<S> {
+    shared: Arc<SharedState<S>>,
     _serving: JoinSet<()>,
 }
 
-impl<S: Send + 'static> Server<S> {
+impl<S: Send + 'static> FakeServer<S> {
     /// Listens on a free loopback port.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
-    pub async fn start(state: S, answer: impl Answer<S>) -> io::Result<Self> {
+    pub async fn start(state: S, answer: impl RequestHandler<S>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             state: Mutex::new(state),
             received: Arc::default(),
             address: listener.local_addr()?,
@@ -249,15 +252,15 @@ impl<S: Send + 'static> Server<S> {
     }
 
     /// What it shares with its answers.
-    pub fn shared(&self) -> &Arc<Shared<S>> {
+    pub fn shared(&self) -> &Arc<SharedState<S>> {
         &self.shared
     }
 }
 
 async fn serve<S: Send + 'static>(
     listener: TcpListener,
-    shared: Arc<Shared<S>>,
-    answer: Arc<impl Answer<S>>,
+    shared: Arc<SharedState<S>>,
+    answer: Arc<impl RequestHandler<S>>,
 ) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
@@ -267,7 +270,7 @@ async fn serve<S: Send + 'static>(
             let service = service_fn(move |mut request: http::Request<Incoming>| {
                 let upgrade = hyper::upgrade::on(&mut request);
                 let (head, body) = request.into_parts();
-                let received = Received {
+                let received = ReceivedRequest {
                     method: head.method.as_str().to_owned(),
                     path: head.uri.path().to_owned(),
                     query: head.uri.query().unwrap_or_default().to_owned(),

@@ -6,7 +6,7 @@ use crate::Cause;
 
 /// Whether the peer may have got the whole request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum RequestProgress {
     /// It cannot: no connection, or the body did not leave completely.
     Incomplete,
     /// It may: everything was handed to the connection and no answer came.
@@ -15,7 +15,7 @@ pub enum Sent {
 
 /// What failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum FailureKind {
     /// The client cannot be made from its options.
     #[error("the HTTP client cannot be made")]
     Options(#[source] Cause),
@@ -45,26 +45,26 @@ pub enum Failure {
 /// A failed request. Holds no URL: those of some platforms carry tokens.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
-pub struct Error {
+pub struct HttpError {
     /// What failed.
     #[source]
-    pub failure: Failure,
+    pub failure: FailureKind,
     /// Whether the peer may have got all of it.
-    pub sent: Sent,
+    pub sent: RequestProgress,
 }
 
-impl Error {
-    pub(crate) const fn before(failure: Failure) -> Self {
+impl HttpError {
+    pub(crate) const fn before(failure: FailureKind) -> Self {
         Self {
             failure,
-            sent: Sent::Incomplete,
+            sent: RequestProgress::Incomplete,
         }
     }
 
-    pub(crate) const fn after(failure: Failure) -> Self {
+    pub(crate) const fn after(failure: FailureKind) -> Self {
         Self {
             failure,
-            sent: Sent::Complete,
+            sent: RequestProgress::Complete,
         }
     }
 }

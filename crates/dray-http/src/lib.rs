@@ -1,10 +1,10 @@
 //! An HTTP client for endpoints that configuration names: chat platforms and sandbox providers.
 //!
-//! - [`Client`]: one connection pool without redirects, proxies, cookies or environment; time limits by progress.
-//! - [`Request`]: bodies with an exact length, streamed, multipart included.
-//! - [`Answer`]: a bounded answer or a stream.
-//! - [`Error`]: what failed, and whether the peer may have got the whole request.
-//! - [`DestinationGuard`]: decides where a client of [`Client::guarded`] may connect.
+//! - [`HttpClient`]: one connection pool without redirects, proxies, cookies or environment; time limits by progress.
+//! - [`RequestBuilder`]: bodies with an exact length, streamed, multipart included.
+//! - [`HttpResponse`]: a bounded answer or a stream.
+//! - [`HttpError`]: what failed, and whether the peer may have got the whole request.
+//! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
 //! - `double` (feature `double`): the other end, for doubles of platforms and providers.
 //!
 //! What it does not do: it never dials what a model, a user or a document chose (the egress-fetcher does), follows
@@ -29,13 +29,13 @@ use bytes::Bytes;
 use futures_util::Stream;
 
 pub use address::authority;
-pub use answer::Answer;
-pub use client::{Client, Limits};
-pub use error::{Error, Failure, Sent};
+pub use answer::HttpResponse;
+pub use client::{HttpClient, HttpTimeouts};
+pub use error::{FailureKind, HttpError, RequestProgress};
 pub use exactly::exactly;
 pub use guard::DestinationGuard;
-pub use multipart::Multipart;
-pub use request::Request;
+pub use multipart::MultipartForm;
+pub use request::RequestBuilder;
 /// Both directions of a connection after an answer with status 101.
 pub use reqwest::Upgraded;
 /// The URL type of [`DestinationGuard`].

@@ -10,24 +10,24 @@ use crate::ByteStream;
 use crate::exactly::announced;
 
 /// A form. Parts are sent in the order in which they were added.
-pub struct Multipart {
+pub struct MultipartForm {
     boundary: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<FormPiece>,
     length: u64,
 }
 
-enum Piece {
+enum FormPiece {
     Bytes(Bytes),
     Stream(u64, ByteStream),
 }
 
-impl Default for Multipart {
+impl Default for MultipartForm {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Multipart {
+impl MultipartForm {
     /// An empty form with a boundary of 128 random bits.
     pub fn new() -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Multipart {
     ) -> Self {
         self.head(name, Some(file_name), Some(media_type));
         self.length += size;
-        self.pieces.push(Piece::Stream(size, body));
+        self.pieces.push(FormPiece::Stream(size, body));
         self.bytes(Bytes::from_static(b"\r\n"));
         self
     }
@@ -114,7 +114,7 @@ impl Multipart {
 
     fn bytes(&mut self, bytes: Bytes) {
         self.length += bytes.len() as u64;
-        self.pieces.push(Piece::Bytes(bytes));
+        self.pieces.push(FormPiece::Bytes(bytes));
     }
 
     /// Content type, exact length and the body.
@@ -123,8 +123,8 @@ impl Multipart {
         self.bytes(end.into());
         let media_type = format!("multipart/form-data; boundary={}", self.boundary);
         let pieces = self.pieces.into_iter().map(|piece| match piece {
-            Piece::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
-            Piece::Stream(size, body) => announced(size, body),
+            FormPiece::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
+            FormPiece::Stream(size, body) => announced(size, body),
         });
         (
             media_type,
@@ -149,7 +149,7 @@ fn escape(name: &str) -> String {
         })
 }
 
-impl fmt::Debug for Multipart {
+impl fmt::Debug for MultipartForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Multipart")
             .field("length", &self.length)
@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn the_length_is_exact() {
         let body = stream::iter([Ok(Bytes::from_static(b"hello"))]).boxed();
-        let form = Multipart::new().text("chat_id", "42").file(
+        let form = MultipartForm::new().text("chat_id", "42").file(
             "document",
             "a\"b.txt",
             "text/plain\r\nX: y",

@@ -15,26 +15,26 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::answer::Answer;
-use crate::client::Client;
-use crate::error::{Error, Failure, Sent};
+use crate::answer::HttpResponse;
+use crate::client::HttpClient;
+use crate::error::{FailureKind, HttpError, RequestProgress};
 use crate::exactly::announced;
-use crate::multipart::Multipart;
+use crate::multipart::MultipartForm;
 use crate::{ByteStream, Cause};
 
 /// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What RFC 3986 leaves as it is; everything else is escaped in forms and queries.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// A request that is being put together. A mistake in it is reported by [`Request::send`].
-pub struct Request {
-    client: Client,
+/// A request that is being put together. A mistake in it is reported by [`RequestBuilder::send`].
+pub struct RequestBuilder {
+    client: HttpClient,
     method: Method,
     url: String,
     headers: HeaderMap,
@@ -43,8 +43,8 @@ pub struct Request {
     wrong: Option<String>,
 }
 
-impl Request {
-    pub(crate) fn new(client: Client, method: Method, url: &str) -> Self {
+impl RequestBuilder {
+    pub(crate) fn new(client: HttpClient, method: Method, url: &str) -> Self {
         let answer_within = client.limits.answer;
         Self {
             client,
@@ -145,7 +145,7 @@ impl Request {
 
     /// A form.
     #[must_use]
-    pub fn multipart(mut self, form: Multipart) -> Self {
+    pub fn multipart(mut self, form: MultipartForm) -> Self {
         let (media_type, size, body) = form.finish();
         self.body = Some((size, body));
         self.header("content-type", &media_type)
@@ -157,20 +157,20 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// See [`Failure`]; [`Error::sent`] says whether the peer may have got the whole request.
-    pub async fn send(self, progress: &(dyn Fn(u64) + Sync)) -> Result<Answer, Error> {
+    /// See [`FailureKind`]; [`HttpError::sent`] says whether the peer may have got the whole request.
+    pub async fn send(self, progress: &(dyn Fn(u64) + Sync)) -> Result<HttpResponse, HttpError> {
         if let Some(wrong) = self.wrong {
-            return Err(Error::before(Failure::Request(wrong)));
+            return Err(HttpError::before(FailureKind::Request(wrong)));
         }
         let url = reqwest::Url::parse(&self.url)
-            .map_err(|error| Error::before(Failure::Request(error.to_string())))?;
+            .map_err(|error| HttpError::before(FailureKind::Request(error.to_string())))?;
         if let Some(guard) = &self.client.guard {
             // What is behind a name is checked where it is resolved; a literal address is not resolved.
             guard
                 .check_url(&url)
-                .map_err(|cause| Error::before(Failure::Connect(cause)))?;
+                .map_err(|cause| HttpError::before(FailureKind::Connect(cause)))?;
         }
-        let gauge = Arc::new(Gauge::default());
+        let gauge = Arc::new(BodyGauge::default());
         let mut request = self
             .client
             .inner
@@ -186,19 +186,19 @@ impl Request {
         let idle = self.client.limits.idle;
         let sending = request.send();
         tokio::pin!(sending);
-        let mut watch = Watch::new(idle, self.answer_within);
+        let mut watch = ProgressWatch::new(idle, self.answer_within);
         loop {
             tokio::select! {
                 answer = &mut sending => {
                     watch.look(&gauge, progress);
                     return match answer {
-                        Ok(response) => Ok(Answer::new(response, idle)),
+                        Ok(response) => Ok(HttpResponse::new(response, idle)),
                         Err(error) => Err(gauge.failed(error)),
                     };
                 }
-                () = tokio::time::sleep(LOOK) => {
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => {
                     if let Some(after) = watch.look(&gauge, progress) {
-                        return Err(Error { failure: Failure::Idle(after), sent: gauge.sent() });
+                        return Err(HttpError { failure: FailureKind::Idle(after), sent: gauge.sent() });
                     }
                 }
             }
@@ -209,13 +209,13 @@ impl Request {
 fn pair(name: &str, value: &str) -> String {
     format!(
         "{}={}",
-        utf8_percent_encode(name, ESCAPED),
-        utf8_percent_encode(value, ESCAPED)
+        utf8_percent_encode(name, ESCAPED_BYTES),
+        utf8_percent_encode(value, ESCAPED_BYTES)
     )
 }
 
 /// Looks at what moved.
-struct Watch {
+struct ProgressWatch {
     idle: Duration,
     answer: Duration,
     told: u64,
@@ -223,7 +223,7 @@ struct Watch {
     done: bool,
 }
 
-impl Watch {
+impl ProgressWatch {
     fn new(idle: Duration, answer: Duration) -> Self {
         Self {
             idle,
@@ -235,7 +235,7 @@ impl Watch {
     }
 
     /// Reports progress; returns the limit that was passed, if any.
-    fn look(&mut self, gauge: &Gauge, progress: &(dyn Fn(u64) + Sync)) -> Option<Duration> {
+    fn look(&mut self, gauge: &BodyGauge, progress: &(dyn Fn(u64) + Sync)) -> Option<Duration> {
         let left = gauge.left.load(Ordering::Acquire);
         let done = gauge.complete.load(Ordering::Acquire);
         if left > self.told || done != self.done {
@@ -253,13 +253,13 @@ impl Watch {
 
 /// What is known of a body that the HTTP stack reads.
 #[derive(Default)]
-struct Gauge {
+struct BodyGauge {
     left: AtomicU64,
     complete: AtomicBool,
     failed: Mutex<Option<Cause>>,
 }
 
-impl Gauge {
+impl BodyGauge {
     /// Counts what is taken; keeps the failure of the body for ourselves.
     fn watch(
         self: Arc<Self>,
@@ -284,35 +284,35 @@ impl Gauge {
         })
     }
 
-    fn sent(&self) -> Sent {
+    fn sent(&self) -> RequestProgress {
         if self.complete.load(Ordering::Acquire) {
-            Sent::Complete
+            RequestProgress::Complete
         } else {
-            Sent::Incomplete
+            RequestProgress::Incomplete
         }
     }
 
-    fn failed(&self, error: reqwest::Error) -> Error {
+    fn failed(&self, error: reqwest::Error) -> HttpError {
         let body = self
             .failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(cause) = body {
-            return Error::before(Failure::Body(cause));
+            return HttpError::before(FailureKind::Body(cause));
         }
         let error = error.without_url();
         if error.is_connect() {
-            return Error::before(Failure::Connect(error.into()));
+            return HttpError::before(FailureKind::Connect(error.into()));
         }
-        Error {
-            failure: Failure::Broken(error.into()),
+        HttpError {
+            failure: FailureKind::Broken(error.into()),
             sent: self.sent(),
         }
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for RequestBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("method", &self.method)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_testkit::http::{Responder, Script, Server, Step};
+use dray_testkit::http::{FakeHttpServer, ResponseScript, ResponseStep, ScriptedResponder};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,17 +15,19 @@ use super::*;
 
 mod guard;
 
-fn client() -> Client {
-    let limits = Limits {
+fn client() -> HttpClient {
+    let limits = HttpTimeouts {
         connect: Duration::from_secs(5),
         idle: Duration::from_millis(400),
         answer: Duration::from_millis(600),
     };
-    Client::new(limits, None).unwrap()
+    HttpClient::new(limits, None).unwrap()
 }
 
-async fn server(script: Script) -> (Server, String) {
-    let server = Server::start(Responder::always(script)).await.unwrap();
+async fn server(script: ResponseScript) -> (FakeHttpServer, String) {
+    let server = FakeHttpServer::start(ScriptedResponder::always(script))
+        .await
+        .unwrap();
     let url = format!("http://{}/bot-token-/x", server.address());
     (server, url)
 }
@@ -91,69 +93,69 @@ async fn no_connection_means_not_sent() {
     let url = format!("http://{}/secret-token", listener.local_addr().unwrap());
     drop(listener);
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Connect(_)));
-    assert_eq!(error.sent, Sent::Incomplete);
+    assert!(matches!(error.failure, FailureKind::Connect(_)));
+    assert_eq!(error.sent, RequestProgress::Incomplete);
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("secret-token"), "{shown}");
 }
 
 #[tokio::test]
 async fn a_lost_answer_is_told_from_a_lost_body() {
-    let (_server, url) = server(Script(vec![Step::Drop])).await;
+    let (_server, url) = server(ResponseScript(vec![ResponseStep::Drop])).await;
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
-    assert_eq!(error.sent, Sent::Complete, "{error:?}");
+    assert_eq!(error.sent, RequestProgress::Complete, "{error:?}");
 
     let pending: ByteStream = stream::iter([Ok(Bytes::from_static(b"abc"))])
         .chain(stream::pending())
         .boxed();
-    let (_server, url) = server(Script(vec![Step::Drop])).await;
+    let (_server, url) = server(ResponseScript(vec![ResponseStep::Drop])).await;
     let error = client()
         .post(&url)
         .stream("text/plain", 10, pending)
         .send(&quiet)
         .await
         .unwrap_err();
-    assert_eq!(error.sent, Sent::Incomplete, "{error:?}");
+    assert_eq!(error.sent, RequestProgress::Incomplete, "{error:?}");
 }
 
 #[tokio::test]
 async fn a_stalled_peer_is_given_up() {
-    let (_server, url) = server(Script(vec![Step::Hold])).await;
+    let (_server, url) = server(ResponseScript(vec![ResponseStep::Hold])).await;
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Idle(_)), "{error:?}");
-    assert_eq!(error.sent, Sent::Complete);
+    assert!(matches!(error.failure, FailureKind::Idle(_)), "{error:?}");
+    assert_eq!(error.sent, RequestProgress::Complete);
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc";
-    let (_server, url) = server(Script::raw(head).then(Step::Hold)).await;
+    let (_server, url) = server(ResponseScript::raw(head).then(ResponseStep::Hold)).await;
     let answer = client().get(&url).send(&quiet).await.unwrap();
     let error = answer.bytes(100).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Idle(_)), "{error:?}");
+    assert!(matches!(error.failure, FailureKind::Idle(_)), "{error:?}");
 }
 
 #[tokio::test]
 async fn the_source_of_a_body_is_blamed_for_its_failure() {
     let failing: ByteStream =
         stream::iter([Ok(Bytes::from_static(b"abc")), Err("disk".into())]).boxed();
-    let (_server, url) = server(Script(vec![Step::Hold])).await;
+    let (_server, url) = server(ResponseScript(vec![ResponseStep::Hold])).await;
     let error = client()
         .post(&url)
         .stream("text/plain", 10, failing)
         .send(&quiet)
         .await
         .unwrap_err();
-    assert!(matches!(error.failure, Failure::Body(_)), "{error:?}");
-    assert_eq!(error.sent, Sent::Incomplete);
+    assert!(matches!(error.failure, FailureKind::Body(_)), "{error:?}");
+    assert_eq!(error.sent, RequestProgress::Incomplete);
 }
 
 #[tokio::test]
 async fn redirects_are_answers() {
-    let (server, url) = server(Script::redirect(302, "http://127.0.0.1:1/")).await;
+    let (server, url) = server(ResponseScript::redirect(302, "http://127.0.0.1:1/")).await;
     let answer = client().get(&url).send(&quiet).await.unwrap();
     assert_eq!((answer.status(), server.seen().len()), (302, 1));
 }
 
 #[tokio::test]
 async fn answers_are_bounded_and_their_waits_are_read() {
-    let (_server, url) = server(Script::with_fields(
+    let (_server, url) = server(ResponseScript::with_fields(
         &[("Retry-After", "1.5")],
         "x".repeat(50),
     ))
@@ -161,11 +163,11 @@ async fn answers_are_bounded_and_their_waits_are_read() {
     let answer = client().get(&url).send(&quiet).await.unwrap();
     assert_eq!(answer.retry_after(), Some(Duration::from_millis(1500)));
     let error = answer.bytes(49).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::TooLong(49)));
-    let (_server, url) = server(Script::ok("not json")).await;
+    assert!(matches!(error.failure, FailureKind::TooLong(49)));
+    let (_server, url) = server(ResponseScript::ok("not json")).await;
     let answer = client().get(&url).send(&quiet).await.unwrap();
     let error = answer.json::<serde_json::Value>().await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Malformed(_)));
+    assert!(matches!(error.failure, FailureKind::Malformed(_)));
 }
 
 #[tokio::test]
@@ -176,7 +178,10 @@ async fn malformed_requests_are_not_sent() {
         client().get("http://127.0.0.1:1/").header("x", "a\r\nb: c"),
     ] {
         let error = request.send(&quiet).await.unwrap_err();
-        assert!(matches!(error.failure, Failure::Request(_)), "{error:?}");
+        assert!(
+            matches!(error.failure, FailureKind::Request(_)),
+            "{error:?}"
+        );
     }
 }
 
@@ -201,9 +206,14 @@ mod doubles {
     use dray_types::Sha256Digest;
 
     use super::*;
-    use crate::double::{Closed, Received, Reply, Server, Shared, cut, json, with_header};
+    use crate::double::{
+        ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, cut, json, with_header,
+    };
 
-    async fn answer(shared: Arc<Shared<Vec<String>>>, request: Received) -> Result<Reply, Closed> {
+    async fn answer(
+        shared: Arc<SharedState<Vec<String>>>,
+        request: ReceivedRequest,
+    ) -> Result<Reply, ConnectionClosed> {
         shared.lock().push(format!(
             "{} {} {}",
             request.method,
@@ -213,7 +223,7 @@ mod doubles {
         match request.path.as_str() {
             "/form" => {
                 let form = request.form().await?;
-                let file = form.files.first().ok_or(Closed)?;
+                let file = form.files.first().ok_or(ConnectionClosed)?;
                 Ok(json(
                     200,
                     &serde_json::json!({
@@ -226,7 +236,7 @@ mod doubles {
                 ))
             }
             "/cut" => Ok(cut("text/plain", &Bytes::from_static(b"abcdef"), 3)),
-            "/close" => Err(Closed),
+            "/close" => Err(ConnectionClosed),
             _ => Ok(with_header(
                 json(404, &serde_json::json!({})),
                 "retry-after",
@@ -235,8 +245,8 @@ mod doubles {
         }
     }
 
-    async fn start() -> Server<Vec<String>> {
-        Server::start(Vec::new(), |shared, request| {
+    async fn start() -> FakeServer<Vec<String>> {
+        FakeServer::start(Vec::new(), |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await
@@ -247,7 +257,7 @@ mod doubles {
     async fn a_form_of_ours_arrives_as_it_was_sent() {
         let server = start().await;
         let (size, stream) = body(100, 10_000);
-        let form = Multipart::new().text("text", "a\r\n--b").file(
+        let form = MultipartForm::new().text("text", "a\r\n--b").file(
             "file",
             "naïve \"x\".bin",
             "a/b",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use dray_service::config::{Alias, Problem, Section};
+use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,7 @@ pub struct Interpreter {
     pub default_session_id: Option<String>,
 }
 
-const HOUR: Period = Period::secs(3600);
+const ONE_HOUR: Period = Period::secs(3600);
 
 impl Default for Config {
     fn default() -> Self {
@@ -191,7 +191,7 @@ impl Default for Config {
             manifests: None,
             default_manifest: None,
             layers: Vec::new(),
-            app_schema_id: dray_agent::manifest::publish::ID.to_owned(),
+            app_schema_id: dray_agent::manifest::publish::SCHEMA_ID.to_owned(),
             preview: false,
             prompt_mapping: BTreeMap::new(),
             default_orchestrator_deployment: None,
@@ -223,25 +223,26 @@ impl Default for Config {
 }
 
 impl Section for Config {
-    fn aliases() -> &'static [Alias] {
-        &aliases::ALIASES
+    fn aliases() -> &'static [VariableAlias] {
+        &aliases::VARIABLE_ALIASES
     }
 
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = self.door_problems();
         problems.extend(self.endpoint_problems());
         let files = self.files.problems().into_iter();
-        problems
-            .extend(files.map(|(field, message)| Problem::new(format!("files.{field}"), message)));
+        problems.extend(
+            files.map(|(field, message)| ConfigProblem::new(format!("files.{field}"), message)),
+        );
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(field, message));
+                problems.push(ConfigProblem::new(field, message));
             }
         };
         let iterations = (1..=1_000_000).contains(&self.max_iterations);
         unless(iterations, "max_iterations", "must be 1 to 1000000");
         unless(
-            self.tool_timeout > Period::default() && self.tool_timeout <= HOUR,
+            self.tool_timeout > Period::default() && self.tool_timeout <= ONE_HOUR,
             "tool_timeout",
             "must be above 0 and at most 1h",
         );
@@ -288,35 +289,38 @@ impl Section for Config {
 }
 
 impl Config {
-    fn door_problems(&self) -> Vec<Problem> {
+    fn door_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let alone = self.listen.ip().is_loopback();
         if !alone && self.clients.is_empty() && self.dial_url.is_none() {
-            problems.push(Problem::new(
+            problems.push(ConfigProblem::new(
                 "clients",
                 "must hold a key: other machines reach `listen`, and there is no `dial_url` whose keys would be checked",
             ));
         }
         for (name, key) in &self.clients {
             if key.is_empty() {
-                problems.push(Problem::new(format!("clients.{name}"), "must not be empty"));
+                problems.push(ConfigProblem::new(
+                    format!("clients.{name}"),
+                    "must not be empty",
+                ));
             }
         }
         let shared = !alone || self.dial_url.is_some();
         let one_for_all = |address: &String| !address.contains("{session}");
         if shared && self.sandbox.as_ref().is_some_and(one_for_all) {
-            problems.push(Problem::new(
+            problems.push(ConfigProblem::new(
                 "sandbox",
                 "must have `{session}` in it: conversations of several people would share one sandbox",
             ));
         }
         if self.deployments.is_empty() {
-            problems.push(Problem::new("deployments", "must name one"));
+            problems.push(ConfigProblem::new("deployments", "must name one"));
         }
         problems
     }
 
-    fn endpoint_problems(&self) -> Vec<Problem> {
+    fn endpoint_problems(&self) -> Vec<ConfigProblem> {
         let endpoints = [
             ("dial_url", &self.dial_url),
             ("model_url", &self.model_url),
@@ -328,12 +332,12 @@ impl Config {
         });
         wrong
             .map(|(field, _)| {
-                Problem::new(field, "must be an http or https URL without user and query")
+                ConfigProblem::new(field, "must be an http or https URL without user and query")
             })
             .collect()
     }
 
-    fn mapping_problem(&self) -> Option<Problem> {
+    fn mapping_problem(&self) -> Option<ConfigProblem> {
         let mut seen = BTreeSet::new();
         let models = self.prompt_mapping.values().flatten();
         let twice: BTreeSet<_> = models.filter(|model| !seen.insert(*model)).collect();
@@ -342,7 +346,7 @@ impl Config {
             "Duplicate model/deployment names found: {}",
             names.join(", ")
         );
-        (!names.is_empty()).then(|| Problem::new("prompt_mapping", message))
+        (!names.is_empty()).then(|| ConfigProblem::new("prompt_mapping", message))
     }
 }
 

@@ -4,7 +4,7 @@
 //! egress-fetcher, documents of its reader, files of sandboxes of sandbox-transfer, and what a person is to see of
 //! platform-delivery. No file travels in a message, and nothing here dials an address that an agent chose.
 //!
-//! - [`Services`]: what all turns share.
+//! - [`FileServices`]: what all turns share.
 //! - [`TurnFiles`]: what one turn may do, on behalf of one caller; resolves references and keeps files.
 //! - [`tools`]: what the model can call.
 //! - [`dial_files`]: tools over the files of DIAL.
@@ -36,7 +36,7 @@ pub mod tools;
 mod turn;
 pub mod uploads;
 
-pub use ask::Unanswered;
+pub use ask::CallFailure;
 pub use config::Config;
-pub use services::Services;
-pub use turn::{Opening, TurnFiles};
+pub use services::FileServices;
+pub use turn::{TurnFiles, TurnStart};

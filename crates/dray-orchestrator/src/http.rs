@@ -1,8 +1,9 @@
-//! The HTTP surface: chat completions of DIAL and of plain `OpenAI` clients, starters, and help for editors of manifests
-//! (quickapps 2, 3, 4, 37, 38).
+//! The HTTP surface: chat completions of DIAL and of plain `OpenAI` clients, starters, and help for editors of
+//! manifests (quickapps 2, 3, 4, 37, 38).
 //!
-//! It reads and checks requests and writes answers. What is between is an [`Agent`]'s: it gets what was [`Asked`] and
-//! sends events, and this module turns them into chunks. It holds no conversation and knows nothing of models and tools.
+//! It reads and checks requests and writes answers. What is between is an [`Agent`]'s: it gets what was
+//! [`CheckedChatRequest`] and sends events, and this module turns them into chunks. It holds no conversation and knows
+//! nothing of models and tools.
 
 mod body;
 mod contract;
@@ -17,6 +18,6 @@ mod support;
 #[cfg(test)]
 mod tests;
 
-pub use contract::{Agent, Asked, ChatRequest, ManifestSource};
-pub use routes::{Options, Surface};
+pub use contract::{Agent, ChatRequest, CheckedChatRequest, ManifestSource};
+pub use routes::{HttpSurface, SurfaceOptions};
 pub use serve::serve;

@@ -15,13 +15,13 @@ use dray_agent::manifest::Manifest;
 use dray_agent::message::Message;
 use dray_agent::notify;
 use dray_agent::skill::Skill;
-use dray_tool::{Declaration, Rules, Tool};
+use dray_tool::{CallRules, Tool, ToolDeclaration};
 use dray_types::Clock;
 use serde_json::Value;
 
 /// What decides which tools there are.
 #[derive(Debug)]
-pub(crate) struct Offer<'a> {
+pub(crate) struct ToolOffer<'a> {
     /// The agent.
     pub(crate) manifest: &'a Manifest,
     /// The conversation, tool rounds of earlier turns in place.
@@ -35,38 +35,38 @@ pub(crate) struct Offer<'a> {
 }
 
 /// The tools of a turn, in an order that does not change.
-pub(crate) fn offered(offer: &Offer<'_>) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn offered(offer: &ToolOffer<'_>) -> Vec<Arc<dyn Tool>> {
     let contexts = &offer.manifest.contexts;
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
     if notify::is_active(contexts, offer.messages) {
-        tools.push(Arc::new(context::List::new(contexts)));
+        tools.push(Arc::new(context::ListFiles::new(contexts)));
     }
     if let Some(types) = offer.lazy
         && content::is_useful(contexts, offer.messages, types)
     {
-        tools.push(Arc::new(content::Get::new(contexts, types)));
+        tools.push(Arc::new(content::GetContent::new(contexts, types)));
     }
     if offer.manifest.features.timestamp.is_some() {
-        tools.push(Arc::new(time::Now::new(offer.clock)));
+        tools.push(Arc::new(time::CurrentTime::new(offer.clock)));
     }
     if !offer.skills.is_empty() {
-        tools.push(Arc::new(read_skill::Read::new(offer.skills)));
+        tools.push(Arc::new(read_skill::ReadSkill::new(offer.skills)));
     }
     tools
 }
 
-fn declaration(name: &str, description: &str, parameters: Value) -> Declaration {
-    Declaration {
+fn declaration(name: &str, description: &str, parameters: Value) -> ToolDeclaration {
+    ToolDeclaration {
         name: name.to_owned(),
         description: Some(description.to_owned()),
         parameters,
     }
 }
 
-fn rules(label: &str, debug_only: bool) -> Rules {
-    Rules {
+fn rules(label: &str, debug_only: bool) -> CallRules {
+    CallRules {
         label: label.to_owned(),
         debug_only,
-        ..Rules::default()
+        ..CallRules::default()
     }
 }

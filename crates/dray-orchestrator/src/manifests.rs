@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dray_agent::failure::Failure;
-use dray_agent::manifest::{Manifest, Reader};
+use dray_agent::failure::RequestFailure;
+use dray_agent::manifest::{Manifest, ManifestReader};
 use thiserror::Error;
 
 mod layers;
@@ -21,7 +21,7 @@ mod tests;
 pub use layers::{LayerError, read as read_layers};
 
 /// Most bytes of one manifest.
-const LARGEST: u64 = 4 << 20;
+const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
 /// A folder that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ pub struct FolderError {
 
 /// A manifest that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedManifest {
     /// Name of the file without its ending.
     pub name: String,
     /// When it was changed, in Unix seconds.
@@ -45,33 +45,33 @@ pub struct Listed {
 
 /// The manifests of a folder.
 #[derive(Debug)]
-pub struct Manifests {
+pub struct ManifestDirectory {
     folder: Option<PathBuf>,
-    reader: Arc<Reader>,
-    known: Mutex<BTreeMap<String, Known>>,
+    reader: Arc<ManifestReader>,
+    known: Mutex<BTreeMap<String, CachedManifest>>,
 }
 
 /// What was read of a file.
 #[derive(Clone, Debug)]
-struct Known {
-    stamp: Stamp,
+struct CachedManifest {
+    stamp: FileStamp,
     read: Result<Arc<Manifest>, String>,
 }
 
 /// What of a file changes with its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: SystemTime,
     size: u64,
 }
 
-impl Manifests {
+impl ManifestDirectory {
     /// Reads all of a folder; bad ones are logged. Without a folder there are none.
     ///
     /// # Errors
     ///
     /// [`FolderError`] when the folder is not there.
-    pub fn open(folder: Option<PathBuf>, reader: Arc<Reader>) -> Result<Self, FolderError> {
+    pub fn open(folder: Option<PathBuf>, reader: Arc<ManifestReader>) -> Result<Self, FolderError> {
         if let Some(path) = &folder {
             fs::read_dir(path).map_err(|source| FolderError {
                 path: path.clone(),
@@ -96,7 +96,7 @@ impl Manifests {
     }
 
     /// The good ones, by name.
-    pub fn list(&self) -> Vec<Listed> {
+    pub fn list(&self) -> Vec<ListedManifest> {
         let mut listed = self.files();
         listed.retain(|listed| matches!(self.get(&listed.name), Ok(Some(_))));
         listed
@@ -106,8 +106,8 @@ impl Manifests {
     ///
     /// # Errors
     ///
-    /// [`Failure`] with status 400 for one that cannot be used, naming it and every reason.
-    pub fn get(&self, name: &str) -> Result<Option<Arc<Manifest>>, Failure> {
+    /// [`RequestFailure`] with status 400 for one that cannot be used, naming it and every reason.
+    pub fn get(&self, name: &str) -> Result<Option<Arc<Manifest>>, RequestFailure> {
         let Some((path, stamp)) = self.stamp(name) else {
             return Ok(None);
         };
@@ -119,19 +119,19 @@ impl Manifests {
                 if let Err(reason) = &read {
                     tracing::warn!(path = %path.display(), reason, "a manifest cannot be used");
                 }
-                let known = Known { stamp, read };
+                let known = CachedManifest { stamp, read };
                 self.lock().insert(name.to_owned(), known.clone());
                 known
             }
         };
         known.read.map(Some).map_err(|reason| {
             let message = format!("The manifest '{name}' is refused: {reason}");
-            Failure::new(400, message.clone()).display(message)
+            RequestFailure::new(400, message.clone()).display(message)
         })
     }
 
     fn read(&self, path: &Path) -> Result<Arc<Manifest>, String> {
-        let text = read_text(path, LARGEST).map_err(|error| told(&error))?;
+        let text = read_text(path, MAX_MANIFEST_BYTES).map_err(|error| told(&error))?;
         let document = serde_json::from_str(&text).map_err(|error| {
             format!(
                 "it is not JSON at line {} column {}",
@@ -150,7 +150,7 @@ impl Manifests {
     }
 
     /// The path of a manifest and what it looks like now.
-    fn stamp(&self, name: &str) -> Option<(PathBuf, Stamp)> {
+    fn stamp(&self, name: &str) -> Option<(PathBuf, FileStamp)> {
         let is_plain = !name.starts_with('.')
             && !name.contains(['/', '\\', '\0', ':'])
             && (1..=200).contains(&name.len());
@@ -159,11 +159,11 @@ impl Manifests {
         let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
         let size = metadata.len();
-        Some((path, Stamp { modified, size }))
+        Some((path, FileStamp { modified, size }))
     }
 
     /// All files that are manifests by name, sorted.
-    fn files(&self) -> Vec<Listed> {
+    fn files(&self) -> Vec<ListedManifest> {
         let entries = self.folder.as_ref().map(fs::read_dir);
         let entries = entries.into_iter().flatten().flatten().flatten();
         let mut files: Vec<_> = entries
@@ -173,14 +173,14 @@ impl Manifests {
                 let (_, stamp) = self.stamp(&name)?;
                 let modified = stamp.modified.duration_since(UNIX_EPOCH);
                 let modified = modified.map_or(0, |age| age.as_secs());
-                Some(Listed { name, modified })
+                Some(ListedManifest { name, modified })
             })
             .collect();
         files.sort_by(|one, other| one.name.cmp(&other.name));
         files
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CachedManifest>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

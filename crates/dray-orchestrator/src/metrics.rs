@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 /// The instruments of one orchestrator.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct OrchestratorMetrics {
     turns: Counter<u64>,
     running: UpDownCounter<i64>,
     duration: Histogram<f64>,
@@ -16,7 +16,7 @@ pub struct Metrics {
     tools: Counter<u64>,
 }
 
-impl Metrics {
+impl OrchestratorMetrics {
     /// Creates every instrument.
     pub fn new(meter: &Meter) -> Self {
         Self {
@@ -46,9 +46,9 @@ impl Metrics {
     }
 
     /// Counts a turn from here on.
-    pub(crate) fn begin(&self) -> Begun {
+    pub(crate) fn begin(&self) -> TurnTimer {
         self.running.add(1, &[]);
-        Begun {
+        TurnTimer {
             metrics: self.clone(),
             at: Instant::now(),
             outcome: "gone",
@@ -72,15 +72,15 @@ fn outcome(is_ok: bool) -> KeyValue {
 
 /// A turn that runs; one that is dropped before its end lost its client.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    metrics: Metrics,
+pub(crate) struct TurnTimer {
+    metrics: OrchestratorMetrics,
     at: Instant,
     outcome: &'static str,
 }
 
-impl Begun {
+impl TurnTimer {
     /// It ended.
-    pub(crate) fn end(mut self, failure: Option<&Failure>) {
+    pub(crate) fn end(mut self, failure: Option<&RequestFailure>) {
         self.outcome = match failure.map(|failure| failure.status) {
             None => "ok",
             Some(499) => "gone",
@@ -90,7 +90,7 @@ impl Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for TurnTimer {
     fn drop(&mut self) {
         let labels = [KeyValue::new("outcome", self.outcome)];
         self.metrics.running.add(-1, &[]);

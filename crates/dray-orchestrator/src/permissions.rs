@@ -1,15 +1,15 @@
 //! Who asks, and what they may use: enforced before anything is dialled, started, read or spent.
 //!
-//! - [`Identity`]: who a request is from, after its key was checked.
-//! - [`Grants`]: what manifests may name that did not come from the operator, for each identity.
-//! - [`Destinations`]: where the HTTP client for such manifests may connect.
+//! - [`CallerIdentity`]: who a request is from, after its key was checked.
+//! - [`CallerGrants`]: what manifests may name that did not come from the operator, for each identity.
+//! - [`DestinationPolicy`]: where the HTTP client for such manifests may connect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
-use dray_http::{Client, Limits};
+use dray_http::{HttpClient, HttpTimeouts};
 
 use crate::config::Config;
 use crate::config::permissions::{CallerPermissions, ManifestPermissions, Permissions};
@@ -19,11 +19,11 @@ mod manifest;
 #[cfg(test)]
 mod tests;
 
-pub use destinations::Destinations;
+pub use destinations::DestinationPolicy;
 
 /// Who a request is from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Identity {
+pub enum CallerIdentity {
     /// A local user; no key is asked for.
     Local,
     /// One of the operator's clients, by name.
@@ -32,7 +32,7 @@ pub enum Identity {
     Dial(String),
 }
 
-impl Identity {
+impl CallerIdentity {
     /// A text that no other identity has.
     pub fn key(&self) -> String {
         match self {
@@ -45,11 +45,11 @@ impl Identity {
 
 impl Permissions {
     /// The permissions of a caller.
-    pub fn of(&self, identity: &Identity) -> CallerPermissions {
+    pub fn of(&self, identity: &CallerIdentity) -> CallerPermissions {
         match identity {
-            Identity::Local => self.local.clone(),
-            Identity::Client(name) => self.clients.get(name).cloned().unwrap_or_default(),
-            Identity::Dial(_) => self.dial.clone(),
+            CallerIdentity::Local => self.local.clone(),
+            CallerIdentity::Client(name) => self.clients.get(name).cloned().unwrap_or_default(),
+            CallerIdentity::Dial(_) => self.dial.clone(),
         }
     }
 }
@@ -58,23 +58,23 @@ impl Permissions {
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestGrant {
     permissions: ManifestPermissions,
-    destinations: Arc<Destinations>,
+    destinations: Arc<DestinationPolicy>,
     default_model: Option<String>,
     max_iterations: u32,
     max_file_bytes: u64,
     /// Connects only where the permissions allow it.
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
 }
 
 impl ManifestGrant {
     fn new(permissions: &ManifestPermissions, config: &Config) -> Result<Arc<Self>, String> {
-        let destinations = Arc::new(Destinations::new(permissions)?);
-        let limits = Limits {
+        let destinations = Arc::new(DestinationPolicy::new(permissions)?);
+        let limits = HttpTimeouts {
             connect: config.connect_timeout.as_duration(),
-            ..Limits::default()
+            ..HttpTimeouts::default()
         };
-        let guard = Arc::<Destinations>::clone(&destinations);
-        let client = Client::guarded(limits, guard).map_err(|error| error.to_string())?;
+        let guard = Arc::<DestinationPolicy>::clone(&destinations);
+        let client = HttpClient::guarded(limits, guard).map_err(|error| error.to_string())?;
         Ok(Arc::new(Self {
             permissions: permissions.clone(),
             destinations,
@@ -89,8 +89,8 @@ impl ManifestGrant {
     ///
     /// # Errors
     ///
-    /// [`Failure`] with status 403 and every place that is refused.
-    pub(crate) fn restrict(&self, manifest: &mut Manifest) -> Result<(), Failure> {
+    /// [`RequestFailure`] with status 403 and every place that is refused.
+    pub(crate) fn restrict(&self, manifest: &mut Manifest) -> Result<(), RequestFailure> {
         let model = self.default_model.as_deref();
         let problems = manifest::problems(manifest, &self.permissions, &self.destinations, model);
         if !problems.is_empty() {
@@ -110,7 +110,7 @@ impl ManifestGrant {
 
 /// The grants of all callers, made once.
 #[derive(Debug)]
-pub(crate) struct Grants {
+pub(crate) struct CallerGrants {
     permissions: Permissions,
     clients: BTreeMap<String, Arc<ManifestGrant>>,
     dial: Option<Arc<ManifestGrant>>,
@@ -118,7 +118,7 @@ pub(crate) struct Grants {
     applications: Option<Arc<ManifestGrant>>,
 }
 
-impl Grants {
+impl CallerGrants {
     /// The grants of a configuration.
     ///
     /// # Errors
@@ -151,12 +151,15 @@ impl Grants {
     ///
     /// # Errors
     ///
-    /// [`Failure`] with status 403 for a caller that may send none.
-    pub(crate) fn of_header(&self, identity: &Identity) -> Result<&Arc<ManifestGrant>, Failure> {
+    /// [`RequestFailure`] with status 403 for a caller that may send none.
+    pub(crate) fn of_header(
+        &self,
+        identity: &CallerIdentity,
+    ) -> Result<&Arc<ManifestGrant>, RequestFailure> {
         let grant = match identity {
-            Identity::Local => self.local.as_ref(),
-            Identity::Client(name) => self.clients.get(name),
-            Identity::Dial(_) => self.dial.as_ref(),
+            CallerIdentity::Local => self.local.as_ref(),
+            CallerIdentity::Client(name) => self.clients.get(name),
+            CallerIdentity::Dial(_) => self.dial.as_ref(),
         };
         grant.ok_or_else(|| {
             forbidden(
@@ -170,8 +173,8 @@ impl Grants {
     ///
     /// # Errors
     ///
-    /// [`Failure`] with status 403 where applications are not accepted.
-    pub(crate) fn of_application(&self) -> Result<&Arc<ManifestGrant>, Failure> {
+    /// [`RequestFailure`] with status 403 where applications are not accepted.
+    pub(crate) fn of_application(&self) -> Result<&Arc<ManifestGrant>, RequestFailure> {
         self.applications
             .as_ref()
             .ok_or_else(|| forbidden("Applications of DIAL Core are not accepted here."))
@@ -181,8 +184,12 @@ impl Grants {
     ///
     /// # Errors
     ///
-    /// [`Failure`] with status 403.
-    pub(crate) fn check_agent(&self, identity: &Identity, name: &str) -> Result<(), Failure> {
+    /// [`RequestFailure`] with status 403.
+    pub(crate) fn check_agent(
+        &self,
+        identity: &CallerIdentity,
+        name: &str,
+    ) -> Result<(), RequestFailure> {
         if self.permissions.of(identity).allows_agent(name) {
             return Ok(());
         }
@@ -192,7 +199,7 @@ impl Grants {
     }
 }
 
-fn forbidden(message: impl Into<String>) -> Failure {
+fn forbidden(message: impl Into<String>) -> RequestFailure {
     let message = message.into();
-    Failure::new(403, message.clone()).display(message)
+    RequestFailure::new(403, message.clone()).display(message)
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::layer;
-use dray_agent::manifest::Reader;
+use dray_agent::manifest::ManifestReader;
 use dray_agent::skill;
 use dray_bus::Permissions;
-use dray_dial::chat::Chat;
-use dray_dial::{Core, Interpreter};
-use dray_http::{Client, Limits};
+use dray_dial::chat::ChatClient;
+use dray_dial::{DialClient, InterpreterEndpoint};
+use dray_http::{HttpClient, HttpTimeouts};
 use dray_proto::v1;
-use dray_service::{Context, Router, Service, StartError};
+use dray_service::{Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
 use dray_tool_mcp::{DialCore, ProgramPool};
 use dray_types::TenantId;
@@ -20,15 +20,15 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use crate::config::Config;
-use crate::files::Services;
-use crate::http::{self, Surface};
-use crate::manifests::{Manifests, read_layers};
-use crate::metrics::Metrics;
-use crate::permissions::Grants;
-use crate::turn::{Engine, Kinds, Parts};
+use crate::files::FileServices;
+use crate::http::{self, HttpSurface};
+use crate::manifests::{ManifestDirectory, read_layers};
+use crate::metrics::OrchestratorMetrics;
+use crate::permissions::CallerGrants;
+use crate::turn::{AgentEngine, SharedParts, ToolKinds};
 
 /// Wait before the first further try of a call of the model; doubles.
-const BACKOFF: Duration = Duration::from_millis(500);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The running service.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Service for Orchestrator {
     const NAME: &'static str = "orchestrator";
     type Config = Config;
 
-    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+    async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let listener = TcpListener::bind(config.listen).await.map_err(|error| {
             StartError::with_source(format!("cannot listen on {}", config.listen), error)
         })?;
@@ -89,7 +89,7 @@ impl Service for Orchestrator {
     }
 
     fn instruments(meter: &Meter) {
-        Metrics::new(meter);
+        OrchestratorMetrics::new(meter);
     }
 }
 
@@ -101,13 +101,13 @@ impl Orchestrator {
 }
 
 /// Everything behind the listener.
-fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
+fn surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, StartError> {
     let options = config.surface();
-    let reader = Arc::new(Reader::new(config.manifest_settings()));
+    let reader = Arc::new(ManifestReader::new(config.manifest_settings()));
     let layers = read_layers(layer::built_in(), &config.layers)
         .map_err(|error| StartError::with_source("a layer cannot be read", error))?;
     let layers = Arc::new(layers);
-    let manifests = Manifests::open(config.manifests.clone(), Arc::clone(&reader))
+    let manifests = ManifestDirectory::open(config.manifests.clone(), Arc::clone(&reader))
         .map_err(|error| StartError::with_source("the manifests cannot be read", error))?;
     let manifests = Arc::new(manifests);
     let (skills, unfit) = skill::of_layers(&layers);
@@ -115,9 +115,9 @@ fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
         tracing::warn!("a skill is left out: {reason}");
     }
     let core = core(&config)?;
-    let grants = Grants::new(&config)
+    let grants = CallerGrants::new(&config)
         .map_err(|error| StartError::new(format!("permissions are not usable: {error}")))?;
-    let mut services = Services::new(
+    let mut services = FileServices::new(
         cx.bus.clone(),
         cx.store.clone(),
         cx.clock.clone(),
@@ -127,7 +127,7 @@ fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
     if let Some(core) = &core {
         services = services.with_drive(Arc::new(core.clone()));
     }
-    let parts = Parts {
+    let parts = SharedParts {
         chat: chat(&config, core.as_ref())?,
         kinds: kinds(&config, core.as_ref(), cx)?,
         reader,
@@ -137,13 +137,13 @@ fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
         core,
         grants,
         services,
-        metrics: Metrics::new(&cx.meter),
+        metrics: OrchestratorMetrics::new(&cx.meter),
         config,
     };
-    let engine = Engine {
+    let engine = AgentEngine {
         parts: Arc::new(parts),
     };
-    let surface = Surface::new(
+    let surface = HttpSurface::new(
         Arc::new(engine),
         manifests,
         layers,
@@ -153,27 +153,31 @@ fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
     Ok(Arc::new(surface))
 }
 
-fn core(config: &Config) -> Result<Option<Core>, StartError> {
+fn core(config: &Config) -> Result<Option<DialClient>, StartError> {
     let Some(url) = &config.dial_url else {
         return Ok(None);
     };
-    let mut options = dray_dial::Options::new(url, &config.dial_api_version);
+    let mut options = dray_dial::DialOptions::new(url, &config.dial_api_version);
     options.ca_file.clone_from(&config.dial_ca_file);
     options.limits.connect = config.connect_timeout.as_duration();
     options.chat = config.chat_limits();
     options.metadata_age = config.metadata_expiry.as_duration();
-    options.interpreter = config.py_interpreter.url.clone().map(|url| Interpreter {
-        url,
-        key: (!config.py_interpreter.api_key.is_empty())
-            .then(|| config.py_interpreter.api_key.clone()),
-    });
-    let core = Core::new(options);
+    options.interpreter = config
+        .py_interpreter
+        .url
+        .clone()
+        .map(|url| InterpreterEndpoint {
+            url,
+            key: (!config.py_interpreter.api_key.is_empty())
+                .then(|| config.py_interpreter.api_key.clone()),
+        });
+    let core = DialClient::new(options);
     core.map(Some)
         .map_err(|error| StartError::with_source("dial_url is not usable", error))
 }
 
 /// Where the model is: the configured endpoint, else DIAL.
-fn chat(config: &Config, core: Option<&Core>) -> Result<Chat, StartError> {
+fn chat(config: &Config, core: Option<&DialClient>) -> Result<ChatClient, StartError> {
     match (&config.model_url, core) {
         (None, Some(core)) => Ok(core.chat()),
         (url, _) => {
@@ -184,25 +188,29 @@ fn chat(config: &Config, core: Option<&Core>) -> Result<Chat, StartError> {
             }
             let key = (!config.model_key.is_empty()).then(|| config.model_key.clone());
             let url = url.as_deref().unwrap_or("http://127.0.0.1:9");
-            Chat::open(url, key, config.chat_limits(), None, BACKOFF)
+            ChatClient::open(url, key, config.chat_limits(), None, FIRST_RETRY_DELAY)
                 .map_err(|error| StartError::with_source("model_url is not usable", error))
         }
     }
 }
 
-fn kinds(config: &Config, core: Option<&Core>, cx: &Context) -> Result<Kinds, StartError> {
-    let limits = Limits {
+fn kinds(
+    config: &Config,
+    core: Option<&DialClient>,
+    cx: &ServiceContext,
+) -> Result<ToolKinds, StartError> {
+    let limits = HttpTimeouts {
         connect: config.connect_timeout.as_duration(),
-        ..Limits::default()
+        ..HttpTimeouts::default()
     };
-    let client = Client::new(limits, None)
+    let client = HttpClient::new(limits, None)
         .map_err(|error| StartError::with_source("the client of tools cannot be made", error))?;
-    let rest = dray_tool_rest::Options {
+    let rest = dray_tool_rest::RestOptions {
         forward_headers: config.forward_headers.clone(),
         clock: cx.clock.clone(),
-        ..dray_tool_rest::Options::default()
+        ..dray_tool_rest::RestOptions::default()
     };
-    let mut mcp = dray_tool_mcp::Options::new(client.clone());
+    let mut mcp = dray_tool_mcp::McpOptions::new(client.clone());
     mcp.forward_headers.clone_from(&config.forward_headers);
     mcp.clock = cx.clock.clone();
     mcp.stdio = config.mcp_commands();
@@ -214,13 +222,13 @@ fn kinds(config: &Config, core: Option<&Core>, cx: &Context) -> Result<Kinds, St
             core: core.clone(),
             login: config.interactive_login_timeout.as_duration(),
         };
-        Arc::new(dial) as Arc<dyn dray_tool_mcp::Dial>
+        Arc::new(dial) as Arc<dyn dray_tool_mcp::ToolsetDialPort>
     });
-    Ok(Kinds {
+    Ok(ToolKinds {
         client,
         rest,
         mcp,
-        dial: core.map(|core| Arc::new(core.clone()) as Arc<dyn dray_tool_dial::Dial>),
+        dial: core.map(|core| Arc::new(core.clone()) as Arc<dyn dray_tool_dial::DialPort>),
         interpreter_session: config.py_interpreter.default_session_id.clone(),
     })
 }

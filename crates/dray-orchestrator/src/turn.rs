@@ -1,6 +1,6 @@
 //! One turn: from a chat request to its ending (quickapps 9).
 //!
-//! - `Engine`: what all turns share; answers for the HTTP surface.
+//! - `AgentEngine`: what all turns share; answers for the HTTP surface.
 //! - `open`: manifest, tools, messages: everything that can fail before anything is shown.
 //! - `rounds`: the loop of model and tools; `relay` and `speech` pass the model's words on.
 //! - `hooks`: calls of tools that no model asked for.
@@ -26,44 +26,44 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_agent::event::Ending;
-use dray_agent::failure::Failure;
-use dray_agent::layer::Layers;
-use dray_agent::manifest::{Manifest, Reader};
+use dray_agent::event::AnswerEnd;
+use dray_agent::failure::RequestFailure;
+use dray_agent::layer::LayerSet;
+use dray_agent::manifest::{Manifest, ManifestReader};
 use dray_agent::skill::Skill;
-use dray_dial::Core;
-use dray_dial::chat::Chat;
-use dray_tool::Sink;
-use dray_tool_dial::Dial;
+use dray_dial::DialClient;
+use dray_dial::chat::ChatClient;
+use dray_tool::EventSink;
+use dray_tool_dial::DialPort;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::files::Services;
-use crate::http::{Agent, Asked, ManifestSource};
-use crate::manifests::Manifests;
-use crate::metrics::Metrics;
-use crate::permissions::{Grants, Identity};
+use crate::files::FileServices;
+use crate::http::{Agent, CheckedChatRequest, ManifestSource};
+use crate::manifests::ManifestDirectory;
+use crate::metrics::OrchestratorMetrics;
+use crate::permissions::{CallerGrants, CallerIdentity};
 
-pub(crate) use setup::Kinds;
+pub(crate) use setup::ToolKinds;
 
 /// What all turns share.
-pub(crate) struct Parts {
+pub(crate) struct SharedParts {
     pub(crate) config: Config,
-    pub(crate) reader: Arc<Reader>,
-    pub(crate) layers: Arc<Layers>,
-    pub(crate) manifests: Arc<Manifests>,
+    pub(crate) reader: Arc<ManifestReader>,
+    pub(crate) layers: Arc<LayerSet>,
+    pub(crate) manifests: Arc<ManifestDirectory>,
     /// Skills of the layers.
     pub(crate) skills: Vec<Skill>,
-    pub(crate) core: Option<Core>,
+    pub(crate) core: Option<DialClient>,
     /// What manifests may name that did not come from the operator.
-    pub(crate) grants: Grants,
-    pub(crate) chat: Chat,
-    pub(crate) kinds: Kinds,
-    pub(crate) services: Services,
-    pub(crate) metrics: Metrics,
+    pub(crate) grants: CallerGrants,
+    pub(crate) chat: ChatClient,
+    pub(crate) kinds: ToolKinds,
+    pub(crate) services: FileServices,
+    pub(crate) metrics: OrchestratorMetrics,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for SharedParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").finish_non_exhaustive()
     }
@@ -71,53 +71,61 @@ impl fmt::Debug for Parts {
 
 /// The agent behind the HTTP surface. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Engine {
-    pub(crate) parts: Arc<Parts>,
+pub(crate) struct AgentEngine {
+    pub(crate) parts: Arc<SharedParts>,
 }
 
 #[async_trait]
-impl Agent for Engine {
-    async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure> {
+impl Agent for AgentEngine {
+    async fn answer(
+        &self,
+        asked: CheckedChatRequest,
+        sink: EventSink,
+    ) -> Result<AnswerEnd, RequestFailure> {
         let begun = self.parts.metrics.begin();
         let answered = self.turn(asked, &sink).await;
         begun.end(answered.as_ref().err());
         answered
     }
 
-    async fn verify(&self, caller: &Caller) -> Result<Identity, Failure> {
+    async fn verify(&self, caller: &Caller) -> Result<CallerIdentity, RequestFailure> {
         let Some(core) = &self.parts.core else {
-            return Err(Failure::unexpected());
+            return Err(RequestFailure::unexpected());
         };
         let bucket = core.bucket(caller).await;
         let bucket = bucket.map_err(|error| trouble::unverified(&error))?;
-        Ok(Identity::Dial(bucket.bucket))
+        Ok(CallerIdentity::Dial(bucket.bucket))
     }
 
     async fn manifest(
         &self,
         caller: &Caller,
-        identity: &Identity,
+        identity: &CallerIdentity,
         source: &ManifestSource,
-    ) -> Result<Arc<Manifest>, Failure> {
+    ) -> Result<Arc<Manifest>, RequestFailure> {
         let loaded = self.parts.manifest(caller, identity, source).await?;
         Ok(loaded.manifest)
     }
 
-    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure> {
+    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, RequestFailure> {
         let Some(dial) = &self.parts.kinds.dial else {
-            return Err(Failure::new(
+            return Err(RequestFailure::new(
                 404,
                 "There is no DIAL, so there are no deployments.",
             ));
         };
-        let dial: &Arc<dyn Dial> = dial;
+        let dial: &Arc<dyn DialPort> = dial;
         let made = dray_tool_dial::template(dial, caller, deployment).await;
         made.map_err(|refused| trouble::refused_template(deployment, &refused))
     }
 }
 
-impl Engine {
-    async fn turn(&self, asked: Asked, sink: &Sink) -> Result<Ending, Failure> {
+impl AgentEngine {
+    async fn turn(
+        &self,
+        asked: CheckedChatRequest,
+        sink: &EventSink,
+    ) -> Result<AnswerEnd, RequestFailure> {
         if !asked.request.tools.is_empty() {
             tracing::warn!("tools of the client are not offered: only those of the manifest are");
         }

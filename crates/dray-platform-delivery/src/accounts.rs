@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use dray_platform::{Inbox, Platform};
+use dray_platform::{InboundSource, Platform};
 use dray_types::TenantId;
 use tokio::sync::Semaphore;
 
-use crate::error::Error;
+use crate::error::DeliveryError;
 
 /// Uploads of one account at one time (platform-delivery 10.4).
-const UPLOADS: usize = 3;
+const MAX_CONCURRENT_UPLOADS: usize = 3;
 
 /// One account on one platform.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct PlatformAccount {
     /// Its name in the configuration.
     pub name: String,
     /// The only tenant that it serves; all when there is none.
@@ -21,12 +21,12 @@ pub struct Account {
     /// The way out.
     pub platform: Arc<dyn Platform>,
     /// The way in, where there is one.
-    pub inbox: Option<Arc<dyn Inbox>>,
+    pub inbox: Option<Arc<dyn InboundSource>>,
     /// Places for uploads.
     pub uploads: Arc<Semaphore>,
 }
 
-impl Account {
+impl PlatformAccount {
     /// An account.
     pub fn new(name: impl Into<String>, platform: Arc<dyn Platform>) -> Self {
         Self {
@@ -34,13 +34,13 @@ impl Account {
             tenant: None,
             platform,
             inbox: None,
-            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            uploads: Arc::new(Semaphore::new(MAX_CONCURRENT_UPLOADS)),
         }
     }
 
     /// The same with a way in.
     #[must_use]
-    pub fn with_inbox(mut self, inbox: Arc<dyn Inbox>) -> Self {
+    pub fn with_inbox(mut self, inbox: Arc<dyn InboundSource>) -> Self {
         self.inbox = Some(inbox);
         self
     }
@@ -64,13 +64,13 @@ impl Account {
 
 /// All accounts.
 #[derive(Clone, Debug, Default)]
-pub struct Accounts {
-    all: Vec<Arc<Account>>,
+pub struct AccountRegistry {
+    all: Vec<Arc<PlatformAccount>>,
 }
 
-impl Accounts {
+impl AccountRegistry {
     /// These accounts.
-    pub fn new(all: impl IntoIterator<Item = Account>) -> Self {
+    pub fn new(all: impl IntoIterator<Item = PlatformAccount>) -> Self {
         Self {
             all: all.into_iter().map(Arc::new).collect(),
         }
@@ -85,7 +85,7 @@ impl Accounts {
         tenant: &TenantId,
         platform: &str,
         name: &str,
-    ) -> Result<Arc<Account>, Error> {
+    ) -> Result<Arc<PlatformAccount>, DeliveryError> {
         let mut fitting = self.all.iter().filter(|account| {
             account.platform.name() == platform
                 && account.serves(tenant)
@@ -93,12 +93,12 @@ impl Accounts {
         });
         match (fitting.next(), fitting.next()) {
             (Some(account), None) => Ok(Arc::clone(account)),
-            _ => Err(Error::NoAccount(format!("{platform}/{name}"))),
+            _ => Err(DeliveryError::NoAccount(format!("{platform}/{name}"))),
         }
     }
 
     /// The account with this name, on any platform.
-    pub fn named(&self, name: &str) -> Option<Arc<Account>> {
+    pub fn named(&self, name: &str) -> Option<Arc<PlatformAccount>> {
         self.all
             .iter()
             .find(|account| account.name == name)
@@ -106,13 +106,13 @@ impl Accounts {
     }
 
     /// Whether no other account of the same tenant is on the same platform.
-    pub fn is_only(&self, account: &Account, tenant: &TenantId) -> bool {
+    pub fn is_only(&self, account: &PlatformAccount, tenant: &TenantId) -> bool {
         self.find(tenant, account.platform.name(), "")
             .is_ok_and(|found| found.name == account.name)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<PlatformAccount>> {
         self.all.iter()
     }
 }
@@ -120,17 +120,17 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::fake::Fake;
+    use crate::tests::fake::FakePlatform;
     use crate::tests::world::tenant;
 
-    fn account(name: &str, own: Option<&str>) -> Account {
+    fn account(name: &str, own: Option<&str>) -> PlatformAccount {
         let own = own.map(|own| TenantId::new(own).unwrap());
-        Account::new(name, Fake::new()).with_tenant(own)
+        PlatformAccount::new(name, FakePlatform::new()).with_tenant(own)
     }
 
     #[test]
     fn an_account_is_found_by_name_or_as_the_only_one_of_the_tenant() {
-        let accounts = Accounts::new([
+        let accounts = AccountRegistry::new([
             account("one", Some("acme")),
             account("two", Some("other")),
             account("three", Some("other")),

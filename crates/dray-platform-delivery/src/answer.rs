@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use dray_bus::{CallError, Meta};
 use dray_content::media;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, sandbox_ref};
 use dray_types::{FaultCode, OperationId};
 use futures_util::StreamExt as _;
 
-use crate::deliver::Desk;
-use crate::error::Error;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
 use crate::gather::asked_in_vain;
 use crate::records;
 use crate::report::{self, state};
@@ -24,12 +24,12 @@ const PATHS_MOST: usize = 256;
 /// Questions to the sandbox at one time.
 const AT_ONCE: usize = 4;
 /// How long it is kept what the tool sent in a turn.
-const TURN: Duration = Duration::from_hours(24);
+const TURN_RETENTION: Duration = Duration::from_hours(24);
 
 /// What the tool sent in a turn: delivery and path.
 type Sent = Vec<(String, String)>;
 
-impl Desk {
+impl DeliveryService {
     /// Takes the tags out of a text and sends what they name, as the delivery with this call's operation.
     ///
     /// # Errors
@@ -38,13 +38,13 @@ impl Desk {
         &self,
         meta: &Meta,
         request: &v1::SendTextRequested,
-    ) -> Result<v1::SendTextReply, Error> {
+    ) -> Result<v1::SendTextReply, DeliveryError> {
         if request.session.is_empty() {
-            return Err(Invalid::Missing("session").into());
+            return Err(InvalidMessage::Missing("session").into());
         }
         if request.text.len() > TEXT_MOST {
             let reason = format!("it has more than {TEXT_MOST} bytes");
-            return Err(Invalid::field("text", reason).into());
+            return Err(InvalidMessage::field("text", reason).into());
         }
         let wanted = media::paths(&request.text);
         let found = self.find(meta, &request.session, wanted).await?;
@@ -84,7 +84,7 @@ impl Desk {
         meta: &Meta,
         session: &str,
         paths: Vec<String>,
-    ) -> Result<BTreeMap<String, String>, Error> {
+    ) -> Result<BTreeMap<String, String>, DeliveryError> {
         let mut questions = Vec::new();
         for path in paths.into_iter().take(PATHS_MOST) {
             questions.push(self.lookup(meta, session, path));
@@ -108,7 +108,7 @@ impl Desk {
         meta: &Meta,
         session: &str,
         path: String,
-    ) -> Result<Option<(String, String)>, Error> {
+    ) -> Result<Option<(String, String)>, DeliveryError> {
         let stat = v1::StatSandboxRequest {
             sandbox: Some(v1::SandboxRef {
                 sandbox: Some(sandbox_ref::Sandbox::Session(session.to_owned())),
@@ -156,7 +156,7 @@ impl Desk {
                 sent.push(entry);
             }
         }
-        self.memory.set(&key, &sent, TURN).await;
+        self.memory.set(&key, &sent, TURN_RETENTION).await;
     }
 
     /// Paths that the tool sent or is sending in this turn, as written and resolved. What failed may be sent again.
@@ -165,7 +165,7 @@ impl Desk {
         meta: &Meta,
         session: &str,
         turn: &str,
-    ) -> Result<BTreeSet<String>, Error> {
+    ) -> Result<BTreeSet<String>, DeliveryError> {
         let mut paths = BTreeSet::new();
         if turn.is_empty() {
             return Ok(paths);
@@ -186,7 +186,12 @@ impl Desk {
         Ok(paths)
     }
 
-    async fn has_failed(&self, meta: &Meta, delivery: &str, path: &str) -> Result<bool, Error> {
+    async fn has_failed(
+        &self,
+        meta: &Meta,
+        delivery: &str,
+        path: &str,
+    ) -> Result<bool, DeliveryError> {
         let Ok(id) = OperationId::new(delivery) else {
             return Ok(false);
         };
@@ -198,7 +203,10 @@ impl Desk {
         Ok(files.any(|file| {
             file.path == path.as_bytes()
                 && report::is_final(&file.state)
-                && matches!(file.state.as_str(), state::FAILED | state::REJECTED)
+                && matches!(
+                    file.state.as_str(),
+                    state::STATE_FAILED | state::STATE_REJECTED
+                )
         }))
     }
 }

@@ -25,7 +25,7 @@ const MAX_ATTEMPTS: u32 = 32;
 const MAX_DELAY: Duration = Duration::from_millis(20);
 
 /// Changes of one process go one after the other, by chat.
-const SHARDS: usize = 64;
+const LOCK_SHARDS: usize = 64;
 
 /// The places of all chats, as one process sees them.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct ChatOrder {
 
 /// A place that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePlace {
     /// Its number: Unix milliseconds at which the delivery was asked for, or a little more so that no two are equal.
     pub number: u64,
     /// Whether the delivery had no open place before.
@@ -47,7 +47,7 @@ pub struct Place {
 
 /// The record of one chat.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Places {
+struct ChatQueueRecord {
     /// The largest number so far.
     last: u64,
     open: Vec<OpenPlace>,
@@ -61,7 +61,7 @@ struct OpenPlace {
     until_ms: u64,
 }
 
-impl Places {
+impl ChatQueueRecord {
     fn find(&mut self, delivery: &str) -> Option<&mut OpenPlace> {
         self.open.iter_mut().find(|open| open.delivery == delivery)
     }
@@ -81,7 +81,7 @@ impl ChatOrder {
     /// Places that block later ones for at most `timeout`.
     pub fn new(keys: KeyValue, clock: Clock, timeout: Duration) -> Self {
         let shards = std::iter::repeat_with(Mutex::default)
-            .take(SHARDS)
+            .take(LOCK_SHARDS)
             .collect();
         Self {
             keys,
@@ -95,13 +95,13 @@ impl ChatOrder {
     ///
     /// # Errors
     /// The bus.
-    pub async fn take(&self, chat: &str, delivery: &str) -> Result<Place, KeyError> {
+    pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePlace, KeyError> {
         let (now_ms, until_ms) = self.times();
         self.change(chat, |places| {
             if let Some(open) = places.find(delivery) {
                 let number = open.number;
                 return (
-                    Place {
+                    QueuePlace {
                         number,
                         is_new: false,
                     },
@@ -112,7 +112,7 @@ impl ChatOrder {
             places.last = number;
             places.add(delivery, number, until_ms);
             (
-                Place {
+                QueuePlace {
                     number,
                     is_new: true,
                 },
@@ -174,10 +174,10 @@ impl ChatOrder {
     async fn change<T>(
         &self,
         chat: &str,
-        change: impl Fn(&mut Places) -> (T, bool),
+        change: impl Fn(&mut ChatQueueRecord) -> (T, bool),
     ) -> Result<T, KeyError> {
         let key = key(chat);
-        let shard = usize::from(key.bytes().fold(0_u8, u8::wrapping_add)) % SHARDS;
+        let shard = usize::from(key.bytes().fold(0_u8, u8::wrapping_add)) % LOCK_SHARDS;
         let _guard = match self.shards.get(shard) {
             Some(shard) => Some(shard.lock().await),
             None => None,
@@ -212,7 +212,7 @@ impl ChatOrder {
 }
 
 /// A record that cannot be read blocks no chat.
-fn decode(value: &[u8]) -> Places {
+fn decode(value: &[u8]) -> ChatQueueRecord {
     serde_json::from_slice(value).unwrap_or_default()
 }
 
@@ -225,14 +225,15 @@ fn key(chat: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::BUCKET;
+    use crate::memory::PLATFORM_BUCKET;
     use crate::tests::world::in_process;
 
-    const TIMEOUT: Duration = Duration::from_mins(5);
+    const PLACE_TIMEOUT: Duration = Duration::from_mins(5);
 
     async fn two_replicas() -> (ChatOrder, ChatOrder, Clock) {
         let (bus, clock) = in_process().await;
-        let replica = || ChatOrder::new(bus.key_value(BUCKET), clock.clone(), TIMEOUT);
+        let replica =
+            || ChatOrder::new(bus.key_value(PLATFORM_BUCKET), clock.clone(), PLACE_TIMEOUT);
         (replica(), replica(), clock)
     }
 
@@ -284,11 +285,11 @@ mod tests {
     async fn a_place_blocks_later_ones_no_longer_than_the_timeout() {
         let (one, _, clock) = two_replicas().await;
         let first = one.take("chat", "a").await.unwrap().number;
-        clock.advance(TIMEOUT / 2);
+        clock.advance(PLACE_TIMEOUT / 2);
         one.hold("chat", "a", first).await.unwrap();
-        clock.advance(TIMEOUT / 2);
+        clock.advance(PLACE_TIMEOUT / 2);
         assert_eq!(one.first("chat").await.unwrap(), Some(first), "it was held");
-        clock.advance(TIMEOUT / 2);
+        clock.advance(PLACE_TIMEOUT / 2);
         assert_eq!(one.first("chat").await.unwrap(), None);
     }
 

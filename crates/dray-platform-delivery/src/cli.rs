@@ -9,33 +9,34 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use dray_content::name;
 use dray_platform::{
-    Ambiguity, Confirmed, Delivery, Error, ErrorKind, Limits, OutgoingFile, Platform, Progress,
-    Rates, Reconciled, Send, Step, Target,
+    ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind, OutgoingDelivery,
+    OutgoingFile, Platform, PlatformError, RateLimits, ReconcileResult, SendRequest, SendStep,
+    UploadProgress,
 };
 use dray_types::Sha256Digest;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The platform's name in targets.
-pub const NAME: &str = "cli";
+pub const PLATFORM_NAME: &str = "cli";
 
 /// Names that are tried for one file: `report.pdf`, `report (2).pdf` …
-const NAMES: u32 = 1000;
+const MAX_NUMBERED_NAMES: u32 = 1000;
 
 /// The one account.
 #[derive(Clone, Debug, Default)]
-pub struct Cli {
+pub struct CliAccount {
     fallbacks: Vec<PathBuf>,
 }
 
-impl Cli {
+impl CliAccount {
     /// Copies into the wished folder, or into the first of these that can be written.
     pub fn new(fallbacks: Vec<PathBuf>) -> Self {
         Self { fallbacks }
     }
 
     /// Folders to try, best first.
-    fn folders(&self, target: &Target) -> Vec<PathBuf> {
+    fn folders(&self, target: &DeliveryTarget) -> Vec<PathBuf> {
         let wished = PathBuf::from(&target.chat);
         let wished = wished.is_absolute().then_some(wished);
         wished
@@ -46,24 +47,24 @@ impl Cli {
 }
 
 #[async_trait]
-impl Platform for Cli {
+impl Platform for CliAccount {
     fn name(&self) -> &'static str {
-        NAME
+        PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Reconcile
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Reconcile
     }
 
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 60_000,
             chat_per_minute: 60_000,
         }
     }
 
-    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
-        Ok(Limits {
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
+        Ok(ChatLimits {
             routes: Vec::new(),
             any: u64::MAX,
             caption: 0,
@@ -75,21 +76,25 @@ impl Platform for Cli {
     }
 
     /// One copy for each file. The words are the command line's to print.
-    fn plan(&self, delivery: &Delivery, _limits: &Limits) -> Vec<Step> {
+    fn plan(&self, delivery: &OutgoingDelivery, _limits: &ChatLimits) -> Vec<SendStep> {
         (0..delivery.files.len())
             .map(|file| {
-                let mut step = Step::files_by("copy", vec![file]);
+                let mut step = SendStep::files_by("copy", vec![file]);
                 step.set_text(delivery.message.clone());
                 step
             })
             .collect()
     }
 
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let Some((index, file)) = the_file(&send) else {
             return Ok(vec![confirmed(None, Path::new(""))]);
         };
-        let mut last = Error::new(ErrorKind::NotFound, "there is no folder to copy to");
+        let mut last = PlatformError::new(ErrorKind::NotFound, "there is no folder to copy to");
         for folder in self.folders(&send.delivery.target) {
             match copy(&folder, file, send.key, progress).await {
                 Ok(path) => return Ok(vec![confirmed(Some(index), &path)]),
@@ -107,38 +112,40 @@ impl Platform for Cli {
     }
 
     /// The copy is there when a file of one of its names has exactly its bytes.
-    async fn reconcile(&self, send: Send<'_>) -> Result<Reconciled, Error> {
+    async fn reconcile(&self, send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         let Some((index, file)) = the_file(&send) else {
-            return Ok(Reconciled::NotSent);
+            return Ok(ReconcileResult::NotSent);
         };
         for folder in self.folders(&send.delivery.target) {
             // An unfinished file has no owner.
             let _ = tokio::fs::remove_file(part(&folder, file, send.key)).await;
-            for number in 1..=NAMES {
+            for number in 1..=MAX_NUMBERED_NAMES {
                 let path = folder.join(numbered(&file.name, number));
                 match has(&path, file).await {
-                    Ok(true) => return Ok(Reconciled::Sent(vec![confirmed(Some(index), &path)])),
+                    Ok(true) => {
+                        return Ok(ReconcileResult::Sent(vec![confirmed(Some(index), &path)]));
+                    }
                     Ok(false) => {}
                     Err(_) => break,
                 }
             }
         }
-        Ok(Reconciled::NotSent)
+        Ok(ReconcileResult::NotSent)
     }
 }
 
-fn the_file<'a>(send: &Send<'a>) -> Option<(usize, &'a OutgoingFile)> {
+fn the_file<'a>(send: &SendRequest<'a>) -> Option<(usize, &'a OutgoingFile)> {
     let index = *send.step.files().first()?;
     Some((index, send.delivery.files.get(index)?))
 }
 
 /// The message id is the name that the copy has; the file id, which no agent sees, its whole path.
-fn confirmed(file: Option<usize>, path: &Path) -> Confirmed {
+fn confirmed(file: Option<usize>, path: &Path) -> ConfirmedFile {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned())
             .unwrap_or_default()
     };
-    Confirmed {
+    ConfirmedFile {
         file,
         message_id: text(path.file_name()),
         file_id: text(Some(path.as_os_str())),
@@ -167,8 +174,8 @@ async fn copy(
     folder: &Path,
     file: &OutgoingFile,
     key: &str,
-    progress: &dyn Progress,
-) -> Result<PathBuf, Error> {
+    progress: &dyn UploadProgress,
+) -> Result<PathBuf, PlatformError> {
     let part = part(folder, file, key);
     let written = write(&part, file, progress).await;
     let published = match written {
@@ -179,7 +186,11 @@ async fn copy(
     published
 }
 
-async fn write(part: &Path, file: &OutgoingFile, progress: &dyn Progress) -> Result<(), Error> {
+async fn write(
+    part: &Path,
+    file: &OutgoingFile,
+    progress: &dyn UploadProgress,
+) -> Result<(), PlatformError> {
     let mut source = file.source.open().await?;
     let _ = tokio::fs::remove_file(part).await;
     let mut options = tokio::fs::OpenOptions::new();
@@ -197,8 +208,8 @@ async fn write(part: &Path, file: &OutgoingFile, progress: &dyn Progress) -> Res
     target.sync_all().await.map_err(failed)
 }
 
-async fn publish(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, Error> {
-    for number in 1..=NAMES {
+async fn publish(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, PlatformError> {
+    for number in 1..=MAX_NUMBERED_NAMES {
         let path = folder.join(numbered(wanted, number));
         match tokio::fs::hard_link(part, &path).await {
             Ok(()) => return Ok(path),
@@ -211,7 +222,7 @@ async fn publish(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, Er
             },
         }
     }
-    Err(Error::new(
+    Err(PlatformError::new(
         ErrorKind::Unknown,
         "every name for the copy is taken",
     ))
@@ -244,11 +255,11 @@ async fn has(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
     Ok(Sha256Digest::from_bytes(hasher.finalize().into()) == file.sha256)
 }
 
-fn failed(error: io::Error) -> Error {
+fn failed(error: io::Error) -> PlatformError {
     let kind = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Forbidden,
         _ => ErrorKind::Transient,
     };
-    Error::new(kind, "the copy could not be written").caused_by(error)
+    PlatformError::new(kind, "the copy could not be written").caused_by(error)
 }

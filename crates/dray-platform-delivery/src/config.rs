@@ -8,15 +8,15 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use dray_platform::Target;
+use dray_platform::DeliveryTarget;
 use dray_service::StartError;
-use dray_service::config::{Problem, Section};
+use dray_service::config::{ConfigProblem, Section};
 use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
 
-use crate::accounts::{Account, Accounts};
-use crate::cli::Cli;
+use crate::accounts::{AccountRegistry, PlatformAccount};
+use crate::cli::CliAccount;
 use crate::inbound::origin::is_origin;
-use crate::link::Links;
+use crate::link::LinkPolicy;
 
 /// Section `platform-delivery`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,7 +40,7 @@ pub struct Config {
     pub max_file_size: ByteSize,
     /// Whether files that are too large for a chat go as links: `auto` (when the store's public address is not this
     /// machine's own), `always` or `never`. Default `auto`.
-    pub links: Links,
+    pub links: LinkPolicy,
     /// Lifetime of such links: `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
     /// How long a delivery may take, waits included: up to `5d`. Default `24h`.
@@ -54,8 +54,8 @@ pub struct Config {
     pub learned_lifetime: Period,
     /// Address for webhooks of platforms and uploads of browsers; none is opened without it.
     pub listen: Option<SocketAddr>,
-    /// Host names under which the listener is reached, as in the `Host` header without its port. Empty means this machine
-    /// only: `localhost` and loopback addresses.
+    /// Host names under which the listener is reached, as in the `Host` header without its port. Empty means this
+    /// machine only: `localhost` and loopback addresses.
     pub hosts: Vec<String>,
     /// Bearer tokens for uploads over HTTP, by tenant.
     pub upload_tokens: BTreeMap<String, Secret>,
@@ -80,26 +80,26 @@ pub struct AccountConfig {
     /// the one of a one-machine system.
     pub tenant: Option<String>,
     /// A Telegram bot.
-    pub telegram: Option<dray_platform_telegram::Options>,
+    pub telegram: Option<dray_platform_telegram::TelegramOptions>,
     /// A Discord bot.
-    pub discord: Option<dray_platform_discord::Options>,
+    pub discord: Option<dray_platform_discord::DiscordOptions>,
     /// A business number on the `WhatsApp` Cloud API.
     pub whatsapp: Option<dray_platform_whatsapp::CloudOptions>,
     /// A local bridge to a `WhatsApp` account.
     pub whatsapp_bridge: Option<dray_platform_whatsapp::BridgeOptions>,
     /// A Matrix user.
-    pub matrix: Option<dray_platform_matrix::Options>,
+    pub matrix: Option<dray_platform_matrix::MatrixOptions>,
     /// A sender of e-mail, with a mailbox for answers.
-    pub email: Option<dray_platform_email::Options>,
+    pub email: Option<dray_platform_email::EmailOptions>,
     /// Addresses of your own that take files.
-    pub webhook: Option<dray_platform_webhook::Options>,
+    pub webhook: Option<dray_platform_webhook::WebhookOptions>,
     /// A Slack app in one workspace.
-    pub slack: Option<dray_platform_slack::Options>,
+    pub slack: Option<dray_platform_slack::SlackOptions>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        const HOUR: u64 = 3600;
+        const HOUR_SECONDS: u64 = 3600;
         Self {
             accounts: BTreeMap::new(),
             cli: false,
@@ -108,12 +108,12 @@ impl Default for Config {
             allow_targets: false,
             max_files: 50,
             max_file_size: ByteSize::mib(2048),
-            links: Links::Auto,
-            link_lifetime: Period::secs(24 * HOUR),
-            patience: Period::secs(24 * HOUR),
-            window_patience: Period::secs(72 * HOUR),
+            links: LinkPolicy::Auto,
+            link_lifetime: Period::secs(24 * HOUR_SECONDS),
+            patience: Period::secs(24 * HOUR_SECONDS),
+            window_patience: Period::secs(72 * HOUR_SECONDS),
             order_timeout: Period::secs(300),
-            learned_lifetime: Period::secs(24 * HOUR),
+            learned_lifetime: Period::secs(24 * HOUR_SECONDS),
             listen: None,
             hosts: Vec::new(),
             upload_tokens: BTreeMap::new(),
@@ -127,11 +127,11 @@ impl Default for Config {
 }
 
 impl Section for Config {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = self.account_problems();
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(field, message));
+                problems.push(ConfigProblem::new(field, message));
             }
         };
         unless(
@@ -171,7 +171,7 @@ impl Section for Config {
         );
         for (index, target) in self.allowed_targets.iter().enumerate() {
             unless(
-                target.parse::<Target>().is_ok(),
+                target.parse::<DeliveryTarget>().is_ok(),
                 &format!("allowed_targets.{index}"),
                 "must be written like telegram:12345 or telegram:*",
             );
@@ -183,11 +183,11 @@ impl Section for Config {
 
 impl Config {
     /// What is wrong with the way in over HTTP.
-    fn upload_problems(&self) -> Vec<Problem> {
+    fn upload_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(field, message));
+                problems.push(ConfigProblem::new(field, message));
             }
         };
         for (index, origin) in self.upload_origins.iter().enumerate() {
@@ -248,59 +248,86 @@ impl AccountConfig {
     }
 
     /// The account that this describes.
-    fn open(&self, name: &str, clock: &Clock) -> Result<Option<Account>, dray_platform::Error> {
+    fn open(
+        &self,
+        name: &str,
+        clock: &Clock,
+    ) -> Result<Option<PlatformAccount>, dray_platform::PlatformError> {
         if let Some(options) = &self.telegram {
-            let bot = Arc::new(dray_platform_telegram::Telegram::new(
+            let bot = Arc::new(dray_platform_telegram::TelegramPlatform::new(
                 name,
                 options.clone(),
             )?);
-            return Ok(Some(Account::new(name, bot.clone()).with_inbox(bot)));
+            return Ok(Some(
+                PlatformAccount::new(name, bot.clone()).with_inbox(bot),
+            ));
         }
         if let Some(options) = &self.discord {
-            let bot = dray_platform_discord::Discord::new(options.clone(), clock.clone())?;
+            let bot = dray_platform_discord::DiscordPlatform::new(options.clone(), clock.clone())?;
             let bot = Arc::new(bot);
-            return Ok(Some(Account::new(name, bot.clone()).with_inbox(bot)));
+            return Ok(Some(
+                PlatformAccount::new(name, bot.clone()).with_inbox(bot),
+            ));
         }
         if let Some(options) = &self.whatsapp {
-            let number = Arc::new(dray_platform_whatsapp::Cloud::new(name, options.clone())?);
-            return Ok(Some(Account::new(name, number.clone()).with_inbox(number)));
+            let number = Arc::new(dray_platform_whatsapp::CloudPlatform::new(
+                name,
+                options.clone(),
+            )?);
+            return Ok(Some(
+                PlatformAccount::new(name, number.clone()).with_inbox(number),
+            ));
         }
         if let Some(options) = &self.whatsapp_bridge {
-            let bridge = Arc::new(dray_platform_whatsapp::Bridge::new(name, options.clone())?);
-            return Ok(Some(Account::new(name, bridge.clone()).with_inbox(bridge)));
+            let bridge = Arc::new(dray_platform_whatsapp::BridgePlatform::new(
+                name,
+                options.clone(),
+            )?);
+            return Ok(Some(
+                PlatformAccount::new(name, bridge.clone()).with_inbox(bridge),
+            ));
         }
         if let Some(options) = &self.matrix {
             let clock = clock.clone();
-            let user = dray_platform_matrix::Matrix::new(name, options.clone(), clock)?;
+            let user = dray_platform_matrix::MatrixPlatform::new(name, options.clone(), clock)?;
             let user = Arc::new(user);
-            return Ok(Some(Account::new(name, user.clone()).with_inbox(user)));
+            return Ok(Some(
+                PlatformAccount::new(name, user.clone()).with_inbox(user),
+            ));
         }
         if let Some(options) = &self.email {
-            let sender = dray_platform_email::Email::new(options.clone(), clock.clone())?;
+            let sender = dray_platform_email::EmailPlatform::new(options.clone(), clock.clone())?;
             let sender = Arc::new(sender);
-            return Ok(Some(Account::new(name, sender.clone()).with_inbox(sender)));
+            return Ok(Some(
+                PlatformAccount::new(name, sender.clone()).with_inbox(sender),
+            ));
         }
         if let Some(options) = &self.webhook {
             let clock = clock.clone();
-            let hooks = dray_platform_webhook::Webhook::new(name, options.clone(), clock)?;
+            let hooks = dray_platform_webhook::WebhookPlatform::new(name, options.clone(), clock)?;
             let hooks = Arc::new(hooks);
-            return Ok(Some(Account::new(name, hooks.clone()).with_inbox(hooks)));
+            return Ok(Some(
+                PlatformAccount::new(name, hooks.clone()).with_inbox(hooks),
+            ));
         }
         if let Some(options) = &self.slack {
-            let app = dray_platform_slack::Slack::new(name, options.clone(), clock.clone())?;
+            let app =
+                dray_platform_slack::SlackPlatform::new(name, options.clone(), clock.clone())?;
             let app = Arc::new(app);
-            return Ok(Some(Account::new(name, app.clone()).with_inbox(app)));
+            return Ok(Some(
+                PlatformAccount::new(name, app.clone()).with_inbox(app),
+            ));
         }
         Ok(None)
     }
 }
 
 impl Config {
-    fn account_problems(&self) -> Vec<Problem> {
+    fn account_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(field, message));
+                problems.push(ConfigProblem::new(field, message));
             }
         };
         for (name, account) in &self.accounts {
@@ -331,7 +358,7 @@ impl Config {
     ///
     /// # Errors
     /// Options that cannot be used.
-    pub fn accounts(&self, clock: &Clock) -> Result<Accounts, StartError> {
+    pub fn accounts(&self, clock: &Clock) -> Result<AccountRegistry, StartError> {
         let mut all = Vec::new();
         for (name, described) in &self.accounts {
             let opened = described.open(name, clock).map_err(|error| {
@@ -344,16 +371,16 @@ impl Config {
             all.extend(opened.map(|account| account.with_tenant(tenant)));
         }
         if self.cli {
-            let cli = Arc::new(Cli::new(self.cli_fallbacks.clone()));
-            all.push(Account::new(crate::cli::NAME, cli));
+            let cli = Arc::new(CliAccount::new(self.cli_fallbacks.clone()));
+            all.push(PlatformAccount::new(crate::cli::PLATFORM_NAME, cli));
         }
-        Ok(Accounts::new(all))
+        Ok(AccountRegistry::new(all))
     }
 
     /// Whether policy lists this chat for every session.
-    pub fn lists(&self, target: &Target) -> bool {
+    pub fn lists(&self, target: &DeliveryTarget) -> bool {
         self.allowed_targets.iter().any(|allowed| {
-            let Ok(allowed) = allowed.parse::<Target>() else {
+            let Ok(allowed) = allowed.parse::<DeliveryTarget>() else {
                 return false;
             };
             allowed.platform == target.platform
@@ -365,129 +392,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(change: impl FnOnce(&mut Config), field: &str) {
-        let mut config = Config::default();
-        change(&mut config);
-        let fields: Vec<_> = config
-            .validate()
-            .into_iter()
-            .map(|problem| problem.field)
-            .collect();
-        assert_eq!(fields, [field]);
-    }
-
-    #[test]
-    fn defaults_are_valid() {
-        assert_eq!(Config::default().validate(), []);
-    }
-
-    #[test]
-    fn every_field_has_its_bounds() {
-        check(|config| config.max_files = 0, "max_files");
-        check(|config| config.max_files = 101, "max_files");
-        check(
-            |config| config.max_file_size = ByteSize::default(),
-            "max_file_size",
-        );
-        check(
-            |config| config.max_message = ByteSize::default(),
-            "max_message",
-        );
-        check(|config| config.patience = Period::default(), "patience");
-        check(
-            |config| config.patience = Period::secs(6 * 86_400),
-            "patience",
-        );
-        check(
-            |config| config.link_lifetime = Period::secs(1),
-            "link_lifetime",
-        );
-        let account =
-            |name: &str, account: AccountConfig| BTreeMap::from([(name.to_owned(), account)]);
-        check(
-            |config| config.accounts = account("bot", AccountConfig::default()),
-            "accounts.bot",
-        );
-        let telegram = AccountConfig {
-            telegram: Some(dray_platform_telegram::Options::default()),
-            ..AccountConfig::default()
-        };
-        check(
-            |config| config.accounts = account("A bot", telegram.clone()),
-            "accounts.A bot",
-        );
-        let both = AccountConfig {
-            slack: Some(dray_platform_slack::Options::default()),
-            ..telegram
-        };
-        check(
-            |config| config.accounts = account("bot", both.clone()),
-            "accounts.bot",
-        );
-        check(
-            |config| config.allowed_targets = vec!["nonsense".to_owned()],
-            "allowed_targets.0",
-        );
-        let token = |token: &str| BTreeMap::from([("acme".to_owned(), Secret::new(token))]);
-        check(
-            |config| config.upload_tokens = token("short"),
-            "upload_tokens.acme",
-        );
-    }
-
-    #[test]
-    fn bots_and_mailboxes_have_a_way_in() {
-        let accounts = BTreeMap::from([
-            (
-                "bot".to_owned(),
-                AccountConfig {
-                    discord: Some(dray_platform_discord::Options {
-                        token: Secret::new("t"),
-                        ..dray_platform_discord::Options::default()
-                    }),
-                    ..AccountConfig::default()
-                },
-            ),
-            (
-                "mail".to_owned(),
-                AccountConfig {
-                    email: Some(dray_platform_email::Options {
-                        host: "mail.example.org".to_owned(),
-                        from: "bot@example.org".to_owned(),
-                        ..dray_platform_email::Options::default()
-                    }),
-                    ..AccountConfig::default()
-                },
-            ),
-        ]);
-        let config = Config {
-            accounts,
-            ..Config::default()
-        };
-        let opened = config.accounts(&Clock::default()).unwrap();
-        for name in ["bot", "mail"] {
-            assert!(opened.named(name).unwrap().inbox.is_some(), "{name}");
-        }
-    }
-
-    #[test]
-    fn policy_lists_a_chat_or_all_chats_of_a_platform() {
-        let config = Config {
-            allowed_targets: vec!["telegram:42".to_owned(), "slack/work:*".to_owned()],
-            ..Config::default()
-        };
-        for (target, expected) in [
-            ("telegram:42", true),
-            ("telegram/bot:42#7", true),
-            ("telegram:43", false),
-            ("slack/work:C1", true),
-            ("slack/home:C1", false),
-            ("discord:42", false),
-        ] {
-            assert_eq!(config.lists(&target.parse().unwrap()), expected, "{target}");
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_content::kind;
 use dray_platform::{
-    ByteStream, Delivery, Error as PlatformError, ErrorKind, Flags, Limits, OutgoingFile, Source,
+    ByteSource, ByteStream, ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError,
+    SendFlags,
 };
 use dray_proto::v1;
 use dray_types::{Clock, Fault, FaultCode, Sha256Digest, TenantId};
@@ -15,55 +16,55 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::deliver::target_of;
-use crate::link::Links;
+use crate::link::LinkPolicy;
 
 /// A file that would be delivered.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct DeliveryCandidate {
     /// Its visible name.
     pub name: String,
     /// Its bytes.
     pub size: u64,
-    /// Its first bytes, at most [`kind::HEAD`]; its kind is found by them.
+    /// Its first bytes, at most [`kind::HEAD_BYTES`]; its kind is found by them.
     pub head: Vec<u8>,
 }
 
 /// What would be delivered where.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct DryRunRequest {
     /// The chat.
     pub target: v1::ChatTarget,
     /// What would be said with the files.
     pub message: String,
     /// Switches.
-    pub flags: Flags,
+    pub flags: SendFlags,
     /// The files, in order.
-    pub files: Vec<Candidate>,
+    pub files: Vec<DeliveryCandidate>,
 }
 
 /// The plan of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Plan {
+pub struct DryRunPlan {
     /// The chat, as targets are written.
     pub target: String,
     /// The account that would send.
     pub account: String,
     /// Who may send to the chat.
-    pub policy: Policy,
+    pub policy: ChatPolicy,
     /// The limits of the chat.
-    pub limits: Limits,
+    pub limits: ChatLimits,
     /// When links are sent for what is too large.
-    pub links: Links,
+    pub links: LinkPolicy,
     /// The visible requests, in order.
     pub steps: Vec<PlannedStep>,
     /// Files that would not be delivered.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedFile>,
 }
 
 /// Who may send to a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Policy {
+pub enum ChatPolicy {
     /// Every request may name any chat.
     AnyChat,
     /// The chat is listed for every session.
@@ -87,7 +88,7 @@ pub struct PlannedStep {
 
 /// A file that would not be delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusedFile {
     /// Its name.
     pub name: String,
     /// Why.
@@ -102,19 +103,19 @@ pub async fn plan(
     config: &Config,
     clock: &Clock,
     tenant: &TenantId,
-    request: Request,
-) -> Result<Plan, Fault> {
+    request: DryRunRequest,
+) -> Result<DryRunPlan, Fault> {
     let accounts = config.accounts(clock).map_err(|error| {
         Fault::new(FaultCode::InvalidArgument, error.to_string()).detail("config_invalid")
     })?;
-    let Request {
+    let DryRunRequest {
         target,
         message,
         flags,
         files,
     } = request;
     let account = accounts.find(tenant, &target.platform, &target.account)?;
-    let delivery = Delivery {
+    let delivery = OutgoingDelivery {
         id: String::new(),
         target: target_of(&target),
         message,
@@ -124,18 +125,18 @@ pub async fn plan(
     let limits = account.platform.limits(&delivery.target).await;
     let limits = limits.map_err(|error| refusal(&error))?;
     let policy = if config.allow_targets {
-        Policy::AnyChat
+        ChatPolicy::AnyChat
     } else if config.lists(&delivery.target) {
-        Policy::Listed
+        ChatPolicy::Listed
     } else {
-        Policy::OwnChatOnly
+        ChatPolicy::OwnChatOnly
     };
     let planned = account.platform.plan(&delivery, &limits);
     let covered: BTreeSet<usize> = planned
         .iter()
         .flat_map(|step| step.files().iter().copied())
         .collect();
-    let mut plan = Plan {
+    let mut plan = DryRunPlan {
         target: delivery.target.to_string(),
         account: account.name.clone(),
         policy,
@@ -151,8 +152,8 @@ pub async fn plan(
     Ok(plan)
 }
 
-fn steps(planned: Vec<dray_platform::Step>, delivery: &Delivery) -> Vec<PlannedStep> {
-    let names = |step: &dray_platform::Step| {
+fn steps(planned: Vec<dray_platform::SendStep>, delivery: &OutgoingDelivery) -> Vec<PlannedStep> {
+    let names = |step: &dray_platform::SendStep| {
         let files = dray_platform::plan::files_of(delivery, step);
         files.map(|(_, file)| file.name.clone()).collect()
     };
@@ -165,12 +166,12 @@ fn steps(planned: Vec<dray_platform::Step>, delivery: &Delivery) -> Vec<PlannedS
     planned.collect()
 }
 
-impl Plan {
+impl DryRunPlan {
     /// Adds what becomes of a file that fits no route.
     fn add_left_out(&mut self, file: &OutgoingFile) {
-        if file.size > 0 && self.links != Links::Never {
+        if file.size > 0 && self.links != LinkPolicy::Never {
             self.steps.push(PlannedStep {
-                route: dray_platform::plan::LINK.to_owned(),
+                route: dray_platform::plan::LINK_ROUTE.to_owned(),
                 files: vec![file.name.clone()],
                 text: String::new(),
                 lossy: false,
@@ -186,7 +187,7 @@ impl Plan {
                 dray_content::size::over_limit(size, largest)
             ),
         };
-        self.refused.push(Refused {
+        self.refused.push(RefusedFile {
             name: file.name.clone(),
             reason,
         });
@@ -195,10 +196,10 @@ impl Plan {
 
 /// A file whose bytes are not read.
 #[derive(Debug)]
-struct Unread;
+struct UnreadSource;
 
 #[async_trait]
-impl Source for Unread {
+impl ByteSource for UnreadSource {
     async fn open(&self) -> Result<ByteStream, PlatformError> {
         Err(PlatformError::new(
             ErrorKind::Source,
@@ -207,13 +208,13 @@ impl Source for Unread {
     }
 }
 
-fn outgoing(file: Candidate) -> OutgoingFile {
+fn outgoing(file: DeliveryCandidate) -> OutgoingFile {
     OutgoingFile {
         detected: kind::detect(&file.head, &file.name, file.size),
         name: dray_content::name::clean(&file.name),
         size: file.size,
         sha256: Sha256Digest::of(&[]),
-        source: Arc::new(Unread),
+        source: Arc::new(UnreadSource),
         file_id: None,
     }
 }
@@ -239,9 +240,9 @@ mod tests {
     use crate::config::AccountConfig;
 
     fn config() -> Config {
-        let telegram = dray_platform_telegram::Options {
+        let telegram = dray_platform_telegram::TelegramOptions {
             token: dray_types::Secret::new("123456789:AAExampleExampleExampleExampleExample"),
-            ..dray_platform_telegram::Options::default()
+            ..dray_platform_telegram::TelegramOptions::default()
         };
         let account = AccountConfig {
             telegram: Some(telegram),
@@ -253,26 +254,26 @@ mod tests {
         }
     }
 
-    fn file(name: &str, size: u64, head: &[u8]) -> Candidate {
-        Candidate {
+    fn file(name: &str, size: u64, head: &[u8]) -> DeliveryCandidate {
+        DeliveryCandidate {
             name: name.to_owned(),
             size,
             head: head.to_vec(),
         }
     }
 
-    async fn planned(config: &Config, files: Vec<Candidate>) -> Result<Plan, Fault> {
-        let request = Request {
+    async fn planned(config: &Config, files: Vec<DeliveryCandidate>) -> Result<DryRunPlan, Fault> {
+        let request = DryRunRequest {
             target: crate::tests::world::chat("42"),
             message: "look".to_owned(),
-            flags: Flags::default(),
+            flags: SendFlags::default(),
             files,
         };
         let tenant = crate::tests::world::tenant();
         plan(config, &Clock::manual(1), &tenant, request).await
     }
 
-    fn routes(plan: &Plan) -> Vec<(&str, String)> {
+    fn routes(plan: &DryRunPlan) -> Vec<(&str, String)> {
         let steps = plan.steps.iter();
         steps
             .map(|step| (step.route.as_str(), step.files.join(",")))
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(plan.target, "telegram:42");
         assert_eq!(
             (plan.account.as_str(), plan.policy),
-            ("bot", Policy::OwnChatOnly)
+            ("bot", ChatPolicy::OwnChatOnly)
         );
         assert_eq!(plan.limits.any, 50_000_000);
         let document = |name: &str| ("document", name.to_owned());
@@ -304,12 +305,12 @@ mod tests {
         );
         assert_eq!(plan.steps[0].text, "look");
         let config = Config {
-            links: Links::Never,
+            links: LinkPolicy::Never,
             allowed_targets: vec!["telegram:*".to_owned()],
             ..config()
         };
         let plan = planned(&config, files).await.unwrap();
-        assert_eq!(plan.policy, Policy::Listed);
+        assert_eq!(plan.policy, ChatPolicy::Listed);
         assert_eq!(plan.refused[0].name, "big.zip");
         assert!(
             plan.refused[0].reason.contains("57 MB of 48 MB"),

@@ -1,17 +1,17 @@
 //! Why a request to this service fails as a whole; what fails for one file is part of its receipt.
 
 use dray_bus::PublishError;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_types::{Fault, FaultCode};
 
 use crate::records::RecordError;
 
 /// The call or the work ends with a fault.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DeliveryError {
     /// The request breaks its contract.
     #[error("the request is not valid")]
-    Request(#[from] Invalid),
+    Request(#[from] InvalidMessage),
     /// Another service refused, or did not answer.
     #[error("{what}: {fault}")]
     Asked {
@@ -49,44 +49,46 @@ pub enum Error {
     Interrupted,
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
+impl From<DeliveryError> for Fault {
+    fn from(error: DeliveryError) -> Self {
         match error {
-            Error::Request(invalid) => invalid.into(),
-            Error::Asked { fault, .. } => *fault,
-            Error::NoChat => Self::new(FaultCode::NotFound, "No chat belongs to this session.")
-                .detail("no_chat")
-                .advice("Tell the operator to bind a chat to the session."),
-            Error::NotAllowed(what) => {
+            DeliveryError::Request(invalid) => invalid.into(),
+            DeliveryError::Asked { fault, .. } => *fault,
+            DeliveryError::NoChat => {
+                Self::new(FaultCode::NotFound, "No chat belongs to this session.")
+                    .detail("no_chat")
+                    .advice("Tell the operator to bind a chat to the session.")
+            }
+            DeliveryError::NotAllowed(what) => {
                 Self::new(FaultCode::Denied, format!("This {what} is not allowed."))
                     .detail("not_allowed")
                     .advice("Send to the session's own chat, from its own sandbox.")
             }
-            Error::NoAccount(_) => Self::new(
+            DeliveryError::NoAccount(_) => Self::new(
                 FaultCode::Unsupported,
                 "No account is configured for this chat's platform.",
             )
             .detail("no_account")
             .advice("Tell the operator to configure one."),
-            Error::NotFound(what) => {
+            DeliveryError::NotFound(what) => {
                 Self::new(FaultCode::NotFound, format!("There is no such {what}."))
                     .detail("not_found")
             }
-            Error::UnderWay => Self::new(
+            DeliveryError::UnderWay => Self::new(
                 FaultCode::InvalidArgument,
                 "The delivery is still under way.",
             )
             .detail("under_way")
             .advice("Wait for its outcome first."),
-            Error::NothingToResend => Self::new(
+            DeliveryError::NothingToResend => Self::new(
                 FaultCode::InvalidArgument,
                 "Every file of this delivery arrived, or was refused for good.",
             )
             .detail("nothing_to_resend")
             .advice("Ask for all files to send them once more."),
-            Error::Record(error) => error.into(),
-            Error::Publish(error) => error.into(),
-            Error::Interrupted => {
+            DeliveryError::Record(error) => error.into(),
+            DeliveryError::Publish(error) => error.into(),
+            DeliveryError::Interrupted => {
                 Self::new(FaultCode::Unavailable, "The delivery was interrupted.")
                     .detail("interrupted")
                     .advice("It is taken up again by itself.")
@@ -96,7 +98,7 @@ impl From<Error> for Fault {
     }
 }
 
-impl Error {
+impl DeliveryError {
     /// Logs the whole chain for the operator.
     pub(crate) fn log(&self, what: &str) {
         tracing::warn!(error = self as &dyn std::error::Error, "{what}");

@@ -9,16 +9,16 @@ use std::time::Duration;
 #[cfg(test)]
 pub(crate) use self::fetch::stored;
 pub(crate) use self::policy::asked_in_vain;
-use dray_bus::{Completed, Failure, Meta};
-use dray_proto::convert::Invalid;
+use dray_bus::{Meta, WorkCompleted, WorkFailure};
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, OperationId};
 use tokio_util::sync::CancellationToken;
 
-use crate::deliver::{Desk, conclude, new_record};
-use crate::error::Error;
+use crate::deliver::{DeliveryService, conclude, new_record};
+use crate::error::DeliveryError;
 use crate::keeper::{round_meta, round_work};
-use crate::records::{self, Held, RecordError};
+use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report::{self, state};
 
 /// Most bytes of all paths of a request together, and of its message: both travel in events.
@@ -29,16 +29,16 @@ const MAX_REFUSED_FILES: usize = 100;
 
 /// Attempts of the work after which a file that cannot be had now is given up: the last one, so that a restart of
 /// sandbox-transfer is waited for as long as work can wait.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// How long a question that moves no bytes may take.
-const SHORT: Duration = Duration::from_mins(1);
+const METADATA_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long any question may take: as long as a call.
-const LONGEST: Duration = Duration::from_mins(10);
+const CALL_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// What is needed to gather.
-struct Order<'a> {
+struct GatherRequest<'a> {
     meta: &'a Meta,
     work: &'a v1::SendFileRequested,
     epoch: u64,
@@ -48,35 +48,41 @@ struct Order<'a> {
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn check(work: &v1::SendFileRequested, most: usize) -> Result<(), Invalid> {
+pub fn check(work: &v1::SendFileRequested, most: usize) -> Result<(), InvalidMessage> {
     let count = work.paths.len() + work.claims.len();
     if count == 0 || count > most {
         let reason = format!("between 1 and {most} files can be sent at once");
-        return Err(Invalid::field("paths", reason));
+        return Err(InvalidMessage::field("paths", reason));
     }
     let bytes: usize = work.paths.iter().map(Vec::len).sum();
     if bytes > TEXT_MOST {
         let reason = format!("all paths together have more than {TEXT_MOST} bytes");
-        return Err(Invalid::field("paths", reason));
+        return Err(InvalidMessage::field("paths", reason));
     }
     if work
         .paths
         .iter()
         .any(|path| path.is_empty() || path.contains(&0))
     {
-        return Err(Invalid::field("paths", "a path is empty or holds a NUL"));
+        return Err(InvalidMessage::field(
+            "paths",
+            "a path is empty or holds a NUL",
+        ));
     }
     if work.message.len() > TEXT_MOST {
         let reason = format!("it has more than {TEXT_MOST} bytes");
-        return Err(Invalid::field("message", reason));
+        return Err(InvalidMessage::field("message", reason));
     }
     if work.turn.len() > 256 || work.session.len() > 128 {
-        return Err(Invalid::field("turn", "session and turn are short names"));
+        return Err(InvalidMessage::field(
+            "turn",
+            "session and turn are short names",
+        ));
     }
     Ok(())
 }
 
-impl Desk {
+impl DeliveryService {
     /// Does one piece of work of the service's own queue: check, copy out of the sandbox, hand to the platform's queue.
     ///
     /// # Errors
@@ -88,8 +94,8 @@ impl Desk {
         epoch: u64,
         attempt: u32,
         cancel: &CancellationToken,
-    ) -> Result<Completed, Failure> {
-        let order = Order { meta, work, epoch };
+    ) -> Result<WorkCompleted, WorkFailure> {
+        let order = GatherRequest { meta, work, epoch };
         let key = records::key(&meta.tenant, &meta.operation);
         let found = self.records.read(&key).await.map_err(Fault::from)?;
         let held = if let Some(held) = found {
@@ -100,7 +106,7 @@ impl Desk {
         } else {
             let gathered = tokio::select! {
                 gathered = self.gather(&order, attempt) => gathered,
-                () = cancel.cancelled() => Err(Error::Interrupted),
+                () = cancel.cancelled() => Err(DeliveryError::Interrupted),
             };
             let held = match gathered {
                 Ok((deliver, place)) => self
@@ -121,21 +127,21 @@ impl Desk {
             self.bus
                 .publish_work(&envelope, &deliver)
                 .await
-                .map_err(|error| Fault::from(Error::Publish(error)))?;
+                .map_err(|error| Fault::from(DeliveryError::Publish(error)))?;
         }
-        Ok(Completed::event(&Self::news(&order, "stored", "")))
+        Ok(WorkCompleted::event(&Self::news(&order, "stored", "")))
     }
 
     /// Everything up to the moment when all files are stored, with the place of the delivery in its chat.
     async fn gather(
         &self,
-        order: &Order<'_>,
+        order: &GatherRequest<'_>,
         attempt: u32,
-    ) -> Result<(v1::DeliverFiles, u64), Error> {
+    ) -> Result<(v1::DeliverFiles, u64), DeliveryError> {
         let work = order.work;
         check(work, self.config.max_files)?;
         self.tell(order, "checking", "").await;
-        let session = self.session(order, "", SHORT).await?;
+        let session = self.session(order, "", METADATA_TIMEOUT).await?;
         let target = self.target(order, session.as_ref())?;
         self.accounts
             .find(&order.meta.tenant, &target.platform, &target.account)?;
@@ -144,8 +150,8 @@ impl Desk {
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
         let may_pass = |file: &v1::DeliveredFile| file.error_kind == "transient";
-        if attempt < ATTEMPTS && files.iter().any(may_pass) {
-            return Err(Error::Asked {
+        if attempt < MAX_ATTEMPTS && files.iter().any(may_pass) {
+            return Err(DeliveryError::Asked {
                 what: "a file cannot be had now",
                 fault: Box::new(
                     Fault::new(
@@ -170,12 +176,12 @@ impl Desk {
     }
 
     /// Sees to it that the first copy is still there when the last one comes.
-    async fn begin_gathering(&self, order: &Order<'_>) -> Result<(), Error> {
+    async fn begin_gathering(&self, order: &GatherRequest<'_>) -> Result<(), DeliveryError> {
         let count = order.work.paths.len();
         if count < 2 {
             return Ok(());
         }
-        let longest = LONGEST * u32::try_from(count).unwrap_or(u32::MAX);
+        let longest = CALL_TIMEOUT * u32::try_from(count).unwrap_or(u32::MAX);
         let left = order.meta.deadline.remaining(self.clock.now_ms());
         let key = records::key(&order.meta.tenant, &order.meta.operation);
         self.gatherings
@@ -191,7 +197,7 @@ impl Desk {
         key: &str,
         work: &v1::DeliverFiles,
         place: u64,
-    ) -> Result<Held, Error> {
+    ) -> Result<RevisionedRecord, DeliveryError> {
         let patience = self.config.patience.as_millis();
         let report = new_record(meta, work, place, patience);
         match self.records.write(key, report, 0).await {
@@ -203,7 +209,12 @@ impl Desk {
     }
 
     /// Ends a request that never can be delivered, so that its outcome can be asked for.
-    async fn refuse(&self, order: &Order<'_>, key: &str, error: Error) -> Failure {
+    async fn refuse(
+        &self,
+        order: &GatherRequest<'_>,
+        key: &str,
+        error: DeliveryError,
+    ) -> WorkFailure {
         error.log("files are not delivered");
         let fault = Fault::from(error);
         if fault.is_retryable() {
@@ -234,10 +245,10 @@ impl Desk {
             Err(RecordError::Moved) => {}
             Err(error) => return Fault::from(error).into(),
         }
-        Failure::with_event(fault, &rejected)
+        WorkFailure::with_event(fault, &rejected)
     }
 
-    fn news(order: &Order<'_>, stage: &str, name: &str) -> v1::DeliveryProgressed {
+    fn news(order: &GatherRequest<'_>, stage: &str, name: &str) -> v1::DeliveryProgressed {
         v1::DeliveryProgressed {
             delivery_id: order.meta.operation.to_string(),
             session: order.work.session.clone(),
@@ -247,7 +258,7 @@ impl Desk {
         }
     }
 
-    async fn tell(&self, order: &Order<'_>, stage: &str, name: &str) {
+    async fn tell(&self, order: &GatherRequest<'_>, stage: &str, name: &str) {
         let part = format!("{stage}.{}.{:x}", order.epoch, rand::random::<u32>());
         let news = Self::news(order, stage, name);
         if let Err(error) = self.bus.publish_event_part(order.meta, &part, &news).await {
@@ -257,7 +268,7 @@ impl Desk {
 
     /// The envelope of a question about this work that may take `time`: a dead responder is noticed after a part of
     /// that.
-    fn question(&self, order: &Order<'_>, suffix: &str, time: Duration) -> Meta {
+    fn question(&self, order: &GatherRequest<'_>, suffix: &str, time: Duration) -> Meta {
         let deadline = Deadline::after(self.clock.now_ms(), time).min(order.meta.deadline);
         let operation = match suffix {
             "" => order.meta.operation.clone(),
@@ -291,7 +302,7 @@ fn refused_files(work: &v1::SendFileRequested, fault: &Fault) -> Vec<v1::Deliver
         .chain(claims)
         .take(MAX_REFUSED_FILES)
         .map(|file| v1::DeliveredFile {
-            state: state::REJECTED.to_owned(),
+            state: state::STATE_REJECTED.to_owned(),
             error_kind: kind.to_owned(),
             error_message: fault.message.clone(),
             ..file

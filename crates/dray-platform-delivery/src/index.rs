@@ -10,21 +10,21 @@ use dray_proto::v1;
 use dray_types::Period;
 use prost::Message as _;
 
-use crate::cache::{Needs, Uses};
+use crate::cache::{ObjectNeeds, Uses};
 use crate::deliver::{chat_of, waiting};
 use crate::queue::Order;
-use crate::records::{Held, Records};
+use crate::records::{RecordStore, RevisionedRecord};
 use crate::report;
 
 /// Finished deliveries that are kept in memory.
-const MOST: usize = 50_000;
+const MAX_FINISHED_DELIVERIES: usize = 50_000;
 
 /// Changes read in one go.
-const BATCH: usize = 5_000;
+const WATCH_BATCH: usize = 5_000;
 
 /// What is known of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct IndexEntry {
     /// Key of its record.
     pub key: String,
     /// Revision that this is about.
@@ -51,7 +51,7 @@ pub struct Line {
 
 /// A delivery of the same chat that was asked for earlier and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingDelivery {
     /// When that one goes on.
     pub due_ms: u64,
     /// What it waits for.
@@ -60,23 +60,23 @@ pub struct Waiting {
 
 /// The index of one process.
 #[derive(Debug)]
-pub struct Index {
-    records: Records,
-    state: Mutex<State>,
+pub struct DeliveryIndex {
+    records: RecordStore,
+    state: Mutex<IndexState>,
     /// One reader at a time.
     reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct IndexState {
     next: u64,
-    lines: BTreeMap<String, Line>,
-    needs: Needs,
+    lines: BTreeMap<String, IndexEntry>,
+    needs: ObjectNeeds,
 }
 
-impl Index {
+impl DeliveryIndex {
     /// An empty index.
-    pub fn new(records: Records) -> Self {
+    pub fn new(records: RecordStore) -> Self {
         Self {
             records,
             state: Mutex::default(),
@@ -91,7 +91,7 @@ impl Index {
     pub async fn refresh(&self) -> Result<bool, KeyError> {
         let _reading = self.reading.lock().await;
         let mut is_all = false;
-        for _ in 0..BATCH {
+        for _ in 0..WATCH_BATCH {
             let from = self.lock().next;
             let Some(change) = self.records.keys().next("", from).await? else {
                 is_all = true;
@@ -120,25 +120,25 @@ impl Index {
     }
 
     /// Takes note of a record that was written just now.
-    pub fn note(&self, key: &str, held: &Held) {
+    pub fn note(&self, key: &str, held: &RevisionedRecord) {
         self.lock().put(key, held.revision, &held.report);
     }
 
     /// The first delivery of the chat that was asked for before `order` and waits.
-    pub fn waiting_before(&self, chat: &str, order: &Order) -> Option<Waiting> {
+    pub fn waiting_before(&self, chat: &str, order: &Order) -> Option<WaitingDelivery> {
         let state = self.lock();
-        let mut earlier: Vec<&Line> = state
+        let mut earlier: Vec<&IndexEntry> = state
             .lines
             .values()
             .filter(|line| line.due_at_ms != 0 && line.is_before(chat, order))
             .collect();
         earlier.sort_by_key(|line| line.order());
-        earlier.first().map(|line| Waiting {
+        earlier.first().map(|line| WaitingDelivery {
             due_ms: line.due_at_ms,
             why: match line.waiting.as_str() {
                 waiting::WINDOW_CLOSED => waiting::WINDOW_CLOSED,
                 waiting::RATE_LIMITED => waiting::RATE_LIMITED,
-                _ => waiting::QUEUE,
+                _ => waiting::QUEUE_REASON,
             },
         })
     }
@@ -159,23 +159,23 @@ impl Index {
     }
 
     /// Deliveries that are not over, in the order in which they were asked for.
-    pub fn unfinished(&self) -> Vec<Line> {
+    pub fn unfinished(&self) -> Vec<IndexEntry> {
         let state = self.lock();
-        let mut lines: Vec<Line> = state
+        let mut lines: Vec<IndexEntry> = state
             .lines
             .values()
             .filter(|line| !line.finished)
             .cloned()
             .collect();
-        lines.sort_by_key(Line::order);
+        lines.sort_by_key(IndexEntry::order);
         lines
     }
 
     /// Deliveries of a tenant, newest first; keys begin with its token.
-    pub fn of_tenant(&self, tenant: &str, session: &str, open_only: bool) -> Vec<Line> {
+    pub fn of_tenant(&self, tenant: &str, session: &str, open_only: bool) -> Vec<IndexEntry> {
         let prefix = format!("{tenant}.");
         let state = self.lock();
-        let mut lines: Vec<Line> = state
+        let mut lines: Vec<IndexEntry> = state
             .lines
             .range(prefix.clone()..)
             .take_while(|(key, _)| key.starts_with(&prefix))
@@ -188,12 +188,12 @@ impl Index {
         lines
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, IndexState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
+impl IndexEntry {
     /// Its place among the deliveries of its chat.
     pub fn order(&self) -> Order {
         (self.begun_at_ms, self.delivery.clone())
@@ -211,7 +211,7 @@ impl Line {
     }
 }
 
-impl State {
+impl IndexState {
     fn put(&mut self, key: &str, revision: u64, report: &v1::DeliveryReport) {
         if self
             .lines
@@ -220,7 +220,7 @@ impl State {
         {
             return;
         }
-        let line = Line {
+        let line = IndexEntry {
             key: key.to_owned(),
             revision,
             delivery: report.delivery_id.clone(),
@@ -243,7 +243,7 @@ impl State {
 
     /// Keeps memory bounded: the oldest that are over go first.
     fn forget(&mut self) {
-        let excess = self.lines.len().saturating_sub(MOST);
+        let excess = self.lines.len().saturating_sub(MAX_FINISHED_DELIVERIES);
         if excess == 0 {
             return;
         }
@@ -283,8 +283,8 @@ mod tests {
     #[tokio::test]
     async fn it_reads_along_and_knows_who_waits() {
         let (bus, _) = in_process().await;
-        let records = Records::new(&bus);
-        let index = Index::new(records.clone());
+        let records = RecordStore::new(&bus);
+        let index = DeliveryIndex::new(records.clone());
         let held = records
             .write("acme.a", report("a", "1", 10, 99), 0)
             .await
@@ -311,7 +311,7 @@ mod tests {
         };
         assert!(in_hand("2", 21) && !in_hand("2", 19) && !in_hand("3", 99));
         assert!(!in_hand("1", 4), "nothing that early");
-        let ids = |lines: Vec<Line>| -> Vec<String> {
+        let ids = |lines: Vec<IndexEntry>| -> Vec<String> {
             lines.into_iter().map(|line| line.delivery).collect()
         };
         assert_eq!(ids(index.of_tenant("acme", "", false)), ["b", "a"]);
@@ -329,8 +329,8 @@ mod tests {
     #[tokio::test]
     async fn older_news_do_not_replace_newer_ones() {
         let (bus, _) = in_process().await;
-        let index = Index::new(Records::new(&bus));
-        let held = |due, revision| Held {
+        let index = DeliveryIndex::new(RecordStore::new(&bus));
+        let held = |due, revision| RevisionedRecord {
             report: report("a", "1", 10, due),
             revision,
         };

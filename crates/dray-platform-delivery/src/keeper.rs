@@ -12,16 +12,16 @@ use dray_proto::v1;
 use dray_types::{Deadline, OperationId, SessionId, TraceContext};
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::Account;
-use crate::deliver::{Desk, chat_of, waiting};
-use crate::error::Error;
-use crate::index::Line;
-use crate::machine::{self, Phase};
-use crate::records::{self, Held, RecordError};
+use crate::accounts::PlatformAccount;
+use crate::deliver::{DeliveryService, chat_of, waiting};
+use crate::error::DeliveryError;
+use crate::index::IndexEntry;
+use crate::machine::{self, StepPhase};
+use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report::{self, state};
 
 /// Between two looks.
-const EVERY: Duration = Duration::from_secs(1);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long after its end a delivery is left to the worker that has it.
 const GRACE_MS: u64 = 60_000;
@@ -31,14 +31,14 @@ const AGAIN_MS: u64 = 60_000;
 
 /// What was done for deliveries of late.
 #[derive(Debug, Default)]
-pub(crate) struct Published {
+pub(crate) struct RecentPublishes {
     /// Rounds that were published, by revision, with the time.
     rounds: HashMap<String, (u64, u64)>,
     /// When the work of a delivery was looked at.
     looked: HashMap<String, u64>,
 }
 
-impl Published {
+impl RecentPublishes {
     /// Nothing yet.
     pub(crate) fn new() -> Self {
         Self::default()
@@ -61,14 +61,14 @@ impl Published {
     }
 }
 
-impl Desk {
+impl DeliveryService {
     /// Looks again and again until `stop`.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
-        let mut published = Published::new();
+        let mut published = RecentPublishes::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
                 () = self.wake_keeper.notified() => {}
             }
             if let Err(error) = self.index.refresh().await {
@@ -83,7 +83,7 @@ impl Desk {
     }
 
     /// Looks once through what is not over.
-    pub(crate) async fn sweep(&self, published: &mut Published) {
+    pub(crate) async fn sweep(&self, published: &mut RecentPublishes) {
         let now_ms = self.clock.now_ms();
         let mut started: HashMap<String, usize> = HashMap::new();
         let mut first_places: HashMap<String, u64> = HashMap::new();
@@ -145,7 +145,7 @@ impl Desk {
         }
     }
 
-    fn chat_of_line(&self, line: &Line) -> String {
+    fn chat_of_line(&self, line: &IndexEntry) -> String {
         let tenant = line.key.split('.').next().unwrap_or_default();
         let account = self.accounts.iter().find(|account| {
             account.platform.name() == line.target.platform
@@ -160,7 +160,7 @@ impl Desk {
     }
 
     /// Publishes the work that goes on with a delivery.
-    async fn go_on(&self, line: &Line) -> Result<(), Error> {
+    async fn go_on(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(held) = self.records.read(&line.key).await? else {
             return Ok(());
         };
@@ -177,7 +177,7 @@ impl Desk {
     }
 
     /// Ends a delivery that was not ended in time. What was on its way may have arrived.
-    async fn expire(&self, line: &Line) -> Result<(), Error> {
+    async fn expire(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(mut held) = self.records.read(&line.key).await? else {
             return Ok(());
         };
@@ -191,7 +191,12 @@ impl Desk {
     }
 
     /// Writes and publishes the end of a delivery that no worker ends.
-    async fn end(&self, line: &Line, mut held: Held, part: &str) -> Result<(), Error> {
+    async fn end(
+        &self,
+        line: &IndexEntry,
+        mut held: RevisionedRecord,
+        part: &str,
+    ) -> Result<(), DeliveryError> {
         crate::deliver::conclude(&mut held.report, self.clock.now_ms());
         let written = self
             .records
@@ -214,7 +219,7 @@ impl Desk {
     }
 
     /// A user wrote: what waited for that goes on.
-    pub(crate) async fn window_opened(&self, account: &Account, chat: &str) {
+    pub(crate) async fn window_opened(&self, account: &PlatformAccount, chat: &str) {
         for line in self.index.unfinished() {
             let is_meant = line.waiting == waiting::WINDOW_CLOSED
                 && line.target.chat == chat
@@ -226,7 +231,7 @@ impl Desk {
         }
     }
 
-    async fn make_due(&self, line: &Line) -> Result<(), Error> {
+    async fn make_due(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(mut held) = self.records.read(&line.key).await? else {
             return Ok(());
         };
@@ -234,7 +239,7 @@ impl Desk {
             return Ok(());
         }
         held.report.due_at_ms = self.clock.now_ms().max(1);
-        waiting::QUEUE.clone_into(&mut held.report.waiting);
+        waiting::QUEUE_REASON.clone_into(&mut held.report.waiting);
         let written = self
             .records
             .write(&line.key, held.report, held.revision)
@@ -246,9 +251,9 @@ impl Desk {
     /// Later news on a message. Only bad ones change anything.
     pub(crate) async fn status(
         &self,
-        account: &Account,
+        account: &PlatformAccount,
         update: &StatusUpdate,
-    ) -> Result<(), Error> {
+    ) -> Result<(), DeliveryError> {
         if update.status != "failed" {
             return Ok(());
         }
@@ -295,10 +300,10 @@ impl Desk {
     }
 }
 
-fn log(result: Result<(), Error>) {
+fn log(result: Result<(), DeliveryError>) {
     match result {
         // Another replica was faster.
-        Ok(()) | Err(Error::Record(RecordError::Moved)) => {}
+        Ok(()) | Err(DeliveryError::Record(RecordError::Moved)) => {}
         Err(error) => error.log("a waiting delivery is left for later"),
     }
 }
@@ -319,7 +324,7 @@ pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str
     let mut changed = false;
     for step in &mut report.steps {
         let is_meant = |one: &v1::StepConfirmation| one.provisional && one.message_id == message;
-        if machine::phase(step) != Phase::Done || !step.confirmed.iter().any(is_meant) {
+        if machine::phase(step) != StepPhase::Done || !step.confirmed.iter().any(is_meant) {
             continue;
         }
         changed = true;
@@ -329,7 +334,7 @@ pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str
                 continue;
             };
             if kind == ErrorKind::WindowClosed {
-                state::QUEUED.clone_into(&mut file.state);
+                state::STATE_QUEUED.clone_into(&mut file.state);
             } else {
                 report::given_up(kind).clone_into(&mut file.state);
             }
@@ -368,7 +373,7 @@ fn give_up(report: &mut v1::DeliveryReport) {
         if phase.is_final() {
             continue;
         }
-        if phase == Phase::Sending {
+        if phase == StepPhase::Sending {
             machine::unknown(step);
         } else {
             machine::failed(step);
@@ -378,7 +383,7 @@ fn give_up(report: &mut v1::DeliveryReport) {
             let Some(file) = report.files.get_mut(place) else {
                 continue;
             };
-            if phase == Phase::Sending {
+            if phase == StepPhase::Sending {
                 crate::deliver::doubt_file(file, "ambiguous", &step.platform_code);
             } else if !report::is_final(&file.state) {
                 report::given_up(kind).clone_into(&mut file.state);
@@ -393,7 +398,7 @@ fn give_up(report: &mut v1::DeliveryReport) {
 pub(crate) fn round_meta(report: &v1::DeliveryReport) -> Option<Meta> {
     let delivery = OperationId::new(report.delivery_id.as_str()).ok()?;
     let deadline = Deadline::from_unix_ms(report.deadline_ms);
-    let mut meta = Meta::new(Desk::tenant_of(report), deadline)
+    let mut meta = Meta::new(DeliveryService::tenant_of(report), deadline)
         .with_operation(records::round_operation(&delivery, report.rounds));
     if let Ok(session) = SessionId::new(report.session.as_str()) {
         meta = meta.with_session(session);

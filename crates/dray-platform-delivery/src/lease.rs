@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// Leases as one process takes them.
 #[derive(Clone, Debug)]
-pub struct Leases {
+pub struct LeaseStore {
     keys: KeyValue,
     clock: Clock,
     holder: String,
@@ -22,19 +22,19 @@ pub struct Leases {
 /// A lease in hand. Dropped without [`Lease::release`], it ends with its time.
 #[derive(Debug)]
 pub struct Lease {
-    leases: Leases,
+    leases: LeaseStore,
     key: String,
     revision: u64,
 }
 
 /// What is written of a lease.
 #[derive(Debug, Serialize, Deserialize)]
-struct Held {
+struct LeaseRecord {
     holder: String,
     until_ms: u64,
 }
 
-impl Leases {
+impl LeaseStore {
     /// Leases of the process with this name.
     pub fn new(keys: KeyValue, clock: Clock, holder: String) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Leases {
 
     fn value(&self, life: Duration) -> Bytes {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let held = Held {
+        let held = LeaseRecord {
             holder: self.holder.clone(),
             until_ms: self.clock.now_ms().saturating_add(life),
         };
@@ -82,7 +82,7 @@ impl Leases {
 
     /// Whether the record blocks no other replica. An unreadable record blocks none.
     fn is_free(&self, value: &[u8]) -> bool {
-        serde_json::from_slice::<Held>(value).map_or(true, |held| {
+        serde_json::from_slice::<LeaseRecord>(value).map_or(true, |held| {
             held.holder == self.holder || held.until_ms <= self.clock.now_ms()
         })
     }
@@ -159,42 +159,56 @@ fn key(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::BUCKET;
+    use crate::memory::PLATFORM_BUCKET;
     use crate::tests::world::in_process;
 
-    const LIFE: Duration = Duration::from_secs(10);
+    const LEASE_LIFETIME: Duration = Duration::from_secs(10);
 
-    async fn two() -> (Leases, Leases, Clock) {
+    async fn two() -> (LeaseStore, LeaseStore, Clock) {
         let (bus, clock) = in_process().await;
-        let of =
-            |holder: &str| Leases::new(bus.key_value(BUCKET), clock.clone(), holder.to_owned());
+        let of = |holder: &str| {
+            LeaseStore::new(
+                bus.key_value(PLATFORM_BUCKET),
+                clock.clone(),
+                holder.to_owned(),
+            )
+        };
         (of("one"), of("two"), clock)
     }
 
     #[tokio::test]
     async fn one_process_at_a_time_has_it() {
         let (one, two, _) = two().await;
-        let held = one.take("a", LIFE).await.unwrap().unwrap();
-        assert!(two.take("a", LIFE).await.unwrap().is_none());
-        assert!(two.take("b", LIFE).await.unwrap().is_some(), "another one");
+        let held = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+        assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_none());
+        assert!(
+            two.take("b", LEASE_LIFETIME).await.unwrap().is_some(),
+            "another one"
+        );
         held.release().await;
-        assert!(two.take("a", LIFE).await.unwrap().is_some());
+        assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }
 
     #[tokio::test]
     async fn one_that_nobody_renews_ends() {
         let (one, two, clock) = two().await;
-        let mut lost = one.take("a", LIFE).await.unwrap().unwrap();
-        clock.advance(LIFE / 2);
-        assert!(lost.renew(LIFE).await.unwrap());
-        clock.advance(LIFE / 2);
-        assert!(two.take("a", LIFE).await.unwrap().is_none(), "renewed");
-        clock.advance(LIFE / 2);
-        let taken = two.take("a", LIFE).await.unwrap().unwrap();
-        assert!(!lost.renew(LIFE).await.unwrap(), "somebody has it");
+        let mut lost = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+        clock.advance(LEASE_LIFETIME / 2);
+        assert!(lost.renew(LEASE_LIFETIME).await.unwrap());
+        clock.advance(LEASE_LIFETIME / 2);
+        assert!(
+            two.take("a", LEASE_LIFETIME).await.unwrap().is_none(),
+            "renewed"
+        );
+        clock.advance(LEASE_LIFETIME / 2);
+        let taken = two.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+        assert!(
+            !lost.renew(LEASE_LIFETIME).await.unwrap(),
+            "somebody has it"
+        );
         lost.release().await;
         assert!(
-            one.take("a", LIFE).await.unwrap().is_none(),
+            one.take("a", LEASE_LIFETIME).await.unwrap().is_none(),
             "what is not ours is not given back"
         );
         taken.release().await;
@@ -203,23 +217,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_is_held_as_long_as_the_work_takes_and_then_given_back() {
         let (one, two, clock) = two().await;
-        let held = one.take("a", LIFE).await.unwrap().unwrap();
+        let held = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         let work = async {
             for _ in 0..20 {
                 // paused clock
-                tokio::time::sleep(LIFE / 4).await;
-                clock.advance(LIFE / 4);
-                assert!(two.take("a", LIFE).await.unwrap().is_none());
+                tokio::time::sleep(LEASE_LIFETIME / 4).await;
+                clock.advance(LEASE_LIFETIME / 4);
+                assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_none());
             }
         };
-        held.during(LIFE, work).await;
-        assert!(two.take("a", LIFE).await.unwrap().is_some());
+        held.during(LEASE_LIFETIME, work).await;
+        assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }
 
     #[tokio::test]
     async fn of_two_that_come_at_once_one_gets_it() {
         let (one, two, _) = two().await;
-        let (first, second) = tokio::join!(one.take("a", LIFE), two.take("a", LIFE));
+        let (first, second) =
+            tokio::join!(one.take("a", LEASE_LIFETIME), two.take("a", LEASE_LIFETIME));
         let taken = [first.unwrap(), second.unwrap()];
         assert_eq!(taken.iter().flatten().count(), 1);
     }
@@ -228,6 +243,6 @@ mod tests {
     async fn what_cannot_be_read_holds_nobody_up() {
         let (one, _, _) = two().await;
         one.keys.create(&key("a"), "?".into()).await.unwrap();
-        assert!(one.take("a", LIFE).await.unwrap().is_some());
+        assert!(one.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }
 }

@@ -9,7 +9,7 @@ use url::{Host, Url};
 /// When links are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Links {
+pub enum LinkPolicy {
     /// When the store's public address is not this machine's own.
     #[default]
     Auto,
@@ -57,13 +57,15 @@ fn absolute(unix_ms: u64) -> String {
 
 /// `for 24 hours`, never more than is true.
 fn relative(left_ms: u64) -> String {
-    const MINUTE: u64 = 60_000;
-    const HOUR: u64 = 60 * MINUTE;
+    const MINUTE_MS: u64 = 60_000;
+    const HOUR_MS: u64 = 60 * MINUTE_MS;
     let (count, unit) = match left_ms {
-        0..HOUR => (left_ms / MINUTE, "minute"),
+        0..HOUR_MS => (left_ms / MINUTE_MS, "minute"),
         // A link of a day that was made a moment ago is still shown as 24 hours.
-        HOUR.. if left_ms + MINUTE < 48 * HOUR => ((left_ms + MINUTE) / HOUR, "hour"),
-        _ => ((left_ms + MINUTE) / (24 * HOUR), "day"),
+        HOUR_MS.. if left_ms + MINUTE_MS < 48 * HOUR_MS => {
+            ((left_ms + MINUTE_MS) / HOUR_MS, "hour")
+        }
+        _ => ((left_ms + MINUTE_MS) / (24 * HOUR_MS), "day"),
     };
     let plural = if count == 1 { "" } else { "s" };
     format!("for {count} {unit}{plural}")
@@ -79,12 +81,18 @@ pub fn timestamp(unix_ms: u64) -> String {
 mod tests {
     use super::*;
 
-    const DAY: u64 = 86_400_000;
+    const DAY_MS: u64 = 86_400_000;
 
     #[test]
     fn the_text_names_file_size_both_ends_and_link() {
         let now = 1_795_000_000_000;
-        let text = text("/w/big.zip", 62 << 20, "https://s/x?sig=1", now, now + DAY);
+        let text = text(
+            "/w/big.zip",
+            62 << 20,
+            "https://s/x?sig=1",
+            now,
+            now + DAY_MS,
+        );
         assert_eq!(
             text,
             "big.zip (62 MB), available until 2026-11-19 11:06 UTC (for 24 hours):\nhttps://s/x?sig=1"
@@ -97,10 +105,10 @@ mod tests {
             (0, "for 0 minutes"),
             (60_000, "for 1 minute"),
             (59 * 60_000, "for 59 minutes"),
-            (DAY - 1_500, "for 24 hours"),
-            (2 * DAY, "for 2 days"),
-            (7 * DAY - 500, "for 7 days"),
-            (3 * DAY - 3_600_000, "for 2 days"),
+            (DAY_MS - 1_500, "for 24 hours"),
+            (2 * DAY_MS, "for 2 days"),
+            (7 * DAY_MS - 500, "for 7 days"),
+            (3 * DAY_MS - 3_600_000, "for 2 days"),
         ] {
             assert_eq!(relative(left), expected, "{left}");
         }
@@ -108,7 +116,7 @@ mod tests {
 
     #[test]
     fn names_do_not_write_into_the_message() {
-        let text = text("a\n@everyone\u{202e}.pdf", 1, "https://s/", 0, DAY);
+        let text = text("a\n@everyone\u{202e}.pdf", 1, "https://s/", 0, DAY_MS);
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains("@everyone") && !text.contains('\u{202e}'));
     }

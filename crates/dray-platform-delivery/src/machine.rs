@@ -3,18 +3,18 @@
 //! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is written before the first byte of the visible request
 //! leaves, so that a later reader knows that something may be visible.
 
-use dray_platform::Ambiguity;
+use dray_platform::DuplicateProtection;
 use dray_proto::v1;
 
 /// Visible tries of one step, those that waits for a rate limit cost not counted (platform-delivery 10.2).
-pub const TRIES: u32 = 5;
+pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
 
 /// Answers that may be lost of one step before it is not asked any more.
-pub const LOST: u32 = 2;
+pub const MAX_LOST_RESPONSES: u32 = 2;
 
 /// Where a step stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum StepPhase {
     /// Nothing of it is visible.
     Ready,
     /// Something of it may be visible.
@@ -27,7 +27,7 @@ pub enum Phase {
     Failed,
 }
 
-impl Phase {
+impl StepPhase {
     /// As records spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,27 +46,27 @@ impl Phase {
 }
 
 /// Where this step stands. An unknown spelling counts as the most careful one.
-pub fn phase(step: &v1::DeliveryStep) -> Phase {
+pub fn phase(step: &v1::DeliveryStep) -> StepPhase {
     match step.state.as_str() {
-        "" | "ready" => Phase::Ready,
-        "done" => Phase::Done,
-        "unknown" => Phase::Unknown,
-        "failed" => Phase::Failed,
-        _ => Phase::Sending,
+        "" | "ready" => StepPhase::Ready,
+        "done" => StepPhase::Done,
+        "unknown" => StepPhase::Unknown,
+        "failed" => StepPhase::Failed,
+        _ => StepPhase::Sending,
     }
 }
 
-fn set(step: &mut v1::DeliveryStep, phase: Phase) {
+fn set(step: &mut v1::DeliveryStep, phase: StepPhase) {
     phase.as_str().clone_into(&mut step.state);
 }
 
 /// One more visible try begins. The time of the first one is kept while its outcome is open.
 pub fn begin(step: &mut v1::DeliveryStep, now_ms: u64) {
-    if phase(step) == Phase::Ready {
+    if phase(step) == StepPhase::Ready {
         step.sending_since_ms = now_ms.max(1);
     }
     step.attempts += 1;
-    set(step, Phase::Sending);
+    set(step, StepPhase::Sending);
 }
 
 /// The platform confirmed it.
@@ -74,28 +74,28 @@ pub fn done(step: &mut v1::DeliveryStep, confirmed: Vec<v1::StepConfirmation>) {
     step.confirmed = confirmed;
     step.error_kind.clear();
     step.platform_code.clear();
-    set(step, Phase::Done);
+    set(step, StepPhase::Done);
 }
 
 /// It is certain that nothing is visible: it may be tried again.
 pub fn back(step: &mut v1::DeliveryStep) {
     step.sending_since_ms = 0;
-    set(step, Phase::Ready);
+    set(step, StepPhase::Ready);
 }
 
 /// It cannot be known whether it is visible.
 pub fn unknown(step: &mut v1::DeliveryStep) {
-    set(step, Phase::Unknown);
+    set(step, StepPhase::Unknown);
 }
 
 /// It is not visible and is given up.
 pub fn failed(step: &mut v1::DeliveryStep) {
-    set(step, Phase::Failed);
+    set(step, StepPhase::Failed);
 }
 
 /// What to do with a step whose answer was lost, in this process or in an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resume {
+pub enum ResumeAction {
     /// The same request with the same key: at most one message comes of it.
     Send,
     /// Ask the platform.
@@ -105,21 +105,27 @@ pub enum Resume {
 }
 
 /// Decides it by what the platform offers (the table of messaging-reliability 12).
-pub fn resume(step: &v1::DeliveryStep, ambiguity: Ambiguity, now_ms: u64) -> Resume {
-    let may_try = step.attempts < TRIES;
+pub fn resume(
+    step: &v1::DeliveryStep,
+    ambiguity: DuplicateProtection,
+    now_ms: u64,
+) -> ResumeAction {
+    let may_try = step.attempts < MAX_VISIBLE_ATTEMPTS;
     match ambiguity {
-        Ambiguity::ResendAlways if may_try => Resume::Send,
-        Ambiguity::Resend(window) if may_try => {
+        DuplicateProtection::ResendAlways if may_try => ResumeAction::Send,
+        DuplicateProtection::Resend(window) if may_try => {
             let since = u128::from(now_ms.saturating_sub(step.sending_since_ms));
             // A clock that went backwards proves nothing.
             if step.sending_since_ms <= now_ms && since < window.as_millis() {
-                Resume::Send
+                ResumeAction::Send
             } else {
-                Resume::GiveUp
+                ResumeAction::GiveUp
             }
         }
-        Ambiguity::Reconcile => Resume::Reconcile,
-        Ambiguity::Resend(_) | Ambiguity::ResendAlways | Ambiguity::Unknown => Resume::GiveUp,
+        DuplicateProtection::Reconcile => ResumeAction::Reconcile,
+        DuplicateProtection::Resend(_)
+        | DuplicateProtection::ResendAlways
+        | DuplicateProtection::Unknown => ResumeAction::GiveUp,
     }
 }
 
@@ -138,15 +144,15 @@ mod tests {
     #[test]
     fn a_step_begins_ready_and_an_unknown_word_is_taken_for_sending() {
         let mut step = v1::DeliveryStep::default();
-        assert_eq!(phase(&step), Phase::Ready);
+        assert_eq!(phase(&step), StepPhase::Ready);
         step.state = "later".to_owned();
-        assert_eq!(phase(&step), Phase::Sending);
+        assert_eq!(phase(&step), StepPhase::Sending);
         for phase_of in [
-            Phase::Ready,
-            Phase::Sending,
-            Phase::Done,
-            Phase::Unknown,
-            Phase::Failed,
+            StepPhase::Ready,
+            StepPhase::Sending,
+            StepPhase::Done,
+            StepPhase::Unknown,
+            StepPhase::Failed,
         ] {
             step.state = phase_of.as_str().to_owned();
             assert_eq!(phase(&step), phase_of);
@@ -165,22 +171,25 @@ mod tests {
 
     #[test]
     fn a_lost_answer_is_resolved_as_the_platform_offers() {
-        let window = Ambiguity::Resend(Duration::from_mins(2));
+        let window = DuplicateProtection::Resend(Duration::from_mins(2));
         let step = sending(1_000);
-        assert_eq!(resume(&step, Ambiguity::Unknown, 1_001), Resume::GiveUp);
         assert_eq!(
-            resume(&step, Ambiguity::Reconcile, 1_001),
-            Resume::Reconcile
+            resume(&step, DuplicateProtection::Unknown, 1_001),
+            ResumeAction::GiveUp
         );
         assert_eq!(
-            resume(&step, Ambiguity::ResendAlways, 99_999_999),
-            Resume::Send
+            resume(&step, DuplicateProtection::Reconcile, 1_001),
+            ResumeAction::Reconcile
         );
-        assert_eq!(resume(&step, window, 120_999), Resume::Send);
-        assert_eq!(resume(&step, window, 121_000), Resume::GiveUp);
+        assert_eq!(
+            resume(&step, DuplicateProtection::ResendAlways, 99_999_999),
+            ResumeAction::Send
+        );
+        assert_eq!(resume(&step, window, 120_999), ResumeAction::Send);
+        assert_eq!(resume(&step, window, 121_000), ResumeAction::GiveUp);
         assert_eq!(
             resume(&step, window, 900),
-            Resume::GiveUp,
+            ResumeAction::GiveUp,
             "the clock went back"
         );
     }
@@ -188,12 +197,12 @@ mod tests {
     #[test]
     fn five_tries_are_enough_also_where_repeating_is_harmless() {
         let mut step = sending(1_000);
-        while step.attempts < TRIES {
+        while step.attempts < MAX_VISIBLE_ATTEMPTS {
             begin(&mut step, 1_000);
         }
         assert_eq!(
-            resume(&step, Ambiguity::ResendAlways, 1_001),
-            Resume::GiveUp
+            resume(&step, DuplicateProtection::ResendAlways, 1_001),
+            ResumeAction::GiveUp
         );
     }
 }

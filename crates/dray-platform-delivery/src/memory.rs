@@ -11,31 +11,31 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The bucket.
-pub const BUCKET: &str = "dray_platform";
+pub const PLATFORM_BUCKET: &str = "dray_platform";
 
 /// Tries of one change that others change as well.
-const TRIES: u32 = 5;
+const MAX_WRITE_ATTEMPTS: u32 = 5;
 
 /// Longest life of a platform's file id; the bucket forgets sooner.
 const FILE_IDS: Duration = Duration::from_hours(24 * 30);
 
 /// Reads and changes what was learnt. Failures of the bus are logged and count as "nothing known".
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct PlatformCache {
     keys: KeyValue,
     clock: Clock,
 }
 
 /// A value with an end.
 #[derive(Debug, Serialize, Deserialize)]
-struct Until<T> {
+struct ExpiringValue<T> {
     until_ms: u64,
     value: T,
 }
 
 /// Where a platform's message belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct MessageOrigin {
     /// Key of the delivery's record.
     pub record: String,
     /// Name of its tenant.
@@ -50,11 +50,11 @@ fn token(text: &str) -> String {
     hex.chars().take(32).collect()
 }
 
-impl Memory {
+impl PlatformCache {
     /// What was learnt on this bus.
     pub fn new(bus: &Bus, clock: Clock) -> Self {
         Self {
-            keys: bus.key_value(BUCKET),
+            keys: bus.key_value(PLATFORM_BUCKET),
             clock,
         }
     }
@@ -124,12 +124,12 @@ impl Memory {
     }
 
     /// Which delivery a message belongs to whose success may still be corrected.
-    pub async fn origin(&self, account: &str, message: &str) -> Option<Origin> {
+    pub async fn origin(&self, account: &str, message: &str) -> Option<MessageOrigin> {
         self.get(&message_key("message", account, message)).await
     }
 
     /// Remembers it.
-    pub async fn learn_origin(&self, account: &str, message: &str, origin: &Origin) {
+    pub async fn learn_origin(&self, account: &str, message: &str, origin: &MessageOrigin) {
         let key = message_key("message", account, message);
         self.set(&key, origin, FILE_IDS).await;
     }
@@ -148,7 +148,7 @@ impl Memory {
     /// Of these failures, those that were not reported to the user in this turn; from now on they count as reported.
     pub async fn untold(&self, session: &str, turn: &str, failures: Vec<String>) -> Vec<String> {
         let key = format!("told.{}", token(&format!("{session}\0{turn}")));
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let (told, revision) = match self.keys.get(&key).await {
                 Ok(Some(entry)) => (decode::<Vec<String>>(&entry.value), entry.revision),
                 Ok(None) => (None, 0),
@@ -194,7 +194,7 @@ impl Memory {
 
     /// Writes a value unconditionally.
     pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, life: Duration) {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let revision = match self.keys.get(key).await {
                 Ok(entry) => entry.map_or(0, |entry| entry.revision),
                 Err(error) => return log(&error),
@@ -239,7 +239,7 @@ impl Memory {
         revision: u64,
     ) -> Result<(), KeyError> {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let until = Until {
+        let until = ExpiringValue {
             until_ms: self.clock.now_ms().saturating_add(life),
             value,
         };
@@ -252,7 +252,7 @@ impl Memory {
     }
 }
 
-fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<Until<T>> {
+fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<ExpiringValue<T>> {
     serde_json::from_slice(value).ok()
 }
 
@@ -289,7 +289,7 @@ mod tests {
     #[tokio::test]
     async fn r_6_a_learnt_limit_only_falls_and_is_forgotten_after_its_time() {
         let (bus, clock) = in_process().await;
-        let memory = Memory::new(&bus, clock.clone());
+        let memory = PlatformCache::new(&bus, clock.clone());
         let day = Duration::from_hours(24);
         assert_eq!(memory.limit("a", "1").await, None);
         memory.learn_limit("a", "1", 20, day).await;
@@ -304,7 +304,7 @@ mod tests {
     #[tokio::test]
     async fn r_7_file_ids_belong_to_tenant_account_bytes_and_route() {
         let (bus, clock) = in_process().await;
-        let memory = Memory::new(&bus, clock);
+        let memory = PlatformCache::new(&bus, clock);
         let digest = Sha256Digest::of(b"x");
         let acme = tenant();
         memory
@@ -322,7 +322,7 @@ mod tests {
     #[tokio::test]
     async fn r_21_a_failure_is_told_once_in_a_turn() {
         let (bus, clock) = in_process().await;
-        let memory = Memory::new(&bus, clock);
+        let memory = PlatformCache::new(&bus, clock);
         let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let told = memory.untold("s", "t", failures(&["a", "b"])).await;
         assert_eq!(told, ["a", "b"]);

@@ -11,7 +11,7 @@ use crate::cache::CacheMetrics;
 
 /// The instruments.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct DeliveryMetrics {
     files: Counter<u64>,
     steps: Counter<u64>,
     bytes: Counter<u64>,
@@ -25,7 +25,7 @@ pub struct Metrics {
 }
 
 /// Routes that platforms may name; anything else is counted as `other`.
-const ROUTES: [&str; 14] = [
+const ROUTE_LABELS: [&str; 14] = [
     "photo",
     "document",
     "animation",
@@ -43,13 +43,13 @@ const ROUTES: [&str; 14] = [
 ];
 
 fn route(route: &str) -> &'static str {
-    ROUTES
+    ROUTE_LABELS
         .into_iter()
         .find(|known| *known == route)
         .unwrap_or("other")
 }
 
-impl Metrics {
+impl DeliveryMetrics {
     /// Creates every instrument.
     pub fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, text: &'static str| {
@@ -171,12 +171,12 @@ impl Metrics {
 }
 
 /// The platforms there are.
-pub const PLATFORMS: [&str; 8] = [
+pub const PLATFORM_LABELS: [&str; 8] = [
     "telegram", "discord", "slack", "whatsapp", "matrix", "email", "webhook", "cli",
 ];
 
 fn known_platform(name: &str) -> &'static str {
-    PLATFORMS
+    PLATFORM_LABELS
         .into_iter()
         .find(|known| *known == name)
         .unwrap_or("other")

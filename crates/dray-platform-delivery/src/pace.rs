@@ -4,32 +4,32 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dray_platform::Rates;
+use dray_platform::RateLimits;
 use dray_types::Clock;
 use tokio::time::Instant;
 
 /// Buckets that are kept before those that are full again are forgotten.
-const MOST: usize = 10_000;
+const MAX_BUCKETS: usize = 10_000;
 
 /// Burst of the token bucket: how many seconds' worth of requests.
 const BURST_SECONDS: u32 = 5;
 
 /// All buckets of one process.
 #[derive(Debug)]
-pub struct Pace {
-    state: Mutex<State>,
+pub struct RateLimiter {
+    state: Mutex<RateLimiterState>,
     clock: Clock,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RateLimiterState {
     /// When each bucket is full again.
     full_at: HashMap<String, Instant>,
     /// Until when, in Unix milliseconds, a platform wants nothing for a chat.
     held_until_ms: HashMap<String, u64>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Full buckets without waiters.
     pub fn new(clock: Clock) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Pace {
     }
 
     /// Takes a token for one visible request, and returns how long to wait before it may leave.
-    pub fn reserve(&self, account: &str, chat: &str, rates: Rates) -> Duration {
+    pub fn reserve(&self, account: &str, chat: &str, rates: RateLimits) -> Duration {
         let now = Instant::now();
         let mut state = self.lock();
         state.forget(now, self.clock.now_ms());
@@ -67,7 +67,7 @@ impl Pace {
         Duration::from_millis(until.unwrap_or_default().saturating_sub(now_ms))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RateLimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,7 +76,7 @@ fn key(account: &str, chat: &str) -> String {
     format!("c\0{account}\0{chat}")
 }
 
-impl State {
+impl RateLimiterState {
     fn take(&mut self, key: String, per_minute: u32, now: Instant) -> Duration {
         let per_minute = per_minute.max(1);
         let each = Duration::from_mins(1) / per_minute;
@@ -88,10 +88,10 @@ impl State {
     }
 
     fn forget(&mut self, now: Instant, now_ms: u64) {
-        if self.full_at.len() > MOST {
+        if self.full_at.len() > MAX_BUCKETS {
             self.full_at.retain(|_, full_at| *full_at > now);
         }
-        if self.held_until_ms.len() > MOST {
+        if self.held_until_ms.len() > MAX_BUCKETS {
             self.held_until_ms.retain(|_, until| *until > now_ms);
         }
     }
@@ -101,7 +101,7 @@ impl State {
 mod tests {
     use super::*;
 
-    const RATES: Rates = Rates {
+    const TEST_RATES: RateLimits = RateLimits {
         account_per_minute: 1200,
         chat_per_minute: 60,
     };
@@ -109,26 +109,26 @@ mod tests {
     // paused clock
     #[tokio::test(start_paused = true)]
     async fn a_chat_has_its_burst_and_then_its_rate() {
-        let pace = Pace::new(Clock::manual(1));
+        let pace = RateLimiter::new(Clock::manual(1));
         for _ in 0..5 {
-            assert_eq!(pace.reserve("a", "1", RATES), Duration::ZERO);
+            assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::ZERO);
         }
-        assert_eq!(pace.reserve("a", "1", RATES), Duration::from_secs(1));
-        assert_eq!(pace.reserve("a", "1", RATES), Duration::from_secs(2));
+        assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::from_secs(1));
+        assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::from_secs(2));
         assert_eq!(
-            pace.reserve("a", "2", RATES),
+            pace.reserve("a", "2", TEST_RATES),
             Duration::ZERO,
             "another chat"
         );
         tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(pace.reserve("a", "1", RATES), Duration::ZERO);
+        assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::ZERO);
     }
 
     // paused clock
     #[tokio::test(start_paused = true)]
     async fn an_account_has_a_rate_over_all_its_chats() {
-        let pace = Pace::new(Clock::manual(1));
-        let rates = Rates {
+        let pace = RateLimiter::new(Clock::manual(1));
+        let rates = RateLimits {
             account_per_minute: 60,
             chat_per_minute: 60,
         };
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_wait_is_kept_for_its_chat_until_it_is_over() {
         let clock = Clock::manual(1);
-        let pace = Pace::new(clock.clone());
+        let pace = RateLimiter::new(clock.clone());
         pace.hold("a", "1", Duration::from_secs(90));
         pace.hold("a", "1", Duration::from_secs(10));
         assert_eq!(pace.held("a", "1"), Duration::from_secs(90));

@@ -6,42 +6,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Deliveries that may wait for one chat in this process. What comes on top waits in the bus, where it holds no worker.
-pub const MOST: usize = 2;
+pub const MAX_WAITING_DELIVERIES: usize = 2;
 
 /// When a delivery was asked for, and its id.
 pub type Order = (u64, String);
 
 /// The lines of all chats.
 #[derive(Clone, Debug, Default)]
-pub struct Queue {
-    lines: Arc<Mutex<HashMap<String, Line>>>,
+pub struct ChatQueues {
+    lines: Arc<Mutex<HashMap<String, ChatQueue>>>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    waiting: BTreeMap<Order, oneshot::Sender<Turn>>,
+struct ChatQueue {
+    waiting: BTreeMap<Order, oneshot::Sender<SendTurn>>,
 }
 
 /// The right to send to one chat. Dropping it lets the next one in.
 #[derive(Debug)]
-pub struct Turn {
-    queue: Queue,
+pub struct SendTurn {
+    queue: ChatQueues,
     chat: String,
 }
 
-impl Queue {
+impl ChatQueues {
     /// Waits for the chat's turn, behind everything that was asked for earlier. `None` immediately when too many wait.
-    pub async fn enter(&self, chat: &str, order: Order) -> Option<Turn> {
+    pub async fn enter(&self, chat: &str, order: Order) -> Option<SendTurn> {
         let receiver = {
             let mut lines = self.lock();
             match lines.get_mut(chat) {
                 None => {
-                    lines.insert(chat.to_owned(), Line::default());
+                    lines.insert(chat.to_owned(), ChatQueue::default());
                     return Some(self.turn(chat));
                 }
                 Some(line) => {
                     line.waiting.retain(|_, sender| !sender.is_closed());
-                    if line.waiting.len() >= MOST {
+                    if line.waiting.len() >= MAX_WAITING_DELIVERIES {
                         return None;
                     }
                     let (sender, receiver) = oneshot::channel();
@@ -56,25 +56,27 @@ impl Queue {
 
     /// How many more may wait for the chat here.
     pub fn room(&self, chat: &str) -> usize {
-        self.lock().get(chat).map_or(MOST, |line| {
-            let waiting = line.waiting.values().filter(|sender| !sender.is_closed());
-            MOST.saturating_sub(waiting.count())
-        })
+        self.lock()
+            .get(chat)
+            .map_or(MAX_WAITING_DELIVERIES, |line| {
+                let waiting = line.waiting.values().filter(|sender| !sender.is_closed());
+                MAX_WAITING_DELIVERIES.saturating_sub(waiting.count())
+            })
     }
 
-    fn turn(&self, chat: &str) -> Turn {
-        Turn {
+    fn turn(&self, chat: &str) -> SendTurn {
+        SendTurn {
             queue: self.clone(),
             chat: chat.to_owned(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ChatQueue>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next in line; the queue is removed when it is empty.
-    fn next(&self, chat: &str) -> Option<oneshot::Sender<Turn>> {
+    fn next(&self, chat: &str) -> Option<oneshot::Sender<SendTurn>> {
         let mut lines = self.lock();
         let next = lines.get_mut(chat)?.waiting.pop_first();
         if next.is_none() {
@@ -84,7 +86,7 @@ impl Queue {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SendTurn {
     fn drop(&mut self) {
         let Some(next) = self.queue.next(&self.chat) else {
             return;
@@ -106,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_earlier_request_goes_first_whoever_came_first() {
-        let queue = Queue::default();
+        let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
         let mut late = Box::pin(queue.enter("c", order(9)));
         assert!(late.as_mut().now_or_never().is_none());
@@ -121,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn chats_do_not_wait_for_each_other() {
-        let queue = Queue::default();
+        let queue = ChatQueues::default();
         let _first = queue.enter("a", order(1)).await.unwrap();
         assert!(
             queue
@@ -134,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_gives_up_waiting_is_passed_over() {
-        let queue = Queue::default();
+        let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
         let mut gone = Box::pin(queue.enter("c", order(2)));
         assert!(gone.as_mut().now_or_never().is_none());
@@ -148,10 +150,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_line_takes_nobody() {
-        let queue = Queue::default();
+        let queue = ChatQueues::default();
         let _first = queue.enter("c", order(1)).await.unwrap();
         let mut waiting = Vec::new();
-        for at in 2..2 + MOST as u64 {
+        for at in 2..2 + MAX_WAITING_DELIVERIES as u64 {
             let mut next = Box::pin(queue.enter("c", order(at)));
             assert!(next.as_mut().now_or_never().is_none());
             waiting.push(next);

@@ -3,30 +3,30 @@
 use std::time::Duration;
 
 use dray_bus::Meta;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, OperationId, TenantId};
 use tokio::time::Instant;
 
-use crate::cache::Unkept;
-use crate::deliver::Desk;
-use crate::error::Error;
+use crate::cache::ClaimFailure;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
 use crate::records;
 use crate::report::{self, state};
 
 /// Longest wait for an end.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Receipts by default, and at most.
-const USUAL: usize = 50;
-const MOST: usize = 500;
+const DEFAULT_RECEIPTS: usize = 50;
+const MAX_RECEIPTS: usize = 500;
 
 /// Most bytes of a list: an answer has to fit a message.
-const ROOM: usize = 96 * 1024;
+const MAX_LIST_BYTES: usize = 96 * 1024;
 
-impl Desk {
+impl DeliveryService {
     /// Where a delivery stands; waits for its end as long as asked.
     ///
     /// # Errors
@@ -35,10 +35,10 @@ impl Desk {
         &self,
         meta: &Meta,
         request: &v1::DeliveryOutcomeRequest,
-    ) -> Result<v1::DeliveryReport, Error> {
+    ) -> Result<v1::DeliveryReport, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
         let key = records::key(&meta.tenant, &id);
-        let wait = Duration::from_millis(request.wait_ms).min(LONGEST);
+        let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let until = Instant::now() + wait;
         loop {
             let found = match self.records.read(&key).await? {
@@ -50,9 +50,9 @@ impl Desk {
             };
             let is_over = found.as_ref().is_some_and(|report| report.finished);
             if is_over || Instant::now() >= until {
-                return found.ok_or(Error::NotFound("delivery"));
+                return found.ok_or(DeliveryError::NotFound("delivery"));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -61,12 +61,12 @@ impl Desk {
         &self,
         tenant: &TenantId,
         id: &OperationId,
-    ) -> Result<Option<v1::DeliveryReport>, Error> {
+    ) -> Result<Option<v1::DeliveryReport>, DeliveryError> {
         let ledger = self.bus.ledger();
         let found = ledger
             .find::<v1::SendFileRequested>(tenant, id)
             .await
-            .map_err(|error| Error::Asked {
+            .map_err(|error| DeliveryError::Asked {
                 what: "the ledger",
                 fault: Box::new(Fault::from(error)),
             })?;
@@ -97,11 +97,11 @@ impl Desk {
         &self,
         meta: &Meta,
         request: &v1::ListReceiptsRequest,
-    ) -> Result<v1::ListReceiptsReply, Error> {
+    ) -> Result<v1::ListReceiptsReply, DeliveryError> {
         self.index.refresh().await.map_err(unreachable)?;
-        let limit = match usize::try_from(request.limit).unwrap_or(MOST) {
-            0 => USUAL,
-            limit => limit.min(MOST),
+        let limit = match usize::try_from(request.limit).unwrap_or(MAX_RECEIPTS) {
+            0 => DEFAULT_RECEIPTS,
+            limit => limit.min(MAX_RECEIPTS),
         };
         let token = meta.tenant.token();
         let lines = self
@@ -111,7 +111,7 @@ impl Desk {
             truncated: lines.len() > limit,
             ..v1::ListReceiptsReply::default()
         };
-        let mut room = ROOM;
+        let mut room = MAX_LIST_BYTES;
         for line in lines.into_iter().take(limit) {
             let Some(held) = self.records.read(&line.key).await? else {
                 continue;
@@ -136,20 +136,22 @@ impl Desk {
         &self,
         meta: &Meta,
         request: &v1::ResendRequest,
-    ) -> Result<v1::DeliveryAccepted, Error> {
+    ) -> Result<v1::DeliveryAccepted, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
         if id == meta.operation {
-            return Err(
-                Invalid::field("delivery_id", "a resend is an operation of its own").into(),
-            );
+            return Err(InvalidMessage::field(
+                "delivery_id",
+                "a resend is an operation of its own",
+            )
+            .into());
         }
         let key = records::key(&meta.tenant, &id);
         let Some(held) = self.records.read(&key).await? else {
-            return Err(Error::NotFound("delivery"));
+            return Err(DeliveryError::NotFound("delivery"));
         };
         let report = held.report;
         if !report.finished {
-            return Err(Error::UnderWay);
+            return Err(DeliveryError::UnderWay);
         }
         let wanted: Vec<_> = report
             .files
@@ -171,7 +173,7 @@ impl Desk {
             ..v1::SendFileRequested::default()
         };
         if again.paths.is_empty() && again.claims.is_empty() {
-            return Err(Error::NothingToResend);
+            return Err(DeliveryError::NothingToResend);
         }
         self.accept(meta, &again).await
     }
@@ -182,7 +184,7 @@ impl Desk {
         &self,
         meta: &Meta,
         wanted: &[&v1::DeliveredFile],
-    ) -> Result<(Vec<Vec<u8>>, Vec<v1::Claim>), Error> {
+    ) -> Result<(Vec<Vec<u8>>, Vec<v1::Claim>), DeliveryError> {
         let (mut paths, mut claims) = (Vec::new(), Vec::new());
         for file in wanted {
             let Some(mut claim) = file.claim.clone() else {
@@ -194,10 +196,10 @@ impl Desk {
             }
             match self.kept(meta, claim).await {
                 Ok(kept) => claims.push(kept),
-                Err(Unkept::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
-                Err(Unkept::Gone) => return Err(Error::NotFound("stored file")),
-                Err(Unkept::Failed(fault)) => {
-                    return Err(Error::Asked {
+                Err(ClaimFailure::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
+                Err(ClaimFailure::Gone) => return Err(DeliveryError::NotFound("stored file")),
+                Err(ClaimFailure::Failed(fault)) => {
+                    return Err(DeliveryError::Asked {
                         what: "the store",
                         fault,
                     });
@@ -228,18 +230,18 @@ impl Desk {
 /// What is worth another delivery: what failed, what has an unknown outcome, and what was only too large.
 fn may_resend(file: &v1::DeliveredFile) -> bool {
     match file.state.as_str() {
-        state::FAILED | state::UNKNOWN => true,
-        state::REJECTED => matches!(file.error_kind.as_str(), "too_large" | "window_closed"),
+        state::STATE_FAILED | state::STATE_UNKNOWN => true,
+        state::STATE_REJECTED => matches!(file.error_kind.as_str(), "too_large" | "window_closed"),
         _ => false,
     }
 }
 
-fn id_of(text: &str) -> Result<OperationId, Invalid> {
-    OperationId::new(text).map_err(|error| Invalid::field("delivery_id", error))
+fn id_of(text: &str) -> Result<OperationId, InvalidMessage> {
+    OperationId::new(text).map_err(|error| InvalidMessage::field("delivery_id", error))
 }
 
-fn unreachable(error: dray_bus::KeyError) -> Error {
-    Error::Asked {
+fn unreachable(error: dray_bus::KeyError) -> DeliveryError {
+    DeliveryError::Asked {
         what: "the deliveries",
         fault: Box::new(Fault::from(error)),
     }

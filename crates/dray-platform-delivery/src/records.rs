@@ -8,22 +8,22 @@ use dray_types::{Fault, OperationId, TenantId};
 use prost::Message as _;
 
 /// The bucket.
-pub const BUCKET: &str = "dray_deliveries";
+pub const DELIVERY_BUCKET: &str = "dray_deliveries";
 
 /// Tries of one write whose outcome stays unknown.
-const WRITES: u32 = 3;
+const MAX_WRITE_ATTEMPTS: u32 = 3;
 /// Between them.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Reads and changes records.
 #[derive(Clone, Debug)]
-pub struct Records {
+pub struct RecordStore {
     keys: KeyValue,
 }
 
 /// A record with the revision to change it by.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct RevisionedRecord {
     /// The record.
     pub report: v1::DeliveryReport,
     /// Its revision; 0 while it is not stored.
@@ -68,11 +68,11 @@ pub fn round_operation(delivery: &OperationId, round: u32) -> OperationId {
         .unwrap_or_else(|_| delivery.clone())
 }
 
-impl Records {
+impl RecordStore {
     /// The records of this bus.
     pub fn new(bus: &Bus) -> Self {
         Self {
-            keys: bus.key_value(BUCKET),
+            keys: bus.key_value(DELIVERY_BUCKET),
         }
     }
 
@@ -85,11 +85,11 @@ impl Records {
     ///
     /// # Errors
     /// See [`RecordError`].
-    pub async fn read(&self, key: &str) -> Result<Option<Held>, RecordError> {
+    pub async fn read(&self, key: &str) -> Result<Option<RevisionedRecord>, RecordError> {
         let entry = self.keys.get(key).await.map_err(RecordError::Unreachable)?;
         entry
             .map(|entry| {
-                Ok(Held {
+                Ok(RevisionedRecord {
                     report: v1::DeliveryReport::decode(entry.value)
                         .map_err(RecordError::Corrupt)?,
                     revision: entry.revision,
@@ -108,7 +108,7 @@ impl Records {
         key: &str,
         report: v1::DeliveryReport,
         expected: u64,
-    ) -> Result<Held, RecordError> {
+    ) -> Result<RevisionedRecord, RecordError> {
         let value = bytes::Bytes::from(report.encode_to_vec());
         let mut tries = 0;
         loop {
@@ -118,7 +118,7 @@ impl Records {
                 revision => self.keys.update(key, value.clone(), revision).await,
             };
             match written {
-                Ok(revision) => return Ok(Held { report, revision }),
+                Ok(revision) => return Ok(RevisionedRecord { report, revision }),
                 Err(KeyError::Exists | KeyError::Stale) if tries > 1 => {
                     let found = self.read(key).await?;
                     return found
@@ -126,9 +126,11 @@ impl Records {
                         .ok_or(RecordError::Moved);
                 }
                 Err(KeyError::Exists | KeyError::Stale) => return Err(RecordError::Moved),
-                Err(KeyError::Transport(error)) if error.is_passing() && tries < WRITES => {
+                Err(KeyError::Transport(error))
+                    if error.is_passing() && tries < MAX_WRITE_ATTEMPTS =>
+                {
                     tracing::warn!(%error, "a delivery's record is written again");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => return Err(RecordError::Unreachable(error)),
             }
@@ -154,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn a_record_is_changed_only_at_the_revision_that_was_read() {
         let (bus, _) = in_process().await;
-        let records = Records::new(&bus);
+        let records = RecordStore::new(&bus);
         assert_eq!(records.read("acme.op").await.unwrap(), None);
         let report = |message: &str| v1::DeliveryReport {
             message: message.to_owned(),

@@ -1,7 +1,7 @@
 //! The report of a delivery: the tool's result, the notice to the user, and the record without its inner parts.
 
 use dray_content::name;
-use dray_content::notice::{self, Failure, Reason};
+use dray_content::notice::{self, FailureReason, FileFailure};
 use dray_platform::ErrorKind;
 use dray_proto::v1;
 use prost::Message as _;
@@ -12,31 +12,38 @@ use crate::link;
 /// What happened to one file, as records spell it (platform-delivery 1).
 pub mod state {
     /// Nothing happened yet.
-    pub const QUEUED: &str = "queued";
+    pub const STATE_QUEUED: &str = "queued";
     /// On its way.
-    pub const SENDING: &str = "sending";
+    pub const STATE_SENDING: &str = "sending";
     /// The platform confirmed it.
-    pub const DELIVERED: &str = "delivered";
+    pub const STATE_DELIVERED: &str = "delivered";
     /// The platform confirmed a message with a link to it.
-    pub const LINKED: &str = "delivered_as_link";
+    pub const STATE_LINKED: &str = "delivered_as_link";
     /// It lies in a folder of this machine.
-    pub const COPIED: &str = "copied";
+    pub const STATE_COPIED: &str = "copied";
     /// It will never work as asked.
-    pub const REJECTED: &str = "rejected";
+    pub const STATE_REJECTED: &str = "rejected";
     /// It was tried and given up.
-    pub const FAILED: &str = "failed";
+    pub const STATE_FAILED: &str = "failed";
     /// It may have arrived.
-    pub const UNKNOWN: &str = "unknown";
+    pub const STATE_UNKNOWN: &str = "unknown";
 }
 
 /// Whether the user has the file.
 pub fn is_shown(state: &str) -> bool {
-    matches!(state, state::DELIVERED | state::LINKED | state::COPIED)
+    matches!(
+        state,
+        state::STATE_DELIVERED | state::STATE_LINKED | state::STATE_COPIED
+    )
 }
 
 /// Whether nothing will happen to the file any more.
 pub fn is_final(state: &str) -> bool {
-    is_shown(state) || matches!(state, state::REJECTED | state::FAILED | state::UNKNOWN)
+    is_shown(state)
+        || matches!(
+            state,
+            state::STATE_REJECTED | state::STATE_FAILED | state::STATE_UNKNOWN
+        )
 }
 
 /// The state of a file that is given up for this reason: refused for good, or tried without success.
@@ -50,18 +57,18 @@ pub const fn given_up(kind: ErrorKind) -> &'static str {
         | ErrorKind::Empty
         | ErrorKind::WindowClosed
         | ErrorKind::UnsupportedKind
-        | ErrorKind::NoThread => state::REJECTED,
+        | ErrorKind::NoThread => state::STATE_REJECTED,
         ErrorKind::RateLimited
         | ErrorKind::Transient
         | ErrorKind::Auth
         | ErrorKind::StaleFileId
         | ErrorKind::Source
-        | ErrorKind::Unknown => state::FAILED,
+        | ErrorKind::Unknown => state::STATE_FAILED,
     }
 }
 
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct JsonReport<'a> {
     success: bool,
     delivery_id: &'a str,
     files: Vec<FileOutcome<'a>>,
@@ -92,7 +99,7 @@ struct FileError<'a> {
 
 /// The result of the tool, as the agent sees it (platform-delivery 2.3).
 pub fn result_json(report: &v1::DeliveryReport) -> String {
-    let outcome = Outcome {
+    let outcome = JsonReport {
         success: report.success,
         delivery_id: &report.delivery_id,
         files: report.files.iter().map(file_outcome).collect(),
@@ -187,13 +194,13 @@ pub fn fit(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
 }
 
 /// Failures for the user, in the order of the files.
-pub fn failures(report: &v1::DeliveryReport) -> Vec<Failure> {
+pub fn failures(report: &v1::DeliveryReport) -> Vec<FileFailure> {
     let failed = |file: &&v1::DeliveredFile| is_final(&file.state) && !is_shown(&file.state);
     report
         .files
         .iter()
         .filter(failed)
-        .map(|file| Failure {
+        .map(|file| FileFailure {
             name: file.name.clone(),
             reason: reason(file),
         })
@@ -201,7 +208,7 @@ pub fn failures(report: &v1::DeliveryReport) -> Vec<Failure> {
 }
 
 /// One failure as a text that is unique within the turn.
-pub fn failure_mark(failure: &Failure) -> String {
+pub fn failure_mark(failure: &FileFailure) -> String {
     format!(
         "{}\0{}",
         name::shown_name(&failure.name),
@@ -210,28 +217,28 @@ pub fn failure_mark(failure: &Failure) -> String {
 }
 
 /// The notice to the user; empty for nothing.
-pub fn notice(failures: &[Failure]) -> String {
+pub fn notice(failures: &[FileFailure]) -> String {
     notice::failures(failures).unwrap_or_default()
 }
 
-fn reason(file: &v1::DeliveredFile) -> Reason {
-    if file.state == state::UNKNOWN {
-        return Reason::Ambiguous;
+fn reason(file: &v1::DeliveredFile) -> FailureReason {
+    if file.state == state::STATE_UNKNOWN {
+        return FailureReason::Ambiguous;
     }
     match file.error_kind.as_str() {
-        "too_large" if file.limit > 0 => Reason::TooLarge {
+        "too_large" if file.limit > 0 => FailureReason::TooLarge {
             size: file.size,
             limit: file.limit,
         },
-        "forbidden" | "auth" => Reason::NotAllowed,
-        "empty" => Reason::Empty,
-        "not_found" if file.claim.is_none() => Reason::NotFound,
+        "forbidden" | "auth" => FailureReason::NotAllowed,
+        "empty" => FailureReason::Empty,
+        "not_found" if file.claim.is_none() => FailureReason::NotFound,
         // The file was there: it is the chat that is not.
-        "not_found" => Reason::ChatMissing,
-        "no_account" => Reason::NoAccount,
-        "too_large" | "unsupported_kind" | "bad_format" | "too_long" => Reason::Unsupported,
-        "window_closed" => Reason::WindowClosed,
-        _ => Reason::TryLater,
+        "not_found" => FailureReason::ChatMissing,
+        "no_account" => FailureReason::NoAccount,
+        "too_large" | "unsupported_kind" | "bad_format" | "too_long" => FailureReason::Unsupported,
+        "window_closed" => FailureReason::WindowClosed,
+        _ => FailureReason::TryLater,
     }
 }
 
@@ -256,12 +263,12 @@ mod tests {
 
     #[test]
     fn the_result_has_the_shape_that_agents_know() {
-        let mut shown = file("a.txt", state::LINKED, "");
+        let mut shown = file("a.txt", state::STATE_LINKED, "");
         shown.platform_message_id = "7".to_owned();
         shown.url_expires_at_ms = 1_795_000_000_000;
         let report = v1::DeliveryReport {
             delivery_id: "d".to_owned(),
-            files: vec![shown, file("b.txt", state::REJECTED, "forbidden")],
+            files: vec![shown, file("b.txt", state::STATE_REJECTED, "forbidden")],
             ..v1::DeliveryReport::default()
         };
         let digest = "ab".repeat(32);
@@ -283,13 +290,13 @@ mod tests {
 
     #[test]
     fn r_21_failures_are_told_by_name_and_class_only() {
-        let mut large = file("big.bin", state::REJECTED, "too_large");
+        let mut large = file("big.bin", state::STATE_REJECTED, "too_large");
         (large.size, large.limit) = (62 << 20, 50 << 20);
         let report = v1::DeliveryReport {
             files: vec![
-                file("ok.txt", state::DELIVERED, ""),
+                file("ok.txt", state::STATE_DELIVERED, ""),
                 large,
-                file("maybe.txt", state::UNKNOWN, "transient"),
+                file("maybe.txt", state::STATE_UNKNOWN, "transient"),
             ],
             ..v1::DeliveryReport::default()
         };
@@ -303,20 +310,20 @@ mod tests {
 
     #[test]
     fn r_21_a_missing_chat_is_told_apart_from_a_missing_file() {
-        let missing = file("a", state::REJECTED, "not_found");
-        assert_eq!(reason(&missing), Reason::NotFound);
+        let missing = file("a", state::STATE_REJECTED, "not_found");
+        assert_eq!(reason(&missing), FailureReason::NotFound);
         let mut stored = missing;
         stored.claim = Some(v1::Claim::default());
-        assert_eq!(reason(&stored), Reason::ChatMissing);
-        let unset = file("a", state::REJECTED, "no_account");
-        assert_eq!(reason(&unset), Reason::NoAccount);
+        assert_eq!(reason(&stored), FailureReason::ChatMissing);
+        let unset = file("a", state::STATE_REJECTED, "no_account");
+        assert_eq!(reason(&unset), FailureReason::NoAccount);
     }
 
     #[test]
     fn a_report_of_many_files_still_fits_an_event() {
         let mut many = v1::DeliveryReport::default();
         for _ in 0..100 {
-            let mut one = file(&"x".repeat(160), state::FAILED, "transient");
+            let mut one = file(&"x".repeat(160), state::STATE_FAILED, "transient");
             one.claim = Some(v1::Claim {
                 artifact: Some(v1::Artifact {
                     name: "y".repeat(200),
@@ -340,19 +347,19 @@ mod tests {
 
     fn file_report() -> v1::DeliveryReport {
         v1::DeliveryReport {
-            files: vec![file("a", state::DELIVERED, "")],
+            files: vec![file("a", state::STATE_DELIVERED, "")],
             ..v1::DeliveryReport::default()
         }
     }
 
     #[test]
     fn every_kind_of_failure_has_a_state_and_a_reason() {
-        for kind in ErrorKind::ALL {
+        for kind in ErrorKind::ALL_KINDS {
             let state = given_up(kind);
             assert!(is_final(state) && !is_shown(state), "{kind}");
             let failed = file("x", state, kind.as_str());
             assert!(!reason(&failed).text().is_empty());
         }
-        assert!(!is_final(state::QUEUED) && !is_final(state::SENDING));
+        assert!(!is_final(state::STATE_QUEUED) && !is_final(state::STATE_SENDING));
     }
 }

@@ -7,54 +7,54 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use dray_bus::{Completed, Delivery, Failure, Permissions};
+use dray_bus::{Permissions, WorkCompleted, WorkDelivery, WorkFailure};
 use dray_proto::v1;
-use dray_service::{Context, Request, Router, Service, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 
-use crate::accounts::Accounts;
-use crate::cache::Gatherings;
+use crate::accounts::AccountRegistry;
+use crate::cache::GatheringNotes;
 use crate::chat_order::ChatOrder;
 use crate::config::Config;
-use crate::deliver::{Desk, Ended};
-use crate::error::Error;
+use crate::deliver::{DeliveryService, WorkEnd};
+use crate::error::DeliveryError;
 use crate::gather;
-use crate::inbound::{Door, listener};
-use crate::index::Index;
-use crate::lease::Leases;
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::pace::Pace;
-use crate::queue::Queue;
-use crate::records::Records;
+use crate::inbound::{DurableInboundSink, listener};
+use crate::index::DeliveryIndex;
+use crate::lease::LeaseStore;
+use crate::memory::PlatformCache;
+use crate::metrics::DeliveryMetrics;
+use crate::pace::RateLimiter;
+use crate::queue::ChatQueues;
+use crate::records::RecordStore;
 use crate::report as told_report;
 
 /// The running service.
 #[derive(Debug)]
 pub struct PlatformDelivery {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) desk: Arc<DeliveryService>,
 }
 
-impl Desk {
+impl DeliveryService {
     /// A desk over a host's bus and store.
-    pub fn new(config: Config, accounts: Accounts, cx: &Context) -> Self {
-        let records = Records::new(&cx.bus);
-        let memory = Memory::new(&cx.bus, cx.clock.clone());
+    pub fn new(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Self {
+        let records = RecordStore::new(&cx.bus);
+        let memory = PlatformCache::new(&cx.bus, cx.clock.clone());
         let keys = memory.keys().clone();
         let order_timeout = config.order_timeout.as_duration();
         let chat_order = ChatOrder::new(keys.clone(), cx.clock.clone(), order_timeout);
         Self {
-            leases: Leases::new(keys.clone(), cx.clock.clone(), cx.instance.clone()),
-            gatherings: Gatherings::new(keys, cx.clock.clone()),
-            index: Index::new(records.clone()),
+            leases: LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone()),
+            gatherings: GatheringNotes::new(keys, cx.clock.clone()),
+            index: DeliveryIndex::new(records.clone()),
             memory,
-            metrics: Metrics::new(&cx.meter),
+            metrics: DeliveryMetrics::new(&cx.meter),
             bus: cx.bus.clone(),
             store: cx.store.clone(),
             clock: cx.clock.clone(),
-            pace: Pace::new(cx.clock.clone()),
-            queue: Queue::default(),
+            pace: RateLimiter::new(cx.clock.clone()),
+            queue: ChatQueues::default(),
             chat_order,
             wake_keeper: Notify::new(),
             records,
@@ -69,7 +69,7 @@ impl Service for PlatformDelivery {
     const NAME: &'static str = "platform-delivery";
     type Config = Config;
 
-    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+    async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let accounts = config.accounts(&cx.clock)?;
         Self::with_accounts(config, accounts, cx).await
     }
@@ -117,8 +117,8 @@ impl Service for PlatformDelivery {
             .publishes_event::<v1::DeliveryProgressed>()
             .publishes_event::<v1::MessageReceived>()
             .publishes_audit::<v1::DeliveryAudit>()
-            .lists_keys(crate::records::BUCKET)
-            .lists_keys(crate::memory::BUCKET)
+            .lists_keys(crate::records::DELIVERY_BUCKET)
+            .lists_keys(crate::memory::PLATFORM_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
@@ -126,7 +126,7 @@ impl Service for PlatformDelivery {
     }
 
     fn instruments(meter: &Meter) {
-        Metrics::new(meter);
+        DeliveryMetrics::new(meter);
     }
 }
 
@@ -137,11 +137,11 @@ impl PlatformDelivery {
     /// The address to listen on is taken.
     pub async fn with_accounts(
         config: Config,
-        accounts: Accounts,
-        cx: &Context,
+        accounts: AccountRegistry,
+        cx: &ServiceContext,
     ) -> Result<Self, StartError> {
         let listen = config.listen;
-        let desk = Arc::new(Desk::new(config, accounts, cx));
+        let desk = Arc::new(DeliveryService::new(config, accounts, cx));
         if let Some(address) = listen {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
@@ -155,7 +155,7 @@ impl PlatformDelivery {
                 .iter()
                 .filter(|account| account.inbox.is_some())
             {
-                let door = Door {
+                let door = DurableInboundSink {
                     desk: Arc::clone(&desk),
                     account: Arc::clone(account),
                 };
@@ -238,9 +238,9 @@ impl PlatformDelivery {
     /// Does the work on a message of a user.
     pub async fn receive(
         self: Arc<Self>,
-        delivery: Delivery<v1::ReceiveMessage>,
-    ) -> Result<Completed, Failure> {
-        let Delivery {
+        delivery: WorkDelivery<v1::ReceiveMessage>,
+    ) -> Result<WorkCompleted, WorkFailure> {
+        let WorkDelivery {
             meta,
             work,
             epoch,
@@ -256,9 +256,9 @@ impl PlatformDelivery {
     /// Does the work of a delivery up to the platform's queue.
     pub async fn send(
         self: Arc<Self>,
-        delivery: Delivery<v1::SendFileRequested>,
-    ) -> Result<Completed, Failure> {
-        let Delivery {
+        delivery: WorkDelivery<v1::SendFileRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
+        let WorkDelivery {
             meta,
             work,
             epoch,
@@ -272,9 +272,9 @@ impl PlatformDelivery {
     /// Does the work of a platform's queue.
     pub async fn deliver(
         self: Arc<Self>,
-        delivery: Delivery<v1::DeliverFiles>,
-    ) -> Result<Completed, Failure> {
-        let Delivery {
+        delivery: WorkDelivery<v1::DeliverFiles>,
+    ) -> Result<WorkCompleted, WorkFailure> {
+        let WorkDelivery {
             meta, work, cancel, ..
         } = delivery;
         let ended = Box::pin(self.desk.deliver(&meta, &work, &cancel)).await;
@@ -283,7 +283,7 @@ impl PlatformDelivery {
 }
 
 /// Logs the whole chain for the operator and returns the fault to the caller.
-fn report(error: Error) -> Fault {
+fn report(error: DeliveryError) -> Fault {
     error.log("a request about deliveries failed");
     error.into()
 }
@@ -293,9 +293,12 @@ fn report(error: Error) -> Fault {
     clippy::result_large_err,
     reason = "it is what the bus takes from a handler"
 )]
-fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Completed, Failure> {
+fn told(
+    work: &v1::DeliverFiles,
+    ended: Result<WorkEnd, DeliveryError>,
+) -> Result<WorkCompleted, WorkFailure> {
     match ended {
-        Ok(Ended::Finished(report)) if is_refused(&report) => {
+        Ok(WorkEnd::Finished(report)) if is_refused(&report) => {
             let fault = Fault::new(
                 dray_types::FaultCode::Unavailable,
                 "None of the files could be delivered.",
@@ -308,12 +311,12 @@ fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Complete
                 fault: Some(fault.clone().into()),
                 report: Some(told_report::for_event(&report)),
             };
-            Err(Failure::with_event(fault, &rejected))
+            Err(WorkFailure::with_event(fault, &rejected))
         }
-        Ok(Ended::Finished(report)) => Ok(Completed::event(&v1::DeliveryDone {
+        Ok(WorkEnd::Finished(report)) => Ok(WorkCompleted::event(&v1::DeliveryDone {
             report: Some(told_report::for_event(&report)),
         })),
-        Ok(Ended::Waiting(report)) => Ok(Completed::event(&v1::DeliveryProgressed {
+        Ok(WorkEnd::Waiting(report)) => Ok(WorkCompleted::event(&v1::DeliveryProgressed {
             delivery_id: work.delivery_id.clone(),
             session: work.session.clone(),
             stage: "waiting".to_owned(),
@@ -337,18 +340,18 @@ fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Complete
 /// Whether a delivery ended without anything that was or may have been shown.
 fn is_refused(delivery: &v1::DeliveryReport) -> bool {
     let seen = |file: &v1::DeliveredFile| {
-        told_report::is_shown(&file.state) || file.state == told_report::state::UNKNOWN
+        told_report::is_shown(&file.state) || file.state == told_report::state::STATE_UNKNOWN
     };
     !delivery.files.is_empty() && !delivery.files.iter().any(seen)
 }
 
-impl Desk {
+impl DeliveryService {
     /// Publishes a request as work.
     pub(crate) async fn accept(
         &self,
         meta: &dray_bus::Meta,
         work: &v1::SendFileRequested,
-    ) -> Result<v1::DeliveryAccepted, Error> {
+    ) -> Result<v1::DeliveryAccepted, DeliveryError> {
         let patience = self.config.patience.as_duration();
         let deadline = Deadline::after(self.clock.now_ms(), patience).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);

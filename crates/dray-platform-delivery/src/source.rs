@@ -1,17 +1,17 @@
 //! Stored bytes as platforms read them: checked on the way, and reopened for every attempt.
 
 use async_trait::async_trait;
-use dray_platform::{ByteStream, Error, ErrorKind, Source};
+use dray_platform::{ByteSource, ByteStream, ErrorKind, PlatformError};
 use dray_store::{ReadError, Store};
 use dray_types::{Claim, Clock, Deadline, TenantId};
 use std::time::Duration;
 
 /// Longest time for one reading. Silence ends it much sooner.
-const LONGEST: Duration = Duration::from_hours(6);
+const READ_TIMEOUT: Duration = Duration::from_hours(6);
 
 /// One stored file.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredSource {
     /// The store.
     pub store: Store,
     /// Whose file it is.
@@ -23,9 +23,9 @@ pub struct Stored {
 }
 
 #[async_trait]
-impl Source for Stored {
-    async fn open(&self) -> Result<ByteStream, Error> {
-        let deadline = Deadline::after(self.clock.now_ms(), LONGEST);
+impl ByteSource for StoredSource {
+    async fn open(&self) -> Result<ByteStream, PlatformError> {
+        let deadline = Deadline::after(self.clock.now_ms(), READ_TIMEOUT);
         let reader = self
             .store
             .read(&self.tenant, &self.claim, deadline)
@@ -39,12 +39,12 @@ impl Source for Stored {
     }
 }
 
-impl Stored {
+impl StoredSource {
     /// The first bytes, at most `most`.
     ///
     /// # Errors
     /// The bytes cannot be read.
-    pub async fn head(&self, most: usize) -> Result<Vec<u8>, Error> {
+    pub async fn head(&self, most: usize) -> Result<Vec<u8>, PlatformError> {
         use futures_util::StreamExt as _;
 
         let mut stream = self.open().await?;
@@ -60,6 +60,6 @@ impl Stored {
     }
 }
 
-fn failed(error: ReadError) -> Error {
-    Error::new(ErrorKind::Source, "the stored file cannot be read").caused_by(error)
+fn failed(error: ReadError) -> PlatformError {
+    PlatformError::new(ErrorKind::Source, "the stored file cannot be read").caused_by(error)
 }

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use dray_bus::{KeyError, Meta};
 use dray_content::name;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_store::{Expected, Label, Ticket};
+use dray_store::{ArtifactLabel, ExpectedUpload, UploadTicket};
 use dray_types::{Claim, Deadline, Fault, OperationId, Secret, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
-use crate::deliver::Desk;
-use crate::error::Error;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
 use crate::gather::asked_in_vain;
 
 /// Lifetime of a PUT (messaging-reliability L-2).
-const LIFETIME: Duration = Duration::from_mins(10);
+const PUT_LIFETIME: Duration = Duration::from_mins(10);
 /// How long an upload can be finished, and asked for again after that.
-const KEPT: Duration = Duration::from_hours(24);
+const UPLOAD_RETENTION: Duration = Duration::from_hours(24);
 /// How long the sandbox may take.
-pub(crate) const PLACING: Duration = Duration::from_hours(1);
+pub(crate) const PLACE_TIMEOUT: Duration = Duration::from_hours(1);
 /// Type of unnamed content.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// What is known of an upload between its two calls; never its URL.
 #[derive(Debug, Serialize, Deserialize)]
-struct Pending {
+struct PendingUpload {
     session: String,
     name: String,
     key: String,
@@ -34,7 +34,7 @@ struct Pending {
     sha256: String,
 }
 
-impl Desk {
+impl DeliveryService {
     /// Makes room for an upload.
     ///
     /// # Errors
@@ -43,11 +43,12 @@ impl Desk {
         &self,
         meta: &Meta,
         request: &v1::PrepareUploadRequest,
-    ) -> Result<v1::PrepareUploadReply, Error> {
+    ) -> Result<v1::PrepareUploadReply, DeliveryError> {
         let sha256 = match request.sha256.as_slice() {
             [] => None,
             bytes => Some(
-                Sha256Digest::try_from(bytes).map_err(|error| Invalid::field("sha256", error))?,
+                Sha256Digest::try_from(bytes)
+                    .map_err(|error| InvalidMessage::field("sha256", error))?,
             ),
         };
         let most = self.config.max_attachment.as_u64();
@@ -62,7 +63,7 @@ impl Desk {
             .call(meta, &show)
             .await
             .map_err(|error| asked_in_vain("the session", error))?;
-        let expected = Expected {
+        let expected = ExpectedUpload {
             size: request.size,
             media_type: match request.media_type.as_str() {
                 "" => UNKNOWN_TYPE.to_owned(),
@@ -72,10 +73,10 @@ impl Desk {
         };
         let ticket = self
             .store
-            .presign_put(&meta.tenant, &meta.operation, 0, expected, LIFETIME)
+            .presign_put(&meta.tenant, &meta.operation, 0, expected, PUT_LIFETIME)
             .await
             .map_err(|error| asked("the store", error))?;
-        let pending = Pending {
+        let pending = PendingUpload {
             session: request.session.clone(),
             name: name::upload(&request.name),
             key: ticket.key.clone(),
@@ -85,7 +86,7 @@ impl Desk {
         };
         let key = pending_key(meta, &meta.operation);
         self.memory
-            .keep(&key, &pending, KEPT)
+            .keep(&key, &pending, UPLOAD_RETENTION)
             .await
             .map_err(|error| asked::<KeyError>("the bus", error))?;
         Ok(v1::PrepareUploadReply {
@@ -110,12 +111,12 @@ impl Desk {
         &self,
         meta: &Meta,
         request: &v1::FinishUploadRequest,
-    ) -> Result<v1::FinishUploadReply, Error> {
+    ) -> Result<v1::FinishUploadReply, DeliveryError> {
         let id = OperationId::new(request.upload_id.as_str())
-            .map_err(|error| Invalid::field("upload_id", error))?;
+            .map_err(|error| InvalidMessage::field("upload_id", error))?;
         let key = pending_key(meta, &id);
-        let Some(pending) = self.memory.get::<Pending>(&key).await else {
-            return Err(Error::NotFound("upload"));
+        let Some(pending) = self.memory.get::<PendingUpload>(&key).await else {
+            return Err(DeliveryError::NotFound("upload"));
         };
         let done_key = format!("{key}.done");
         let done = self.memory.get::<String>(&done_key).await;
@@ -124,7 +125,7 @@ impl Desk {
         } else {
             let claim = self.confirm(meta, &pending).await?;
             let digest = claim.artifact.sha256.to_hex();
-            self.memory.set(&done_key, &digest, KEPT).await;
+            self.memory.set(&done_key, &digest, UPLOAD_RETENTION).await;
             claim
         };
         let placing = placing_of(&id);
@@ -134,7 +135,7 @@ impl Desk {
             name: pending.name,
             ..v1::PlaceUpload::default()
         };
-        let deadline = Deadline::after(self.clock.now_ms(), PLACING);
+        let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
         let envelope = meta
             .clone()
             .with_operation(placing.clone())
@@ -146,11 +147,11 @@ impl Desk {
         })
     }
 
-    async fn confirm(&self, meta: &Meta, pending: &Pending) -> Result<Claim, Error> {
-        let ticket = Ticket {
+    async fn confirm(&self, meta: &Meta, pending: &PendingUpload) -> Result<Claim, DeliveryError> {
+        let ticket = UploadTicket {
             tenant: meta.tenant.clone(),
             key: pending.key.clone(),
-            expected: Expected {
+            expected: ExpectedUpload {
                 size: pending.size,
                 media_type: pending.media_type.clone(),
                 sha256: pending.sha256.parse().ok(),
@@ -159,7 +160,7 @@ impl Desk {
             headers: Vec::new(),
             expires_at_ms: 0,
         };
-        let label = Label::new(pending.media_type.as_str(), pending.name.as_str());
+        let label = ArtifactLabel::new(pending.media_type.as_str(), pending.name.as_str());
         self.store
             .confirm_upload(&ticket, label, meta.deadline)
             .await
@@ -167,17 +168,22 @@ impl Desk {
     }
 
     /// The claim of an upload that was confirmed before.
-    async fn again(&self, meta: &Meta, pending: &Pending, digest: &str) -> Result<Claim, Error> {
-        let label = Label::new(pending.media_type.as_str(), pending.name.as_str());
+    async fn again(
+        &self,
+        meta: &Meta,
+        pending: &PendingUpload,
+        digest: &str,
+    ) -> Result<Claim, DeliveryError> {
+        let label = ArtifactLabel::new(pending.media_type.as_str(), pending.name.as_str());
         let digest: Sha256Digest = digest
             .parse()
-            .map_err(|error| Invalid::field("upload_id", error))?;
+            .map_err(|error| InvalidMessage::field("upload_id", error))?;
         let found = self
             .store
             .claim(&meta.tenant, digest, label)
             .await
             .map_err(|error| asked("the store", error))?;
-        found.ok_or(Error::NotFound("upload"))
+        found.ok_or(DeliveryError::NotFound("upload"))
     }
 }
 
@@ -190,20 +196,20 @@ fn pending_key(meta: &Meta, upload: &OperationId) -> String {
     format!("upload.{}.{}", meta.tenant.token(), upload.ledger_token())
 }
 
-fn asked<E>(what: &'static str, error: E) -> Error
+fn asked<E>(what: &'static str, error: E) -> DeliveryError
 where
     E: std::error::Error + Send + Sync + 'static,
     Fault: From<E>,
 {
     tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed");
-    Error::Asked {
+    DeliveryError::Asked {
         what,
         fault: Box::new(Fault::from(error)),
     }
 }
 
-fn too_large(numbers: &str) -> Error {
-    Error::Asked {
+fn too_large(numbers: &str) -> DeliveryError {
+    DeliveryError::Asked {
         what: "the size",
         fault: Box::new(
             Fault::new(

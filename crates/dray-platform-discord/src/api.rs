@@ -3,21 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client, Request, authority};
-use dray_platform::{Error, ErrorKind, Moment};
+use dray_http::{HttpClient, HttpResponse, RequestBuilder, authority};
+use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use crate::options::Options;
+use crate::options::DiscordOptions;
 
 /// Wait after a 429 that does not say how long.
-const PAUSE: Duration = Duration::from_secs(5);
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A bot.
-pub(crate) struct Api {
-    pub(crate) client: Client,
+pub(crate) struct DiscordApi {
+    pub(crate) client: HttpClient,
     base: String,
     /// Host of the base, with its port where one is named.
     own: String,
@@ -30,16 +30,16 @@ pub(crate) struct Api {
 /// The body of a refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct ErrorBody {
     code: u64,
     message: String,
     retry_after: Option<f64>,
     errors: Value,
 }
 
-impl Api {
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+impl DiscordApi {
+    pub(crate) fn new(options: &DiscordOptions) -> Result<Self, PlatformError> {
+        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
             return Err(wrong("the token is missing"));
         }
@@ -48,13 +48,13 @@ impl Api {
         }
         let base = Url::parse(&options.base_url)
             .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             answer: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
             own: authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
@@ -65,15 +65,20 @@ impl Api {
     }
 
     /// Asks for a path below the base.
-    pub(crate) async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Error> {
+    pub(crate) async fn get(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url(path)).query(query);
         let told = self.call(request, &|_| {}).await;
-        told.map_err(|error| error.at(Moment::NotSent))
+        told.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
     /// Opens the address of a file that a user sent. The token is not sent there.
-    pub(crate) async fn file(&self, url: &str) -> Result<Answer, Error> {
-        let wrong = || Error::new(ErrorKind::Forbidden, "an address outside of the file hosts");
+    pub(crate) async fn file(&self, url: &str) -> Result<HttpResponse, PlatformError> {
+        let wrong =
+            || PlatformError::new(ErrorKind::Forbidden, "an address outside of the file hosts");
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         let host = authority(&parsed).ok_or_else(wrong)?;
         let is_known = host == self.own || self.file_hosts.contains(&host);
@@ -84,9 +89,9 @@ impl Api {
     }
 
     /// The address at which a gateway is asked for, as HTTP; refused where the token must not be shown.
-    pub(crate) fn gateway(&self, url: &str) -> Result<String, Error> {
+    pub(crate) fn gateway(&self, url: &str) -> Result<String, PlatformError> {
         let wrong = || {
-            Error::new(
+            PlatformError::new(
                 ErrorKind::Forbidden,
                 "a gateway outside of the gateway hosts",
             )
@@ -122,9 +127,9 @@ impl Api {
     /// Sends a request with the token and reads the JSON answer.
     pub(crate) async fn call(
         &self,
-        request: Request,
+        request: RequestBuilder,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, PlatformError> {
         let request = request.authorization("Bot", &self.token);
         let answer = request.send(progress).await?;
         if answer.is_success() {
@@ -135,10 +140,10 @@ impl Api {
 }
 
 /// The error that a refusal stands for.
-pub(crate) async fn refused(answer: Answer) -> Error {
+pub(crate) async fn refused(answer: HttpResponse) -> PlatformError {
     let (status, header) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
-    let refusal: Refusal = answer.json().await.unwrap_or_default();
+    let refusal: ErrorBody = answer.json().await.unwrap_or_default();
     let waits = refusal
         .retry_after
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
@@ -147,7 +152,7 @@ pub(crate) async fn refused(answer: Answer) -> Error {
     of(status, &refusal, waits)
 }
 
-fn of(status: u16, refusal: &Refusal, waits: Option<Duration>) -> Error {
+fn of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> PlatformError {
     let is_about_size = || {
         let text = format!("{} {}", refusal.message, refusal.errors).to_lowercase();
         text.contains("size") || text.contains("too large")
@@ -172,16 +177,17 @@ fn of(status: u16, refusal: &Refusal, waits: Option<Duration>) -> Error {
     } else {
         refusal.code.to_string()
     };
-    let error = Error::new(kind, format!("status {status}: {}", refusal.message)).code(code);
+    let error =
+        PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
-        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(PAUSE)),
+        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
         // A failure of the server after all of the request says nothing about what became of it.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
         _ => error,
     }
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for DiscordApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api")
             .field("base", &self.base)
@@ -195,9 +201,9 @@ mod tests {
 
     #[test]
     fn r_9_the_token_is_shown_to_gateways_of_known_hosts_only() {
-        let api = Api::new(&Options {
+        let api = DiscordApi::new(&DiscordOptions {
             token: Secret::new("t"),
-            ..Options::default()
+            ..DiscordOptions::default()
         })
         .unwrap();
         let good = api.gateway("wss://gateway-us-east1-b.discord.gg/?x=1");
@@ -222,10 +228,10 @@ mod tests {
     fn codes_have_their_kinds() {
         use ErrorKind::{Auth, Forbidden, NoThread, NotFound, RateLimited, TooLarge, Transient};
         let check = |status, code, message: &str, kind, moment| {
-            let refusal = Refusal {
+            let refusal = ErrorBody {
                 code,
                 message: message.to_owned(),
-                ..Refusal::default()
+                ..ErrorBody::default()
             };
             let error = of(status, &refusal, None);
             assert_eq!(
@@ -234,28 +240,28 @@ mod tests {
                 "{status} {code}"
             );
         };
-        check(413, 0, "", TooLarge, Moment::NotSent);
+        check(413, 0, "", TooLarge, SendOutcome::NotSent);
         check(
             400,
             40_005,
             "Request entity too large",
             TooLarge,
-            Moment::NotSent,
+            SendOutcome::NotSent,
         );
         check(
             400,
             50_035,
             "File exceeds maximum size",
             TooLarge,
-            Moment::NotSent,
+            SendOutcome::NotSent,
         );
-        check(404, 10_003, "", NotFound, Moment::NotSent);
-        check(400, 10_008, "", NoThread, Moment::NotSent);
-        check(403, 50_013, "", Forbidden, Moment::NotSent);
-        check(403, 50_007, "", Forbidden, Moment::NotSent);
-        check(429, 20_016, "", RateLimited, Moment::NotSent);
-        check(401, 0, "", Auth, Moment::NotSent);
-        check(503, 130_000, "", Transient, Moment::NotSent);
-        check(502, 0, "", Transient, Moment::Ambiguous);
+        check(404, 10_003, "", NotFound, SendOutcome::NotSent);
+        check(400, 10_008, "", NoThread, SendOutcome::NotSent);
+        check(403, 50_013, "", Forbidden, SendOutcome::NotSent);
+        check(403, 50_007, "", Forbidden, SendOutcome::NotSent);
+        check(429, 20_016, "", RateLimited, SendOutcome::NotSent);
+        check(401, 0, "", Auth, SendOutcome::NotSent);
+        check(503, 130_000, "", Transient, SendOutcome::NotSent);
+        check(502, 0, "", Transient, SendOutcome::Ambiguous);
     }
 }

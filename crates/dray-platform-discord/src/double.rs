@@ -12,25 +12,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_http::double::{
-    Closed, Content, Form, Received, Reply, Server, Shared, json, reply, with_header,
+    ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
+    json, reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-pub use gateway::{GatewayFault, Kick};
-pub use people::{FileFault, USER};
+pub use gateway::{DisconnectAll, GatewayFault};
+pub use people::{FileFault, USER_ID};
 
 /// The token that it takes.
-pub const TOKEN: &str = "double.token.of-a-bot-that-is-none";
+pub const BOT_TOKEN: &str = "double.token.of-a-bot-that-is-none";
 /// Largest file by boost level, in bytes.
-const FILE: u64 = 10 << 20;
+const MAX_FILE_BYTES: u64 = 10 << 20;
 const LEVEL_2: u64 = 50 << 20;
 const LEVEL_3: u64 = 100 << 20;
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The next message is refused with 429 and this delay.
     RateLimit(Duration),
     /// The next message is read and answered with a page and this status; nothing appears.
@@ -49,7 +50,7 @@ pub enum Fault {
 
 /// A visible message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct StoredMessage {
     /// Its id.
     pub id: String,
     /// Its text.
@@ -57,13 +58,13 @@ pub struct Shown {
     /// The message it answers; empty for none.
     pub reply_to: String,
     /// Names and contents of its files.
-    pub files: Vec<(String, Content)>,
+    pub files: Vec<(String, ContentDigest)>,
     /// All that was said about it.
     pub payload: Value,
 }
 
 #[derive(Debug, Default)]
-struct Channel {
+struct FakeChannel {
     /// Empty for a conversation with a person.
     guild: String,
     /// The channel that it is a thread of.
@@ -71,26 +72,26 @@ struct Channel {
     archived: bool,
     /// Messages of people.
     written: Vec<Value>,
-    shown: Vec<Shown>,
+    shown: Vec<StoredMessage>,
     nonces: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    channels: BTreeMap<String, Channel>,
+struct FakeState {
+    channels: BTreeMap<String, FakeChannel>,
     tiers: BTreeMap<String, u64>,
-    faults: Vec<Fault>,
+    faults: Vec<InjectedFault>,
     requests: Vec<String>,
     count: u64,
-    link: gateway::Link,
+    link: gateway::FakeGateway,
     connections: JoinSet<()>,
-    files: BTreeMap<String, people::File>,
+    files: BTreeMap<String, people::MessageFile>,
     file_faults: Vec<FileFault>,
     /// Counts up when addresses of files expire.
     signature: u64,
 }
 
-impl State {
+impl FakeState {
     fn next(&mut self) -> String {
         self.count += 1;
         format!("{}", 1_000_000_000_000_000_000 + self.count)
@@ -99,18 +100,18 @@ impl State {
 
 /// An API on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Double {
-    server: Server<State>,
+pub struct FakeDiscord {
+    server: FakeServer<FakeState>,
 }
 
-impl Double {
+impl FakeDiscord {
     /// Starts one.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = Server::start(State::default(), |shared, request| {
+        let server = FakeServer::start(FakeState::default(), |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -124,7 +125,7 @@ impl Double {
 
     /// The token that it takes.
     pub fn token(&self) -> Secret {
-        Secret::new(TOKEN)
+        Secret::new(BOT_TOKEN)
     }
 
     /// Makes a channel in a server of its own with this boost level, and gives its id.
@@ -132,9 +133,9 @@ impl Double {
         let mut state = self.server.shared().lock();
         let (guild, id) = (state.next(), state.next());
         state.tiers.insert(guild.clone(), boosts);
-        let channel = Channel {
+        let channel = FakeChannel {
             guild,
-            ..Channel::default()
+            ..FakeChannel::default()
         };
         state.channels.insert(id.clone(), channel);
         id
@@ -149,7 +150,7 @@ impl Double {
     }
 
     /// What a channel shows, oldest first.
-    pub fn seen(&self, channel: &str) -> Vec<Shown> {
+    pub fn seen(&self, channel: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state
             .channels
@@ -159,7 +160,7 @@ impl Double {
     }
 
     /// Makes this happen once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
@@ -178,7 +179,10 @@ fn refuse(status: u16, code: u64, message: &str) -> Reply {
     json(status, &json!({ "code": code, "message": message }))
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     if request.path.starts_with("/attachments/") {
         return Ok(people::file(&shared, &request));
     }
@@ -194,7 +198,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         .lock()
         .requests
         .push(format!("{} {path}", request.method));
-    if request.header("authorization") != Some(&format!("Bot {TOKEN}")) {
+    if request.header("authorization") != Some(&format!("Bot {BOT_TOKEN}")) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, 0, "401: Unauthorized"));
     }
@@ -202,7 +206,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["users", "@me"]) => Ok(json(200, &user())),
         ("GET", ["oauth2", "applications", "@me"]) => Ok(json(200, &application())),
-        ("GET", ["gateway", "bot"]) => Ok(json(200, &Double::bot(&shared))),
+        ("GET", ["gateway", "bot"]) => Ok(json(200, &FakeDiscord::bot(&shared))),
         ("GET", ["channels", id, "messages"]) => Ok(people::list(&shared, id, &request)),
         ("GET", ["channels", id, "messages", message]) => Ok(people::one(&shared, id, message)),
         ("GET", ["guilds", id]) => Ok(guild(&shared, id)),
@@ -240,17 +244,18 @@ fn application() -> Value {
     })
 }
 
-fn guild(shared: &Shared<State>, id: &str) -> Reply {
+fn guild(shared: &SharedState<FakeState>, id: &str) -> Reply {
     match shared.lock().tiers.get(id) {
         Some(tier) => json(200, &json!({ "id": id, "premium_tier": tier })),
         None => refuse(404, 10_004, "Unknown Guild"),
     }
 }
 
-fn described(id: &str, channel: &Channel) -> Value {
+fn described(id: &str, channel: &FakeChannel) -> Value {
     let (last, name) = (people::last(channel), "double");
     if channel.guild.is_empty() {
-        let person = json!({ "id": USER, "username": "ada", "discriminator": "0", "avatar": null });
+        let person =
+            json!({ "id": USER_ID, "username": "ada", "discriminator": "0", "avatar": null });
         return json!({ "id": id, "type": 1, "last_message_id": last, "recipients": [person] });
     }
     if channel.parent.is_empty() {
@@ -261,7 +266,7 @@ fn described(id: &str, channel: &Channel) -> Value {
     }
     json!({
         "id": id, "type": 11, "guild_id": channel.guild, "name": name, "last_message_id": last,
-        "parent_id": channel.parent, "owner_id": USER, "message_count": channel.written.len(), "member_count": 1,
+        "parent_id": channel.parent, "owner_id": USER_ID, "message_count": channel.written.len(), "member_count": 1,
         "thread_metadata": {
             "archived": channel.archived, "auto_archive_duration": 1440, "locked": false,
             "archive_timestamp": "2026-01-01T00:00:00+00:00",
@@ -269,29 +274,34 @@ fn described(id: &str, channel: &Channel) -> Value {
     })
 }
 
-async fn post(shared: &Shared<State>, id: &str, request: Received) -> Result<Reply, Closed> {
+async fn post(
+    shared: &SharedState<FakeState>,
+    id: &str,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let fault = {
         let mut state = shared.lock();
         let first = !state.faults.is_empty();
         first.then(|| state.faults.remove(0))
     };
-    if fault == Some(Fault::CloseDuringBody) {
+    if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
         reader.more().await?;
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     let is_form = request
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("multipart/"));
     let (payload, form) = if is_form {
         let form = request.form().await?;
-        let payload = serde_json::from_str(form.field("payload_json")).map_err(|_| Closed)?;
+        let payload =
+            serde_json::from_str(form.field("payload_json")).map_err(|_| ConnectionClosed)?;
         (payload, form)
     } else {
-        (request.json().await?, Form::default())
+        (request.json().await?, FormData::default())
     };
     match &fault {
-        Some(Fault::RateLimit(wait)) => {
+        Some(InjectedFault::RateLimit(wait)) => {
             let body = json!({ "message": "You are being rate limited.", "retry_after": wait.as_secs_f64(), "global": false });
             return Ok(with_header(
                 json(429, &body),
@@ -299,24 +309,26 @@ async fn post(shared: &Shared<State>, id: &str, request: Received) -> Result<Rep
                 &wait.as_secs().to_string(),
             ));
         }
-        Some(Fault::Fail(status)) => return Ok(reply(*status, "text/html", "<html>".into())),
-        Some(Fault::Refuse(status, code, text)) => return Ok(refuse(*status, *code, text)),
+        Some(InjectedFault::Fail(status)) => {
+            return Ok(reply(*status, "text/html", "<html>".into()));
+        }
+        Some(InjectedFault::Refuse(status, code, text)) => return Ok(refuse(*status, *code, text)),
         _ => {}
     }
     let shown = show(&mut shared.lock(), id, payload, form);
     match fault {
-        Some(Fault::LoseAnswer) => Err(Closed),
-        Some(Fault::Gibberish) => Ok(json(200, &json!(["what"]))),
-        Some(Fault::ForgetFiles) => Ok(json(200, &json!({ "id": "1", "attachments": [] }))),
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => Ok(json(200, &json!(["what"]))),
+        Some(InjectedFault::ForgetFiles) => Ok(json(200, &json!({ "id": "1", "attachments": [] }))),
         _ => Ok(shown),
     }
 }
 
 /// Why a message is refused; `None` when it is not.
-fn refusal(channel: &Channel, tier: u64, payload: &Value, form: &Form) -> Option<Reply> {
+fn refusal(channel: &FakeChannel, tier: u64, payload: &Value, form: &FormData) -> Option<Reply> {
     let content = text(payload, "/content");
     let most = match tier {
-        0 | 1 => FILE,
+        0 | 1 => MAX_FILE_BYTES,
         2 => LEVEL_2,
         _ => LEVEL_3,
     };
@@ -353,7 +365,7 @@ fn text(payload: &Value, pointer: &str) -> String {
 }
 
 /// Makes a message appear, unless its nonce did so before.
-fn show(state: &mut State, id: &str, payload: Value, form: Form) -> Reply {
+fn show(state: &mut FakeState, id: &str, payload: Value, form: FormData) -> Reply {
     let message_id = state.next();
     let Some(channel) = state.channels.get_mut(id) else {
         return refuse(404, 10_003, "Unknown Channel");
@@ -367,13 +379,13 @@ fn show(state: &mut State, id: &str, payload: Value, form: Form) -> Reply {
     if let (true, Some(earlier)) = (enforced, channel.nonces.get(&nonce)) {
         return json(200, earlier);
     }
-    let files: Vec<(String, Content)> = form
+    let files: Vec<(String, ContentDigest)> = form
         .files
         .into_iter()
         .map(|file| (file.name, file.content))
         .collect();
     let message = described_message(id, &message_id, &payload, &files);
-    channel.shown.push(Shown {
+    channel.shown.push(StoredMessage {
         id: message_id,
         text: text(&payload, "/content"),
         reply_to: text(&payload, "/message_reference/message_id"),
@@ -390,7 +402,7 @@ fn described_message(
     channel: &str,
     id: &str,
     payload: &Value,
-    files: &[(String, Content)],
+    files: &[(String, ContentDigest)],
 ) -> Value {
     let attachments: Vec<Value> = files
         .iter()

@@ -3,22 +3,23 @@
 //! Addresses of files are signed and live for about a day (platform-delivery 7.3); one that expired is asked
 //! for again by the message that it belongs to.
 
-use dray_platform::{ByteStream, Error, ErrorKind, InboundAttachment, Moment, http};
+use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError, SendOutcome, http};
 use serde_json::Value;
 
-use crate::api::{Api, refused};
-use crate::message::Reference;
-use crate::options::Options;
+use crate::api::{DiscordApi, refused};
+use crate::message::AttachmentReference;
+use crate::options::DiscordOptions;
 use crate::send::checked;
 
 pub(crate) async fn fetch(
-    options: &Options,
-    api: &Api,
+    options: &DiscordOptions,
+    api: &DiscordApi,
     attachment: &InboundAttachment,
-) -> Result<ByteStream, Error> {
-    let reference: Reference = serde_json::from_str(&attachment.reference).map_err(|cause| {
-        Error::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
-    })?;
+) -> Result<ByteStream, PlatformError> {
+    let reference: AttachmentReference =
+        serde_json::from_str(&attachment.reference).map_err(|cause| {
+            PlatformError::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
+        })?;
     if !reference.url.is_empty() {
         match open(options, api, &reference.url, attachment.size).await {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
@@ -32,7 +33,11 @@ pub(crate) async fn fetch(
 }
 
 /// The address and size by the message's own word now.
-async fn again(api: &Api, reference: &Reference, id: &str) -> Result<(String, u64), Error> {
+async fn again(
+    api: &DiscordApi,
+    reference: &AttachmentReference,
+    id: &str,
+) -> Result<(String, u64), PlatformError> {
     let path = format!(
         "/channels/{}/messages/{}",
         checked(&reference.channel)?,
@@ -41,7 +46,7 @@ async fn again(api: &Api, reference: &Reference, id: &str) -> Result<(String, u6
     let message = api.get(&path, &[]).await.map_err(|error| {
         // An unknown message is one that was deleted.
         match error.platform_code() {
-            "10008" => Error::new(ErrorKind::NotFound, "the message is gone").code("10008"),
+            "10008" => PlatformError::new(ErrorKind::NotFound, "the message is gone").code("10008"),
             _ => error,
         }
     })?;
@@ -50,26 +55,31 @@ async fn again(api: &Api, reference: &Reference, id: &str) -> Result<(String, u6
         .into_iter()
         .flatten()
         .find(|file| file.get("id").and_then(Value::as_str) == Some(id))
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, "the message has lost this file"))?;
+        .ok_or_else(|| PlatformError::new(ErrorKind::NotFound, "the message has lost this file"))?;
     let url = file.get("url").and_then(Value::as_str).unwrap_or_default();
     let size = file.get("size").and_then(Value::as_u64).unwrap_or_default();
     Ok((url.to_owned(), size))
 }
 
-async fn open(options: &Options, api: &Api, url: &str, size: u64) -> Result<ByteStream, Error> {
+async fn open(
+    options: &DiscordOptions,
+    api: &DiscordApi,
+    url: &str,
+    size: u64,
+) -> Result<ByteStream, PlatformError> {
     if let Some(limit) = options.download_limit.map(dray_types::ByteSize::as_u64)
         && size > limit
     {
-        let error = Error::new(ErrorKind::TooLarge, "over what may be fetched");
+        let error = PlatformError::new(ErrorKind::TooLarge, "over what may be fetched");
         return Err(error.with_numbers(size, limit));
     }
     let answer = api.file(url).await?;
     if answer.status() != 200 {
-        return Err(refused(answer).await.at(Moment::NotSent));
+        return Err(refused(answer).await.at(SendOutcome::NotSent));
     }
     if answer.length().is_some_and(|length| length != size) {
         let why = "the file has another length than was told";
-        return Err(Error::new(ErrorKind::Transient, why));
+        return Err(PlatformError::new(ErrorKind::Transient, why));
     }
     Ok(http::exactly(size, http::stream(answer)))
 }

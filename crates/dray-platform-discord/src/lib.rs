@@ -1,7 +1,7 @@
 //! Discord, by the HTTP API and the gateway (platform-delivery 7.3).
 //!
-//! - [`Discord`]: one bot, as [`Platform`] and [`Inbox`].
-//! - [`Options`]: what an operator sets about it.
+//! - [`DiscordPlatform`]: one bot, as [`Platform`] and [`InboundSource`].
+//! - [`DiscordOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it keeps no state; a message that may be visible is made again only under the same nonce.
@@ -20,54 +20,55 @@ mod tests;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::caption::Unit;
+use dray_content::caption::CaptionUnit;
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
-    Inbox, Limits, Moment, Platform, Progress, Rates, Send, Step, Target, WebhookReply,
-    WebhookRequest, plan,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError,
+    RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
+    plan,
 };
 use dray_types::Clock;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use options::Options;
+pub use options::DiscordOptions;
 
-use api::Api;
+use api::DiscordApi;
 
 /// The platform's name in targets.
-const NAME: &str = "discord";
+const PLATFORM_NAME: &str = "discord";
 
 /// How long the same nonce gives the same message (messaging-reliability 12).
 const NONCE_LIFE: Duration = Duration::from_mins(2);
 
 /// One bot.
 #[derive(Debug)]
-pub struct Discord {
-    options: Options,
-    api: Api,
+pub struct DiscordPlatform {
+    options: DiscordOptions,
+    api: DiscordApi,
     clock: Clock,
-    pauses: gateway::Pauses,
+    pauses: gateway::ReconnectDelays,
 }
 
-impl Discord {
+impl DiscordPlatform {
     /// A bot.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none, authorities that
     /// cannot be read.
-    pub fn new(options: Options, clock: Clock) -> Result<Self, Error> {
-        let api = Api::new(&options)?;
+    pub fn new(options: DiscordOptions, clock: Clock) -> Result<Self, PlatformError> {
+        let api = DiscordApi::new(&options)?;
         Ok(Self {
             options,
             api,
             clock,
-            pauses: gateway::Pauses::default(),
+            pauses: gateway::ReconnectDelays::default(),
         })
     }
 
     /// Boosts of the server that a channel belongs to; 0 for conversations with people.
-    async fn boosts(&self, channel: &str) -> Result<u64, Error> {
+    async fn boosts(&self, channel: &str) -> Result<u64, PlatformError> {
         let channel = format!("/channels/{}", send::checked(channel)?);
         let channel = self.api.get(&channel, &[]).await?;
         let Some(guild) = channel.get("guild_id").and_then(Value::as_str) else {
@@ -83,25 +84,25 @@ impl Discord {
 }
 
 #[async_trait]
-impl Platform for Discord {
+impl Platform for DiscordPlatform {
     fn name(&self) -> &'static str {
-        NAME
+        PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Resend(NONCE_LIFE)
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Resend(NONCE_LIFE)
     }
 
     /// 50 requests a second for the bot, five messages in five seconds for a channel.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 3000,
             chat_per_minute: 60,
         }
     }
 
     /// What the server's boosts allow.
-    async fn limits(&self, target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         match self.boosts(&target.chat).await {
             Ok(boosts) => Ok(self.options.limits(boosts)),
             Err(error)
@@ -119,60 +120,77 @@ impl Platform for Discord {
         }
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        let mut steps = plan::attachments(delivery, limits, send::ATTACHMENT, Unit::Chars);
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+        let mut steps =
+            plan::attachments(delivery, limits, send::ATTACHMENT_ROUTE, CaptionUnit::Chars);
         if delivery.flags.as_voice && !delivery.flags.as_document {
             voices(delivery, &mut steps);
         }
         steps
     }
 
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         send::send(&self.api, send, progress).await
     }
 
-    fn fallback(&self, _: &Delivery, step: &Step, error: &Error) -> Option<Step> {
-        let is_refused = step.route() == send::VOICE
+    fn fallback(
+        &self,
+        _: &OutgoingDelivery,
+        step: &SendStep,
+        error: &PlatformError,
+    ) -> Option<SendStep> {
+        let is_refused = step.route() == send::VOICE_ROUTE
             && matches!(
                 error.kind(),
                 ErrorKind::BadFormat | ErrorKind::UnsupportedKind
             )
-            && error.moment() == Moment::NotSent;
+            && error.moment() == SendOutcome::NotSent;
         if !is_refused {
             return None;
         }
-        step.with_route(send::ATTACHMENT)
+        step.with_route(send::ATTACHMENT_ROUTE)
     }
 }
 
 #[async_trait]
-impl Inbox for Discord {
+impl InboundSource for DiscordPlatform {
     /// The platform makes no requests: a connection of ours brings the messages.
-    fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, Error> {
-        Err(Error::new(ErrorKind::Auth, "Discord posts nothing to us"))
+    fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
+        Err(PlatformError::new(
+            ErrorKind::Auth,
+            "Discord posts nothing to us",
+        ))
     }
 
-    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+    async fn poll(
+        &self,
+        deliver: &dyn InboundSink,
+        stop: CancellationToken,
+    ) -> Result<(), PlatformError> {
         if !self.options.receive {
             return Ok(());
         }
         let since = self.clock.now_ms();
         let since = since.saturating_sub(self.options.catch_up.as_millis());
-        gateway::Gateway::new(&self.options, &self.api, &self.pauses, since)
+        gateway::GatewayReceiver::new(&self.options, &self.api, &self.pauses, since)
             .run(deliver, &stop)
             .await
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         fetch::fetch(&self.options, &self.api, attachment).await
     }
 }
 
 /// Takes the voices out of their messages: each is a message of its own, without words.
-fn voices(delivery: &Delivery, steps: &mut Vec<Step>) {
+fn voices(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
     let mut all = Vec::new();
     for step in std::mem::take(steps) {
-        let Step::Files(mut step) = step else {
+        let SendStep::Files(mut step) = step else {
             all.push(step);
             continue;
         };
@@ -180,18 +198,18 @@ fn voices(delivery: &Delivery, steps: &mut Vec<Step>) {
         let (voices, rest): (Vec<usize>, Vec<usize>) =
             step.files.iter().partition(|index| is_voice(index));
         if voices.is_empty() {
-            all.push(Step::Files(step));
+            all.push(SendStep::Files(step));
             continue;
         }
         if rest.is_empty() && !step.text.is_empty() {
-            all.push(Step::Text(std::mem::take(&mut step.text)));
+            all.push(SendStep::Text(std::mem::take(&mut step.text)));
         }
         if !rest.is_empty() {
             step.files = rest;
-            all.push(Step::Files(step));
+            all.push(SendStep::Files(step));
         }
         let voices = voices.into_iter();
-        all.extend(voices.map(|voice| Step::files_by(send::VOICE, vec![voice])));
+        all.extend(voices.map(|voice| SendStep::files_by(send::VOICE_ROUTE, vec![voice])));
     }
     *steps = all;
 }

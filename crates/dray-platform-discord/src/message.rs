@@ -1,23 +1,23 @@
 //! Messages of users, as the gateway and the API show them.
 
 use dray_content::size;
-use dray_platform::{InboundAttachment, InboundMessage, Target};
+use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::NAME;
-use crate::options::Options;
+use crate::PLATFORM_NAME;
+use crate::options::DiscordOptions;
 
 /// Types of messages that people write: a plain one and an answer.
-const WRITTEN: [u64; 2] = [0, 19];
+const USER_MESSAGE_TYPES: [u64; 2] = [0, 19];
 /// Flag: a voice message.
-const VOICE: u64 = 8192;
+const VOICE_MESSAGE_FLAG: u64 = 8192;
 /// Longest reference that travels with an attachment, in bytes.
-const REFERENCE: usize = 1024;
+const MAX_REFERENCE_BYTES: usize = 1024;
 
 /// What finds an attachment again.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reference {
+pub(crate) struct AttachmentReference {
     /// Its channel.
     pub(crate) channel: String,
     /// Its message.
@@ -28,7 +28,7 @@ pub(crate) struct Reference {
 
 /// A message of a person; `None` for those of bots and of Discord itself, for those without words and files, and for
 /// shapes that are not known.
-pub(crate) fn message(options: &Options, me: &str, value: &Value) -> Option<InboundMessage> {
+pub(crate) fn message(options: &DiscordOptions, me: &str, value: &Value) -> Option<InboundMessage> {
     let text = |pointer: &str| {
         let found = value.pointer(pointer).and_then(Value::as_str);
         found.unwrap_or_default()
@@ -37,7 +37,7 @@ pub(crate) fn message(options: &Options, me: &str, value: &Value) -> Option<Inbo
     let is_of_a_program = value.pointer("/author/bot").and_then(Value::as_bool) == Some(true)
         || value.get("webhook_id").is_some_and(|id| !id.is_null());
     let (id, channel, sender) = (text("/id"), text("/channel_id"), text("/author/id"));
-    let is_written = WRITTEN.contains(&number("/type").unwrap_or_default());
+    let is_written = USER_MESSAGE_TYPES.contains(&number("/type").unwrap_or_default());
     let is_known = is_id(id) && is_id(channel) && is_id(sender);
     if is_of_a_program || !is_written || !is_known || sender == me {
         return None;
@@ -46,7 +46,7 @@ pub(crate) fn message(options: &Options, me: &str, value: &Value) -> Option<Inbo
     if !is_listed(&options.senders, sender) {
         return None;
     }
-    let is_voice = number("/flags").unwrap_or_default() & VOICE != 0;
+    let is_voice = number("/flags").unwrap_or_default() & VOICE_MESSAGE_FLAG != 0;
     let found = value.get("attachments").and_then(Value::as_array);
     let attachments: Vec<_> = found
         .into_iter()
@@ -57,8 +57,8 @@ pub(crate) fn message(options: &Options, me: &str, value: &Value) -> Option<Inbo
         return None;
     }
     Some(InboundMessage {
-        target: Target {
-            platform: NAME.to_owned(),
+        target: DeliveryTarget {
+            platform: PLATFORM_NAME.to_owned(),
             account: String::new(),
             chat: channel.to_owned(),
             thread: String::new(),
@@ -77,7 +77,7 @@ pub(crate) fn is_id(text: &str) -> bool {
 }
 
 fn attachment(
-    options: &Options,
+    options: &DiscordOptions,
     (channel, message): (&str, &str),
     is_voice: bool,
     file: &Value,
@@ -93,12 +93,12 @@ fn attachment(
     };
     let bytes = file.get("size").and_then(Value::as_u64);
     let bytes = bytes.unwrap_or_default();
-    let mut reference = Reference {
+    let mut reference = AttachmentReference {
         channel: channel.to_owned(),
         message: message.to_owned(),
         url: text("url").to_owned(),
     };
-    if reference.url.len() > REFERENCE / 2 {
+    if reference.url.len() > MAX_REFERENCE_BYTES / 2 {
         // The message is asked for it once more.
         reference.url.clear();
     }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_message_with_a_file_is_read() {
-        let options = Options::default();
+        let options = DiscordOptions::default();
         let read = message(&options, "1", &written(&|_| {})).unwrap();
         assert_eq!(
             (
@@ -157,7 +157,7 @@ mod tests {
             (file.name.as_str(), file.size, file.kind.as_str()),
             ("a.png", 5, "photo")
         );
-        let reference: Reference = serde_json::from_str(&file.reference).unwrap();
+        let reference: AttachmentReference = serde_json::from_str(&file.reference).unwrap();
         assert_eq!(
             (reference.channel.as_str(), reference.message.as_str()),
             ("20", "10")
@@ -183,9 +183,9 @@ mod tests {
                 value["attachments"] = json!([]);
             },
         ];
-        let options = Options {
+        let options = DiscordOptions {
             senders: vec!["30".to_owned(), "1".to_owned()],
-            ..Options::default()
+            ..DiscordOptions::default()
         };
         assert!(message(&options, "1", &written(&|_| {})).is_some());
         for (place, change) in changes.iter().enumerate() {
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn a_file_over_the_limit_is_told_with_both_numbers() {
-        let options = Options {
+        let options = DiscordOptions {
             download_limit: Some(ByteSize::bytes(4)),
-            ..Options::default()
+            ..DiscordOptions::default()
         };
         let read = message(&options, "1", &written(&|_| {})).unwrap();
         assert_eq!(read.attachments[0].unavailable, "too large (5 B of 4 B)");
@@ -208,9 +208,10 @@ mod tests {
         let long = written(&|value| {
             value["attachments"][0]["url"] = json!(format!("https://x/{}", "y".repeat(2000)));
         });
-        let read = message(&Options::default(), "1", &long).unwrap();
-        assert!(read.attachments[0].reference.len() < REFERENCE);
-        let reference: Reference = serde_json::from_str(&read.attachments[0].reference).unwrap();
+        let read = message(&DiscordOptions::default(), "1", &long).unwrap();
+        assert!(read.attachments[0].reference.len() < MAX_REFERENCE_BYTES);
+        let reference: AttachmentReference =
+            serde_json::from_str(&read.attachments[0].reference).unwrap();
         assert_eq!(reference.url, "");
     }
 }

@@ -2,28 +2,28 @@
 
 use std::path::PathBuf;
 
-use dray_platform::Limits;
+use dray_platform::ChatLimits;
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest file without boosts, in bytes: what servers took in all cases; documentation of late 2026 says twice as
 /// much.
-const FILE: u64 = 10 << 20;
+const MAX_FILE_BYTES: u64 = 10 << 20;
 /// Largest file with server boosts of level 2 and 3, in bytes.
 const LEVEL_2: u64 = 50 << 20;
 const LEVEL_3: u64 = 100 << 20;
 /// Largest whole request, in bytes, less what is not files.
-const REQUEST: u64 = (25 << 20) - (64 << 10);
+const MAX_REQUEST_BYTES: u64 = (25 << 20) - (64 << 10);
 /// Longest text, in characters.
-const TEXT: usize = 2000;
+const MAX_TEXT_CHARACTERS: usize = 2000;
 /// Most files in one message.
-const FILES: usize = 10;
+const MAX_FILES: usize = 10;
 
 /// A Discord bot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct DiscordOptions {
     /// The bot's token. Required.
     pub token: Secret,
     /// Where the API is. Default `https://discord.com/api/v10`.
@@ -57,7 +57,7 @@ pub struct Options {
     pub answer_timeout: Period,
 }
 
-impl Default for Options {
+impl Default for DiscordOptions {
     fn default() -> Self {
         Self {
             token: Secret::default(),
@@ -81,22 +81,22 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl DiscordOptions {
     /// Limits in a server with boosts of this level; 0 outside servers.
-    pub(crate) fn limits(&self, boosts: u64) -> Limits {
+    pub(crate) fn limits(&self, boosts: u64) -> ChatLimits {
         let any = match (self.upload_limit, boosts) {
             (Some(limit), _) => limit.as_u64(),
-            (None, 0 | 1) => FILE,
+            (None, 0 | 1) => MAX_FILE_BYTES,
             (None, 2) => LEVEL_2,
             (None, _) => LEVEL_3,
         };
-        Limits {
+        ChatLimits {
             routes: Vec::new(),
             any,
-            caption: TEXT,
-            text: TEXT,
-            per_message: FILES,
-            request: Some(REQUEST.max(any)),
+            caption: MAX_TEXT_CHARACTERS,
+            text: MAX_TEXT_CHARACTERS,
+            per_message: MAX_FILES,
+            request: Some(MAX_REQUEST_BYTES.max(any)),
             download: self.download_limit.map(ByteSize::as_u64),
         }
     }

@@ -2,21 +2,23 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_content::kind::{Audio, Kind};
+use dray_content::kind::{AudioKind, ContentKind};
 use dray_content::name;
-use dray_http::Multipart;
-use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Send, http, plan};
+use dray_http::MultipartForm;
+use dray_platform::{
+    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, SendRequest, UploadProgress, http, plan,
+};
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::api::DiscordApi;
 
 /// Route of files.
-pub(crate) const ATTACHMENT: &str = "attachment";
+pub(crate) const ATTACHMENT_ROUTE: &str = "attachment";
 /// Route of a voice message.
-pub(crate) const VOICE: &str = "voice";
+pub(crate) const VOICE_ROUTE: &str = "voice";
 /// Longest nonce, in characters.
-const NONCE: usize = 25;
+const MAX_NONCE_CHARACTERS: usize = 25;
 /// Flag: links get no preview.
 const NO_EMBEDS: u64 = 4;
 /// Flag: a voice message.
@@ -26,16 +28,22 @@ const OPUS_RATE: f64 = 48_000.0;
 
 /// Whether a file can be a voice message.
 pub(crate) fn is_voice(file: &OutgoingFile) -> bool {
-    matches!(file.detected.kind, Kind::Audio(Audio::OggOpus { .. })) && file.size > 0
+    matches!(
+        file.detected.kind,
+        ContentKind::Audio(AudioKind::OggOpus { .. })
+    ) && file.size > 0
 }
 
 pub(crate) async fn send(
-    api: &Api,
-    send: Send<'_>,
-    progress: &dyn Progress,
-) -> Result<Vec<Confirmed>, Error> {
+    api: &DiscordApi,
+    send: SendRequest<'_>,
+    progress: &dyn UploadProgress,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     if files(send).any(|(_, file)| file.size == 0) {
-        return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+        return Err(PlatformError::new(
+            ErrorKind::Empty,
+            "the file has no bytes",
+        ));
     }
     let mut with_reply = !send.delivery.target.reply_to.is_empty();
     let mut may_open = true;
@@ -52,12 +60,12 @@ pub(crate) async fn send(
     }
 }
 
-fn files(send: Send<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+fn files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
 /// Threads are channels of their own.
-fn channel(send: Send<'_>) -> &str {
+fn channel(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
         &target.chat
@@ -67,15 +75,18 @@ fn channel(send: Send<'_>) -> &str {
 }
 
 /// Only digits can stand in a path.
-pub(crate) fn checked(id: &str) -> Result<&str, Error> {
+pub(crate) fn checked(id: &str) -> Result<&str, PlatformError> {
     if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) {
         Ok(id)
     } else {
-        Err(Error::new(ErrorKind::NotFound, "a channel is a number"))
+        Err(PlatformError::new(
+            ErrorKind::NotFound,
+            "a channel is a number",
+        ))
     }
 }
 
-async fn open(api: &Api, channel: &str) -> Result<(), Error> {
+async fn open(api: &DiscordApi, channel: &str) -> Result<(), PlatformError> {
     let url = api.url(&format!("/channels/{}", checked(channel)?));
     let request = api.client.patch(&url).json(&json!({ "archived": false }));
     let opened = api.call(request, &|_| {});
@@ -83,11 +94,11 @@ async fn open(api: &Api, channel: &str) -> Result<(), Error> {
 }
 
 async fn once(
-    api: &Api,
-    send: Send<'_>,
+    api: &DiscordApi,
+    send: SendRequest<'_>,
     with_reply: bool,
-    progress: &dyn Progress,
-) -> Result<Vec<Confirmed>, Error> {
+    progress: &dyn UploadProgress,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let url = api.url(&format!("/channels/{}/messages", checked(channel(send))?));
     let message = message(send, with_reply).await?;
     let request = api.client.post(&url);
@@ -100,17 +111,17 @@ async fn once(
     confirmed(send, &answer)
 }
 
-async fn message(send: Send<'_>, with_reply: bool) -> Result<Value, Error> {
-    let is_voice_message = send.step.route() == VOICE;
-    let nonce: String = send.key.chars().take(NONCE).collect();
+async fn message(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
+    let is_voice_message = send.step.route() == VOICE_ROUTE;
+    let nonce: String = send.key.chars().take(MAX_NONCE_CHARACTERS).collect();
     let mut message = json!({
         "content": send.step.text(),
         "allowed_mentions": { "parse": [] },
         "nonce": nonce,
         "enforce_nonce": true,
         "flags": match send.step.route() {
-            VOICE => IS_VOICE,
-            plan::LINK => NO_EMBEDS,
+            VOICE_ROUTE => IS_VOICE,
+            plan::LINK_ROUTE => NO_EMBEDS,
             _ => 0,
         },
     });
@@ -139,7 +150,7 @@ async fn message(send: Send<'_>, with_reply: bool) -> Result<Value, Error> {
 }
 
 /// The visible name; Discord hides pictures behind a prefix of it.
-fn shown(send: Send<'_>, file: &OutgoingFile) -> String {
+fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> String {
     let clean = name::clean(&file.name);
     if send.delivery.flags.spoiler {
         format!("SPOILER_{clean}")
@@ -149,7 +160,7 @@ fn shown(send: Send<'_>, file: &OutgoingFile) -> String {
 }
 
 /// Length of an Opus file: the sample that its last page ends with (RFC 7845, 4).
-async fn seconds(file: &OutgoingFile) -> Result<f64, Error> {
+async fn seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
     let mut body = file.source.open().await?;
     let mut ahead: Vec<u8> = Vec::new();
     let mut last = 0_u64;
@@ -179,8 +190,8 @@ async fn seconds(file: &OutgoingFile) -> Result<f64, Error> {
     Ok(seconds.max(0.1))
 }
 
-async fn form(send: Send<'_>, message: &Value) -> Result<Multipart, Error> {
-    let mut form = Multipart::new().json("payload_json", message);
+async fn form(send: SendRequest<'_>, message: &Value) -> Result<MultipartForm, PlatformError> {
+    let mut form = MultipartForm::new().json("payload_json", message);
     for (place, (_, file)) in files(send).enumerate() {
         let body = http::body(file.source.open().await?);
         let field = format!("files[{place}]");
@@ -191,14 +202,14 @@ async fn form(send: Send<'_>, message: &Value) -> Result<Multipart, Error> {
 }
 
 /// Counts what the message shows: a success with fewer attachments than were sent does not count as delivered.
-fn confirmed(send: Send<'_>, answer: &Value) -> Result<Vec<Confirmed>, Error> {
-    let wrong = |why: &str| Error::new(ErrorKind::Unknown, why).ambiguous();
+fn confirmed(send: SendRequest<'_>, answer: &Value) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     let id = answer
         .get("id")
         .and_then(Value::as_str)
         .filter(|id| !id.is_empty())
         .ok_or_else(|| wrong("the answer is no message"))?;
-    let confirmed = |file, size| Confirmed {
+    let confirmed = |file, size| ConfirmedFile {
         file,
         message_id: id.to_owned(),
         file_id: String::new(),

@@ -8,35 +8,38 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_content::kind;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits, sample};
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    sample,
+};
 use dray_platform::{
-    ByteStream, Delivery, ErrorKind, Flags, Moment, OutgoingFile, Platform, Progress, Send, Source,
-    Target,
+    ByteSource, ByteStream, DeliveryTarget, ErrorKind, OutgoingDelivery, OutgoingFile, Platform,
+    SendFlags, SendOutcome, SendRequest, UploadProgress,
 };
 use dray_types::{Clock, Secret, Sha256Digest};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
-use crate::double::{Double, Fault};
-use crate::{Discord, Options};
+use crate::double::{FakeDiscord, InjectedFault};
+use crate::{DiscordOptions, DiscordPlatform};
 
 /// In Unix milliseconds: what the ids of the double count from, and one second.
-const NOW: u64 = 1_658_488_979_101 + 1000;
+const NOW_MS: u64 = 1_658_488_979_101 + 1000;
 
-fn options(double: &Double) -> Options {
-    Options {
+fn options(double: &FakeDiscord) -> DiscordOptions {
+    DiscordOptions {
         token: double.token(),
         base_url: double.url(),
-        ..Options::default()
+        ..DiscordOptions::default()
     }
 }
 
-fn bot(options: Options) -> Discord {
-    Discord::new(options, Clock::manual(NOW)).unwrap()
+fn bot(options: DiscordOptions) -> DiscordPlatform {
+    DiscordPlatform::new(options, Clock::manual(NOW_MS)).unwrap()
 }
 
-fn target(chat: &str) -> Target {
-    Target {
+fn target(chat: &str) -> DeliveryTarget {
+    DeliveryTarget {
         platform: "discord".to_owned(),
         account: String::new(),
         chat: chat.to_owned(),
@@ -46,24 +49,24 @@ fn target(chat: &str) -> Target {
 }
 
 #[derive(Debug)]
-struct World {
-    double: Double,
+struct DiscordFixture {
+    double: FakeDiscord,
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for DiscordFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(bot(options(&self.double)))
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         target(&self.double.channel(2))
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let shown = self.double.seen(&target.chat).into_iter();
         shown
-            .map(|shown| Seen {
+            .map(|shown| VisibleMessage {
                 message_id: shown.id,
                 text: shown.text,
                 files: shown
@@ -83,30 +86,30 @@ impl Fixture for World {
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
-            Wanted::FailAfterBody => Fault::Fail(502),
-            Wanted::LoseAnswer => Fault::LoseAnswer,
-            Wanted::CloseDuringBody => Fault::CloseDuringBody,
-            Wanted::TooLarge => Fault::Refuse(413, 40_005, "Request entity too large"),
-            Wanted::ForgetFiles => Fault::ForgetFiles,
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            Wanted::FailAfterBody => InjectedFault::Fail(502),
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
+            Wanted::TooLarge => InjectedFault::Refuse(413, 40_005, "Request entity too large"),
+            Wanted::ForgetFiles => InjectedFault::ForgetFiles,
+            Wanted::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         Some(target("404"))
     }
 
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(bot(Options {
+        Some(Arc::new(bot(DiscordOptions {
             token: Secret::new("wrong.token"),
             ..options(&self.double)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(bot(Options {
+        Some(Arc::new(bot(DiscordOptions {
             base_url: "http://127.0.0.1:1/api/v10".to_owned(),
             ..options(&self.double)
         })))
@@ -123,15 +126,15 @@ impl Fixture for World {
         ]
     }
 
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits::default()
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    let world = World {
-        double: Double::start().await.unwrap(),
+    let world = DiscordFixture {
+        double: FakeDiscord::start().await.unwrap(),
     };
     match conformance::run_all(&world).await {
         Ok(report) => assert_eq!(
@@ -143,49 +146,49 @@ async fn it_does_what_every_platform_does() {
 }
 
 #[derive(Debug)]
-struct Quiet;
+struct NoProgress;
 
-impl Progress for Quiet {
+impl UploadProgress for NoProgress {
     fn sent(&self, _: u64) {}
 }
 
-fn delivery(chat: &str, files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target(chat),
         message: String::new(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
 async fn deliver(
-    discord: &Discord,
-    delivery: &Delivery,
+    discord: &DiscordPlatform,
+    delivery: &OutgoingDelivery,
     key: &str,
-) -> Result<String, dray_platform::Error> {
+) -> Result<String, dray_platform::PlatformError> {
     let limits = discord.limits(&delivery.target).await?;
     let steps = discord.plan(delivery, &limits);
-    let send = Send {
+    let send = SendRequest {
         delivery,
         step: steps.first().unwrap(),
         prepared: "",
         key,
     };
-    let confirmed = discord.send(send, &Quiet).await?;
+    let confirmed = discord.send(send, &NoProgress).await?;
     Ok(confirmed.first().unwrap().message_id.clone())
 }
 
 #[tokio::test]
 async fn r_8_the_same_key_is_the_same_message() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let discord = bot(options(&double));
     let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
     let key = "abcdefghijklmnopqrstuv";
-    double.script(Fault::LoseAnswer);
+    double.script(InjectedFault::LoseAnswer);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
-    assert_eq!(lost.moment(), Moment::Ambiguous);
+    assert_eq!(lost.moment(), SendOutcome::Ambiguous);
     let again = deliver(&discord, &delivery, key).await.unwrap();
     let seen = double.seen(&channel);
     assert_eq!(seen.len(), 1);
@@ -198,7 +201,7 @@ async fn r_8_the_same_key_is_the_same_message() {
 
 #[tokio::test]
 async fn r_6_limits_follow_the_boosts_of_the_server() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     for (boosts, expected) in [(0, 10 << 20), (1, 10 << 20), (2, 50 << 20), (3, 100 << 20)] {
         let channel = double.channel(boosts);
         let discord = bot(options(&double));
@@ -209,7 +212,7 @@ async fn r_6_limits_follow_the_boosts_of_the_server() {
 
 #[tokio::test]
 async fn an_archived_thread_is_opened_once() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let (channel, thread) = (double.channel(0), double.channel(0));
     double.archive(&thread);
     let discord = bot(options(&double));
@@ -217,38 +220,38 @@ async fn an_archived_thread_is_opened_once() {
     delivery.target.thread.clone_from(&thread);
     deliver(&discord, &delivery, "k").await.unwrap();
     assert_eq!(double.seen(&thread).len(), 1);
-    double.script(Fault::Refuse(400, 50_083, "Thread is archived"));
-    double.script(Fault::Refuse(400, 50_083, "Thread is archived"));
+    double.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
+    double.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
     let error = deliver(&discord, &delivery, "l").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }
 
 #[tokio::test]
 async fn a_reply_to_a_message_that_is_gone_goes_without_it() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let discord = bot(options(&double));
     let mut delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
     "404".clone_into(&mut delivery.target.reply_to);
-    double.script(Fault::Refuse(400, 10_008, "Unknown Message"));
+    double.script(InjectedFault::Refuse(400, 10_008, "Unknown Message"));
     deliver(&discord, &delivery, "k").await.unwrap();
     assert_eq!(double.seen(&channel)[0].reply_to, "");
 }
 
 #[tokio::test]
 async fn nobody_is_called_and_links_have_no_preview() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let discord = bot(options(&double));
     let delivery = delivery(&channel, Vec::new());
-    let step = dray_platform::Step::Link("https://example.org/x?sig=1".to_owned());
-    let send = Send {
+    let step = dray_platform::SendStep::Link("https://example.org/x?sig=1".to_owned());
+    let send = SendRequest {
         delivery: &delivery,
         step: &step,
         prepared: "",
         key: "k",
     };
-    discord.send(send, &Quiet).await.unwrap();
+    discord.send(send, &NoProgress).await.unwrap();
     let payload = &double.seen(&channel)[0].payload;
     assert_eq!(payload["flags"], 4);
     assert_eq!(payload["allowed_mentions"], json!({ "parse": [] }));
@@ -266,11 +269,11 @@ fn page(granule: u64, body: &[u8]) -> Vec<u8> {
 }
 
 #[derive(Debug)]
-struct Whole(Vec<u8>, usize);
+struct WholeSource(Vec<u8>, usize);
 
 #[async_trait]
-impl Source for Whole {
-    async fn open(&self) -> Result<ByteStream, dray_platform::Error> {
+impl ByteSource for WholeSource {
+    async fn open(&self) -> Result<ByteStream, dray_platform::PlatformError> {
         let pieces: Vec<_> = self
             .0
             .chunks(self.1)
@@ -283,7 +286,7 @@ impl Source for Whole {
 
 #[tokio::test]
 async fn a_voice_message_tells_its_length() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let discord = bot(options(&double));
     let mut bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
@@ -295,7 +298,7 @@ async fn a_voice_message_tells_its_length() {
             size: bytes.len() as u64,
             sha256: Sha256Digest::of(&bytes),
             detected: kind::detect(&bytes, "voice.ogg", bytes.len() as u64),
-            source: Arc::new(Whole(bytes.clone(), chunk)),
+            source: Arc::new(WholeSource(bytes.clone(), chunk)),
             file_id: None,
         };
         let mut delivery = delivery(&channel, vec![file]);
@@ -313,7 +316,7 @@ async fn a_voice_message_tells_its_length() {
 
 #[tokio::test]
 async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&double));
     let channel = double.channel(0);
     let bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
@@ -322,7 +325,7 @@ async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
         size: bytes.len() as u64,
         sha256: Sha256Digest::of(&bytes),
         detected: kind::detect(&bytes, "voice.ogg", bytes.len() as u64),
-        source: Arc::new(Whole(bytes.clone(), 10)),
+        source: Arc::new(WholeSource(bytes.clone(), 10)),
         file_id: None,
     };
     let mut delivery = delivery(&channel, vec![file, sample::binary("a.bin", 10)]);
@@ -335,7 +338,7 @@ async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
         .map(|step| (step.route(), step.text()))
         .collect();
     assert_eq!(routes, [("attachment", "hear"), ("voice", "")]);
-    let refused = dray_platform::Error::new(ErrorKind::BadFormat, "no voice here");
+    let refused = dray_platform::PlatformError::new(ErrorKind::BadFormat, "no voice here");
     let other = discord.fallback(&delivery, &steps[1], &refused).unwrap();
     assert_eq!(other.route(), "attachment");
     assert!(discord.fallback(&delivery, &steps[0], &refused).is_none());
@@ -343,7 +346,7 @@ async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
 
 #[tokio::test]
 async fn ids_that_are_no_numbers_reach_no_path() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&double));
     for chat in ["../users/@me", "1/2", "", "1?x"] {
         let error = discord.limits(&target(chat)).await.unwrap_err();
@@ -354,7 +357,7 @@ async fn ids_that_are_no_numbers_reach_no_path() {
 
 #[tokio::test]
 async fn discord_py_takes_the_double_for_the_api() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let arguments = [
         double.url(),

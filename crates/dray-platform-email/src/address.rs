@@ -2,22 +2,25 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 
 /// Longest local part and longest address, in bytes (RFC 5321, 4.5.3.1).
-const LOCAL: usize = 64;
-const ADDRESS: usize = 254;
+const MAX_LOCAL_PART_BYTES: usize = 64;
+const MAX_ADDRESS_BYTES: usize = 254;
 /// Longest message id that is answered, in bytes.
-const ID: usize = 500;
+const MAX_MESSAGE_ID_BYTES: usize = 500;
 /// Bytes in one encoded word, of which a line holds one.
-const WORD: usize = 42;
+const MAX_ENCODED_WORD_BYTES: usize = 42;
 
 /// The address of a recipient, as it can stand in a command.
-pub(crate) fn checked(text: &str) -> Result<&str, Error> {
+pub(crate) fn checked(text: &str) -> Result<&str, PlatformError> {
     if is_address(text) {
         Ok(text)
     } else {
-        Err(Error::new(ErrorKind::NotFound, "this is no mail address"))
+        Err(PlatformError::new(
+            ErrorKind::NotFound,
+            "this is no mail address",
+        ))
     }
 }
 
@@ -34,8 +37,8 @@ fn is_address(text: &str) -> bool {
     let Some((local, domain)) = text.split_once('@') else {
         return false;
     };
-    text.len() <= ADDRESS
-        && local.len() <= LOCAL
+    text.len() <= MAX_ADDRESS_BYTES
+        && local.len() <= MAX_LOCAL_PART_BYTES
         && local
             .split('.')
             .all(|atom| !atom.is_empty() && atom.bytes().all(is_atom))
@@ -43,33 +46,36 @@ fn is_address(text: &str) -> bool {
 }
 
 /// The id of a message to answer, in its angle brackets.
-pub(crate) fn message_id(text: &str) -> Result<String, Error> {
+pub(crate) fn message_id(text: &str) -> Result<String, PlatformError> {
     let bare = text.trim().trim_start_matches('<').trim_end_matches('>');
     let is_id = bare.contains('@')
-        && bare.len() <= ID
+        && bare.len() <= MAX_MESSAGE_ID_BYTES
         && bare
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'<' && byte != b'>');
     if is_id {
         Ok(format!("<{bare}>"))
     } else {
-        Err(Error::new(ErrorKind::NoThread, "this is no message id"))
+        Err(PlatformError::new(
+            ErrorKind::NoThread,
+            "this is no message id",
+        ))
     }
 }
 
 /// Who sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sender {
+pub(crate) struct MailSender {
     /// The bare address.
     pub(crate) address: String,
     /// The value of `From`.
     pub(crate) header: String,
 }
 
-impl Sender {
+impl MailSender {
     /// Reads `bot@example.org` or `Name <bot@example.org>`.
-    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::new(ErrorKind::BadFormat, "from is no address");
+    pub(crate) fn parse(text: &str) -> Result<Self, PlatformError> {
+        let wrong = || PlatformError::new(ErrorKind::BadFormat, "from is no address");
         let text = text.trim();
         let (name, address) = match text
             .strip_suffix('>')
@@ -111,7 +117,9 @@ pub(crate) fn words(text: &str) -> String {
     let mut pieces = vec![String::new()];
     for character in text.chars() {
         match pieces.last_mut() {
-            Some(last) if last.len() + character.len_utf8() <= WORD => last.push(character),
+            Some(last) if last.len() + character.len_utf8() <= MAX_ENCODED_WORD_BYTES => {
+                last.push(character)
+            }
             _ => pieces.push(character.to_string()),
         }
     }
@@ -190,7 +198,7 @@ mod tests {
     #[test]
     fn senders_have_names_that_headers_can_hold() {
         let check = |text: &str, header: &str| {
-            let sender = Sender::parse(text).unwrap();
+            let sender = MailSender::parse(text).unwrap();
             assert_eq!(
                 (sender.header.as_str(), sender.address.as_str()),
                 (header, "bot@example.org")
@@ -205,7 +213,7 @@ mod tests {
             "=?utf-8?B?0JHQvtGC?= <bot@example.org>",
         );
         for wrong in ["", "bot", "Bot <bot>", "A\r\nB <bot@example.org>"] {
-            assert!(Sender::parse(wrong).is_err(), "{wrong}");
+            assert!(MailSender::parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! E-mail, sent through a submission server (platform-delivery 8; SMTP, RFC 5321 and 6409), received from a mailbox
 //! (IMAP, RFC 3501, 9051 and 2177).
 //!
-//! - [`Email`]: one address, as [`Platform`] and [`Inbox`].
-//! - [`Options`]: what an operator sets about it.
+//! - [`EmailPlatform`]: one address, as [`Platform`] and [`InboundSource`].
+//! - [`EmailOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it never sends a mail again whose answer was lost, and never removes a mail.
@@ -25,59 +25,59 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use dray_content::caption::Unit;
+use dray_content::caption::CaptionUnit;
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
-    Inbox, Limits, Platform, Progress, Rates, Send, Step, Target, WebhookReply, WebhookRequest,
-    plan,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError,
+    RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, plan,
 };
 use dray_types::Clock;
 use rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-pub use options::{InboxOptions, Options, Security, Verify};
+pub use options::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
-use address::Sender;
-use smtp::Connection;
+use address::MailSender;
+use smtp::SmtpConnection;
 
 /// The platform's name in targets.
-const NAME: &str = "email";
+const PLATFORM_NAME: &str = "email";
 /// Route of files.
-const ATTACHMENT: &str = "attachment";
+const ATTACHMENT_ROUTE: &str = "attachment";
 
 /// One sender address.
 #[derive(Debug)]
-pub struct Email {
-    options: Options,
-    sender: Sender,
+pub struct EmailPlatform {
+    options: EmailOptions,
+    sender: MailSender,
     tls: Arc<ClientConfig>,
     clock: Clock,
     /// Largest mail by the server's own word, in bytes; 0 before it was asked, the largest number when it has no limit.
     told: AtomicU64,
-    pauses: inbox::Pauses,
+    pauses: inbox::RetryDelays,
 }
 
-impl Email {
+impl EmailPlatform {
     /// A sender.
     ///
     /// # Errors
     ///
     /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no server, a sender that is not an address,
     /// a password over an open connection, authorities that cannot be read.
-    pub fn new(options: Options, clock: Clock) -> Result<Self, Error> {
+    pub fn new(options: EmailOptions, clock: Clock) -> Result<Self, PlatformError> {
         options.check()?;
         Ok(Self {
-            sender: Sender::parse(&options.from)?,
+            sender: MailSender::parse(&options.from)?,
             tls: tls::config(options.ca_file.as_deref())?,
             options,
             clock,
             told: AtomicU64::new(0),
-            pauses: inbox::Pauses::default(),
+            pauses: inbox::RetryDelays::default(),
         })
     }
 
-    async fn open(&self) -> Result<Connection, Error> {
-        let connection = Connection::open(&self.options, &self.tls).await?;
+    async fn open(&self) -> Result<SmtpConnection, PlatformError> {
+        let connection = SmtpConnection::open(&self.options, &self.tls).await?;
         self.told
             .store(connection.largest().unwrap_or(u64::MAX), Ordering::Relaxed);
         Ok(connection)
@@ -85,25 +85,25 @@ impl Email {
 }
 
 #[async_trait]
-impl Platform for Email {
+impl Platform for EmailPlatform {
     fn name(&self) -> &'static str {
-        NAME
+        PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Unknown
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Unknown
     }
 
     /// Servers tell none; these keep a mailbox usable.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 60,
             chat_per_minute: 20,
         }
     }
 
     /// The configured limit, and below it what the server announces with `SIZE` (RFC 1870).
-    async fn limits(&self, target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         address::checked(&target.chat)?;
         if self.told.load(Ordering::Relaxed) == 0 {
             match self.open().await {
@@ -116,15 +116,19 @@ impl Platform for Email {
         Ok(self.options.limits(self.told.load(Ordering::Relaxed)))
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        plan::attachments(delivery, limits, ATTACHMENT, Unit::Chars)
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+        plan::attachments(delivery, limits, ATTACHMENT_ROUTE, CaptionUnit::Chars)
     }
 
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
-        let mail = mime::Mail::new(&self.options, &self.sender, send, self.clock.now_ms())?;
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+        let mail = mime::OutgoingMail::new(&self.options, &self.sender, send, self.clock.now_ms())?;
         let connection = self.open().await?;
         send::send(connection, &self.options, &self.sender, &mail, progress).await?;
-        let confirmed = |file, size| Confirmed {
+        let confirmed = |file, size| ConfirmedFile {
             file,
             message_id: mail.id.clone(),
             file_id: String::new(),
@@ -143,17 +147,24 @@ impl Platform for Email {
 }
 
 #[async_trait]
-impl Inbox for Email {
+impl InboundSource for EmailPlatform {
     /// The platform makes no requests: a mailbox is polled.
-    fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, Error> {
-        Err(Error::new(ErrorKind::Auth, "a mailbox posts nothing to us"))
+    fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
+        Err(PlatformError::new(
+            ErrorKind::Auth,
+            "a mailbox posts nothing to us",
+        ))
     }
 
-    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+    async fn poll(
+        &self,
+        deliver: &dyn InboundSink,
+        stop: CancellationToken,
+    ) -> Result<(), PlatformError> {
         let Some(inbox) = &self.options.inbox else {
             return Ok(());
         };
-        let receiver = inbox::Receiver {
+        let receiver = inbox::MailReceiver {
             options: &self.options,
             inbox,
             own: &self.sender,
@@ -163,9 +174,12 @@ impl Inbox for Email {
         receiver.run(deliver, &stop).await
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         let Some(inbox) = &self.options.inbox else {
-            return Err(Error::new(ErrorKind::NotFound, "there is no mailbox"));
+            return Err(PlatformError::new(
+                ErrorKind::NotFound,
+                "there is no mailbox",
+            ));
         };
         inbox::fetch(&self.options, inbox, &self.tls, attachment).await
     }

@@ -7,20 +7,20 @@ use std::fmt::{self, Write as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_content::name;
-use dray_platform::{Error, ErrorKind, OutgoingFile, Send, plan};
+use dray_platform::{ErrorKind, OutgoingFile, PlatformError, SendRequest, plan};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::address::{self, Sender};
+use crate::address::{self, MailSender};
 use crate::inbox::mail;
-use crate::options::Options;
+use crate::options::EmailOptions;
 
 /// Bytes in one line of base64.
-const LINE: usize = 57;
+const BASE64_LINE_BYTES: usize = 57;
 
 /// One piece of a mail.
 #[derive(Debug)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum MailChunk<'a> {
     /// As it is.
     Text(String),
     /// A file, to be encoded while it is read.
@@ -29,23 +29,23 @@ pub(crate) enum Piece<'a> {
 
 /// A mail.
 #[derive(Debug)]
-pub(crate) struct Mail<'a> {
+pub(crate) struct OutgoingMail<'a> {
     /// `Message-ID`, with its brackets: the same for the same key.
     pub(crate) id: String,
     /// Address of the recipient.
     pub(crate) to: &'a str,
     /// What it consists of.
-    pub(crate) pieces: Vec<Piece<'a>>,
+    pub(crate) pieces: Vec<MailChunk<'a>>,
 }
 
-impl<'a> Mail<'a> {
+impl<'a> OutgoingMail<'a> {
     /// Puts a step into a mail. `now` is in Unix milliseconds.
     pub(crate) fn new(
-        options: &Options,
-        sender: &Sender,
-        send: Send<'a>,
+        options: &EmailOptions,
+        sender: &MailSender,
+        send: SendRequest<'a>,
         now: u64,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, PlatformError> {
         let to = address::checked(&send.delivery.target.chat)?;
         let id = address::message_id(&format!("{}@{}", send.key, sender.domain()))?;
         let mut head = format!(
@@ -86,21 +86,21 @@ impl<'a> Mail<'a> {
                     &mut head,
                     format_args!("--{boundary}\r\n{}", attachment(file)),
                 );
-                pieces.push(Piece::Text(std::mem::take(&mut head)));
-                pieces.push(Piece::File(file));
+                pieces.push(MailChunk::Text(std::mem::take(&mut head)));
+                pieces.push(MailChunk::File(file));
                 head.push_str("\r\n");
             }
             put(&mut head, format_args!("--{boundary}--\r\n"));
         }
-        pieces.push(Piece::Text(head));
+        pieces.push(MailChunk::Text(head));
         Ok(Self { id, to, pieces })
     }
 
     /// Its exact length on the wire, in bytes, without the dot that ends it.
     pub(crate) fn length(&self) -> u64 {
         let lengths = self.pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => text.len() as u64,
-            Piece::File(file) => {
+            MailChunk::Text(text) => text.len() as u64,
+            MailChunk::File(file) => {
                 let characters = file.size.div_ceil(3) * 4;
                 characters + 2 * characters.div_ceil(76)
             }
@@ -109,8 +109,8 @@ impl<'a> Mail<'a> {
     }
 }
 
-fn date(now: u64) -> Result<String, Error> {
-    let wrong = || Error::new(ErrorKind::Unknown, "the time is none");
+fn date(now: u64) -> Result<String, PlatformError> {
+    let wrong = || PlatformError::new(ErrorKind::Unknown, "the time is none");
     let now = i64::try_from(now).map_err(|_| wrong())?;
     let now = Timestamp::from_millisecond(now).map_err(|cause| wrong().caused_by(cause))?;
     jiff::fmt::rfc2822::to_string(&now.to_zoned(TimeZone::UTC))
@@ -124,7 +124,11 @@ fn put(text: &mut String, more: fmt::Arguments<'_>) {
 
 /// Adds what it answers and which thread it belongs to; whether it does. A thread `+tag` is named by the address that
 /// answers go to.
-fn thread(send: Send<'_>, sender: &Sender, head: &mut String) -> Result<bool, Error> {
+fn thread(
+    send: SendRequest<'_>,
+    sender: &MailSender,
+    head: &mut String,
+) -> Result<bool, PlatformError> {
     let target = &send.delivery.target;
     let mut thread = target.thread.as_str();
     if let Some(tag) = thread.strip_prefix('+') {
@@ -134,7 +138,7 @@ fn thread(send: Send<'_>, sender: &Sender, head: &mut String) -> Result<bool, Er
             .map_or("", |(local, _)| local);
         let address = format!("{local}+{tag}@{}", sender.domain());
         if !mail::is_tag(tag) || address::checked(&address).is_err() {
-            return Err(Error::new(ErrorKind::NoThread, "this is no tag"));
+            return Err(PlatformError::new(ErrorKind::NoThread, "this is no tag"));
         }
         put(head, format_args!("Reply-To: {address}\r\n"));
         thread = "";
@@ -162,7 +166,7 @@ fn thread(send: Send<'_>, sender: &Sender, head: &mut String) -> Result<bool, Er
 /// Headers and body of a text.
 fn words(text: &str) -> String {
     let canonical = text.replace("\r\n", "\n").replace('\n', "\r\n");
-    let mut encoder = Encoder::default();
+    let mut encoder = Base64LineEncoder::default();
     let mut body = encoder.push(canonical.as_bytes());
     body.push_str(&encoder.finish());
     format!(
@@ -186,15 +190,15 @@ fn attachment(file: &OutgoingFile) -> String {
 
 /// Base64 in lines of 76 characters, piece by piece.
 #[derive(Debug, Default)]
-pub(crate) struct Encoder {
+pub(crate) struct Base64LineEncoder {
     rest: Vec<u8>,
 }
 
-impl Encoder {
+impl Base64LineEncoder {
     /// All whole lines that there are now.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
-        let whole = self.rest.len() / LINE * LINE;
+        let whole = self.rest.len() / BASE64_LINE_BYTES * BASE64_LINE_BYTES;
         let rest = self.rest.split_off(whole);
         let lines = std::mem::replace(&mut self.rest, rest);
         encode(&lines)
@@ -208,7 +212,7 @@ impl Encoder {
 
 fn encode(bytes: &[u8]) -> String {
     let mut encoded = String::with_capacity(bytes.len() * 4 / 3 + bytes.len() / 28 + 8);
-    for line in bytes.chunks(LINE) {
+    for line in bytes.chunks(BASE64_LINE_BYTES) {
         STANDARD.encode_string(line, &mut encoded);
         encoded.push_str("\r\n");
     }
@@ -225,7 +229,7 @@ mod tests {
         let whole = encode(&bytes);
         assert!(whole.lines().all(|line| line.len() <= 76));
         for size in [1, 2, 56, 57, 58, 999, 1000] {
-            let mut encoder = Encoder::default();
+            let mut encoder = Base64LineEncoder::default();
             let mut pieces: String = bytes
                 .chunks(size)
                 .map(|piece| encoder.push(piece))

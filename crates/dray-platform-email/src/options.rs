@@ -2,26 +2,26 @@
 
 use std::path::PathBuf;
 
-use dray_platform::{Error, ErrorKind, Limits};
+use dray_platform::{ChatLimits, ErrorKind, PlatformError};
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::inbox::options::{InboxOptions, Verify};
+pub use crate::inbox::options::{InboxOptions, SenderVerification};
 
 /// Largest sum of files in one mail, in bytes: 25 MB at large providers, which take it in base64.
-const FILES: u64 = 18_000_000;
+const MAX_FILES_BYTES: u64 = 18_000_000;
 /// What a mail is besides its files, in bytes, generously.
-const AROUND: u64 = 512 << 10;
+const OVERHEAD_BYTES: u64 = 512 << 10;
 /// Longest text, in characters.
-const TEXT: usize = 100_000;
+const MAX_TEXT_CHARACTERS: usize = 100_000;
 /// Most files in one mail.
-const COUNT: usize = 20;
+const MAX_FILES: usize = 20;
 
 /// How the connection is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Security {
+pub enum ConnectionSecurity {
     /// `STARTTLS` is demanded before anything else, usually on port 587.
     #[default]
     StartTls,
@@ -34,13 +34,13 @@ pub enum Security {
 /// A sender address and its submission server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct EmailOptions {
     /// Host of the server. Required.
     pub host: String,
     /// Its port. Default 587.
     pub port: u16,
     /// How the connection is protected. Default `starttls`.
-    pub security: Security,
+    pub security: ConnectionSecurity,
     /// User name; without it the client does not log in.
     pub username: String,
     /// Password.
@@ -65,12 +65,12 @@ pub struct Options {
     pub inbox: Option<InboxOptions>,
 }
 
-impl Default for Options {
+impl Default for EmailOptions {
     fn default() -> Self {
         Self {
             host: String::new(),
             port: 587,
-            security: Security::default(),
+            security: ConnectionSecurity::default(),
             username: String::new(),
             password: Secret::default(),
             from: String::new(),
@@ -86,9 +86,9 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let wrong = |what: &str| Err(Error::new(ErrorKind::BadFormat, what));
+impl EmailOptions {
+    pub(crate) fn check(&self) -> Result<(), PlatformError> {
+        let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !is_host(&self.host) {
             return wrong("host is missing or no host");
         }
@@ -98,26 +98,29 @@ impl Options {
         if self.subject.chars().any(char::is_control) {
             return wrong("the subject has more than one line");
         }
-        if self.security == Security::None && !self.username.is_empty() && !is_near(&self.host) {
+        if self.security == ConnectionSecurity::None
+            && !self.username.is_empty()
+            && !is_near(&self.host)
+        {
             return wrong("a password is not sent over an open connection");
         }
         self.inbox.as_ref().map_or(Ok(()), InboxOptions::check)
     }
 
     /// Limits with a server that takes mails of so many bytes; 0 when it says nothing.
-    pub(crate) fn limits(&self, told: u64) -> Limits {
-        let own = self.upload_limit.map_or(FILES, ByteSize::as_u64);
+    pub(crate) fn limits(&self, told: u64) -> ChatLimits {
+        let own = self.upload_limit.map_or(MAX_FILES_BYTES, ByteSize::as_u64);
         let any = match told {
             0 => own,
             // 57 bytes become a line of 78.
-            told => own.min(told.saturating_sub(AROUND) / 78 * 57),
+            told => own.min(told.saturating_sub(OVERHEAD_BYTES) / 78 * 57),
         };
-        Limits {
+        ChatLimits {
             routes: Vec::new(),
             any,
-            caption: TEXT,
-            text: TEXT,
-            per_message: COUNT,
+            caption: MAX_TEXT_CHARACTERS,
+            text: MAX_TEXT_CHARACTERS,
+            per_message: MAX_FILES,
             request: Some(any),
             download: None,
         }
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_holds() {
-        let options = Options::default();
+        let options = EmailOptions::default();
         assert_eq!(options.limits(0).any, 18_000_000);
         assert_eq!(options.limits(100 << 20).any, 18_000_000);
         assert_eq!(options.limits(u64::MAX).any, 18_000_000);
@@ -155,13 +158,13 @@ mod tests {
 
     #[test]
     fn options_that_cannot_be_are_told() {
-        let good = Options {
+        let good = EmailOptions {
             host: "mail.example.org".to_owned(),
             username: "bot".to_owned(),
-            ..Options::default()
+            ..EmailOptions::default()
         };
         assert!(good.check().is_ok());
-        let check = |change: &dyn Fn(&mut Options)| {
+        let check = |change: &dyn Fn(&mut EmailOptions)| {
             let mut options = good.clone();
             change(&mut options);
             options.check().map_err(|error| error.kind())
@@ -171,9 +174,12 @@ mod tests {
         assert_eq!(check(&|options| options.host.push('\n')), wrong);
         assert_eq!(check(&|options| options.hello.push(' ')), wrong);
         assert_eq!(check(&|options| options.subject.push('\r')), wrong);
-        assert_eq!(check(&|options| options.security = Security::None), wrong);
-        let near = |options: &mut Options| {
-            options.security = Security::None;
+        assert_eq!(
+            check(&|options| options.security = ConnectionSecurity::None),
+            wrong
+        );
+        let near = |options: &mut EmailOptions| {
+            options.security = ConnectionSecurity::None;
             "127.0.0.1".clone_into(&mut options.host);
         };
         assert_eq!(check(&near), Ok(()));

@@ -1,13 +1,13 @@
 //! Replies of the server, and what their codes mean (RFC 5321, 4.2; RFC 3463).
 
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 
 /// Longest text of a reply that is kept for the log, in characters.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARACTERS: usize = 200;
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub(crate) struct SmtpReply {
     pub(crate) code: u16,
     /// Its lines without the code.
     pub(crate) lines: Vec<String>,
@@ -15,7 +15,7 @@ pub(crate) struct Reply {
 
 /// What a reply is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum SmtpStage {
     /// Greeting, hello, TLS.
     Hello,
     /// The login.
@@ -26,7 +26,7 @@ pub(crate) enum Stage {
     Recipient,
 }
 
-impl Reply {
+impl SmtpReply {
     /// The enhanced code, when there is one.
     fn enhanced(&self) -> &str {
         let first = self.lines.first().map_or("", String::as_str);
@@ -41,7 +41,7 @@ impl Reply {
     }
 
     /// Itself, when it has this code.
-    pub(crate) fn expect(self, code: u16, stage: Stage) -> Result<Self, Error> {
+    pub(crate) fn expect(self, code: u16, stage: SmtpStage) -> Result<Self, PlatformError> {
         if self.code == code {
             Ok(self)
         } else {
@@ -50,19 +50,19 @@ impl Reply {
     }
 
     /// The error that it stands for. Every refusal says that nothing was taken.
-    pub(crate) fn refused(&self, stage: Stage) -> Error {
+    pub(crate) fn refused(&self, stage: SmtpStage) -> PlatformError {
         let enhanced = self.enhanced();
         let kind = match (self.code, enhanced) {
             (400..=499, _) => ErrorKind::Transient,
             (530 | 534 | 535 | 538, _) => ErrorKind::Auth,
-            (500..=599, _) if stage == Stage::Login => ErrorKind::Auth,
+            (500..=599, _) if stage == SmtpStage::Login => ErrorKind::Auth,
             (_, "5.3.4" | "5.2.3") => ErrorKind::TooLarge,
             // What large providers say of programs and of archives with programs.
             (552, "5.7.0") => ErrorKind::UnsupportedKind,
             (552, enhanced) if enhanced != "5.2.2" => ErrorKind::TooLarge,
             (_, enhanced) if enhanced.starts_with("5.1.") => ErrorKind::NotFound,
             (_, enhanced) if enhanced.starts_with("5.7.") => ErrorKind::Forbidden,
-            (550 | 551 | 553, _) if stage == Stage::Recipient => ErrorKind::NotFound,
+            (550 | 551 | 553, _) if stage == SmtpStage::Recipient => ErrorKind::NotFound,
             (500 | 501 | 555, _) => ErrorKind::BadFormat,
             _ => ErrorKind::Unknown,
         };
@@ -70,14 +70,14 @@ impl Reply {
         let shown: String = text
             .chars()
             .filter(|character| !character.is_control())
-            .take(SHOWN)
+            .take(MAX_SHOWN_CHARACTERS)
             .collect();
         let code = if enhanced.is_empty() {
             self.code.to_string()
         } else {
             enhanced.to_owned()
         };
-        Error::new(kind, format!("{} {shown}", self.code)).code(code)
+        PlatformError::new(kind, format!("{} {shown}", self.code)).code(code)
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
             Auth, BadFormat, Forbidden, NotFound, TooLarge, Transient, Unknown, UnsupportedKind,
         };
         let check = |code, text: &str, stage, kind, told: &str| {
-            let reply = Reply {
+            let reply = SmtpReply {
                 code,
                 lines: vec![text.to_owned()],
             };
@@ -101,49 +101,61 @@ mod tests {
                 (kind, told),
                 "{text}"
             );
-            assert_eq!(error.moment(), dray_platform::Moment::NotSent);
+            assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
         };
-        check(421, "4.3.2 shutting down", Stage::Hello, Transient, "4.3.2");
-        check(451, "try later", Stage::Mail, Transient, "451");
-        check(452, "4.3.1 disk full", Stage::Mail, Transient, "4.3.1");
-        check(454, "4.7.0 later", Stage::Login, Transient, "4.7.0");
-        check(535, "5.7.8 bad credentials", Stage::Login, Auth, "5.7.8");
-        check(504, "mechanism", Stage::Login, Auth, "504");
-        check(530, "5.7.0 log in first", Stage::Mail, Auth, "5.7.0");
-        check(552, "5.3.4 too big", Stage::Mail, TooLarge, "5.3.4");
-        check(552, "too big", Stage::Mail, TooLarge, "552");
-        check(554, "5.3.4 too big", Stage::Mail, TooLarge, "5.3.4");
+        check(
+            421,
+            "4.3.2 shutting down",
+            SmtpStage::Hello,
+            Transient,
+            "4.3.2",
+        );
+        check(451, "try later", SmtpStage::Mail, Transient, "451");
+        check(452, "4.3.1 disk full", SmtpStage::Mail, Transient, "4.3.1");
+        check(454, "4.7.0 later", SmtpStage::Login, Transient, "4.7.0");
+        check(
+            535,
+            "5.7.8 bad credentials",
+            SmtpStage::Login,
+            Auth,
+            "5.7.8",
+        );
+        check(504, "mechanism", SmtpStage::Login, Auth, "504");
+        check(530, "5.7.0 log in first", SmtpStage::Mail, Auth, "5.7.0");
+        check(552, "5.3.4 too big", SmtpStage::Mail, TooLarge, "5.3.4");
+        check(552, "too big", SmtpStage::Mail, TooLarge, "552");
+        check(554, "5.3.4 too big", SmtpStage::Mail, TooLarge, "5.3.4");
         check(
             552,
             "5.7.0 blocked content",
-            Stage::Mail,
+            SmtpStage::Mail,
             UnsupportedKind,
             "5.7.0",
         );
         check(
             552,
             "5.2.2 mailbox full",
-            Stage::Recipient,
+            SmtpStage::Recipient,
             Unknown,
             "5.2.2",
         );
         check(
             550,
             "5.1.1 no such user",
-            Stage::Recipient,
+            SmtpStage::Recipient,
             NotFound,
             "5.1.1",
         );
-        check(550, "no such user", Stage::Recipient, NotFound, "550");
+        check(550, "no such user", SmtpStage::Recipient, NotFound, "550");
         check(
             550,
             "5.7.1 not allowed",
-            Stage::Recipient,
+            SmtpStage::Recipient,
             Forbidden,
             "5.7.1",
         );
-        check(501, "syntax", Stage::Mail, BadFormat, "501");
-        check(554, "no", Stage::Mail, Unknown, "554");
-        check(250, "5.7 no code", Stage::Mail, Unknown, "250");
+        check(501, "syntax", SmtpStage::Mail, BadFormat, "501");
+        check(554, "no", SmtpStage::Mail, Unknown, "554");
+        check(250, "5.7 no code", SmtpStage::Mail, Unknown, "250");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{
@@ -17,28 +17,31 @@ use tokio::io::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::options::{Options, Security};
-use crate::reply::{Reply, Stage};
+use crate::options::{ConnectionSecurity, EmailOptions};
+use crate::reply::{SmtpReply, SmtpStage};
 
 /// Longest line of a reply, in bytes, and most lines; the standard says 512.
-const LINE: u64 = 2048;
-const LINES: usize = 100;
+const MAX_LINE_BYTES: u64 = 2048;
+const MAX_LINES: usize = 100;
 
 /// Both directions of a connection.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+pub(crate) trait MailStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> MailStream for T {}
 
 /// A connection that was greeted, protected and logged in.
-pub(crate) struct Connection {
-    io: BufReader<Box<dyn Io>>,
+pub(crate) struct SmtpConnection {
+    io: BufReader<Box<dyn MailStream>>,
     idle: Duration,
     /// What the server offers, in upper case.
     offers: Vec<String>,
 }
 
-impl Connection {
+impl SmtpConnection {
     /// Connects, as far as a mail can be sent.
-    pub(crate) async fn open(options: &Options, tls: &Arc<ClientConfig>) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        options: &EmailOptions,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Self, PlatformError> {
         let connecting = async {
             let host = options.host.trim_start_matches('[').trim_end_matches(']');
             #[expect(
@@ -49,9 +52,9 @@ impl Connection {
             let tcp = tcp
                 .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
                 .map_err(|cause| broken("no connection").caused_by(cause))?;
-            let io: Box<dyn Io> = match options.security {
-                Security::Tls => protect(Box::new(tcp), host, tls).await?,
-                Security::StartTls | Security::None => Box::new(tcp),
+            let io: Box<dyn MailStream> = match options.security {
+                ConnectionSecurity::Tls => protect(Box::new(tcp), host, tls).await?,
+                ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
             };
             Ok(BufReader::new(io))
         };
@@ -63,18 +66,18 @@ impl Connection {
         connection
             .reply(connection.idle)
             .await?
-            .expect(220, Stage::Hello)?;
+            .expect(220, SmtpStage::Hello)?;
         connection.hello(options).await?;
-        if options.security == Security::StartTls {
+        if options.security == ConnectionSecurity::StartTls {
             connection = connection.start_tls(options, tls).await?;
         }
         connection.login(options).await?;
         Ok(connection)
     }
 
-    async fn hello(&mut self, options: &Options) -> Result<(), Error> {
+    async fn hello(&mut self, options: &EmailOptions) -> Result<(), PlatformError> {
         let reply = self.command(&format!("EHLO {}", options.hello)).await?;
-        let offers = reply.expect(250, Stage::Hello)?.lines;
+        let offers = reply.expect(250, SmtpStage::Hello)?.lines;
         self.offers = offers
             .into_iter()
             .skip(1)
@@ -85,16 +88,21 @@ impl Connection {
 
     async fn start_tls(
         mut self,
-        options: &Options,
+        options: &EmailOptions,
         tls: &Arc<ClientConfig>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, PlatformError> {
         if !self.offers.iter().any(|offer| offer == "STARTTLS") {
-            return Err(Error::new(ErrorKind::Auth, "the server offers no STARTTLS"));
+            return Err(PlatformError::new(
+                ErrorKind::Auth,
+                "the server offers no STARTTLS",
+            ));
         }
-        self.command("STARTTLS").await?.expect(220, Stage::Hello)?;
+        self.command("STARTTLS")
+            .await?
+            .expect(220, SmtpStage::Hello)?;
         // What came before the handshake was not protected; it must not count as if it had been.
         if !self.io.buffer().is_empty() {
-            return Err(Error::new(
+            return Err(PlatformError::new(
                 ErrorKind::Auth,
                 "the server spoke before the handshake",
             ));
@@ -113,7 +121,7 @@ impl Connection {
         Ok(connection)
     }
 
-    async fn login(&mut self, options: &Options) -> Result<(), Error> {
+    async fn login(&mut self, options: &EmailOptions) -> Result<(), PlatformError> {
         if options.username.is_empty() {
             return Ok(());
         }
@@ -129,12 +137,12 @@ impl Connection {
         } else {
             self.command("AUTH LOGIN")
                 .await?
-                .expect(334, Stage::Login)?;
+                .expect(334, SmtpStage::Login)?;
             let user = self.command(&STANDARD.encode(user)).await?;
-            user.expect(334, Stage::Login)?;
+            user.expect(334, SmtpStage::Login)?;
             self.command(&STANDARD.encode(password)).await?
         };
-        reply.expect(235, Stage::Login).map(drop)
+        reply.expect(235, SmtpStage::Login).map(drop)
     }
 
     /// Largest mail by the server's word, in bytes; `None` when it says none.
@@ -154,13 +162,13 @@ impl Connection {
     }
 
     /// Sends a command and reads the reply.
-    pub(crate) async fn command(&mut self, line: &str) -> Result<Reply, Error> {
+    pub(crate) async fn command(&mut self, line: &str) -> Result<SmtpReply, PlatformError> {
         self.write(format!("{line}\r\n").as_bytes()).await?;
         self.reply(self.idle).await
     }
 
     /// Writes, and sees it leave.
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<(), PlatformError> {
         let writing = async {
             self.io.write_all(bytes).await?;
             self.io.flush().await
@@ -170,18 +178,18 @@ impl Connection {
     }
 
     /// Reads a reply.
-    pub(crate) async fn reply(&mut self, wait: Duration) -> Result<Reply, Error> {
+    pub(crate) async fn reply(&mut self, wait: Duration) -> Result<SmtpReply, PlatformError> {
         let mut lines = Vec::new();
         loop {
             let mut line = Vec::new();
-            let mut bounded = (&mut self.io).take(LINE);
+            let mut bounded = (&mut self.io).take(MAX_LINE_BYTES);
             let reading = bounded.read_until(b'\n', &mut line);
             let read = tokio::time::timeout(wait, reading).await;
             told(read, "the connection broke while reading")?;
             if line.is_empty() {
                 return Err(broken("the connection was closed"));
             }
-            let strange = || Error::new(ErrorKind::Unknown, "the reply cannot be read");
+            let strange = || PlatformError::new(ErrorKind::Unknown, "the reply cannot be read");
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             let code = text.get(..3).and_then(|code| code.parse::<u16>().ok());
             let code = code
@@ -189,8 +197,8 @@ impl Connection {
                 .ok_or_else(strange)?;
             lines.push(text.get(4..).unwrap_or_default().to_owned());
             match text.as_bytes().get(3) {
-                None | Some(b' ') => return Ok(Reply { code, lines }),
-                Some(b'-') if lines.len() < LINES => {}
+                None | Some(b' ') => return Ok(SmtpReply { code, lines }),
+                Some(b'-') if lines.len() < MAX_LINES => {}
                 Some(_) => return Err(strange()),
             }
         }
@@ -205,12 +213,13 @@ impl Connection {
 }
 
 pub(crate) async fn protect(
-    io: Box<dyn Io>,
+    io: Box<dyn MailStream>,
     host: &str,
     tls: &Arc<ClientConfig>,
-) -> Result<Box<dyn Io>, Error> {
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|cause| Error::new(ErrorKind::BadFormat, "host is no name").caused_by(cause))?;
+) -> Result<Box<dyn MailStream>, PlatformError> {
+    let name = ServerName::try_from(host.to_owned()).map_err(|cause| {
+        PlatformError::new(ErrorKind::BadFormat, "host is no name").caused_by(cause)
+    })?;
     let protected = TlsConnector::from(Arc::clone(tls)).connect(name, io).await;
     let protected = protected.map_err(|cause| broken("no TLS").caused_by(cause))?;
     Ok(Box::new(protected))
@@ -218,8 +227,8 @@ pub(crate) async fn protect(
 
 pub(crate) async fn within<T>(
     limit: Duration,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+    work: impl Future<Output = Result<T, PlatformError>>,
+) -> Result<T, PlatformError> {
     tokio::time::timeout(limit, work)
         .await
         .unwrap_or_else(|_| Err(broken("no connection in time")))
@@ -228,7 +237,7 @@ pub(crate) async fn within<T>(
 fn told<T>(
     done: Result<io::Result<T>, tokio::time::error::Elapsed>,
     what: &str,
-) -> Result<(), Error> {
+) -> Result<(), PlatformError> {
     match done {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(cause)) => Err(broken(what).caused_by(cause)),
@@ -236,11 +245,11 @@ fn told<T>(
     }
 }
 
-fn broken(what: &str) -> Error {
-    Error::new(ErrorKind::Transient, what)
+fn broken(what: &str) -> PlatformError {
+    PlatformError::new(ErrorKind::Transient, what)
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for SmtpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("offers", &self.offers)

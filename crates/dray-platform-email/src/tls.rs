@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 /// Trusts the public authorities, and those of a PEM file too.
-pub(crate) fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
-    let wrong = || Error::new(ErrorKind::BadFormat, "ca_file cannot be read");
+pub(crate) fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, PlatformError> {
+    let wrong = || PlatformError::new(ErrorKind::BadFormat, "ca_file cannot be read");
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = authorities {

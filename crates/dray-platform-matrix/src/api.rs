@@ -3,28 +3,28 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client, Request};
-use dray_platform::{ByteStream, Error, ErrorKind, Moment, http};
+use dray_http::{HttpClient, HttpResponse, RequestBuilder};
+use dray_platform::{ByteStream, ErrorKind, PlatformError, SendOutcome, http};
 use dray_types::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::options::Options;
+use crate::options::MatrixOptions;
 
 /// Wait after a 429 that does not say how long.
-const PAUSE: Duration = Duration::from_secs(5);
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// What stays as it is in a part of a path.
-const PART: &AsciiSet = &NON_ALPHANUMERIC
+const PATH_SEGMENT_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
 /// A user on a homeserver.
-pub(crate) struct Api {
-    client: Client,
+pub(crate) struct MatrixApi {
+    client: HttpClient,
     base: String,
     token: Secret,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Api {
 /// The body of a refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct ErrorBody {
     errcode: String,
     error: String,
     retry_after_ms: Option<u64>,
@@ -40,7 +40,7 @@ struct Refusal {
 
 /// A text as a part of a path.
 pub(crate) fn part(text: &str) -> String {
-    utf8_percent_encode(text, PART).to_string()
+    utf8_percent_encode(text, PATH_SEGMENT_SET).to_string()
 }
 
 /// Server and id of `mxc://server/id`, which can stand in a path as they are.
@@ -57,9 +57,9 @@ pub(crate) fn media(uri: &str) -> Option<(&str, &str)> {
     is_good.then_some((server, id))
 }
 
-impl Api {
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+impl MatrixApi {
+    pub(crate) fn new(options: &MatrixOptions) -> Result<Self, PlatformError> {
+        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
             return Err(wrong("the token is missing"));
         }
@@ -67,13 +67,13 @@ impl Api {
         if !base.starts_with("https://") && !base.starts_with("http://") {
             return Err(wrong("homeserver must be http or https"));
         }
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             answer: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: base.to_owned(),
             token: options.token.clone(),
         })
@@ -85,9 +85,9 @@ impl Api {
 
     async fn open(
         &self,
-        request: Request,
+        request: RequestBuilder,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Answer, Error> {
+    ) -> Result<HttpResponse, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let answer = request.send(progress).await?;
         if answer.status() == 200 {
@@ -97,17 +97,21 @@ impl Api {
     }
 
     /// Makes a request without a visible effect.
-    pub(crate) async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Error> {
+    pub(crate) async fn get(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url(path)).query(query);
         self.ask(request).await
     }
 
-    async fn ask(&self, request: Request) -> Result<Value, Error> {
+    async fn ask(&self, request: RequestBuilder) -> Result<Value, PlatformError> {
         let asked = async {
             let answer = self.open(request, &|_| {}).await?;
-            Ok::<Value, Error>(answer.json().await?)
+            Ok::<Value, PlatformError>(answer.json().await?)
         };
-        asked.await.map_err(|error| error.at(Moment::NotSent))
+        asked.await.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
     /// Asks for what is new, and waits for it.
@@ -115,13 +119,18 @@ impl Api {
         &self,
         query: &[(&str, &str)],
         wait: Duration,
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url("/client/v3/sync")).query(query);
         self.ask(request.answer_within(wait)).await
     }
 
     /// Puts an event into a room. The same `key` gives the same event.
-    pub(crate) async fn put(&self, room: &str, key: &str, event: &Value) -> Result<Value, Error> {
+    pub(crate) async fn put(
+        &self,
+        room: &str,
+        key: &str,
+        event: &Value,
+    ) -> Result<Value, PlatformError> {
         let path = format!(
             "/client/v3/rooms/{}/send/m.room.message/{}",
             part(room),
@@ -139,7 +148,7 @@ impl Api {
         size: u64,
         body: ByteStream,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<String, Error> {
+    ) -> Result<String, PlatformError> {
         let request = self
             .client
             .post(&self.url("/media/v3/upload"))
@@ -149,13 +158,16 @@ impl Api {
         let uri = answer.get("content_uri").and_then(Value::as_str);
         match uri.filter(|uri| media(uri).is_some()) {
             Some(uri) => Ok(uri.to_owned()),
-            None => Err(Error::new(ErrorKind::Unknown, "the upload got no address")),
+            None => Err(PlatformError::new(
+                ErrorKind::Unknown,
+                "the upload got no address",
+            )),
         }
     }
 
     /// Opens a file. The token goes to the homeserver, for any sender of the file; a redirect is not followed.
-    pub(crate) async fn download(&self, uri: &str) -> Result<Answer, Error> {
-        let gone = || Error::new(ErrorKind::NotFound, "this is no address of a file");
+    pub(crate) async fn download(&self, uri: &str) -> Result<HttpResponse, PlatformError> {
+        let gone = || PlatformError::new(ErrorKind::NotFound, "this is no address of a file");
         let (server, id) = media(uri).ok_or_else(gone)?;
         let mut path = format!("/client/v1/media/download/{server}/{id}");
         let opened = self.open(self.client.get(&self.url(&path)), &|_| {}).await;
@@ -167,11 +179,11 @@ impl Api {
             }
             other => other,
         };
-        opened.map_err(|error| error.at(Moment::NotSent))
+        opened.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
     /// Largest file that the homeserver takes, in bytes; `None` when it has no limit.
-    pub(crate) async fn largest(&self) -> Result<Option<u64>, Error> {
+    pub(crate) async fn largest(&self) -> Result<Option<u64>, PlatformError> {
         let told = match self.get("/client/v1/media/config", &[]).await {
             Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
                 self.get("/media/v3/config", &[]).await
@@ -182,7 +194,7 @@ impl Api {
     }
 
     /// The id of a room by its id or alias. Refuses encrypted rooms: what we send is not encrypted.
-    pub(crate) async fn room(&self, chat: &str) -> Result<String, Error> {
+    pub(crate) async fn room(&self, chat: &str) -> Result<String, PlatformError> {
         let id = match chat.chars().next() {
             Some('!') => chat.to_owned(),
             Some('#') => {
@@ -195,12 +207,12 @@ impl Api {
         };
         if id.is_empty() {
             let what = "a room begins with ! or #";
-            return Err(Error::new(ErrorKind::NotFound, what));
+            return Err(PlatformError::new(ErrorKind::NotFound, what));
         }
         let path = format!("/client/v3/rooms/{}/state/m.room.encryption/", part(&id));
         match self.get(&path, &[]).await {
             Ok(_) => {
-                let error = Error::new(ErrorKind::Forbidden, "the room is encrypted");
+                let error = PlatformError::new(ErrorKind::Forbidden, "the room is encrypted");
                 Err(error.code("encrypted"))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(id),
@@ -209,14 +221,14 @@ impl Api {
     }
 }
 
-async fn refused(answer: Answer) -> Error {
+async fn refused(answer: HttpResponse) -> PlatformError {
     let (status, header) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
-    let refusal: Refusal = answer.json().await.unwrap_or_default();
+    let refusal: ErrorBody = answer.json().await.unwrap_or_default();
     of(status, &refusal, header)
 }
 
-fn of(status: u16, refusal: &Refusal, header: Option<Duration>) -> Error {
+fn of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> PlatformError {
     let kind = match (refusal.errcode.as_str(), status) {
         ("M_LIMIT_EXCEEDED", _) | (_, 429) => ErrorKind::RateLimited,
         ("M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED", _)
@@ -246,17 +258,17 @@ fn of(status: u16, refusal: &Refusal, header: Option<Duration>) -> Error {
     } else {
         refusal.errcode.clone()
     };
-    let error = Error::new(kind, format!("status {status}: {}", refusal.error)).code(code);
+    let error = PlatformError::new(kind, format!("status {status}: {}", refusal.error)).code(code);
     let wait = refusal.retry_after_ms.map(Duration::from_millis).or(header);
     match kind {
-        ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(PAUSE)),
+        ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
         // A failure of the server after all of the request says nothing about what became of it.
         _ if !(400..500).contains(&status) => error.ambiguous(),
         _ => error,
     }
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for MatrixApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api")
             .field("base", &self.base)
@@ -274,36 +286,36 @@ mod tests {
             Auth, BadFormat, Forbidden, NotFound, RateLimited, TooLarge, Transient, Unknown,
         };
         for (status, code, kind, moment) in [
-            (413, "M_TOO_LARGE", TooLarge, Moment::NotSent),
-            (413, "", TooLarge, Moment::NotSent),
-            (403, "M_FORBIDDEN", Forbidden, Moment::NotSent),
-            (401, "M_UNKNOWN_TOKEN", Auth, Moment::NotSent),
-            (401, "", Auth, Moment::NotSent),
-            (404, "M_NOT_FOUND", NotFound, Moment::NotSent),
-            (404, "M_UNRECOGNIZED", Unknown, Moment::NotSent),
-            (400, "M_BAD_JSON", BadFormat, Moment::NotSent),
-            (400, "M_NEW", Unknown, Moment::NotSent),
-            (429, "", RateLimited, Moment::NotSent),
-            (500, "M_UNKNOWN", Transient, Moment::Ambiguous),
-            (502, "", Transient, Moment::Ambiguous),
-            (307, "", Unknown, Moment::Ambiguous),
+            (413, "M_TOO_LARGE", TooLarge, SendOutcome::NotSent),
+            (413, "", TooLarge, SendOutcome::NotSent),
+            (403, "M_FORBIDDEN", Forbidden, SendOutcome::NotSent),
+            (401, "M_UNKNOWN_TOKEN", Auth, SendOutcome::NotSent),
+            (401, "", Auth, SendOutcome::NotSent),
+            (404, "M_NOT_FOUND", NotFound, SendOutcome::NotSent),
+            (404, "M_UNRECOGNIZED", Unknown, SendOutcome::NotSent),
+            (400, "M_BAD_JSON", BadFormat, SendOutcome::NotSent),
+            (400, "M_NEW", Unknown, SendOutcome::NotSent),
+            (429, "", RateLimited, SendOutcome::NotSent),
+            (500, "M_UNKNOWN", Transient, SendOutcome::Ambiguous),
+            (502, "", Transient, SendOutcome::Ambiguous),
+            (307, "", Unknown, SendOutcome::Ambiguous),
         ] {
-            let refusal = Refusal {
+            let refusal = ErrorBody {
                 errcode: code.to_owned(),
-                ..Refusal::default()
+                ..ErrorBody::default()
             };
             let error = of(status, &refusal, None);
             let found = (error.kind(), error.moment());
             assert_eq!(found, (kind, moment), "{status} {code}");
         }
-        let refusal = Refusal {
+        let refusal = ErrorBody {
             errcode: "M_LIMIT_EXCEEDED".to_owned(),
             retry_after_ms: Some(5_821_000),
-            ..Refusal::default()
+            ..ErrorBody::default()
         };
         let wait = Some(Duration::from_secs(5821));
         assert_eq!(of(429, &refusal, None).retry_after(), wait);
-        assert_eq!(of(429, &Refusal::default(), wait).retry_after(), wait);
+        assert_eq!(of(429, &ErrorBody::default(), wait).retry_after(), wait);
     }
 
     #[test]

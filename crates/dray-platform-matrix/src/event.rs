@@ -1,9 +1,9 @@
 //! Messages of users in events.
 
-use dray_platform::{InboundAttachment, InboundMessage, Target};
+use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use serde_json::Value;
 
-use crate::NAME;
+use crate::PLATFORM_NAME;
 use crate::api::media;
 
 /// A message of another user than `me`; `None` for everything else: notices of bots, corrections, other events.
@@ -57,8 +57,8 @@ pub(crate) fn message(
         vec![attachment(id, name, kind, event)]
     };
     Some(InboundMessage {
-        target: Target {
-            platform: NAME.to_owned(),
+        target: DeliveryTarget {
+            platform: PLATFORM_NAME.to_owned(),
             account: account.to_owned(),
             chat: room.to_owned(),
             thread: thread.to_owned(),

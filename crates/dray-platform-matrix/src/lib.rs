@@ -1,7 +1,7 @@
 //! Matrix, by the client-server API (platform-delivery 8): out by upload and event, in by sync.
 //!
-//! - [`Matrix`]: one user on one homeserver, as [`Platform`] and [`Inbox`].
-//! - [`Options`]: what an operator sets about it.
+//! - [`MatrixPlatform`]: one user on one homeserver, as [`Platform`] and [`InboundSource`].
+//! - [`MatrixOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a homeserver that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it writes into no encrypted room, joins none by itself, and keeps no state.
@@ -17,41 +17,42 @@ mod sync;
 mod tests;
 
 use async_trait::async_trait;
-use dray_content::caption::Unit;
-use dray_content::kind::{Audio, Kind};
+use dray_content::caption::CaptionUnit;
+use dray_content::kind::{AudioKind, ContentKind};
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
-    Inbox, Limits, OutgoingFile, Platform, Progress, Rates, Send, Step, Target, WebhookReply,
-    WebhookRequest, http, plan,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, OutgoingFile, Platform,
+    PlatformError, RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
+    http, plan,
 };
 use dray_types::Clock;
 use tokio_util::sync::CancellationToken;
 
-pub use options::Options;
+pub use options::MatrixOptions;
 
-use api::Api;
+use api::MatrixApi;
 
 /// The platform's name in targets.
-const NAME: &str = "matrix";
+const PLATFORM_NAME: &str = "matrix";
 
 /// One user on one homeserver.
 #[derive(Debug)]
-pub struct Matrix {
+pub struct MatrixPlatform {
     account: String,
-    options: Options,
-    api: Api,
+    options: MatrixOptions,
+    api: MatrixApi,
     clock: Clock,
 }
 
-impl Matrix {
+impl MatrixPlatform {
     /// A user under the name of an account; the name is empty for the only one.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none, authorities that
     /// cannot be read.
-    pub fn new(account: &str, options: Options, clock: Clock) -> Result<Self, Error> {
-        let api = Api::new(&options)?;
+    pub fn new(account: &str, options: MatrixOptions, clock: Clock) -> Result<Self, PlatformError> {
+        let api = MatrixApi::new(&options)?;
         Ok(Self {
             account: account.to_owned(),
             options,
@@ -62,26 +63,26 @@ impl Matrix {
 }
 
 #[async_trait]
-impl Platform for Matrix {
+impl Platform for MatrixPlatform {
     fn name(&self) -> &'static str {
-        NAME
+        PLATFORM_NAME
     }
 
     /// The transaction id is in the path of the event.
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::ResendAlways
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::ResendAlways
     }
 
     /// Homeservers have their own and say when to come back.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 60,
             chat_per_minute: 30,
         }
     }
 
     /// What the homeserver takes.
-    async fn limits(&self, target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         let told = match self.api.room(&target.chat).await {
             Ok(_) => self.api.largest().await,
             Err(error) => Err(error),
@@ -96,10 +97,12 @@ impl Platform for Matrix {
         }
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        let mut steps = plan::attachments(delivery, limits, send::FILE, Unit::Bytes);
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+        let mut steps = plan::attachments(delivery, limits, send::FILE_ROUTE, CaptionUnit::Bytes);
         for step in &mut steps {
-            let Step::Files(step) = step else { continue };
+            let SendStep::Files(step) = step else {
+                continue;
+            };
             let file = step.files.first().and_then(|at| delivery.files.get(*at));
             if let Some(file) = file {
                 route(delivery, file).clone_into(&mut step.route);
@@ -108,40 +111,54 @@ impl Platform for Matrix {
         steps
     }
 
-    async fn prepare(&self, send: Send<'_>, progress: &dyn Progress) -> Result<String, Error> {
+    async fn prepare(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<String, PlatformError> {
         send::prepare(&self.api, send, progress).await
     }
 
-    async fn send(&self, send: Send<'_>, _: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        _: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         send::send(&self.api, send).await
     }
 }
 
 /// How a file is shown. The bytes are the same on every route.
-fn route(delivery: &Delivery, file: &OutgoingFile) -> &'static str {
+fn route(delivery: &OutgoingDelivery, file: &OutgoingFile) -> &'static str {
     match file.detected.kind {
-        _ if delivery.flags.as_document => send::FILE,
-        Kind::Image(_) => send::IMAGE,
-        Kind::Video(_) => send::VIDEO,
-        Kind::Audio(Audio::OggOpus { .. }) if delivery.flags.as_voice => send::VOICE,
-        Kind::Audio(_) => send::AUDIO,
-        _ => send::FILE,
+        _ if delivery.flags.as_document => send::FILE_ROUTE,
+        ContentKind::Image(_) => send::IMAGE_ROUTE,
+        ContentKind::Video(_) => send::VIDEO_ROUTE,
+        ContentKind::Audio(AudioKind::OggOpus { .. }) if delivery.flags.as_voice => {
+            send::VOICE_ROUTE
+        }
+        ContentKind::Audio(_) => send::AUDIO_ROUTE,
+        _ => send::FILE_ROUTE,
     }
 }
 
 #[async_trait]
-impl Inbox for Matrix {
-    fn webhook(&self, _: &WebhookRequest) -> Result<WebhookReply, Error> {
+impl InboundSource for MatrixPlatform {
+    fn webhook(&self, _: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         let what = "messages are asked for; nobody calls us";
-        Err(Error::new(ErrorKind::BadFormat, what))
+        Err(PlatformError::new(ErrorKind::BadFormat, what))
     }
 
-    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+    async fn poll(
+        &self,
+        deliver: &dyn InboundSink,
+        stop: CancellationToken,
+    ) -> Result<(), PlatformError> {
         let since = self
             .clock
             .now_ms()
             .saturating_sub(self.options.catch_up.as_millis());
-        let sync = sync::Sync {
+        let sync = sync::SyncLoop {
             account: &self.account,
             options: &self.options,
             api: &self.api,
@@ -150,7 +167,7 @@ impl Inbox for Matrix {
         sync.run(deliver, &stop).await
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         Ok(http::stream(
             self.api.download(&attachment.reference).await?,
         ))

@@ -2,20 +2,20 @@
 
 use std::path::PathBuf;
 
-use dray_platform::Limits;
+use dray_platform::ChatLimits;
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest file, in bytes, where the homeserver does not say: what Synapse takes by itself.
-const FILE: u64 = 50 << 20;
+const MAX_FILE_BYTES: u64 = 50 << 20;
 /// Longest text, in bytes: a whole event has at most 65 536, and the text may need escapes in it.
-const TEXT: usize = 20_000;
+const MAX_TEXT_BYTES: usize = 20_000;
 
 /// A user on a homeserver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct MatrixOptions {
     /// Address of the homeserver, `https://matrix.example.org`. Required.
     pub homeserver: String,
     /// Access token of the user. Required.
@@ -36,7 +36,7 @@ pub struct Options {
     pub answer_timeout: Period,
 }
 
-impl Default for Options {
+impl Default for MatrixOptions {
     fn default() -> Self {
         Self {
             homeserver: String::new(),
@@ -52,19 +52,19 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl MatrixOptions {
     /// Limits with a homeserver that takes files of so many bytes.
-    pub(crate) fn limits(&self, told: Option<u64>) -> Limits {
+    pub(crate) fn limits(&self, told: Option<u64>) -> ChatLimits {
         let own = self.upload_limit.map(ByteSize::as_u64);
         let any = match (own, told) {
             (Some(own), Some(told)) => own.min(told),
-            (own, told) => own.or(told).unwrap_or(FILE),
+            (own, told) => own.or(told).unwrap_or(MAX_FILE_BYTES),
         };
-        Limits {
+        ChatLimits {
             routes: Vec::new(),
             any,
-            caption: TEXT,
-            text: TEXT,
+            caption: MAX_TEXT_BYTES,
+            text: MAX_TEXT_BYTES,
             per_message: 1,
             request: None,
             download: None,
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_holds() {
-        let mut options = Options::default();
+        let mut options = MatrixOptions::default();
         assert_eq!(options.limits(None).any, 50 << 20);
         assert_eq!(options.limits(Some(1000)).any, 1000);
         assert_eq!(options.limits(Some(100 << 20)).any, 100 << 20);

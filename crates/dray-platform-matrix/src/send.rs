@@ -2,29 +2,30 @@
 
 use dray_content::name;
 use dray_platform::{
-    Confirmed, Error, ErrorKind, Moment, OutgoingFile, Progress, Send, Step, plan,
+    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, SendOutcome, SendRequest, SendStep,
+    UploadProgress, plan,
 };
 use serde_json::{Map, Value, json};
 
-use crate::api::{Api, media};
+use crate::api::{MatrixApi, media};
 
 /// Routes of files.
-pub(crate) const FILE: &str = "file";
-pub(crate) const IMAGE: &str = "image";
-pub(crate) const VIDEO: &str = "video";
-pub(crate) const AUDIO: &str = "audio";
-pub(crate) const VOICE: &str = "voice";
+pub(crate) const FILE_ROUTE: &str = "file";
+pub(crate) const IMAGE_ROUTE: &str = "image";
+pub(crate) const VIDEO_ROUTE: &str = "video";
+pub(crate) const AUDIO_ROUTE: &str = "audio";
+pub(crate) const VOICE_ROUTE: &str = "voice";
 
-fn file(send: Send<'_>) -> Option<(usize, &OutgoingFile)> {
+fn file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step).next()
 }
 
 /// Uploads the file of a step, unless the homeserver has it; its address.
 pub(crate) async fn prepare(
-    api: &Api,
-    send: Send<'_>,
-    progress: &dyn Progress,
-) -> Result<String, Error> {
+    api: &MatrixApi,
+    send: SendRequest<'_>,
+    progress: &dyn UploadProgress,
+) -> Result<String, PlatformError> {
     let Some((_, file)) = file(send) else {
         return Ok(String::new());
     };
@@ -42,14 +43,15 @@ pub(crate) async fn prepare(
         other => other,
     }
     // Nothing here is visible, on success or on failure.
-    .map_err(|error| error.at(Moment::NotSent))
+    .map_err(|error| error.at(SendOutcome::NotSent))
 }
 
 /// A refusal for size, when an upload that broke is larger than the homeserver takes.
-async fn enough(api: &Api, file: &OutgoingFile, broke: Error) -> Error {
+async fn enough(api: &MatrixApi, file: &OutgoingFile, broke: PlatformError) -> PlatformError {
     match api.largest().await {
         Ok(Some(largest)) if file.size > largest => {
-            let error = Error::new(ErrorKind::TooLarge, "the upload broke, and is too large");
+            let error =
+                PlatformError::new(ErrorKind::TooLarge, "the upload broke, and is too large");
             error.with_numbers(file.size, largest).caused_by(broke)
         }
         _ => broke,
@@ -57,11 +59,12 @@ async fn enough(api: &Api, file: &OutgoingFile, broke: Error) -> Error {
 }
 
 /// Homeservers take events with any address; whether one still leads somewhere must be asked.
-async fn known_still(api: &Api, uri: &str) -> Result<String, Error> {
+async fn known_still(api: &MatrixApi, uri: &str) -> Result<String, PlatformError> {
     match api.download(uri).await {
         Ok(_) => Ok(uri.to_owned()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
-            let stale = Error::new(ErrorKind::StaleFileId, "the homeserver has no such file");
+            let stale =
+                PlatformError::new(ErrorKind::StaleFileId, "the homeserver has no such file");
             Err(stale.caused_by(error))
         }
         Err(error) => Err(error),
@@ -69,16 +72,19 @@ async fn known_still(api: &Api, uri: &str) -> Result<String, Error> {
 }
 
 /// Shows it.
-pub(crate) async fn send(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
+pub(crate) async fn send(
+    api: &MatrixApi,
+    send: SendRequest<'_>,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let room = api.room(&send.delivery.target.chat).await?;
     let event = event(send)?;
     let answer = api.put(&room, send.key, &event).await.map_err(too_long)?;
     let id = answer.get("event_id").and_then(Value::as_str);
     let Some(id) = id.filter(|id| id.starts_with('$')) else {
-        let error = Error::new(ErrorKind::Unknown, "the answer names no event");
+        let error = PlatformError::new(ErrorKind::Unknown, "the answer names no event");
         return Err(error.ambiguous());
     };
-    Ok(vec![Confirmed {
+    Ok(vec![ConfirmedFile {
         file: file(send).map(|(index, _)| index),
         message_id: id.to_owned(),
         file_id: send.prepared.to_owned(),
@@ -89,17 +95,17 @@ pub(crate) async fn send(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Er
 }
 
 /// What is too large in an event is its text.
-fn too_long(error: Error) -> Error {
+fn too_long(error: PlatformError) -> PlatformError {
     if error.kind() == ErrorKind::TooLarge {
         let code = error.platform_code().to_owned();
-        return Error::new(ErrorKind::TooLong, "the event is too large")
+        return PlatformError::new(ErrorKind::TooLong, "the event is too large")
             .code(code)
             .caused_by(error);
     }
     error
 }
 
-fn event(send: Send<'_>) -> Result<Value, Error> {
+fn event(send: SendRequest<'_>) -> Result<Value, PlatformError> {
     let mut event = match file(send) {
         Some((_, file)) => shown(send, file)?,
         None => Map::from_iter([
@@ -109,7 +115,7 @@ fn event(send: Send<'_>) -> Result<Value, Error> {
     };
     // The text notifies no one, even if it contains mentions.
     event.insert("m.mentions".to_owned(), json!({}));
-    if matches!(send.step, Step::Link(_)) {
+    if matches!(send.step, SendStep::Link(_)) {
         // No previews: robots would use links up.
         event.insert("com.beeper.linkpreviews".to_owned(), json!([]));
     }
@@ -120,15 +126,15 @@ fn event(send: Send<'_>) -> Result<Value, Error> {
     Ok(event.into())
 }
 
-fn shown(send: Send<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, Error> {
+fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, PlatformError> {
     if media(send.prepared).is_none() {
-        let error = Error::new(ErrorKind::Unknown, "the file was not uploaded");
+        let error = PlatformError::new(ErrorKind::Unknown, "the file was not uploaded");
         return Err(error);
     }
     let kind = match send.step.route() {
-        IMAGE => "m.image",
-        VIDEO => "m.video",
-        AUDIO | VOICE => "m.audio",
+        IMAGE_ROUTE => "m.image",
+        VIDEO_ROUTE => "m.video",
+        AUDIO_ROUTE | VOICE_ROUTE => "m.audio",
         _ => "m.file",
     };
     let called = name::clean(&file.name);
@@ -148,7 +154,7 @@ fn shown(send: Send<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, Erro
         ("info".to_owned(), info),
         ("url".to_owned(), send.prepared.into()),
     ]);
-    if send.step.route() == VOICE {
+    if send.step.route() == VOICE_ROUTE {
         event.insert("org.matrix.msc3245.voice".to_owned(), json!({}));
     }
     Ok(event)

@@ -2,38 +2,38 @@
 
 use std::time::Duration;
 
-use dray_platform::{Deliver, Error, ErrorKind};
+use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, part};
+use crate::api::{MatrixApi, part};
 use crate::event;
-use crate::options::Options;
+use crate::options::MatrixOptions;
 
 /// Pauses after a failure: the first, and the longest of those that double.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Most messages of one room in one answer.
-const MESSAGES: u64 = 100;
+const MAX_ROOM_MESSAGES: u64 = 100;
 /// Most further answers for a room in which more was written.
-const PAGES: usize = 20;
+const MAX_PAGES: usize = 20;
 
 /// Asks, hands over, and asks for what is newer.
 #[derive(Debug)]
-pub(crate) struct Sync<'a> {
+pub(crate) struct SyncLoop<'a> {
     pub(crate) account: &'a str,
-    pub(crate) options: &'a Options,
-    pub(crate) api: &'a Api,
+    pub(crate) options: &'a MatrixOptions,
+    pub(crate) api: &'a MatrixApi,
     /// Older messages are not handed over, in Unix milliseconds.
     pub(crate) since: u64,
 }
 
-impl Sync<'_> {
+impl SyncLoop<'_> {
     pub(crate) async fn run(
         &self,
-        deliver: &dyn Deliver,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PlatformError> {
         let mut me = String::new();
         let mut next = None;
         let mut pause = FIRST_PAUSE;
@@ -69,7 +69,7 @@ impl Sync<'_> {
         Ok(())
     }
 
-    async fn ask(&self, me: &mut String, since: Option<&str>) -> Result<Value, Error> {
+    async fn ask(&self, me: &mut String, since: Option<&str>) -> Result<Value, PlatformError> {
         if me.is_empty() {
             let told = self.api.get("/client/v3/account/whoami", &[]).await?;
             let user = told.get("user_id").and_then(Value::as_str);
@@ -83,7 +83,7 @@ impl Sync<'_> {
                 "account_data": none,
                 "ephemeral": none,
                 "state": none,
-                "timeline": { "types": ["m.room.message"], "limit": MESSAGES },
+                "timeline": { "types": ["m.room.message"], "limit": MAX_ROOM_MESSAGES },
             },
         });
         let wait = self.options.poll_wait.as_millis().to_string();
@@ -105,10 +105,11 @@ impl Sync<'_> {
         me: &str,
         since: Option<&str>,
         told: &Value,
-        deliver: &dyn Deliver,
-    ) -> Result<String, Error> {
+        deliver: &dyn InboundSink,
+    ) -> Result<String, PlatformError> {
         let next = told.get("next_batch").and_then(Value::as_str);
-        let next = next.ok_or_else(|| Error::new(ErrorKind::Transient, "no answer of a sync"))?;
+        let next =
+            next.ok_or_else(|| PlatformError::new(ErrorKind::Transient, "no answer of a sync"))?;
         let rooms = told.pointer("/rooms/join").and_then(Value::as_object);
         for (room, news) in rooms.into_iter().flatten() {
             let timeline = news.get("timeline").unwrap_or(&Value::Null);
@@ -133,7 +134,7 @@ impl Sync<'_> {
         room: &str,
         since: Option<&str>,
         timeline: &Value,
-    ) -> Result<Vec<Value>, Error> {
+    ) -> Result<Vec<Value>, PlatformError> {
         let text = |name: &str| timeline.get(name).and_then(Value::as_str);
         let is_cut = timeline.get("limited").and_then(Value::as_bool) == Some(true);
         let (true, Some(since), Some(from)) = (is_cut, since, text("prev_batch")) else {
@@ -141,10 +142,10 @@ impl Sync<'_> {
         };
         let path = format!("/client/v3/rooms/{}/messages", part(room));
         let filter = json!({ "types": ["m.room.message"] }).to_string();
-        let limit = MESSAGES.to_string();
+        let limit = MAX_ROOM_MESSAGES.to_string();
         let mut from = from.to_owned();
         let mut all = Vec::new();
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let query = [
                 ("dir", "b"),
                 ("from", from.as_str()),

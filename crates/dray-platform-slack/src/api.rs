@@ -3,28 +3,28 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client, authority};
-use dray_platform::{ByteStream, Error, ErrorKind, Moment, http};
+use dray_http::{HttpClient, HttpResponse, authority};
+use dray_platform::{ByteStream, ErrorKind, PlatformError, SendOutcome, http};
 use dray_types::Secret;
 use serde_json::Value;
 use url::Url;
 
-use crate::options::Options;
+use crate::options::SlackOptions;
 
 /// Wait after a 429 that does not say how long.
-const PAUSE: Duration = Duration::from_secs(30);
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// A Slack app.
-pub(crate) struct Api {
-    client: Client,
+pub(crate) struct SlackApi {
+    client: HttpClient,
     base: String,
     hosts: Vec<String>,
     token: Secret,
 }
 
-impl Api {
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+impl SlackApi {
+    pub(crate) fn new(options: &SlackOptions) -> Result<Self, PlatformError> {
+        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
             return Err(wrong("the token is missing"));
         }
@@ -32,13 +32,13 @@ impl Api {
             .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
         hosts.extend(authority(&base));
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             answer: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: base.as_str().trim_end_matches('/').to_owned(),
             hosts,
             token: options.token.clone(),
@@ -46,14 +46,18 @@ impl Api {
     }
 
     /// Calls a method with a form.
-    pub(crate) async fn form(&self, method: &str, fields: &[(&str, &str)]) -> Result<Value, Error> {
+    pub(crate) async fn form(
+        &self,
+        method: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<Value, PlatformError> {
         let url = format!("{}/{method}", self.base);
         let request = self.client.post(&url).form(fields);
         self.call(request).await
     }
 
     /// Calls a method with JSON.
-    pub(crate) async fn json(&self, method: &str, value: &Value) -> Result<Value, Error> {
+    pub(crate) async fn json(&self, method: &str, value: &Value) -> Result<Value, PlatformError> {
         let url = format!("{}/{method}", self.base);
         let request = self
             .client
@@ -63,7 +67,7 @@ impl Api {
         self.call(request).await
     }
 
-    async fn call(&self, request: dray_http::Request) -> Result<Value, Error> {
+    async fn call(&self, request: dray_http::RequestBuilder) -> Result<Value, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let answer = request.send(&|_| {}).await?;
         checked(answer).await
@@ -77,7 +81,7 @@ impl Api {
         size: u64,
         body: ByteStream,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<String, Error> {
+    ) -> Result<String, PlatformError> {
         self.check_host(url)?;
         let request = self
             .client
@@ -88,17 +92,17 @@ impl Api {
         if status == 200 {
             return Ok(answer.text().await?);
         }
-        Err(of_status(status, wait).at(Moment::NotSent))
+        Err(of_status(status, wait).at(SendOutcome::NotSent))
     }
 
     /// Opens a file that a user sent. The token goes to Slack's own hosts only; a redirect is not followed.
-    pub(crate) async fn download(&self, url: &str) -> Result<Answer, Error> {
+    pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let request = self.client.get(url).authorization("Bearer", &self.token);
         let answer = request.send(&|_| {}).await?;
         let (status, wait) = (answer.status(), answer.retry_after());
         if status != 200 {
-            return Err(of_status(status, wait).at(Moment::NotSent));
+            return Err(of_status(status, wait).at(SendOutcome::NotSent));
         }
         // Without the scope the answer is a page to log in, with status 200 (platform-delivery 7.4).
         if answer
@@ -106,16 +110,18 @@ impl Api {
             .is_some_and(|media_type| media_type.starts_with("text/html"))
             && answer.header("content-disposition").is_none()
         {
-            return Err(
-                Error::new(ErrorKind::Auth, "a login page came instead of the file")
-                    .code("missing_scope"),
-            );
+            return Err(PlatformError::new(
+                ErrorKind::Auth,
+                "a login page came instead of the file",
+            )
+            .code("missing_scope"));
         }
         Ok(answer)
     }
 
-    fn check_host(&self, url: &str) -> Result<(), Error> {
-        let wrong = || Error::new(ErrorKind::Forbidden, "an address outside of Slack's hosts");
+    fn check_host(&self, url: &str) -> Result<(), PlatformError> {
+        let wrong =
+            || PlatformError::new(ErrorKind::Forbidden, "an address outside of Slack's hosts");
         let url = Url::parse(url).map_err(|_| wrong())?;
         let found = authority(&url).ok_or_else(wrong)?;
         let is_known = self.hosts.contains(&found);
@@ -128,7 +134,7 @@ impl Api {
     }
 }
 
-async fn checked(answer: Answer) -> Result<Value, Error> {
+async fn checked(answer: HttpResponse) -> Result<Value, PlatformError> {
     let (status, wait) = (answer.status(), answer.retry_after());
     if status != 200 {
         return Err(of_status(status, wait));
@@ -142,29 +148,29 @@ async fn checked(answer: Answer) -> Result<Value, Error> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     if code.is_empty() {
-        let error = Error::new(ErrorKind::Unknown, "an answer without ok and error");
+        let error = PlatformError::new(ErrorKind::Unknown, "an answer without ok and error");
         return Err(error.ambiguous());
     }
     Err(refused(code, wait))
 }
 
-fn of_status(status: u16, wait: Option<Duration>) -> Error {
+fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
     let error = match status {
         429 => {
-            return Error::new(ErrorKind::RateLimited, "too many requests")
-                .with_retry_after(wait.unwrap_or(PAUSE))
+            return PlatformError::new(ErrorKind::RateLimited, "too many requests")
+                .with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY))
                 .code("ratelimited");
         }
-        413 => Error::new(ErrorKind::TooLarge, "request too large"),
-        401 | 403 => Error::new(ErrorKind::Auth, "the token is not accepted"),
-        500..=599 => Error::new(ErrorKind::Transient, "the server failed").ambiguous(),
-        _ => Error::new(ErrorKind::Unknown, "an unexpected status"),
+        413 => PlatformError::new(ErrorKind::TooLarge, "request too large"),
+        401 | 403 => PlatformError::new(ErrorKind::Auth, "the token is not accepted"),
+        500..=599 => PlatformError::new(ErrorKind::Transient, "the server failed").ambiguous(),
+        _ => PlatformError::new(ErrorKind::Unknown, "an unexpected status"),
     };
     error.code(status.to_string())
 }
 
 /// What Slack's words mean.
-fn refused(code: &str, wait: Option<Duration>) -> Error {
+fn refused(code: &str, wait: Option<Duration>) -> PlatformError {
     let kind = match code {
         "not_in_channel"
         | "restricted_action"
@@ -194,12 +200,12 @@ fn refused(code: &str, wait: Option<Duration>) -> Error {
         | "missing_scope"
         | "not_allowed_token_type" => ErrorKind::Auth,
         "ratelimited" | "rate_limited" => {
-            return Error::new(ErrorKind::RateLimited, code)
-                .with_retry_after(wait.unwrap_or(PAUSE))
+            return PlatformError::new(ErrorKind::RateLimited, code)
+                .with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY))
                 .code(code);
         }
         "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" => {
-            return Error::new(ErrorKind::Transient, code)
+            return PlatformError::new(ErrorKind::Transient, code)
                 .ambiguous()
                 .code(code);
         }
@@ -208,10 +214,10 @@ fn refused(code: &str, wait: Option<Duration>) -> Error {
         }
         _ => ErrorKind::Unknown,
     };
-    Error::new(kind, code).code(code)
+    PlatformError::new(kind, code).code(code)
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for SlackApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api")
             .field("base", &self.base)
@@ -226,17 +232,25 @@ mod tests {
     #[test]
     fn slacks_words_have_their_kinds() {
         for (code, kind, moment) in [
-            ("not_in_channel", ErrorKind::Forbidden, Moment::NotSent),
-            ("channel_not_found", ErrorKind::NotFound, Moment::NotSent),
+            ("not_in_channel", ErrorKind::Forbidden, SendOutcome::NotSent),
+            (
+                "channel_not_found",
+                ErrorKind::NotFound,
+                SendOutcome::NotSent,
+            ),
             (
                 "file_upload_size_restricted",
                 ErrorKind::TooLarge,
-                Moment::NotSent,
+                SendOutcome::NotSent,
             ),
-            ("missing_scope", ErrorKind::Auth, Moment::NotSent),
-            ("fatal_error", ErrorKind::Transient, Moment::Ambiguous),
-            ("internal_error", ErrorKind::Transient, Moment::Ambiguous),
-            ("something_new", ErrorKind::Unknown, Moment::NotSent),
+            ("missing_scope", ErrorKind::Auth, SendOutcome::NotSent),
+            ("fatal_error", ErrorKind::Transient, SendOutcome::Ambiguous),
+            (
+                "internal_error",
+                ErrorKind::Transient,
+                SendOutcome::Ambiguous,
+            ),
+            ("something_new", ErrorKind::Unknown, SendOutcome::NotSent),
         ] {
             let error = refused(code, None);
             assert_eq!((error.kind(), error.moment()), (kind, moment), "{code}");
@@ -248,9 +262,9 @@ mod tests {
 
     #[test]
     fn r_9_nothing_goes_to_other_hosts() {
-        let api = Api::new(&Options {
+        let api = SlackApi::new(&SlackOptions {
             token: Secret::new("xoxb-1"),
-            ..Options::default()
+            ..SlackOptions::default()
         })
         .unwrap();
         for (url, allowed) in [

@@ -9,23 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_http::double::{
-    Closed, Content, Form, Received, Reply, Server, Shared, json, reply, with_header,
+    ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
+    json, reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
 
 /// The token that it takes.
-pub const TOKEN: &str = "xoxb-double-token-of-an-app-that-is-none";
+pub const BOT_TOKEN: &str = "xoxb-double-token-of-an-app-that-is-none";
 /// The signing secret of its events.
 pub const SIGNING_SECRET: &str = "double-signing-secret";
 /// A user whose conversation can be opened.
-pub const USER: &str = "U0DOUBLE";
-/// Channel of the conversation with [`USER`].
-pub const DIRECT: &str = "D0DOUBLE";
+pub const USER_ID: &str = "U0DOUBLE";
+/// Channel of the conversation with [`USER_ID`].
+pub const DIRECT_CHANNEL: &str = "D0DOUBLE";
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The next completion or message is refused with 429 and this delay.
     RateLimit(Duration),
     /// The next completion or message is answered with 500; nothing appears.
@@ -52,7 +53,7 @@ pub enum Fault {
 
 /// A visible message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct StoredMessage {
     /// Its time stamp.
     pub ts: String,
     /// Text as a user reads it.
@@ -60,14 +61,14 @@ pub struct Shown {
     /// Root of its thread; empty for none.
     pub thread: String,
     /// Names and contents of its files.
-    pub files: Vec<(String, Content)>,
+    pub files: Vec<(String, ContentDigest)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    files: BTreeMap<String, File>,
-    channels: BTreeMap<String, Vec<Shown>>,
-    faults: Vec<Fault>,
+struct FakeState {
+    files: BTreeMap<String, SlackFile>,
+    channels: BTreeMap<String, Vec<StoredMessage>>,
+    faults: Vec<InjectedFault>,
     /// Requests until now: method, and whether it bore a token.
     requests: Vec<(String, bool)>,
     /// Files of users by their path.
@@ -76,21 +77,21 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct File {
+struct SlackFile {
     name: String,
     length: u64,
-    content: Option<Content>,
+    content: Option<ContentDigest>,
     /// Channel, time stamp, and looks until the share shows.
     shared: Option<(String, String, u32)>,
 }
 
-impl State {
+impl FakeState {
     fn next(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
@@ -98,18 +99,18 @@ impl State {
 
 /// A Web API on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Double {
-    server: Server<State>,
+pub struct FakeSlack {
+    server: FakeServer<FakeState>,
 }
 
-impl Double {
+impl FakeSlack {
     /// Starts one.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = Server::start(State::default(), |shared, request| {
+        let server = FakeServer::start(FakeState::default(), |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -123,7 +124,7 @@ impl Double {
 
     /// The token that it takes.
     pub fn token(&self) -> Secret {
-        Secret::new(TOKEN)
+        Secret::new(BOT_TOKEN)
     }
 
     /// Makes a channel and gives its id.
@@ -135,13 +136,13 @@ impl Double {
     }
 
     /// What a channel shows, oldest first.
-    pub fn seen(&self, channel: &str) -> Vec<Shown> {
+    pub fn seen(&self, channel: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.channels.get(channel).cloned().unwrap_or_default()
     }
 
     /// Makes this happen once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
@@ -176,7 +177,10 @@ fn refuse(word: &str) -> Reply {
     json(200, &json!({ "ok": false, "error": word }))
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     let bearer = request.header("authorization").map(str::to_owned);
     shared.lock().requests.push((
@@ -196,9 +200,9 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("application/json"));
     let form = if request.length().unwrap_or_default() == 0 {
-        Form {
+        FormData {
             fields: request.parameters(),
-            ..Form::default()
+            ..FormData::default()
         }
     } else if is_json {
         fields(&request.json().await?)
@@ -209,13 +213,13 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         .as_deref()
         .and_then(|bearer| bearer.strip_prefix("Bearer "))
         .unwrap_or_else(|| form.field("token"));
-    if token != TOKEN {
+    if token != BOT_TOKEN {
         return Ok(refuse("invalid_auth"));
     }
     match method {
         "auth.test" => Ok(ok(json!({ "team_id": "T1", "user_id": "UBOT" }))),
         "conversations.open" => Ok(match form.field("users") {
-            USER => ok(json!({ "channel": { "id": DIRECT } })),
+            USER_ID => ok(json!({ "channel": { "id": DIRECT_CHANNEL } })),
             _ => refuse("user_not_found"),
         }),
         "files.getUploadURLExternal" => Ok(place(&shared, &form)),
@@ -227,8 +231,8 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
 }
 
 /// JSON arguments as if they had come in a form; arrays stay JSON, as the wire has them there.
-fn fields(value: &Value) -> Form {
-    let mut form = Form::default();
+fn fields(value: &Value) -> FormData {
+    let mut form = FormData::default();
     for (name, value) in value.as_object().into_iter().flatten() {
         let text = match value {
             Value::String(text) => text.clone(),
@@ -239,49 +243,64 @@ fn fields(value: &Value) -> Form {
     form
 }
 
-fn place(shared: &Shared<State>, form: &Form) -> Reply {
+fn place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
     let mut state = shared.lock();
     let length: u64 = form.field("length").parse().unwrap_or_default();
     if form.field("filename").is_empty() || length == 0 {
         return refuse("missing_argument");
     }
-    if state.fault(|fault| *fault == Fault::TooLarge).is_some() {
+    if state
+        .fault(|fault| *fault == InjectedFault::TooLarge)
+        .is_some()
+    {
         return refuse("file_upload_size_restricted");
     }
     let id = format!("F{:08}", state.next());
     state.files.insert(
         id.clone(),
-        File {
+        SlackFile {
             name: form.field("filename").to_owned(),
             length,
-            ..File::default()
+            ..SlackFile::default()
         },
     );
     let url = format!("{}/upload/{id}", shared.url());
     ok(json!({ "upload_url": url, "file_id": id }))
 }
 
-async fn upload(shared: &Shared<State>, id: &str, request: Received) -> Result<Reply, Closed> {
+async fn upload(
+    shared: &SharedState<FakeState>,
+    id: &str,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let closes = shared
         .lock()
-        .fault(|fault| *fault == Fault::CloseDuringUpload)
+        .fault(|fault| *fault == InjectedFault::CloseDuringUpload)
         .is_some();
     if closes {
         let mut reader = request.into_reader();
         reader.more().await?;
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     let is_form = request
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("multipart/"));
     let content = if is_form {
         let form = request.form().await?;
-        form.files.into_iter().next().ok_or(Closed)?.content
+        form.files
+            .into_iter()
+            .next()
+            .ok_or(ConnectionClosed)?
+            .content
     } else {
         request.into_reader().digest().await?
     };
     let mut state = shared.lock();
-    let less = u64::from(state.fault(|fault| *fault == Fault::Miscount).is_some());
+    let less = u64::from(
+        state
+            .fault(|fault| *fault == InjectedFault::Miscount)
+            .is_some(),
+    );
     let Some(file) = state.files.get_mut(id) else {
         return Ok(reply(404, "text/plain", "not found".into()));
     };
@@ -295,32 +314,32 @@ async fn upload(shared: &Shared<State>, id: &str, request: Received) -> Result<R
 
 /// Does something that users see, with the faults that may befall it.
 fn visible(
-    shared: &Shared<State>,
-    form: &Form,
-    act: fn(&mut State, &Form, Option<&Fault>) -> Result<Value, &'static str>,
-) -> Result<Reply, Closed> {
+    shared: &SharedState<FakeState>,
+    form: &FormData,
+    act: fn(&mut FakeState, &FormData, Option<&InjectedFault>) -> Result<Value, &'static str>,
+) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.lock();
     let fault = state.fault(|fault| {
         !matches!(
             fault,
-            Fault::CloseDuringUpload | Fault::TooLarge | Fault::Miscount
+            InjectedFault::CloseDuringUpload | InjectedFault::TooLarge | InjectedFault::Miscount
         )
     });
     match fault {
-        Some(Fault::RateLimit(wait)) => {
+        Some(InjectedFault::RateLimit(wait)) => {
             let refused = json(429, &json!({ "ok": false, "error": "ratelimited" }));
             let seconds = wait.as_secs().to_string();
             return Ok(with_header(refused, "retry-after", &seconds));
         }
-        Some(Fault::Fail) => return Ok(reply(500, "text/html", "<html>".into())),
-        Some(Fault::LoseRequest) => return Err(Closed),
-        Some(Fault::Refuse(word)) => return Ok(refuse(word)),
+        Some(InjectedFault::Fail) => return Ok(reply(500, "text/html", "<html>".into())),
+        Some(InjectedFault::LoseRequest) => return Err(ConnectionClosed),
+        Some(InjectedFault::Refuse(word)) => return Ok(refuse(word)),
         _ => {}
     }
     let done = act(&mut state, form, fault.as_ref());
     match (fault, done) {
-        (Some(Fault::LoseAnswer), _) => Err(Closed),
-        (Some(Fault::Gibberish), _) => Ok(json(200, &json!([1, 2]))),
+        (Some(InjectedFault::LoseAnswer), _) => Err(ConnectionClosed),
+        (Some(InjectedFault::Gibberish), _) => Ok(json(200, &json!([1, 2]))),
         (_, Ok(value)) => Ok(ok(value)),
         (_, Err(word)) => Ok(refuse(word)),
     }
@@ -332,7 +351,11 @@ fn plain(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-fn post(state: &mut State, form: &Form, _: Option<&Fault>) -> Result<Value, &'static str> {
+fn post(
+    state: &mut FakeState,
+    form: &FormData,
+    _: Option<&InjectedFault>,
+) -> Result<Value, &'static str> {
     let text = plain(form.field("text"));
     if text.is_empty() {
         return Err("no_text");
@@ -351,18 +374,18 @@ fn post(state: &mut State, form: &Form, _: Option<&Fault>) -> Result<Value, &'st
 }
 
 fn show(
-    state: &mut State,
+    state: &mut FakeState,
     channel: &str,
     thread: &str,
     text: String,
-    files: Vec<(String, Content)>,
+    files: Vec<(String, ContentDigest)>,
 ) -> Result<String, &'static str> {
     let ts = format!("1700000000.{:06}", state.next());
-    if channel == DIRECT {
-        state.channels.entry(DIRECT.to_owned()).or_default();
+    if channel == DIRECT_CHANNEL {
+        state.channels.entry(DIRECT_CHANNEL.to_owned()).or_default();
     }
     let shown = state.channels.get_mut(channel).ok_or("channel_not_found")?;
-    shown.push(Shown {
+    shown.push(StoredMessage {
         ts: ts.clone(),
         text,
         thread: thread.to_owned(),
@@ -371,7 +394,11 @@ fn show(
     Ok(ts)
 }
 
-fn complete(state: &mut State, form: &Form, fault: Option<&Fault>) -> Result<Value, &'static str> {
+fn complete(
+    state: &mut FakeState,
+    form: &FormData,
+    fault: Option<&InjectedFault>,
+) -> Result<Value, &'static str> {
     let listed: Vec<Value> =
         serde_json::from_str(form.field("files")).map_err(|_| "invalid_arguments")?;
     if listed.len() > 14 {
@@ -394,13 +421,13 @@ fn complete(state: &mut State, form: &Form, fault: Option<&Fault>) -> Result<Val
         files.push((title.to_owned(), content));
         ids.push(id.to_owned());
     }
-    if fault == Some(&Fault::NeverShare) {
+    if fault == Some(&InjectedFault::NeverShare) {
         return Ok(json!({ "files": listed }));
     }
     let comment = plain(form.field("initial_comment"));
     let ts = show(state, channel, form.field("thread_ts"), comment, files)?;
     let late = match fault {
-        Some(Fault::ShareLate(looks)) => *looks,
+        Some(InjectedFault::ShareLate(looks)) => *looks,
         _ => 0,
     };
     for id in ids {
@@ -411,7 +438,7 @@ fn complete(state: &mut State, form: &Form, fault: Option<&Fault>) -> Result<Val
     Ok(json!({ "files": listed }))
 }
 
-fn info(shared: &Shared<State>, id: &str) -> Reply {
+fn info(shared: &SharedState<FakeState>, id: &str) -> Reply {
     let mut state = shared.lock();
     let Some(file) = state.files.get_mut(id) else {
         return refuse("file_not_found");
@@ -428,11 +455,15 @@ fn info(shared: &Shared<State>, id: &str) -> Reply {
     ok(json!({ "file": { "id": id, "name": file.name, "size": size, "shares": shares } }))
 }
 
-fn download(shared: &Shared<State>, path: &str, bearer: Option<&str>) -> Result<Reply, Closed> {
+fn download(
+    shared: &SharedState<FakeState>,
+    path: &str,
+    bearer: Option<&str>,
+) -> Result<Reply, ConnectionClosed> {
     let state = shared.lock();
-    if bearer != Some(&format!("Bearer {TOKEN}")) {
+    if bearer != Some(&format!("Bearer {BOT_TOKEN}")) {
         return Ok(reply(200, "text/html", "<html>Sign in</html>".into()));
     }
-    let bytes = state.downloads.get(path).cloned().ok_or(Closed)?;
+    let bytes = state.downloads.get(path).cloned().ok_or(ConnectionClosed)?;
     Ok(reply(200, "application/octet-stream", bytes.into()))
 }

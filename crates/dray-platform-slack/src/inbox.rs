@@ -1,28 +1,29 @@
 //! Events that Slack posts to us, verified by signature.
 
 use dray_platform::{
-    Error, ErrorKind, InboundAttachment, InboundMessage, Target, WebhookReply, WebhookRequest, http,
+    DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, WebhookReply,
+    WebhookRequest, http,
 };
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
 use sha2::Sha256;
 
-use crate::NAME;
-use crate::options::Options;
+use crate::PLATFORM_NAME;
+use crate::options::SlackOptions;
 
 /// How old a signature may be, in seconds; older ones may be replays.
-const FRESH: u64 = 300;
+const MAX_SIGNATURE_AGE_SECONDS: u64 = 300;
 
 /// Reads one request. `now` is the time in Unix seconds.
 pub(crate) fn webhook(
     account: &str,
-    options: &Options,
+    options: &SlackOptions,
     request: &WebhookRequest,
     now: u64,
-) -> Result<WebhookReply, Error> {
+) -> Result<WebhookReply, PlatformError> {
     verify(options, request, now)?;
     let event: Value = serde_json::from_slice(&request.body).map_err(|cause| {
-        Error::new(ErrorKind::BadFormat, "the event is no JSON").caused_by(cause)
+        PlatformError::new(ErrorKind::BadFormat, "the event is no JSON").caused_by(cause)
     })?;
     let text = |pointer: &str| {
         event
@@ -50,8 +51,8 @@ pub(crate) fn webhook(
 }
 
 /// `v0=HMAC-SHA256(secret, "v0:" timestamp ":" body)`, compared in constant time.
-fn verify(options: &Options, request: &WebhookRequest, now: u64) -> Result<(), Error> {
-    let refused = |why: &str| Error::new(ErrorKind::Auth, why);
+fn verify(options: &SlackOptions, request: &WebhookRequest, now: u64) -> Result<(), PlatformError> {
+    let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
     let header = |name: &str| {
         request
             .headers
@@ -66,7 +67,7 @@ fn verify(options: &Options, request: &WebhookRequest, now: u64) -> Result<(), E
     let sent: u64 = stamp
         .parse()
         .map_err(|_| refused("the time stamp is none"))?;
-    if now.abs_diff(sent) > FRESH {
+    if now.abs_diff(sent) > MAX_SIGNATURE_AGE_SECONDS {
         return Err(refused("the signature is too old"));
     }
     let signature = header("x-slack-signature")
@@ -92,8 +93,8 @@ fn message(account: &str, event: &Value) -> Option<InboundMessage> {
     // Mentions come a second time as messages; files only with those.
     let files = event.get("files").and_then(Value::as_array);
     Some(InboundMessage {
-        target: Target {
-            platform: NAME.to_owned(),
+        target: DeliveryTarget {
+            platform: PLATFORM_NAME.to_owned(),
             account: account.to_owned(),
             chat: text("channel").to_owned(),
             thread: text("thread_ts").to_owned(),

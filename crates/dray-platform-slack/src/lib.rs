@@ -1,8 +1,8 @@
 //! Slack, by the external upload calls (platform-delivery 7.4): out by upload, completion and proof of the share, in by
 //! signed events.
 //!
-//! - [`Slack`]: one app in one workspace, as [`Platform`] and [`Inbox`].
-//! - [`Options`]: what an operator sets about it.
+//! - [`SlackPlatform`]: one app in one workspace, as [`Platform`] and [`InboundSource`].
+//! - [`SlackOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it keeps no state and tries nothing again that may be visible.
@@ -18,38 +18,39 @@ mod send;
 mod tests;
 
 use async_trait::async_trait;
-use dray_content::caption::Unit;
+use dray_content::caption::CaptionUnit;
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Delivery, Error, InboundAttachment, Inbox, Limits, Platform,
-    Progress, Rates, Reconciled, Send, Step, Target, WebhookReply, WebhookRequest, http,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, InboundAttachment,
+    InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, ReconcileResult,
+    SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http,
 };
 use dray_types::Clock;
 
-pub use options::Options;
+pub use options::SlackOptions;
 
-use api::Api;
+use api::SlackApi;
 
 /// The platform's name in targets.
-const NAME: &str = "slack";
+const PLATFORM_NAME: &str = "slack";
 
 /// One app in one workspace.
 #[derive(Debug)]
-pub struct Slack {
+pub struct SlackPlatform {
     account: String,
-    options: Options,
-    api: Api,
+    options: SlackOptions,
+    api: SlackApi,
     clock: Clock,
 }
 
-impl Slack {
+impl SlackPlatform {
     /// An app under the name of an account; the name is empty for the only one.
     ///
     /// # Errors
     ///
     /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none,
     /// authorities that cannot be read.
-    pub fn new(account: &str, options: Options, clock: Clock) -> Result<Self, Error> {
-        let api = Api::new(&options)?;
+    pub fn new(account: &str, options: SlackOptions, clock: Clock) -> Result<Self, PlatformError> {
+        let api = SlackApi::new(&options)?;
         Ok(Self {
             account: account.to_owned(),
             options,
@@ -60,53 +61,61 @@ impl Slack {
 }
 
 #[async_trait]
-impl Platform for Slack {
+impl Platform for SlackPlatform {
     fn name(&self) -> &'static str {
-        NAME
+        PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Reconcile
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Reconcile
     }
 
     /// Tier 4 for the calls of files, one message a second for a channel.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 100,
             chat_per_minute: 60,
         }
     }
 
     /// The API publishes no limits; these are the configured ones.
-    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         Ok(self.options.limits())
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        dray_platform::plan::attachments(delivery, limits, plan::FILE, Unit::Chars)
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+        dray_platform::plan::attachments(delivery, limits, plan::FILE_ROUTE, CaptionUnit::Chars)
     }
 
-    async fn prepare(&self, send: Send<'_>, progress: &dyn Progress) -> Result<String, Error> {
+    async fn prepare(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<String, PlatformError> {
         send::prepare(&self.api, send, progress).await
     }
 
-    async fn send(&self, send: Send<'_>, _: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        _: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         send::send(&self.api, send, self.options.share_wait.as_duration()).await
     }
 
-    async fn reconcile(&self, send: Send<'_>) -> Result<Reconciled, Error> {
+    async fn reconcile(&self, send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         send::reconcile(&self.api, send, self.options.share_wait.as_duration()).await
     }
 }
 
 #[async_trait]
-impl Inbox for Slack {
-    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error> {
+impl InboundSource for SlackPlatform {
+    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         let now = self.clock.now_ms() / 1000;
         inbox::webhook(&self.account, &self.options, request, now)
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         Ok(http::stream(
             self.api.download(&attachment.reference).await?,
         ))

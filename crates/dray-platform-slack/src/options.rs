@@ -2,22 +2,22 @@
 
 use std::path::PathBuf;
 
-use dray_platform::Limits;
+use dray_platform::ChatLimits;
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest file, in bytes, in all plans.
-const FILE: u64 = 1_000_000_000;
+const MAX_FILE_BYTES: u64 = 1_000_000_000;
 /// Longest text that is shown well; the hard limit is 40 000.
-const TEXT: usize = 4000;
+const MAX_TEXT_CHARACTERS: usize = 4000;
 /// Most files of one completion; above about 14 Slack answers `internal_error`.
-const FILES: usize = 10;
+const MAX_FILES: usize = 10;
 
 /// A Slack app in one workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct SlackOptions {
     /// The bot's token (`xoxb-…`). Required. Scopes: `files:write`, `chat:write`; `files:read` for what users send,
     /// `im:write` for targets that are users.
     pub token: Secret,
@@ -42,7 +42,7 @@ pub struct Options {
     pub answer_timeout: Period,
 }
 
-impl Default for Options {
+impl Default for SlackOptions {
     fn default() -> Self {
         Self {
             token: Secret::default(),
@@ -59,14 +59,14 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+impl SlackOptions {
+    pub(crate) fn limits(&self) -> ChatLimits {
+        ChatLimits {
             routes: Vec::new(),
-            any: self.upload_limit.map_or(FILE, ByteSize::as_u64),
-            caption: TEXT,
-            text: TEXT,
-            per_message: FILES,
+            any: self.upload_limit.map_or(MAX_FILE_BYTES, ByteSize::as_u64),
+            caption: MAX_TEXT_CHARACTERS,
+            text: MAX_TEXT_CHARACTERS,
+            per_message: MAX_FILES,
             request: None,
             download: None,
         }

@@ -1,7 +1,7 @@
 //! What is Slack's own about texts.
 
 /// Route of files.
-pub(crate) const FILE: &str = "file";
+pub(crate) const FILE_ROUTE: &str = "file";
 
 /// Slack reads `&`, `<` and `>` as the begin of markup; escaped, a text is shown as it was written and mentions no one.
 pub(crate) fn escape(text: &str) -> String {

@@ -3,43 +3,49 @@
 use std::time::Duration;
 
 use dray_content::name;
-use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Reconciled, Send, plan};
+use dray_platform::{
+    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, ReconcileResult, SendRequest,
+    UploadProgress, plan,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::api::Api;
+use crate::api::SlackApi;
 use crate::plan::escape;
 
 /// Between two looks for a share.
-const LOOK: Duration = Duration::from_millis(500);
+const SHARE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What was uploaded for a step: kept before anything is visible.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Prepared {
+struct PreparedUpload {
     /// Channel that the files will be shared in; that of a user's conversation when the target is a user.
     channel: String,
     /// Slack's ids of the files, in the order of the step.
     files: Vec<String>,
 }
 
-fn files(send: Send<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+fn files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
 /// Uploads the files of a step. They are not visible yet.
 pub(crate) async fn prepare(
-    api: &Api,
-    send: Send<'_>,
-    progress: &dyn Progress,
-) -> Result<String, Error> {
+    api: &SlackApi,
+    send: SendRequest<'_>,
+    progress: &dyn UploadProgress,
+) -> Result<String, PlatformError> {
     if send.step.files().is_empty() {
         return Ok(String::new());
     }
     if files(send).any(|(_, file)| file.size == 0) {
-        return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+        return Err(PlatformError::new(
+            ErrorKind::Empty,
+            "the file has no bytes",
+        ));
     }
-    let mut prepared = Prepared {
+    let mut prepared = PreparedUpload {
         channel: channel(api, send).await?,
         files: Vec::new(),
     };
@@ -47,15 +53,16 @@ pub(crate) async fn prepare(
         // Nothing here is visible, on success or on failure.
         let id = upload(api, file, progress)
             .await
-            .map_err(|error| error.at(dray_platform::Moment::NotSent))?;
+            .map_err(|error| error.at(dray_platform::SendOutcome::NotSent))?;
         prepared.files.push(id);
     }
-    serde_json::to_string(&prepared)
-        .map_err(|cause| Error::new(ErrorKind::Unknown, "not written down").caused_by(cause))
+    serde_json::to_string(&prepared).map_err(|cause| {
+        PlatformError::new(ErrorKind::Unknown, "not written down").caused_by(cause)
+    })
 }
 
 /// The channel of the target; a conversation is opened for a user.
-async fn channel(api: &Api, send: Send<'_>) -> Result<String, Error> {
+async fn channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String, PlatformError> {
     let chat = send.delivery.target.chat.as_str();
     if !chat.starts_with(['U', 'W']) {
         return Ok(chat.to_owned());
@@ -63,22 +70,25 @@ async fn channel(api: &Api, send: Send<'_>) -> Result<String, Error> {
     let opened = api
         .form("conversations.open", &[("users", chat)])
         .await
-        .map_err(|error| error.at(dray_platform::Moment::NotSent))?;
+        .map_err(|error| error.at(dray_platform::SendOutcome::NotSent))?;
     let id = opened.pointer("/channel/id").and_then(Value::as_str);
     id.map(str::to_owned)
-        .ok_or_else(|| Error::new(ErrorKind::Unknown, "no conversation was opened"))
+        .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "no conversation was opened"))
 }
 
-async fn upload(api: &Api, file: &OutgoingFile, progress: &dyn Progress) -> Result<String, Error> {
+async fn upload(
+    api: &SlackApi,
+    file: &OutgoingFile,
+    progress: &dyn UploadProgress,
+) -> Result<String, PlatformError> {
     let length = file.size.to_string();
     let called = name::clean(&file.name);
     let fields = [("filename", called.as_str()), ("length", &length)];
     let place = api.form("files.getUploadURLExternal", &fields).await?;
     let text = |name: &str| {
-        place
-            .get(name)
-            .and_then(Value::as_str)
-            .ok_or_else(|| Error::new(ErrorKind::Unknown, "no place for the upload was given"))
+        place.get(name).and_then(Value::as_str).ok_or_else(|| {
+            PlatformError::new(ErrorKind::Unknown, "no place for the upload was given")
+        })
     };
     let (url, id) = (text("upload_url")?, text("file_id")?.to_owned());
     let body = file.source.open().await?;
@@ -92,11 +102,11 @@ async fn upload(api: &Api, file: &OutgoingFile, progress: &dyn Progress) -> Resu
         .and_then(|count| count.parse::<u64>().ok());
     match taken {
         Some(size) if size == file.size => Ok(id),
-        Some(size) => Err(Error::new(
+        Some(size) => Err(PlatformError::new(
             ErrorKind::Transient,
             format!("{size} of {} bytes were taken", file.size),
         )),
-        None => Err(Error::new(
+        None => Err(PlatformError::new(
             ErrorKind::Unknown,
             "the upload was not confirmed",
         )),
@@ -105,10 +115,10 @@ async fn upload(api: &Api, file: &OutgoingFile, progress: &dyn Progress) -> Resu
 
 /// Shows it, and waits for the proof.
 pub(crate) async fn send(
-    api: &Api,
-    send: Send<'_>,
+    api: &SlackApi,
+    send: SendRequest<'_>,
     wait: Duration,
-) -> Result<Vec<Confirmed>, Error> {
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     if send.step.files().is_empty() {
         return text(api, send).await;
     }
@@ -128,46 +138,49 @@ pub(crate) async fn send(
         .and_then(Value::as_array)
         .map_or(0, Vec::len);
     if told != prepared.files.len() {
-        let error = Error::new(ErrorKind::Unknown, "not all files were completed");
+        let error = PlatformError::new(ErrorKind::Unknown, "not all files were completed");
         return Err(error.ambiguous());
     }
     match shares(api, send, &prepared, wait).await? {
         Some(confirmed) => Ok(confirmed),
-        None => {
-            Err(Error::new(ErrorKind::Unknown, "completed, but not shared in time").ambiguous())
-        }
+        None => Err(
+            PlatformError::new(ErrorKind::Unknown, "completed, but not shared in time").ambiguous(),
+        ),
     }
 }
 
 /// Looks whether a step whose answer was lost is there.
 pub(crate) async fn reconcile(
-    api: &Api,
-    send: Send<'_>,
+    api: &SlackApi,
+    send: SendRequest<'_>,
     wait: Duration,
-) -> Result<Reconciled, Error> {
+) -> Result<ReconcileResult, PlatformError> {
     if send.step.files().is_empty() {
-        return Ok(Reconciled::Unknown);
+        return Ok(ReconcileResult::Unknown);
     }
     let prepared = read(send)?;
     Ok(match shares(api, send, &prepared, wait).await? {
-        Some(confirmed) => Reconciled::Sent(confirmed),
-        None => Reconciled::NotSent,
+        Some(confirmed) => ReconcileResult::Sent(confirmed),
+        None => ReconcileResult::NotSent,
     })
 }
 
-fn read(send: Send<'_>) -> Result<Prepared, Error> {
-    let prepared: Prepared = serde_json::from_str(send.prepared).map_err(|cause| {
-        Error::new(ErrorKind::Unknown, "the files were not uploaded").caused_by(cause)
+fn read(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError> {
+    let prepared: PreparedUpload = serde_json::from_str(send.prepared).map_err(|cause| {
+        PlatformError::new(ErrorKind::Unknown, "the files were not uploaded").caused_by(cause)
     })?;
     if prepared.files.len() == files(send).count() {
         Ok(prepared)
     } else {
-        Err(Error::new(ErrorKind::Unknown, "other files were uploaded"))
+        Err(PlatformError::new(
+            ErrorKind::Unknown,
+            "other files were uploaded",
+        ))
     }
 }
 
 /// The thread: that of the target, or that of the message to answer.
-fn thread(send: Send<'_>) -> &str {
+fn thread(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
         &target.reply_to
@@ -182,7 +195,7 @@ fn put(request: &mut Value, name: &str, value: &str) {
     }
 }
 
-async fn text(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
+async fn text(api: &SlackApi, send: SendRequest<'_>) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let channel = channel(api, send).await?;
     let mut request = json!({
         "channel": channel,
@@ -195,10 +208,10 @@ async fn text(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
     let answer = api.json("chat.postMessage", &request).await?;
     let ts = answer.get("ts").and_then(Value::as_str).unwrap_or_default();
     if ts.is_empty() {
-        let error = Error::new(ErrorKind::Unknown, "the message has no time stamp");
+        let error = PlatformError::new(ErrorKind::Unknown, "the message has no time stamp");
         return Err(error.ambiguous());
     }
-    Ok(vec![Confirmed {
+    Ok(vec![ConfirmedFile {
         file: None,
         message_id: ts.to_owned(),
         file_id: String::new(),
@@ -210,11 +223,11 @@ async fn text(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
 
 /// Waits until every file is shared in the channel; `None` when that does not come in time.
 async fn shares(
-    api: &Api,
-    send: Send<'_>,
-    prepared: &Prepared,
+    api: &SlackApi,
+    send: SendRequest<'_>,
+    prepared: &PreparedUpload,
     wait: Duration,
-) -> Result<Option<Vec<Confirmed>>, Error> {
+) -> Result<Option<Vec<ConfirmedFile>>, PlatformError> {
     let end = Instant::now() + wait;
     let mut confirmed = Vec::new();
     for ((index, file), id) in files(send).zip(&prepared.files) {
@@ -222,10 +235,11 @@ async fn shares(
             match share(api, id, &prepared.channel).await {
                 Ok(Some((ts, size))) => {
                     if size.is_some_and(|size| size != file.size) {
-                        let error = Error::new(ErrorKind::Unknown, "another size is shared");
+                        let error =
+                            PlatformError::new(ErrorKind::Unknown, "another size is shared");
                         return Err(error.ambiguous());
                     }
-                    confirmed.push(Confirmed {
+                    confirmed.push(ConfirmedFile {
                         file: Some(index),
                         message_id: ts,
                         file_id: String::new(),
@@ -243,14 +257,21 @@ async fn shares(
             if Instant::now() >= end {
                 return Ok(None);
             }
-            tokio::time::sleep(LOOK.min(end.saturating_duration_since(Instant::now()))).await;
+            tokio::time::sleep(
+                SHARE_POLL_INTERVAL.min(end.saturating_duration_since(Instant::now())),
+            )
+            .await;
         }
     }
     Ok(Some(confirmed))
 }
 
 /// The message that shares a file in a channel, and the bytes that Slack has.
-async fn share(api: &Api, id: &str, channel: &str) -> Result<Option<(String, Option<u64>)>, Error> {
+async fn share(
+    api: &SlackApi,
+    id: &str,
+    channel: &str,
+) -> Result<Option<(String, Option<u64>)>, PlatformError> {
     let answer = api.form("files.info", &[("file", id)]).await?;
     let size = answer.pointer("/file/size").and_then(Value::as_u64);
     let shares = answer.pointer("/file/shares");

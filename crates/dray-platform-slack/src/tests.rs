@@ -4,42 +4,46 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits, sample};
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    sample,
+};
 use dray_platform::{
-    Delivery, ErrorKind, Flags, InboundAttachment, Inbox as _, Moment, OutgoingFile, Platform,
-    Progress, Reconciled, Send, Target, WebhookRequest,
+    DeliveryTarget, ErrorKind, InboundAttachment, InboundSource as _, OutgoingDelivery,
+    OutgoingFile, Platform, ReconcileResult, SendFlags, SendOutcome, SendRequest, UploadProgress,
+    WebhookRequest,
 };
 use dray_types::{Clock, Period, Secret};
 use futures_util::TryStreamExt as _;
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
-use crate::double::{DIRECT, Double, Fault, SIGNING_SECRET, USER};
-use crate::{Options, Slack};
+use crate::double::{DIRECT_CHANNEL, FakeSlack, InjectedFault, SIGNING_SECRET, USER_ID};
+use crate::{SlackOptions, SlackPlatform};
 
-const NOW: u64 = 1_700_000_000;
+const NOW_SECONDS: u64 = 1_700_000_000;
 
-fn options(double: &Double) -> Options {
-    Options {
+fn options(double: &FakeSlack) -> SlackOptions {
+    SlackOptions {
         token: double.token(),
         signing_secret: Secret::new(SIGNING_SECRET),
         base_url: double.url(),
         share_wait: Period::secs(1),
-        ..Options::default()
+        ..SlackOptions::default()
     }
 }
 
-fn app(options: Options) -> Slack {
-    Slack::new("", options, Clock::manual(NOW * 1000)).unwrap()
+fn app(options: SlackOptions) -> SlackPlatform {
+    SlackPlatform::new("", options, Clock::manual(NOW_SECONDS * 1000)).unwrap()
 }
 
 #[derive(Debug)]
-struct World {
-    double: Double,
+struct SlackFixture {
+    double: FakeSlack,
 }
 
-fn target(chat: &str) -> Target {
-    Target {
+fn target(chat: &str) -> DeliveryTarget {
+    DeliveryTarget {
         platform: "slack".to_owned(),
         account: String::new(),
         chat: chat.to_owned(),
@@ -49,19 +53,19 @@ fn target(chat: &str) -> Target {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for SlackFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(app(options(&self.double)))
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         target(&self.double.channel())
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let shown = self.double.seen(&target.chat).into_iter();
         shown
-            .map(|shown| Seen {
+            .map(|shown| VisibleMessage {
                 message_id: shown.ts,
                 text: shown.text,
                 files: shown
@@ -81,30 +85,30 @@ impl Fixture for World {
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
-            Wanted::FailAfterBody => Fault::Fail,
-            Wanted::LoseAnswer => Fault::LoseAnswer,
-            Wanted::CloseDuringBody => Fault::CloseDuringUpload,
-            Wanted::TooLarge => Fault::TooLarge,
-            Wanted::ForgetFiles => Fault::NeverShare,
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            Wanted::FailAfterBody => InjectedFault::Fail,
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            Wanted::CloseDuringBody => InjectedFault::CloseDuringUpload,
+            Wanted::TooLarge => InjectedFault::TooLarge,
+            Wanted::ForgetFiles => InjectedFault::NeverShare,
+            Wanted::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         Some(target("C404"))
     }
 
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(app(Options {
+        Some(Arc::new(app(SlackOptions {
             token: Secret::new("xoxb-wrong"),
             ..options(&self.double)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(app(Options {
+        Some(Arc::new(app(SlackOptions {
             base_url: "http://127.0.0.1:1/api".to_owned(),
             ..options(&self.double)
         })))
@@ -122,18 +126,18 @@ impl Fixture for World {
         ]
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits {
             thread: Some("1699999999.000001"),
-            ..Traits::default()
+            ..PlatformTraits::default()
         }
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    let world = World {
-        double: Double::start().await.unwrap(),
+    let world = SlackFixture {
+        double: FakeSlack::start().await.unwrap(),
     };
     match conformance::run_all(&world).await {
         Ok(report) => assert_eq!(report.skipped, ["a_known_file_id_saves_the_upload"]),
@@ -142,41 +146,44 @@ async fn it_does_what_every_platform_does() {
 }
 
 #[derive(Debug)]
-struct Quiet;
+struct NoProgress;
 
-impl Progress for Quiet {
+impl UploadProgress for NoProgress {
     fn sent(&self, _: u64) {}
 }
 
-fn delivery(chat: &str, files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target(chat),
         message: String::new(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
 /// Prepares and sends the only step of a delivery.
-async fn deliver(slack: &Slack, delivery: &Delivery) -> Result<String, dray_platform::Error> {
+async fn deliver(
+    slack: &SlackPlatform,
+    delivery: &OutgoingDelivery,
+) -> Result<String, dray_platform::PlatformError> {
     let limits = slack.limits(&delivery.target).await?;
     let steps = slack.plan(delivery, &limits);
-    let mut send = Send {
+    let mut send = SendRequest {
         delivery,
         step: steps.first().unwrap(),
         prepared: "",
         key: "key",
     };
-    let prepared = slack.prepare(send, &Quiet).await?;
+    let prepared = slack.prepare(send, &NoProgress).await?;
     send.prepared = &prepared;
-    let confirmed = slack.send(send, &Quiet).await?;
+    let confirmed = slack.send(send, &NoProgress).await?;
     Ok(confirmed.first().unwrap().message_id.clone())
 }
 
 #[tokio::test]
 async fn r_9_uploads_bear_no_token_and_everything_else_does() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
     let delivery = delivery(&channel, vec![sample::binary("a.bin", 1000)]);
@@ -188,65 +195,72 @@ async fn r_9_uploads_bear_no_token_and_everything_else_does() {
 
 #[tokio::test]
 async fn r_10_a_completion_without_a_share_is_not_delivered() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
     let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
-    double.script(Fault::NeverShare);
+    double.script(InjectedFault::NeverShare);
     let error = deliver(&slack, &delivery).await.unwrap_err();
-    assert_eq!(error.moment(), Moment::Ambiguous);
-    double.script(Fault::ShareLate(1));
+    assert_eq!(error.moment(), SendOutcome::Ambiguous);
+    double.script(InjectedFault::ShareLate(1));
     deliver(&slack, &delivery).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_lost_answer_is_looked_for_before_anything_is_sent_again() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
     let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
     let limits = slack.limits(&delivery.target).await.unwrap();
     let steps = slack.plan(&delivery, &limits);
-    let mut send = Send {
+    let mut send = SendRequest {
         delivery: &delivery,
         step: &steps[0],
         prepared: "",
         key: "key",
     };
-    let prepared = slack.prepare(send, &Quiet).await.unwrap();
+    let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
-    for (fault, expected) in [(Fault::LoseRequest, false), (Fault::LoseAnswer, true)] {
+    for (fault, expected) in [
+        (InjectedFault::LoseRequest, false),
+        (InjectedFault::LoseAnswer, true),
+    ] {
         double.script(fault);
-        let error = slack.send(send, &Quiet).await.unwrap_err();
-        assert_eq!(error.moment(), Moment::Ambiguous);
+        let error = slack.send(send, &NoProgress).await.unwrap_err();
+        assert_eq!(error.moment(), SendOutcome::Ambiguous);
         let found = slack.reconcile(send).await.unwrap();
-        assert_eq!(matches!(found, Reconciled::Sent(_)), expected, "{found:?}");
+        assert_eq!(
+            matches!(found, ReconcileResult::Sent(_)),
+            expected,
+            "{found:?}"
+        );
     }
     assert_eq!(double.seen(&channel).len(), 1);
 }
 
 #[tokio::test]
 async fn an_upload_that_is_counted_otherwise_is_not_completed() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
-    double.script(Fault::Miscount);
+    double.script(InjectedFault::Miscount);
     let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
     let error = deliver(&slack, &delivery).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::Transient, Moment::NotSent)
+        (ErrorKind::Transient, SendOutcome::NotSent)
     );
     assert!(double.seen(&channel).is_empty());
 }
 
 #[tokio::test]
 async fn a_user_gets_files_in_a_conversation() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let slack = app(options(&double));
-    let found = delivery(USER, vec![sample::binary("a.bin", 10)]);
+    let found = delivery(USER_ID, vec![sample::binary("a.bin", 10)]);
     deliver(&slack, &found).await.unwrap();
-    assert_eq!(double.seen(DIRECT).len(), 1);
+    assert_eq!(double.seen(DIRECT_CHANNEL).len(), 1);
     let unknown = delivery("U404", vec![sample::binary("a.bin", 10)]);
     let error = deliver(&slack, &unknown).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -254,7 +268,7 @@ async fn a_user_gets_files_in_a_conversation() {
 
 #[tokio::test]
 async fn refusals_are_final_and_show_nothing() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
     for (word, kind) in [
@@ -263,12 +277,12 @@ async fn refusals_are_final_and_show_nothing() {
         ("token_revoked", ErrorKind::Auth),
         ("never_heard_of", ErrorKind::Unknown),
     ] {
-        double.script(Fault::Refuse(word));
+        double.script(InjectedFault::Refuse(word));
         let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
         let error = deliver(&slack, &delivery).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.moment()),
-            (kind, Moment::NotSent),
+            (kind, SendOutcome::NotSent),
             "{word}"
         );
     }
@@ -298,39 +312,41 @@ fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
 
 #[tokio::test]
 async fn only_fresh_and_signed_events_are_read() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let slack = app(options(&double));
     let hello = r#"{"type":"url_verification","challenge":"abc"}"#;
-    let reply = slack.webhook(&signed(hello, NOW, SIGNING_SECRET)).unwrap();
+    let reply = slack
+        .webhook(&signed(hello, NOW_SECONDS, SIGNING_SECRET))
+        .unwrap();
     assert_eq!(reply.body, Some(("text/plain", "abc".to_owned())));
-    let mut changed = signed(hello, NOW, SIGNING_SECRET);
+    let mut changed = signed(hello, NOW_SECONDS, SIGNING_SECRET);
     changed.body = Bytes::from_static(br#"{"type":"url_verification","challenge":"abd"}"#);
-    let mut unsigned = signed(hello, NOW, SIGNING_SECRET);
+    let mut unsigned = signed(hello, NOW_SECONDS, SIGNING_SECRET);
     unsigned.headers.clear();
     for request in [
-        signed(hello, NOW - 301, SIGNING_SECRET),
-        signed(hello, NOW + 301, SIGNING_SECRET),
-        signed(hello, NOW, "other secret"),
+        signed(hello, NOW_SECONDS - 301, SIGNING_SECRET),
+        signed(hello, NOW_SECONDS + 301, SIGNING_SECRET),
+        signed(hello, NOW_SECONDS, "other secret"),
         changed,
         unsigned,
     ] {
         let error = slack.webhook(&request).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
     }
-    let deaf = app(Options {
+    let deaf = app(SlackOptions {
         signing_secret: Secret::default(),
         ..options(&double)
     });
-    assert!(deaf.webhook(&signed(hello, NOW, "")).is_err());
+    assert!(deaf.webhook(&signed(hello, NOW_SECONDS, "")).is_err());
     let error = slack
-        .webhook(&signed("{", NOW, SIGNING_SECRET))
+        .webhook(&signed("{", NOW_SECONDS, SIGNING_SECRET))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadFormat);
 }
 
 #[tokio::test]
 async fn files_of_users_come_with_their_messages() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let slack = app(options(&double));
     let url = double.keep(b"hello".to_vec());
     let event = serde_json::json!({
@@ -341,7 +357,7 @@ async fn files_of_users_come_with_their_messages() {
             "files": [{ "id": "F1", "name": "a.txt", "mimetype": "text/plain", "size": 5, "url_private_download": url }],
         },
     });
-    let request = signed(&event.to_string(), NOW, SIGNING_SECRET);
+    let request = signed(&event.to_string(), NOW_SECONDS, SIGNING_SECRET);
     let reply = slack.webhook(&request).unwrap();
     let [message] = reply.messages.as_slice() else {
         panic!("{reply:?}");
@@ -358,14 +374,16 @@ async fn files_of_users_come_with_their_messages() {
         r#"{"type":"event_callback","event":{"type":"message","subtype":"message_changed","channel":"C1","ts":"1"}}"#,
         r#"{"type":"event_callback","event":{"type":"reaction_added","user":"U1"}}"#,
     ] {
-        let reply = slack.webhook(&signed(noise, NOW, SIGNING_SECRET)).unwrap();
+        let reply = slack
+            .webhook(&signed(noise, NOW_SECONDS, SIGNING_SECRET))
+            .unwrap();
         assert!(reply.messages.is_empty(), "{noise}");
     }
 }
 
 #[tokio::test]
 async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let url = double.keep(b"hello".to_vec());
     let attachment = |reference: &str| InboundAttachment {
         id: "F1".to_owned(),
@@ -376,11 +394,12 @@ async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
         kind: "document".to_owned(),
         unavailable: String::new(),
     };
-    let wrong = app(Options {
+    let wrong = app(SlackOptions {
         token: Secret::new("xoxb-wrong"),
         ..options(&double)
     });
-    let refused = |result: Result<_, dray_platform::Error>| result.map(drop).unwrap_err().kind();
+    let refused =
+        |result: Result<_, dray_platform::PlatformError>| result.map(drop).unwrap_err().kind();
     assert_eq!(
         refused(wrong.fetch(&attachment(&url)).await),
         ErrorKind::Auth
@@ -399,7 +418,7 @@ async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
 
 #[tokio::test]
 async fn slack_sdk_takes_the_double_for_the_api() {
-    let double = Double::start().await.unwrap();
+    let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let arguments = [
         double.url(),

@@ -1,26 +1,30 @@
 //! What the API says about a message that it showed.
 
-use dray_platform::{Confirmed, Delivery, Error, ErrorKind, Moment, Step};
+use dray_platform::{
+    ConfirmedFile, ErrorKind, OutgoingDelivery, PlatformError, SendOutcome, SendStep,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::plan::{ANIMATION, AUDIO, DOCUMENT, PHOTO, VIDEO, VOICE};
+use crate::plan::{
+    ANIMATION_ROUTE, AUDIO_ROUTE, DOCUMENT_ROUTE, PHOTO_ROUTE, VIDEO_ROUTE, VOICE_ROUTE,
+};
 
 /// A message, as far as it is a confirmation.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct ConfirmedMessage {
     message_id: i64,
     #[serde(default)]
-    photo: Vec<Content>,
-    document: Option<Content>,
-    audio: Option<Content>,
-    voice: Option<Content>,
-    video: Option<Content>,
-    animation: Option<Content>,
+    photo: Vec<MessageContent>,
+    document: Option<MessageContent>,
+    audio: Option<MessageContent>,
+    voice: Option<MessageContent>,
+    video: Option<MessageContent>,
+    animation: Option<MessageContent>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Content {
+struct MessageContent {
     file_id: String,
     file_size: Option<u64>,
     #[serde(default)]
@@ -29,21 +33,21 @@ struct Content {
     height: u64,
 }
 
-impl Told {
+impl ConfirmedMessage {
     /// The file of the message and the kind it has, whichever was asked for: the server may know better.
-    fn file(&self) -> Option<(&'static str, &Content)> {
+    fn file(&self) -> Option<(&'static str, &MessageContent)> {
         let photo = self
             .photo
             .iter()
             .max_by_key(|size| size.width * size.height);
         // Animations stand under `document` as well, for old readers.
         [
-            (PHOTO, photo),
-            (ANIMATION, self.animation.as_ref()),
-            (AUDIO, self.audio.as_ref()),
-            (VOICE, self.voice.as_ref()),
-            (VIDEO, self.video.as_ref()),
-            (DOCUMENT, self.document.as_ref()),
+            (PHOTO_ROUTE, photo),
+            (ANIMATION_ROUTE, self.animation.as_ref()),
+            (AUDIO_ROUTE, self.audio.as_ref()),
+            (VOICE_ROUTE, self.voice.as_ref()),
+            (VIDEO_ROUTE, self.video.as_ref()),
+            (DOCUMENT_ROUTE, self.document.as_ref()),
         ]
         .into_iter()
         .find_map(|(kind, file)| Some((kind, file?)))
@@ -51,9 +55,9 @@ impl Told {
 }
 
 /// The confirmation of a text.
-pub(crate) fn text(step: &Step, result: Value) -> Result<Vec<Confirmed>, Error> {
-    let message: Told = serde_json::from_value(result).map_err(unreadable)?;
-    Ok(vec![Confirmed {
+pub(crate) fn text(step: &SendStep, result: Value) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    let message: ConfirmedMessage = serde_json::from_value(result).map_err(unreadable)?;
+    Ok(vec![ConfirmedFile {
         file: None,
         message_id: message.message_id.to_string(),
         file_id: String::new(),
@@ -65,11 +69,11 @@ pub(crate) fn text(step: &Step, result: Value) -> Result<Vec<Confirmed>, Error> 
 
 /// The confirmations of a file or an album: each file counted, and of the length that was sent.
 pub(crate) fn files(
-    delivery: &Delivery,
-    step: &Step,
+    delivery: &OutgoingDelivery,
+    step: &SendStep,
     result: Value,
-) -> Result<Vec<Confirmed>, Error> {
-    let messages: Vec<Told> = if result.is_array() {
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    let messages: Vec<ConfirmedMessage> = if result.is_array() {
         serde_json::from_value(result)
     } else {
         serde_json::from_value(result).map(|message| vec![message])
@@ -85,12 +89,12 @@ pub(crate) fn files(
             return Err(partial("the message came without its file".to_owned()));
         };
         let sent = delivery.files.get(*index).map(|file| file.size);
-        let is_exact = !matches!(kind, PHOTO | ANIMATION);
+        let is_exact = !matches!(kind, PHOTO_ROUTE | ANIMATION_ROUTE);
         if is_exact && file.file_size.is_some() && file.file_size != sent {
             let context = format!("{:?} of {sent:?} bytes came", file.file_size);
             return Err(partial(context));
         }
-        confirmed.push(Confirmed {
+        confirmed.push(ConfirmedFile {
             file: Some(*index),
             message_id: message.message_id.to_string(),
             file_id: file.file_id.clone(),
@@ -103,12 +107,12 @@ pub(crate) fn files(
 }
 
 /// Something is visible, but not what was asked for.
-fn partial(context: String) -> Error {
-    Error::new(ErrorKind::Unknown, context).at(Moment::Partial)
+fn partial(context: String) -> PlatformError {
+    PlatformError::new(ErrorKind::Unknown, context).at(SendOutcome::Partial)
 }
 
-fn unreadable(cause: serde_json::Error) -> Error {
-    Error::new(ErrorKind::Unknown, "the answer is no message")
+fn unreadable(cause: serde_json::Error) -> PlatformError {
+    PlatformError::new(ErrorKind::Unknown, "the answer is no message")
         .caused_by(cause)
         .ambiguous()
 }

@@ -3,21 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Client, Multipart};
-use dray_platform::{Error, ErrorKind};
+use dray_http::{HttpClient, MultipartForm};
+use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{Period, Secret};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 use url::Url;
 
-use crate::options::Options;
-use crate::refusal::{Envelope, Refused, refused};
+use crate::options::TelegramOptions;
+use crate::refusal::{ApiError, ResponseEnvelope, refused};
 
 /// Bytes for which one more second is given to answer.
 const BYTES_PER_SECOND: u64 = 1_000_000;
 
 /// What cannot stand in a path as it is.
-const PATH: &AsciiSet = &CONTROLS
+const PATH_SET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'#')
@@ -31,16 +31,16 @@ const PATH: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// A bot at a server.
-pub(crate) struct Api {
-    client: Client,
+pub(crate) struct TelegramApi {
+    client: HttpClient,
     base: String,
     token: Secret,
     answer: Period,
 }
 
-impl Api {
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+impl TelegramApi {
+    pub(crate) fn new(options: &TelegramOptions) -> Result<Self, PlatformError> {
+        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         let token = options.token.expose();
         let is_token = token.contains(':')
             && token
@@ -58,13 +58,13 @@ impl Api {
         if !is_plain {
             return Err(wrong("base_url must be http or https, without more"));
         }
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             answer: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),
             answer: options.answer_timeout,
@@ -75,17 +75,17 @@ impl Api {
     pub(crate) async fn call(
         &self,
         method: &str,
-        form: Multipart,
+        form: MultipartForm,
         size: u64,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, ApiError> {
         let url = format!("{}/bot{}/{method}", self.base, self.token.expose());
         let wait = self.answer.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
         let request = self.client.post(&url).answer_within(wait).multipart(form);
-        let answer = request.send(progress).await.map_err(Error::from)?;
+        let answer = request.send(progress).await.map_err(PlatformError::from)?;
         let (status, waits) = (answer.status(), answer.retry_after());
         if answer.is_success() {
-            let envelope: Envelope = answer.json().await.map_err(Error::from)?;
+            let envelope: ResponseEnvelope = answer.json().await.map_err(PlatformError::from)?;
             if envelope.ok {
                 return Ok(envelope.result);
             }
@@ -93,12 +93,16 @@ impl Api {
         }
         // A proxy's page has no envelope; its status says enough. So does that of an answer that breaks off.
         let text = answer.text().await.unwrap_or_default();
-        let envelope: Envelope = serde_json::from_str(&text).unwrap_or_default();
+        let envelope: ResponseEnvelope = serde_json::from_str(&text).unwrap_or_default();
         Err(refused(status, &envelope, waits))
     }
 
     /// Calls a method that shows nothing to anybody.
-    pub(crate) async fn ask(&self, method: &str, form: Multipart) -> Result<Value, Error> {
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        form: MultipartForm,
+    ) -> Result<Value, PlatformError> {
         self.ask_for(method, form, Duration::ZERO).await
     }
 
@@ -106,47 +110,47 @@ impl Api {
     pub(crate) async fn ask_for(
         &self,
         method: &str,
-        form: Multipart,
+        form: MultipartForm,
         wait: Duration,
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, PlatformError> {
         let size = wait.as_secs() * BYTES_PER_SECOND;
         let answer = self.call(method, form, size, &|_| {}).await;
-        answer.map_err(|refused| refused.error.at(dray_platform::Moment::NotSent))
+        answer.map_err(|refused| refused.error.at(dray_platform::SendOutcome::NotSent))
     }
 
     /// Opens a file at the path that `getFile` gave.
-    pub(crate) async fn file(&self, path: &str) -> Result<dray_http::Answer, Error> {
+    pub(crate) async fn file(&self, path: &str) -> Result<dray_http::HttpResponse, PlatformError> {
         let is_inside = !path.starts_with('/')
             && !path.is_empty()
             && path
                 .split(['/', '\\'])
                 .all(|part| !matches!(part, "" | "." | ".."));
         if !is_inside {
-            return Err(Error::new(
+            return Err(PlatformError::new(
                 ErrorKind::BadFormat,
                 "the path of the file leads elsewhere",
             ));
         }
-        let path = utf8_percent_encode(path, PATH);
+        let path = utf8_percent_encode(path, PATH_SET);
         let url = format!("{}/file/bot{}/{path}", self.base, self.token.expose());
         let answer = self.client.get(&url).send(&|_| {}).await;
-        let answer =
-            answer.map_err(|error| Error::from(error).at(dray_platform::Moment::NotSent))?;
+        let answer = answer
+            .map_err(|error| PlatformError::from(error).at(dray_platform::SendOutcome::NotSent))?;
         if answer.is_success() {
             return Ok(answer);
         }
         let (status, waits) = (answer.status(), answer.retry_after());
         if status == 404 {
             // The token was good for `getFile`; it is the file that is gone.
-            let gone = Error::new(ErrorKind::StaleFileId, "the file is gone");
+            let gone = PlatformError::new(ErrorKind::StaleFileId, "the file is gone");
             return Err(gone.code("404"));
         }
-        let error = refused(status, &Envelope::default(), waits).error;
-        Err(error.at(dray_platform::Moment::NotSent))
+        let error = refused(status, &ResponseEnvelope::default(), waits).error;
+        Err(error.at(dray_platform::SendOutcome::NotSent))
     }
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for TelegramApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api")
             .field("base", &self.base)

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use dray_http::Multipart;
-use dray_platform::{ByteStream, Error, ErrorKind, InboundAttachment, http};
+use dray_http::MultipartForm;
+use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError, http};
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
-use crate::api::Api;
-use crate::options::Options;
+use crate::api::TelegramApi;
+use crate::options::TelegramOptions;
 
 /// Where a file is.
 #[derive(Debug, Deserialize)]
-struct File {
+struct FileLocation {
     #[serde(default)]
     file_size: Option<u64>,
     #[serde(default)]
@@ -21,19 +21,19 @@ struct File {
 }
 
 pub(crate) async fn fetch(
-    options: &Options,
-    api: &Api,
+    options: &TelegramOptions,
+    api: &TelegramApi,
     attachment: &InboundAttachment,
-) -> Result<ByteStream, Error> {
+) -> Result<ByteStream, PlatformError> {
     let within = |size: u64| match options.download() {
         Some(limit) if size > limit => {
-            let error = Error::new(ErrorKind::TooLarge, "over what a bot may fetch");
+            let error = PlatformError::new(ErrorKind::TooLarge, "over what a bot may fetch");
             Err(error.with_numbers(size, limit))
         }
         _ => Ok(()),
     };
     within(attachment.size)?;
-    let form = Multipart::new().text("file_id", &attachment.reference);
+    let form = MultipartForm::new().text("file_id", &attachment.reference);
     let told = api.ask("getFile", form).await.map_err(|error| {
         // The refusal says no numbers; these are known.
         match (error.kind(), options.download()) {
@@ -41,8 +41,8 @@ pub(crate) async fn fetch(
             _ => error,
         }
     })?;
-    let file: File = serde_json::from_value(told).map_err(|cause| {
-        Error::new(ErrorKind::Unknown, "the answer is no file").caused_by(cause)
+    let file: FileLocation = serde_json::from_value(told).map_err(|cause| {
+        PlatformError::new(ErrorKind::Unknown, "the answer is no file").caused_by(cause)
     })?;
     within(file.file_size.unwrap_or_default())?;
     if options.local_mode && file.file_path.starts_with('/') {
@@ -59,13 +59,16 @@ pub(crate) async fn fetch(
 }
 
 /// A server in local mode names a path of its own disk.
-async fn on_disk(options: &Options, file: &File) -> Result<ByteStream, Error> {
-    let refuse = |why: &str| Error::new(ErrorKind::Forbidden, why);
+async fn on_disk(
+    options: &TelegramOptions,
+    file: &FileLocation,
+) -> Result<ByteStream, PlatformError> {
+    let refuse = |why: &str| PlatformError::new(ErrorKind::Forbidden, why);
     let Some(root) = &options.local_files else {
         return Err(refuse("local_files is not set"));
     };
     let missing = |cause: std::io::Error| {
-        Error::new(
+        PlatformError::new(
             ErrorKind::Transient,
             "the file of the local server is missing",
         )
@@ -97,6 +100,6 @@ fn whole(size: Option<u64>, body: ByteStream) -> ByteStream {
     }
 }
 
-fn broken(context: &str) -> Error {
-    Error::new(ErrorKind::Transient, context)
+fn broken(context: &str) -> PlatformError {
+    PlatformError::new(ErrorKind::Transient, context)
 }

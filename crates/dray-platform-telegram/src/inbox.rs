@@ -1,33 +1,36 @@
 //! Updates that the API brings to us.
 
-use dray_platform::{Error, ErrorKind, WebhookReply, WebhookRequest};
+use dray_platform::{ErrorKind, PlatformError, WebhookReply, WebhookRequest};
 use dray_types::Sha256Digest;
 use serde_json::Value;
 
-use crate::options::Options;
+use crate::options::TelegramOptions;
 use crate::update;
 
 /// The header that proves that a request comes from the API.
-const HEADER: &str = "x-telegram-bot-api-secret-token";
+const SECRET_TOKEN_HEADER: &str = "x-telegram-bot-api-secret-token";
 
 pub(crate) fn webhook(
     account: &str,
-    options: &Options,
+    options: &TelegramOptions,
     request: &WebhookRequest,
-) -> Result<WebhookReply, Error> {
+) -> Result<WebhookReply, PlatformError> {
     let mut shown = request
         .headers
         .iter()
-        .filter(|(name, _)| name == HEADER)
+        .filter(|(name, _)| name == SECRET_TOKEN_HEADER)
         .map(|(_, value)| value);
     let is_ours = match (shown.next(), shown.next()) {
         (Some(secret), None) => same(secret, options.webhook_secret.expose()),
         _ => false,
     };
     if !is_ours || options.webhook_secret.is_empty() {
-        return Err(Error::new(ErrorKind::Auth, "the secret token is not ours"));
+        return Err(PlatformError::new(
+            ErrorKind::Auth,
+            "the secret token is not ours",
+        ));
     }
-    let malformed = |what: &str| Error::new(ErrorKind::BadFormat, what);
+    let malformed = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
     if request.method != "POST" {
         return Err(malformed("an update is posted"));
     }

@@ -2,35 +2,35 @@
 
 use std::path::PathBuf;
 
-use dray_platform::Limits;
+use dray_platform::ChatLimits;
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The hosted API.
-const HOSTED: &str = "https://api.telegram.org";
+const HOSTED_API_URL: &str = "https://api.telegram.org";
 
 /// Largest upload, in bytes: hosted, and to an own server.
-const UPLOAD: u64 = 50_000_000;
+const MAX_UPLOAD_BYTES: u64 = 50_000_000;
 const UPLOAD_LOCAL: u64 = 2_000_000_000;
 
 /// Largest photo, in bytes, everywhere.
-const PHOTO: u64 = 10_000_000;
+const MAX_PHOTO_BYTES: u64 = 10_000_000;
 
 /// Largest file that the hosted API lets a bot fetch, in bytes.
-const DOWNLOAD: u64 = 20 << 20;
+const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 
 /// Longest caption and text, in UTF-16 units.
-const CAPTION: usize = 1024;
-const TEXT: usize = 4096;
+const MAX_CAPTION_UNITS: usize = 1024;
+const MAX_TEXT_UNITS: usize = 4096;
 
 /// Most items of an album.
-const ALBUM: usize = 10;
+const MAX_ALBUM_ITEMS: usize = 10;
 
 /// A Telegram bot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct TelegramOptions {
     /// The bot's token, as `BotFather` gave it. Required.
     pub token: Secret,
     /// Where the Bot API is. Default `https://api.telegram.org`; an own server listens on port 8081 by default.
@@ -62,11 +62,11 @@ pub struct Options {
     pub answer_timeout: Period,
 }
 
-impl Default for Options {
+impl Default for TelegramOptions {
     fn default() -> Self {
         Self {
             token: Secret::default(),
-            base_url: HOSTED.to_owned(),
+            base_url: HOSTED_API_URL.to_owned(),
             ca_file: None,
             local_mode: false,
             local_files: None,
@@ -82,23 +82,26 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    pub(crate) fn limits(&self) -> Limits {
+impl TelegramOptions {
+    pub(crate) fn limits(&self) -> ChatLimits {
         let upload = self.upload_limit.map_or(
             if self.local_mode {
                 UPLOAD_LOCAL
             } else {
-                UPLOAD
+                MAX_UPLOAD_BYTES
             },
             ByteSize::as_u64,
         );
-        let photo = self.photo_limit.map_or(PHOTO, ByteSize::as_u64).min(upload);
-        Limits {
+        let photo = self
+            .photo_limit
+            .map_or(MAX_PHOTO_BYTES, ByteSize::as_u64)
+            .min(upload);
+        ChatLimits {
             routes: vec![("photo".to_owned(), photo)],
             any: upload,
-            caption: CAPTION,
-            text: TEXT,
-            per_message: ALBUM,
+            caption: MAX_CAPTION_UNITS,
+            text: MAX_TEXT_UNITS,
+            per_message: MAX_ALBUM_ITEMS,
             request: Some(upload),
             download: self.download(),
         }
@@ -109,7 +112,7 @@ impl Options {
         match (self.download_limit, self.local_mode) {
             (Some(limit), _) => Some(limit.as_u64()),
             (None, true) => None,
-            (None, false) => Some(DOWNLOAD),
+            (None, false) => Some(MAX_DOWNLOAD_BYTES),
         }
     }
 }

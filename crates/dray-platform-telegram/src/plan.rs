@@ -1,34 +1,35 @@
 //! Which file travels how (platform-delivery 4, the column of Telegram), and what else there is when that is refused.
 
-use dray_content::caption::{self, Caption, Unit};
-use dray_content::kind::{Audio, Codec, Image, Kind, Video};
+use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
+use dray_content::kind::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 use dray_platform::{
-    Delivery, Error, ErrorKind, FilesStep, Flags, Limits, Moment, OutgoingFile, Step,
+    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
+    SendOutcome, SendStep,
 };
 
 /// Routes. Each but the first is also the name of a field and, behind `send`, of a method.
-pub(crate) const ALBUM: &str = "album";
-pub(crate) const PHOTO: &str = "photo";
-pub(crate) const VIDEO: &str = "video";
-pub(crate) const ANIMATION: &str = "animation";
-pub(crate) const AUDIO: &str = "audio";
-pub(crate) const VOICE: &str = "voice";
-pub(crate) const DOCUMENT: &str = "document";
+pub(crate) const ALBUM_ROUTE: &str = "album";
+pub(crate) const PHOTO_ROUTE: &str = "photo";
+pub(crate) const VIDEO_ROUTE: &str = "video";
+pub(crate) const ANIMATION_ROUTE: &str = "animation";
+pub(crate) const AUDIO_ROUTE: &str = "audio";
+pub(crate) const VOICE_ROUTE: &str = "voice";
+pub(crate) const DOCUMENT_ROUTE: &str = "document";
 
 /// Largest sum of width and height of a photo, and largest ratio of them.
-const SIDES: u64 = 10_000;
-const RATIO: u32 = 20;
+const MAX_PHOTO_SIDES: u64 = 10_000;
+const MAX_PHOTO_RATIO: u32 = 20;
 
 /// Text first, then photos and videos in albums, then the rest in its order: runs of documents and of music in albums,
 /// everything else alone. Files without bytes are alone, so that their refusal drops no other file.
-pub(crate) fn steps(delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+pub(crate) fn steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
     let routes: Vec<(usize, &OutgoingFile, &'static str)> = delivery
         .files
         .iter()
         .enumerate()
         .filter_map(|(index, file)| Some((index, file, route(file, delivery.flags, limits)?)))
         .collect();
-    let is_visual = |route: &str| matches!(route, PHOTO | VIDEO);
+    let is_visual = |route: &str| matches!(route, PHOTO_ROUTE | VIDEO_ROUTE);
     let visual = routes.iter().filter(|(_, _, route)| is_visual(route));
     let rest = routes.iter().filter(|(_, _, route)| !is_visual(route));
     let mut steps = Vec::new();
@@ -44,30 +45,30 @@ pub(crate) fn steps(delivery: &Delivery, limits: &Limits) -> Vec<Step> {
     steps
 }
 
-fn step(route: &str, files: Vec<usize>) -> Step {
-    Step::Files(FilesStep {
+fn step(route: &str, files: Vec<usize>) -> SendStep {
+    SendStep::Files(FilesStep {
         route: route.to_owned(),
         files,
         text: String::new(),
-        lossy: matches!(route, PHOTO | ANIMATION | ALBUM),
+        lossy: matches!(route, PHOTO_ROUTE | ANIMATION_ROUTE | ALBUM_ROUTE),
     })
 }
 
 /// Puts a file into the album that `last` is or becomes, where it may.
 fn join(
-    last: &mut Step,
-    delivery: &Delivery,
-    limits: &Limits,
+    last: &mut SendStep,
+    delivery: &OutgoingDelivery,
+    limits: &ChatLimits,
     file: &OutgoingFile,
     index: usize,
     route: &'static str,
 ) -> bool {
     let album = match (last.route(), route) {
-        (DOCUMENT, DOCUMENT) => DOCUMENT,
-        (AUDIO, AUDIO) => AUDIO,
-        (PHOTO, PHOTO) => PHOTO,
-        (VIDEO, VIDEO) => VIDEO,
-        (PHOTO | VIDEO | ALBUM, PHOTO | VIDEO) => ALBUM,
+        (DOCUMENT_ROUTE, DOCUMENT_ROUTE) => DOCUMENT_ROUTE,
+        (AUDIO_ROUTE, AUDIO_ROUTE) => AUDIO_ROUTE,
+        (PHOTO_ROUTE, PHOTO_ROUTE) => PHOTO_ROUTE,
+        (VIDEO_ROUTE, VIDEO_ROUTE) => VIDEO_ROUTE,
+        (PHOTO_ROUTE | VIDEO_ROUTE | ALBUM_ROUTE, PHOTO_ROUTE | VIDEO_ROUTE) => ALBUM_ROUTE,
         _ => return false,
     };
     let sizes = || {
@@ -91,49 +92,51 @@ fn join(
 }
 
 /// The message as the first step's caption, or in steps of its own before it.
-fn say(message: &str, limits: &Limits, steps: &mut Vec<Step>) {
-    let fitting = caption::Limits {
+fn say(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
+    let fitting = caption::CaptionLimits {
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
-        unit: Unit::Utf16,
+        unit: CaptionUnit::Utf16,
     };
     match (
         caption::fit(&caption::neutralise(message), fitting),
         steps.first_mut(),
     ) {
-        (Caption::None, _) => {}
-        (Caption::Fits(text), Some(first)) => first.set_text(text),
-        (Caption::Fits(text), None) => steps.push(Step::Text(text)),
-        (Caption::Separate(texts), _) => {
-            steps.splice(0..0, texts.into_iter().map(Step::Text));
+        (CaptionPlacement::None, _) => {}
+        (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
+        (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
+        (CaptionPlacement::Separate(texts), _) => {
+            steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }
 }
 
 /// The way of a file that it fits; `None` when it fits none.
-fn route(file: &OutgoingFile, flags: Flags, limits: &Limits) -> Option<&'static str> {
-    [native(file, flags), DOCUMENT]
+fn route(file: &OutgoingFile, flags: SendFlags, limits: &ChatLimits) -> Option<&'static str> {
+    [native(file, flags), DOCUMENT_ROUTE]
         .into_iter()
         .find(|route| file.size <= limits.of(route))
 }
 
 /// The way of a file by what it is.
-pub(crate) fn native(file: &OutgoingFile, flags: Flags) -> &'static str {
+pub(crate) fn native(file: &OutgoingFile, flags: SendFlags) -> &'static str {
     if flags.as_document {
-        return DOCUMENT;
+        return DOCUMENT_ROUTE;
     }
     match file.detected.kind {
-        Kind::Image(Image::Png | Image::Jpeg | Image::Webp { animated: false })
-            if is_photo_shaped(file) =>
-        {
-            PHOTO
-        }
-        Kind::Image(Image::Gif { animated: true }) => ANIMATION,
+        ContentKind::Image(
+            ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp { animated: false },
+        ) if is_photo_shaped(file) => PHOTO_ROUTE,
+        ContentKind::Image(ImageKind::Gif { animated: true }) => ANIMATION_ROUTE,
         // Where the index stands at the end the coding is not known; nearly all such files are H.264.
-        Kind::Video(Video::Mp4(Codec::H264 | Codec::Unknown)) => VIDEO,
-        Kind::Audio(Audio::OggOpus { .. } | Audio::Mp3 | Audio::M4a) if flags.as_voice => VOICE,
-        Kind::Audio(Audio::Mp3 | Audio::M4a) => AUDIO,
-        _ => DOCUMENT,
+        ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
+        ContentKind::Audio(AudioKind::OggOpus { .. } | AudioKind::Mp3 | AudioKind::M4a)
+            if flags.as_voice =>
+        {
+            VOICE_ROUTE
+        }
+        ContentKind::Audio(AudioKind::Mp3 | AudioKind::M4a) => AUDIO_ROUTE,
+        _ => DOCUMENT_ROUTE,
     }
 }
 
@@ -141,24 +144,33 @@ pub(crate) fn native(file: &OutgoingFile, flags: Flags) -> &'static str {
 fn is_photo_shaped(file: &OutgoingFile) -> bool {
     file.detected.dimensions.is_none_or(|(width, height)| {
         let (long, short) = (width.max(height), width.min(height));
-        u64::from(width) + u64::from(height) <= SIDES && long <= short.saturating_mul(RATIO)
+        u64::from(width) + u64::from(height) <= MAX_PHOTO_SIDES
+            && long <= short.saturating_mul(MAX_PHOTO_RATIO)
     })
 }
 
 /// Pictures, films and voices that the server does not take as such go as music or documents.
-pub(crate) fn fallback(delivery: &Delivery, step: &Step, error: &Error) -> Option<Step> {
-    if error.kind() != ErrorKind::UnsupportedKind || error.moment() != Moment::NotSent {
+pub(crate) fn fallback(
+    delivery: &OutgoingDelivery,
+    step: &SendStep,
+    error: &PlatformError,
+) -> Option<SendStep> {
+    if error.kind() != ErrorKind::UnsupportedKind || error.moment() != SendOutcome::NotSent {
         return None;
     }
     let is_music = |index: &usize| {
-        delivery
-            .files
-            .get(*index)
-            .is_some_and(|file| matches!(file.detected.kind, Kind::Audio(Audio::Mp3 | Audio::M4a)))
+        delivery.files.get(*index).is_some_and(|file| {
+            matches!(
+                file.detected.kind,
+                ContentKind::Audio(AudioKind::Mp3 | AudioKind::M4a)
+            )
+        })
     };
     let other = match step.route() {
-        VOICE if step.files().iter().all(is_music) => AUDIO,
-        PHOTO | VIDEO | ALBUM | ANIMATION | AUDIO | VOICE => DOCUMENT,
+        VOICE_ROUTE if step.files().iter().all(is_music) => AUDIO_ROUTE,
+        PHOTO_ROUTE | VIDEO_ROUTE | ALBUM_ROUTE | ANIMATION_ROUTE | AUDIO_ROUTE | VOICE_ROUTE => {
+            DOCUMENT_ROUTE
+        }
         _ => return None,
     };
     step.with_route(other)

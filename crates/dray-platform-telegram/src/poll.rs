@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use dray_http::Multipart;
-use dray_platform::{Deliver, Error, ErrorKind};
+use dray_http::MultipartForm;
+use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
-use crate::options::Options;
+use crate::api::TelegramApi;
+use crate::options::TelegramOptions;
 use crate::update;
 
 /// Pauses after a failure: the first, and the longest of those that double.
@@ -20,12 +20,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(50);
 
 pub(crate) async fn poll(
     account: &str,
-    options: &Options,
-    api: &Api,
-    deliver: &dyn Deliver,
+    options: &TelegramOptions,
+    api: &TelegramApi,
+    deliver: &dyn InboundSink,
     stop: &CancellationToken,
-) -> Result<(), Error> {
-    let mut asker = Asker {
+) -> Result<(), PlatformError> {
+    let mut asker = UpdatePoller {
         account,
         options,
         api,
@@ -65,19 +65,19 @@ pub(crate) async fn poll(
 }
 
 /// Asks for what was not acknowledged yet.
-struct Asker<'a> {
+struct UpdatePoller<'a> {
     account: &'a str,
-    options: &'a Options,
-    api: &'a Api,
+    options: &'a TelegramOptions,
+    api: &'a TelegramApi,
     /// Everything below is acknowledged by the next request.
     offset: Option<i64>,
 }
 
-impl Asker<'_> {
-    async fn ask(&self) -> Result<Vec<Value>, Error> {
+impl UpdatePoller<'_> {
+    async fn ask(&self) -> Result<Vec<Value>, PlatformError> {
         let wait = self.options.poll_wait.as_duration().min(LONGEST_WAIT);
         let kinds = json!(["message", "channel_post"]);
-        let mut form = Multipart::new()
+        let mut form = MultipartForm::new()
             .text("timeout", wait.as_secs().to_string())
             .text("allowed_updates", kinds.to_string());
         if let Some(offset) = self.offset {
@@ -85,12 +85,19 @@ impl Asker<'_> {
         }
         match self.api.ask_for("getUpdates", form, wait).await? {
             Value::Array(updates) => Ok(updates),
-            _ => Err(Error::new(ErrorKind::Transient, "no list of updates came")),
+            _ => Err(PlatformError::new(
+                ErrorKind::Transient,
+                "no list of updates came",
+            )),
         }
     }
 
     /// Stores the messages in their order. The first that cannot be stored ends it, and is sent again.
-    async fn hand_over(&mut self, updates: Vec<Value>, deliver: &dyn Deliver) -> Result<(), Error> {
+    async fn hand_over(
+        &mut self,
+        updates: Vec<Value>,
+        deliver: &dyn InboundSink,
+    ) -> Result<(), PlatformError> {
         for update in updates {
             let Some(number) = update::number(&update) else {
                 continue;

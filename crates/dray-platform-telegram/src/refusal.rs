@@ -3,45 +3,45 @@
 use std::time::Duration;
 
 use dray_content::name::{SHOWN_MAX, shown};
-use dray_platform::{Error, ErrorKind, Moment};
+use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// What every answer is wrapped in.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Envelope {
+pub(crate) struct ResponseEnvelope {
     pub(crate) ok: bool,
     pub(crate) result: Value,
     pub(crate) error_code: Option<u16>,
     pub(crate) description: String,
-    pub(crate) parameters: Parameters,
+    pub(crate) parameters: ResponseParameters,
 }
 
 /// What helps a program with a refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Parameters {
+pub(crate) struct ResponseParameters {
     pub(crate) retry_after: Option<u64>,
     pub(crate) migrate_to_chat_id: Option<i64>,
 }
 
 /// A failed request.
 #[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) error: Error,
+pub(crate) struct ApiError {
+    pub(crate) error: PlatformError,
     /// The chat has this id now; nothing was sent.
     pub(crate) moved: Option<i64>,
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
+impl From<PlatformError> for ApiError {
+    fn from(error: PlatformError) -> Self {
         Self { error, moved: None }
     }
 }
 
 /// Parts of descriptions in lower case, and what they mean. The first that fits counts.
-const MEANINGS: &[(&str, ErrorKind)] = &[
+const DESCRIPTION_MEANINGS: &[(&str, ErrorKind)] = &[
     ("photo_invalid_dimensions", ErrorKind::UnsupportedKind),
     ("image_process_failed", ErrorKind::UnsupportedKind),
     ("photo_save_file_invalid", ErrorKind::UnsupportedKind),
@@ -81,14 +81,18 @@ const MEANINGS: &[(&str, ErrorKind)] = &[
 
 fn meaning(description: &str) -> Option<ErrorKind> {
     let description = description.to_ascii_lowercase();
-    MEANINGS
+    DESCRIPTION_MEANINGS
         .iter()
         .find(|(part, _)| description.contains(part))
         .map(|(_, kind)| *kind)
 }
 
 /// What a refusal means. `waits` is the header `Retry-After`.
-pub(crate) fn refused(status: u16, envelope: &Envelope, waits: Option<Duration>) -> Refused {
+pub(crate) fn refused(
+    status: u16,
+    envelope: &ResponseEnvelope,
+    waits: Option<Duration>,
+) -> ApiError {
     let code = envelope.error_code.unwrap_or(status);
     let description = envelope.description.as_str();
     let album = broken_album(description);
@@ -101,7 +105,7 @@ pub(crate) fn refused(status: u16, envelope: &Envelope, waits: Option<Duration>)
         400 => meaning(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
         _ => ErrorKind::Unknown,
     };
-    let mut error = Error::new(kind, shown(description, SHOWN_MAX)).code(code.to_string());
+    let mut error = PlatformError::new(kind, shown(description, SHOWN_MAX)).code(code.to_string());
     if kind == ErrorKind::RateLimited {
         let wait = envelope
             .parameters
@@ -114,13 +118,13 @@ pub(crate) fn refused(status: u16, envelope: &Envelope, waits: Option<Duration>)
         }
     }
     if album.is_some() {
-        error = error.at(Moment::Partial);
+        error = error.at(SendOutcome::Partial);
     } else if kind == ErrorKind::Transient {
         error = error.ambiguous();
     }
     let moved = envelope.parameters.migrate_to_chat_id;
-    Refused {
-        moved: moved.filter(|_| error.moment() == Moment::NotSent),
+    ApiError {
+        moved: moved.filter(|_| error.moment() == SendOutcome::NotSent),
         error,
     }
 }
@@ -143,11 +147,11 @@ fn told(description: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn refuse(code: u16, description: &str) -> Refused {
-        let envelope = Envelope {
+    fn refuse(code: u16, description: &str) -> ApiError {
+        let envelope = ResponseEnvelope {
             error_code: Some(code),
             description: description.to_owned(),
-            ..Envelope::default()
+            ..ResponseEnvelope::default()
         };
         refused(code, &envelope, None)
     }
@@ -185,7 +189,11 @@ mod tests {
         ] {
             let refused = refuse(code, &format!("Bad Request: {description}"));
             assert_eq!(refused.error.kind(), kind, "{description}");
-            assert_eq!(refused.error.moment(), Moment::NotSent, "{description}");
+            assert_eq!(
+                refused.error.moment(),
+                SendOutcome::NotSent,
+                "{description}"
+            );
             assert_eq!(refused.error.platform_code(), code.to_string());
         }
     }
@@ -197,7 +205,7 @@ mod tests {
             "description": "Bad Request: group chat was upgraded to a supergroup chat",
             "parameters": { "migrate_to_chat_id": -1_001_234_i64 },
         });
-        let envelope: Envelope = serde_json::from_value(envelope).unwrap();
+        let envelope: ResponseEnvelope = serde_json::from_value(envelope).unwrap();
         let refused = refused(400, &envelope, None);
         assert_eq!(refused.moved, Some(-1_001_234));
         assert_eq!(refused.error.kind(), ErrorKind::NotFound);
@@ -209,7 +217,7 @@ mod tests {
             let error = refuse(code, "Internal Server Error: restart").error;
             assert_eq!(
                 (error.kind(), error.moment()),
-                (ErrorKind::Transient, Moment::Ambiguous)
+                (ErrorKind::Transient, SendOutcome::Ambiguous)
             );
         }
     }
@@ -225,7 +233,7 @@ mod tests {
             (error.kind(), error.moment(), error.retry_after()),
             (
                 ErrorKind::RateLimited,
-                Moment::Partial,
+                SendOutcome::Partial,
                 Some(Duration::from_secs(8))
             )
         );
@@ -233,22 +241,24 @@ mod tests {
         let error = refuse(400, inner).error;
         assert_eq!(
             (error.kind(), error.moment()),
-            (ErrorKind::NoThread, Moment::Partial)
+            (ErrorKind::NoThread, SendOutcome::Partial)
         );
     }
 
     #[test]
     fn a_delay_is_found_wherever_it_is_told() {
-        let wait = |envelope: &Envelope, header| refused(429, envelope, header).error.retry_after();
-        let mut envelope = Envelope {
+        let wait = |envelope: &ResponseEnvelope, header| {
+            refused(429, envelope, header).error.retry_after()
+        };
+        let mut envelope = ResponseEnvelope {
             description: "Too Many Requests: retry after 31".to_owned(),
-            ..Envelope::default()
+            ..ResponseEnvelope::default()
         };
         assert_eq!(wait(&envelope, None), Some(Duration::from_secs(31)));
         let header = Some(Duration::from_secs(32));
         assert_eq!(wait(&envelope, header), header);
         envelope.parameters.retry_after = Some(5821);
         assert_eq!(wait(&envelope, header), Some(Duration::from_secs(5821)));
-        assert_eq!(wait(&Envelope::default(), None), None);
+        assert_eq!(wait(&ResponseEnvelope::default(), None), None);
     }
 }

@@ -2,39 +2,44 @@
 
 use std::time::Duration;
 
-use dray_http::Multipart;
+use dray_http::MultipartForm;
 use dray_platform::{
-    Confirmed, Error, ErrorKind, OutgoingFile, Progress, Send, Step, Target, http,
+    ConfirmedFile, DeliveryTarget, ErrorKind, OutgoingFile, PlatformError, SendRequest, SendStep,
+    UploadProgress, http,
 };
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
 
 use crate::answer;
-use crate::api::Api;
-use crate::plan::{ALBUM, ANIMATION, AUDIO, DOCUMENT, PHOTO, VIDEO, VOICE, native};
-use crate::refusal::Refused;
+use crate::api::TelegramApi;
+use crate::plan::{
+    ALBUM_ROUTE, ANIMATION_ROUTE, AUDIO_ROUTE, DOCUMENT_ROUTE, PHOTO_ROUTE, VIDEO_ROUTE,
+    VOICE_ROUTE, native,
+};
+use crate::refusal::ApiError;
 
 /// How long an action is shown by clients, less a second.
-const ACTION: Duration = Duration::from_secs(4);
+const ACTION_INTERVAL: Duration = Duration::from_secs(4);
 
 /// When a small upload begins to show an action; a large one does immediately.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ACTION_DELAY: Duration = Duration::from_secs(3);
 
 /// A large upload, in bytes.
-const LARGE: u64 = 1_000_000;
+const LARGE_UPLOAD_BYTES: u64 = 1_000_000;
 
 /// Where a message goes.
 #[derive(Clone, Debug)]
-struct Place {
+struct ChatAddress {
     chat: String,
     thread: Option<i64>,
     reply_to: Option<i64>,
 }
 
-impl Place {
-    fn of(target: &Target) -> Result<Self, Error> {
+impl ChatAddress {
+    fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
         let number = |text: &str, what: &str| {
-            let missing = || Error::new(ErrorKind::NoThread, format!("{what} is no number"));
+            let missing =
+                || PlatformError::new(ErrorKind::NoThread, format!("{what} is no number"));
             (!text.is_empty())
                 .then(|| text.parse().map_err(|_| missing()))
                 .transpose()
@@ -46,15 +51,15 @@ impl Place {
         })
     }
 
-    fn form(&self) -> Multipart {
-        let mut form = Multipart::new().text("chat_id", &self.chat);
+    fn form(&self) -> MultipartForm {
+        let mut form = MultipartForm::new().text("chat_id", &self.chat);
         if let Some(thread) = self.thread {
             form = form.text("message_thread_id", thread.to_string());
         }
         form
     }
 
-    fn message(&self) -> Multipart {
+    fn message(&self) -> MultipartForm {
         let form = self.form();
         match self.reply_to {
             None => form,
@@ -67,14 +72,17 @@ impl Place {
 }
 
 pub(crate) async fn send(
-    api: &Api,
-    send: Send<'_>,
-    progress: &dyn Progress,
-) -> Result<Vec<Confirmed>, Error> {
+    api: &TelegramApi,
+    send: SendRequest<'_>,
+    progress: &dyn UploadProgress,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     if files(send).any(|file| file.size == 0) {
-        return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+        return Err(PlatformError::new(
+            ErrorKind::Empty,
+            "the file has no bytes",
+        ));
     }
-    let place = Place::of(&send.delivery.target)?;
+    let place = ChatAddress::of(&send.delivery.target)?;
     let sent = once(api, send, &place, progress).await;
     sent.map_err(|refused| match refused.moved {
         Some(chat) => refused.error.with_moved_to(chat.to_string()),
@@ -83,21 +91,21 @@ pub(crate) async fn send(
 }
 
 /// The files of the step.
-fn files(send: Send<'_>) -> impl Iterator<Item = &OutgoingFile> {
+fn files(send: SendRequest<'_>) -> impl Iterator<Item = &OutgoingFile> {
     let indices = send.step.files().iter();
     indices.filter_map(move |index| send.delivery.files.get(*index))
 }
 
-fn is_text(send: Send<'_>) -> bool {
-    matches!(send.step, Step::Text(_) | Step::Link(_))
+fn is_text(send: SendRequest<'_>) -> bool {
+    matches!(send.step, SendStep::Text(_) | SendStep::Link(_))
 }
 
 async fn once(
-    api: &Api,
-    send: Send<'_>,
-    place: &Place,
-    progress: &dyn Progress,
-) -> Result<Vec<Confirmed>, Refused> {
+    api: &TelegramApi,
+    send: SendRequest<'_>,
+    place: &ChatAddress,
+    progress: &dyn UploadProgress,
+) -> Result<Vec<ConfirmedFile>, ApiError> {
     if is_text(send) {
         let preview = json!({ "is_disabled": true });
         let form = place
@@ -126,53 +134,59 @@ async fn once(
     Ok(answer::files(send.delivery, send.step, result)?)
 }
 
-fn method(send: Send<'_>) -> Result<&'static str, Error> {
-    let wrong = || Error::new(ErrorKind::UnsupportedKind, "no such route");
+fn method(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
+    let wrong = || PlatformError::new(ErrorKind::UnsupportedKind, "no such route");
     Ok(match (route(send), send.step.files().len()) {
         (_, 0) => return Err(wrong()),
-        (PHOTO | VIDEO | AUDIO | DOCUMENT | ALBUM, 2..) => "sendMediaGroup",
-        (PHOTO, _) => "sendPhoto",
-        (VIDEO, _) => "sendVideo",
-        (ANIMATION, 1) => "sendAnimation",
-        (AUDIO, _) => "sendAudio",
-        (VOICE, 1) => "sendVoice",
-        (DOCUMENT, _) => "sendDocument",
+        (PHOTO_ROUTE | VIDEO_ROUTE | AUDIO_ROUTE | DOCUMENT_ROUTE | ALBUM_ROUTE, 2..) => {
+            "sendMediaGroup"
+        }
+        (PHOTO_ROUTE, _) => "sendPhoto",
+        (VIDEO_ROUTE, _) => "sendVideo",
+        (ANIMATION_ROUTE, 1) => "sendAnimation",
+        (AUDIO_ROUTE, _) => "sendAudio",
+        (VOICE_ROUTE, 1) => "sendVoice",
+        (DOCUMENT_ROUTE, _) => "sendDocument",
         _ => return Err(wrong()),
     })
 }
 
 /// The route of the step; what is left alone of an album has the one of its file.
-fn route(send: Send<'_>) -> &str {
+fn route(send: SendRequest<'_>) -> &str {
     match (send.step.route(), send.step.files()) {
-        (ALBUM, [_]) => {
+        (ALBUM_ROUTE, [_]) => {
             let alone = files(send).next();
-            alone.map_or(ALBUM, |file| native(file, send.delivery.flags))
+            alone.map_or(ALBUM_ROUTE, |file| native(file, send.delivery.flags))
         }
         (route, _) => route,
     }
 }
 
 /// A part with the bytes of a file.
-async fn part(form: Multipart, name: &str, file: &OutgoingFile) -> Result<Multipart, Error> {
+async fn part(
+    form: MultipartForm,
+    name: &str,
+    file: &OutgoingFile,
+) -> Result<MultipartForm, PlatformError> {
     let body = http::body(file.source.open().await?);
     let media_type = file.detected.media_type;
     Ok(form.file(name, &file.name, media_type, file.size, body))
 }
 
-async fn one(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
+async fn one(place: &ChatAddress, send: SendRequest<'_>) -> Result<MultipartForm, PlatformError> {
     let route = route(send);
     let mut form = place.message();
     if !send.step.text().is_empty() {
         form = form.text("caption", send.step.text());
     }
-    if route == DOCUMENT {
+    if route == DOCUMENT_ROUTE {
         // Music stays a file, and a moving picture its bytes.
         form = form.text("disable_content_type_detection", "true");
     }
-    if route == VIDEO {
+    if route == VIDEO_ROUTE {
         form = form.text("supports_streaming", "true");
     }
-    if send.delivery.flags.spoiler && matches!(route, PHOTO | VIDEO | ANIMATION) {
+    if send.delivery.flags.spoiler && matches!(route, PHOTO_ROUTE | VIDEO_ROUTE | ANIMATION_ROUTE) {
         form = form.text("has_spoiler", "true");
     }
     for file in files(send) {
@@ -184,11 +198,11 @@ async fn one(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
     Ok(form)
 }
 
-async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
+async fn album(place: &ChatAddress, send: SendRequest<'_>) -> Result<MultipartForm, PlatformError> {
     let mut media = Vec::new();
     for (position, file) in files(send).enumerate() {
         let kind = match send.step.route() {
-            ALBUM => native(file, send.delivery.flags),
+            ALBUM_ROUTE => native(file, send.delivery.flags),
             route => route,
         };
         let source = file
@@ -204,13 +218,13 @@ async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
         if position == 0 && !send.step.text().is_empty() {
             put("caption", send.step.text().into());
         }
-        if kind == DOCUMENT {
+        if kind == DOCUMENT_ROUTE {
             put("disable_content_type_detection", true.into());
         }
-        if kind == VIDEO {
+        if kind == VIDEO_ROUTE {
             put("supports_streaming", true.into());
         }
-        if send.delivery.flags.spoiler && matches!(kind, PHOTO | VIDEO) {
+        if send.delivery.flags.spoiler && matches!(kind, PHOTO_ROUTE | VIDEO_ROUTE) {
             put("has_spoiler", true.into());
         }
         media.push(item);
@@ -227,21 +241,26 @@ async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
 }
 
 /// Shows the user that something is on its way, for as long as it is polled. Failures of that are not reported.
-async fn show_action(api: &Api, place: &Place, route: &str, size: u64) -> std::convert::Infallible {
+async fn show_action(
+    api: &TelegramApi,
+    place: &ChatAddress,
+    route: &str,
+    size: u64,
+) -> std::convert::Infallible {
     let action = match route {
-        PHOTO | ALBUM => "upload_photo",
-        VIDEO | ANIMATION => "upload_video",
-        AUDIO | VOICE => "upload_voice",
+        PHOTO_ROUTE | ALBUM_ROUTE => "upload_photo",
+        VIDEO_ROUTE | ANIMATION_ROUTE => "upload_video",
+        AUDIO_ROUTE | VOICE_ROUTE => "upload_voice",
         _ => "upload_document",
     };
-    if size < LARGE {
-        tokio::time::sleep(PATIENCE).await;
+    if size < LARGE_UPLOAD_BYTES {
+        tokio::time::sleep(ACTION_DELAY).await;
     }
     loop {
         let form = place.form().text("action", action);
         if let Err(error) = api.ask("sendChatAction", form).await {
             tracing::debug!(%error, "no action shown");
         }
-        tokio::time::sleep(ACTION).await;
+        tokio::time::sleep(ACTION_INTERVAL).await;
     }
 }

@@ -1,48 +1,48 @@
 //! Updates: what users wrote.
 
 use dray_content::size;
-use dray_platform::{InboundAttachment, InboundMessage, Target};
+use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::NAME;
+use crate::PLATFORM_NAME;
 
 /// One piece of news.
 #[derive(Debug, Deserialize)]
-struct Update {
-    message: Option<Written>,
-    channel_post: Option<Written>,
+struct BotUpdate {
+    message: Option<UpdateMessage>,
+    channel_post: Option<UpdateMessage>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Written {
+struct UpdateMessage {
     message_id: i64,
     message_thread_id: Option<i64>,
     #[serde(default)]
     is_topic_message: bool,
-    from: Option<Party>,
-    sender_chat: Option<Party>,
-    chat: Party,
+    from: Option<UpdateParty>,
+    sender_chat: Option<UpdateParty>,
+    chat: UpdateParty,
     text: Option<String>,
     caption: Option<String>,
     #[serde(default)]
-    photo: Vec<Content>,
-    document: Option<Content>,
-    audio: Option<Content>,
-    voice: Option<Content>,
-    video: Option<Content>,
-    animation: Option<Content>,
-    video_note: Option<Content>,
-    sticker: Option<Content>,
+    photo: Vec<UpdateContent>,
+    document: Option<UpdateContent>,
+    audio: Option<UpdateContent>,
+    voice: Option<UpdateContent>,
+    video: Option<UpdateContent>,
+    animation: Option<UpdateContent>,
+    video_note: Option<UpdateContent>,
+    sticker: Option<UpdateContent>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Party {
+struct UpdateParty {
     id: i64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Content {
+struct UpdateContent {
     file_id: String,
     #[serde(default)]
     file_size: u64,
@@ -71,7 +71,7 @@ pub(crate) fn message(
     update: &Value,
     download: Option<u64>,
 ) -> Result<Option<InboundMessage>, serde_json::Error> {
-    let update = Update::deserialize(update)?;
+    let update = BotUpdate::deserialize(update)?;
     let Some(message) = update.message.or(update.channel_post) else {
         return Ok(None);
     };
@@ -83,12 +83,12 @@ pub(crate) fn message(
     let thread = message
         .message_thread_id
         .filter(|_| message.is_topic_message);
-    let sender = message.from.or(message.sender_chat).unwrap_or(Party {
+    let sender = message.from.or(message.sender_chat).unwrap_or(UpdateParty {
         id: message.chat.id,
     });
     Ok(Some(InboundMessage {
-        target: Target {
-            platform: NAME.to_owned(),
+        target: DeliveryTarget {
+            platform: PLATFORM_NAME.to_owned(),
             account: account.to_owned(),
             chat: message.chat.id.to_string(),
             thread: thread.map(|id| id.to_string()).unwrap_or_default(),
@@ -101,7 +101,7 @@ pub(crate) fn message(
     }))
 }
 
-fn attachments(message: &Written, download: Option<u64>) -> Vec<InboundAttachment> {
+fn attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAttachment> {
     let photo = message
         .photo
         .iter()
@@ -128,7 +128,7 @@ fn attachments(message: &Written, download: Option<u64>) -> Vec<InboundAttachmen
 
 fn attachment(
     kind: &str,
-    file: &Content,
+    file: &UpdateContent,
     message_id: i64,
     download: Option<u64>,
 ) -> InboundAttachment {

@@ -3,25 +3,25 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client};
-use dray_platform::{Error, ErrorKind};
+use dray_http::{HttpClient, HttpResponse};
+use dray_platform::{ErrorKind, PlatformError};
 use url::Url;
 
-use crate::options::Options;
+use crate::options::WebhookOptions;
 
 /// Wait after a 429 that does not say how long.
-const PAUSE: Duration = Duration::from_secs(30);
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-pub(crate) struct Api {
-    pub(crate) client: Client,
+pub(crate) struct WebhookApi {
+    pub(crate) client: HttpClient,
     hosts: Vec<String>,
     allow_http: bool,
 }
 
-impl Api {
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+impl WebhookApi {
+    pub(crate) fn new(options: &WebhookOptions) -> Result<Self, PlatformError> {
         let wrong = |name: &str, what: &str| {
-            Error::new(ErrorKind::BadFormat, format!("webhook {name}: {what}"))
+            PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {what}"))
         };
         for (name, hook) in &options.hooks {
             let url =
@@ -33,32 +33,32 @@ impl Api {
                 return Err(wrong(name, "the secret is missing"));
             }
         }
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             answer: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(limits, options.ca_file.as_deref())?,
             hosts: options.file_hosts.clone(),
             allow_http: options.allow_http,
         })
     }
 
     /// Opens a file on one of the configured hosts. Nothing secret goes there, and no redirect is followed.
-    pub(crate) async fn download(&self, url: &str) -> Result<Answer, Error> {
+    pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let answer = self.client.get(url).send(&|_| {}).await?;
         if answer.status() == 200 {
             return Ok(answer);
         }
         let refused = of_status(answer.status(), answer.retry_after());
-        Err(refused.at(dray_platform::Moment::NotSent))
+        Err(refused.at(dray_platform::SendOutcome::NotSent))
     }
 
     /// Whether attachments may come from there.
-    pub(crate) fn check_host(&self, url: &str) -> Result<(), Error> {
-        let wrong = || Error::new(ErrorKind::Forbidden, "an address outside of file_hosts");
+    pub(crate) fn check_host(&self, url: &str) -> Result<(), PlatformError> {
+        let wrong = || PlatformError::new(ErrorKind::Forbidden, "an address outside of file_hosts");
         let url = Url::parse(url).map_err(|_| wrong())?;
         let host = url.host_str().ok_or_else(wrong)?;
         let found = match url.port() {
@@ -78,7 +78,7 @@ fn is_allowed(url: &Url, allow_http: bool) -> bool {
 }
 
 /// What a status other than success means (platform-delivery 7.6).
-pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> Error {
+pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
         401 => ErrorKind::Auth,
         403 => ErrorKind::Forbidden,
@@ -90,9 +90,9 @@ pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> Error {
         400..=499 => ErrorKind::BadFormat,
         _ => ErrorKind::Unknown,
     };
-    let error = Error::new(kind, "the receiver refused").code(status.to_string());
+    let error = PlatformError::new(kind, "the receiver refused").code(status.to_string());
     let error = match (kind, wait) {
-        (ErrorKind::RateLimited, _) => error.with_retry_after(wait.unwrap_or(PAUSE)),
+        (ErrorKind::RateLimited, _) => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
         (ErrorKind::Transient, Some(wait)) => error.with_retry_after(wait),
         _ => error,
     };
@@ -104,7 +104,7 @@ pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> Error {
     }
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for WebhookApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api").finish_non_exhaustive()
     }
@@ -112,11 +112,11 @@ impl fmt::Debug for Api {
 
 #[cfg(test)]
 mod tests {
-    use dray_platform::Moment;
+    use dray_platform::SendOutcome;
     use dray_types::Secret;
 
     use super::*;
-    use crate::options::Hook;
+    use crate::options::WebhookAddress;
 
     #[test]
     fn statuses_have_their_kinds() {
@@ -125,20 +125,20 @@ mod tests {
             UnsupportedKind,
         };
         for (status, kind, moment) in [
-            (400, BadFormat, Moment::NotSent),
-            (401, Auth, Moment::NotSent),
-            (403, Forbidden, Moment::NotSent),
-            (404, NotFound, Moment::NotSent),
-            (408, Transient, Moment::NotSent),
-            (410, NotFound, Moment::NotSent),
-            (413, TooLarge, Moment::NotSent),
-            (415, UnsupportedKind, Moment::NotSent),
-            (422, BadFormat, Moment::NotSent),
-            (425, Transient, Moment::NotSent),
-            (429, RateLimited, Moment::NotSent),
-            (302, Unknown, Moment::Ambiguous),
-            (500, Transient, Moment::Ambiguous),
-            (503, Transient, Moment::Ambiguous),
+            (400, BadFormat, SendOutcome::NotSent),
+            (401, Auth, SendOutcome::NotSent),
+            (403, Forbidden, SendOutcome::NotSent),
+            (404, NotFound, SendOutcome::NotSent),
+            (408, Transient, SendOutcome::NotSent),
+            (410, NotFound, SendOutcome::NotSent),
+            (413, TooLarge, SendOutcome::NotSent),
+            (415, UnsupportedKind, SendOutcome::NotSent),
+            (422, BadFormat, SendOutcome::NotSent),
+            (425, Transient, SendOutcome::NotSent),
+            (429, RateLimited, SendOutcome::NotSent),
+            (302, Unknown, SendOutcome::Ambiguous),
+            (500, Transient, SendOutcome::Ambiguous),
+            (503, Transient, SendOutcome::Ambiguous),
         ] {
             let error = of_status(status, None);
             assert_eq!((error.kind(), error.moment()), (kind, moment), "{status}");
@@ -147,23 +147,26 @@ mod tests {
         let wait = Some(Duration::from_secs(5821));
         assert_eq!(of_status(503, wait).retry_after(), wait);
         assert_eq!(of_status(429, wait).retry_after(), wait);
-        assert_eq!(of_status(429, None).retry_after(), Some(PAUSE));
+        assert_eq!(
+            of_status(429, None).retry_after(),
+            Some(DEFAULT_RETRY_DELAY)
+        );
     }
 
     #[test]
     fn options_that_cannot_be_are_told_without_the_address() {
         let check = |url: &str, secret: &str, allow_http: bool| {
-            let hook = Hook {
+            let hook = WebhookAddress {
                 url: Secret::new(url),
                 secret: Secret::new(secret),
                 allow_http,
                 upload_limit: None,
             };
-            let options = Options {
+            let options = WebhookOptions {
                 hooks: [("ci".to_owned(), hook)].into(),
-                ..Options::default()
+                ..WebhookOptions::default()
             };
-            Api::new(&options).map(drop)
+            WebhookApi::new(&options).map(drop)
         };
         assert!(check("https://hooks.example/t0ken", "s", false).is_ok());
         assert!(check("http://hooks.example/t0ken", "s", true).is_ok());
@@ -182,9 +185,9 @@ mod tests {
 
     #[test]
     fn r_9_files_come_from_the_configured_hosts_only() {
-        let api = Api::new(&Options {
+        let api = WebhookApi::new(&WebhookOptions {
             file_hosts: vec!["files.example".to_owned(), "files.example:8443".to_owned()],
-            ..Options::default()
+            ..WebhookOptions::default()
         })
         .unwrap();
         for (url, allowed) in [

@@ -7,20 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_http::double::{
-    Closed, Content, Form, Received, Reply, Server, Shared, cut, json, reply, with_header,
+    ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
+    cut, json, reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use crate::options::Hook;
+use crate::options::WebhookAddress;
 use crate::sign;
 
 /// The secret that it verifies with.
-pub const SECRET: &str = "double-secret-of-a-webhook";
+pub const SHARED_SECRET: &str = "double-secret-of-a-webhook";
 
 /// A fault to inject, once, with the next event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Refused with this status; nothing is taken.
     Refuse(u16),
     /// Refused with 429 and this delay.
@@ -41,7 +42,7 @@ pub enum Fault {
 
 /// An event as the receiver took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct ReceivedEvent {
     /// Its id at the receiver.
     pub id: String,
     /// Path that it was posted to.
@@ -51,30 +52,30 @@ pub struct Taken {
     /// The event itself.
     pub event: Value,
     /// Names and contents of its files.
-    pub files: Vec<(String, Content)>,
+    pub files: Vec<(String, ContentDigest)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    taken: Vec<Taken>,
-    faults: Vec<Fault>,
+struct FakeState {
+    taken: Vec<ReceivedEvent>,
+    faults: Vec<InjectedFault>,
     downloads: Vec<Vec<u8>>,
 }
 
 /// A receiver on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Double {
-    server: Server<State>,
+pub struct FakeReceiver {
+    server: FakeServer<FakeState>,
 }
 
-impl Double {
+impl FakeReceiver {
     /// Starts one.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = Server::start(State::default(), |shared, request| {
+        let server = FakeServer::start(FakeState::default(), |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -82,22 +83,22 @@ impl Double {
     }
 
     /// Options for an address of it. Every path that begins with `/hooks/` is one.
-    pub fn hook(&self, path: &str) -> Hook {
-        Hook {
+    pub fn hook(&self, path: &str) -> WebhookAddress {
+        WebhookAddress {
             url: Secret::new(format!("{}{path}", self.server.shared().url())),
-            secret: Secret::new(SECRET),
+            secret: Secret::new(SHARED_SECRET),
             allow_http: true,
             upload_limit: None,
         }
     }
 
     /// Makes this happen once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
     /// What came to a path, oldest first.
-    pub fn taken(&self, path: &str) -> Vec<Taken> {
+    pub fn taken(&self, path: &str) -> Vec<ReceivedEvent> {
         let state = self.server.shared().lock();
         let of_path = state.taken.iter().filter(|taken| taken.path == path);
         of_path.cloned().collect()
@@ -121,7 +122,10 @@ fn refuse(status: u16, why: &str) -> Reply {
     json(status, &json!({ "error": why }))
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     if let Some(number) = request.path.strip_prefix("/files/") {
         let state = shared.lock();
         let bytes = number
@@ -140,9 +144,9 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         let mut state = shared.lock();
         (!state.faults.is_empty()).then(|| state.faults.remove(0))
     };
-    if fault == Some(Fault::CloseDuringBody) {
+    if fault == Some(InjectedFault::CloseDuringBody) {
         request.into_reader().more().await?;
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     let header = |name: &str| request.header(name).unwrap_or_default().to_owned();
     let (key, stamp, signature) = (
@@ -157,34 +161,34 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     } else {
         let body = request.into_reader().all().await?;
         (
-            String::from_utf8(body).map_err(|_| Closed)?,
-            Form::default(),
+            String::from_utf8(body).map_err(|_| ConnectionClosed)?,
+            FormData::default(),
         )
     };
-    let expected = sign::signature(&Secret::new(SECRET), &stamp, event.as_bytes());
+    let expected = sign::signature(&Secret::new(SHARED_SECRET), &stamp, event.as_bytes());
     if stamp.is_empty() || expected.ok() != Some(signature) {
         return Ok(refuse(401, "signature"));
     }
     Ok(match fault {
-        Some(Fault::Refuse(status)) => refuse(status, "scripted"),
-        Some(Fault::RateLimit(wait)) => with_header(
+        Some(InjectedFault::Refuse(status)) => refuse(status, "scripted"),
+        Some(InjectedFault::RateLimit(wait)) => with_header(
             refuse(429, "slow down"),
             "retry-after",
             &wait.as_secs().to_string(),
         ),
-        Some(Fault::ForgetFiles) => json(200, &json!({ "files": [] })),
+        Some(InjectedFault::ForgetFiles) => json(200, &json!({ "files": [] })),
         fault => take(&shared, path, key, &event, form, fault.as_ref())?,
     })
 }
 
 fn take(
-    shared: &Shared<State>,
+    shared: &SharedState<FakeState>,
     path: String,
     key: String,
     event: &str,
-    form: Form,
-    fault: Option<&Fault>,
-) -> Result<Reply, Closed> {
+    form: FormData,
+    fault: Option<&InjectedFault>,
+) -> Result<Reply, ConnectionClosed> {
     let Ok(event) = serde_json::from_str::<Value>(event) else {
         return Ok(refuse(400, "event"));
     };
@@ -207,13 +211,13 @@ fn take(
         return Ok(refuse(422, "the files are not those of the event"));
     }
     let mut state = shared.lock();
-    let known = |taken: &&Taken| taken.path == path && taken.key == key;
+    let known = |taken: &&ReceivedEvent| taken.path == path && taken.key == key;
     if let Some(taken) = state.taken.iter().find(known) {
         return Ok(json(409, &json!({ "id": taken.id })));
     }
     let id = format!("event-{}", state.taken.len());
     let contents = form.files.into_iter();
-    state.taken.push(Taken {
+    state.taken.push(ReceivedEvent {
         id: id.clone(),
         path,
         key,
@@ -222,10 +226,10 @@ fn take(
     });
     let told = json!({ "id": id, "files": listed });
     match fault {
-        Some(Fault::LoseAnswer) => Err(Closed),
-        Some(Fault::Gibberish) => Ok(cut("application/json", &told.to_string().into(), 5)),
-        Some(Fault::Bare(status)) => Ok(reply(*status, "text/plain", "".into())),
-        Some(Fault::OtherBytes) => {
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => Ok(cut("application/json", &told.to_string().into(), 5)),
+        Some(InjectedFault::Bare(status)) => Ok(reply(*status, "text/plain", "".into())),
+        Some(InjectedFault::OtherBytes) => {
             let other = json!({ "sha256": "00".repeat(32) });
             Ok(json(
                 200,

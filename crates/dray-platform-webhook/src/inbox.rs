@@ -1,16 +1,17 @@
 //! Messages that programs post to us, signed as ours are.
 
 use dray_platform::{
-    Error, ErrorKind, InboundAttachment, InboundMessage, Target, WebhookReply, WebhookRequest,
+    DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, WebhookReply,
+    WebhookRequest,
 };
 use serde::Deserialize;
 
-use crate::options::Options;
-use crate::{NAME, sign};
+use crate::options::WebhookOptions;
+use crate::{PLATFORM_NAME, sign};
 
 /// What a program writes.
 #[derive(Debug, Deserialize)]
-struct Message {
+struct PostedMessage {
     /// Its id of the message: the same id is the same message.
     id: String,
     /// The configured name that it belongs to: answers go there.
@@ -22,11 +23,11 @@ struct Message {
     #[serde(default)]
     text: String,
     #[serde(default)]
-    files: Vec<File>,
+    files: Vec<PostedFile>,
 }
 
 #[derive(Debug, Deserialize)]
-struct File {
+struct PostedFile {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -40,18 +41,18 @@ struct File {
 /// Reads one request. `now` is the time in Unix seconds.
 pub(crate) fn webhook(
     account: &str,
-    options: &Options,
+    options: &WebhookOptions,
     request: &WebhookRequest,
     now: u64,
-) -> Result<WebhookReply, Error> {
+) -> Result<WebhookReply, PlatformError> {
     let header = |name: &str| {
         let found = request.headers.iter().find(|(header, _)| header == name);
         found.map_or("", |(_, value)| value.as_str())
     };
     let signed = (header("x-timestamp"), header("x-signature-256"));
     sign::verify(&options.inbound_secret, signed, &request.body, now)?;
-    let wrong = |why: &str| Error::new(ErrorKind::BadFormat, why);
-    let message: Message = serde_json::from_slice(&request.body)
+    let wrong = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
+    let message: PostedMessage = serde_json::from_slice(&request.body)
         .map_err(|cause| wrong("the message cannot be read").caused_by(cause))?;
     if message.id.is_empty() {
         return Err(wrong("the message has no id"));
@@ -61,8 +62,8 @@ pub(crate) fn webhook(
     Ok(WebhookReply {
         status: 200,
         messages: vec![InboundMessage {
-            target: Target {
-                platform: NAME.to_owned(),
+            target: DeliveryTarget {
+                platform: PLATFORM_NAME.to_owned(),
                 account: account.to_owned(),
                 chat: message.target,
                 thread: message.thread,
@@ -79,7 +80,7 @@ pub(crate) fn webhook(
     })
 }
 
-fn attachment(message: &str, index: usize, file: File) -> InboundAttachment {
+fn attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
     let unavailable = if file.url.is_empty() {
         "no address was given for this file"
     } else {

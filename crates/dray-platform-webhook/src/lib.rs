@@ -1,7 +1,7 @@
 //! Webhooks: files to programs of the operator's (platform-delivery 7.6), and signed messages from them.
 //!
-//! - [`Webhook`]: the configured addresses, as [`Platform`] and [`Inbox`].
-//! - [`Options`]: what an operator sets about them.
+//! - [`WebhookPlatform`]: the configured addresses, as [`Platform`] and [`InboundSource`].
+//! - [`WebhookOptions`]: what an operator sets about them.
 //! - `double` (feature `double`): a receiver that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: a delivery names an address, it never brings one. It keeps no state; the receiver detects
@@ -18,40 +18,45 @@ mod sign;
 mod tests;
 
 use async_trait::async_trait;
-use dray_content::caption::{self, Caption, Unit};
+use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Delivery, Error, InboundAttachment, Inbox, Limits, Platform,
-    Progress, Rates, Send, Step, Target, WebhookReply, WebhookRequest, http, plan,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, InboundAttachment,
+    InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, SendRequest, SendStep,
+    UploadProgress, WebhookReply, WebhookRequest, http, plan,
 };
 use dray_types::Clock;
 
-pub use options::{Hook, Options};
+pub use options::{WebhookAddress, WebhookOptions};
 
-use api::Api;
+use api::WebhookApi;
 
 /// The platform's name in targets.
-const NAME: &str = "webhook";
+const PLATFORM_NAME: &str = "webhook";
 /// Route of files.
-const FILE: &str = "file";
+const FILE_ROUTE: &str = "file";
 
 /// The configured addresses of one account.
 #[derive(Debug)]
-pub struct Webhook {
+pub struct WebhookPlatform {
     account: String,
-    options: Options,
-    api: Api,
+    options: WebhookOptions,
+    api: WebhookApi,
     clock: Clock,
 }
 
-impl Webhook {
+impl WebhookPlatform {
     /// The addresses under the name of an account; the name is empty for the only one.
     ///
     /// # Errors
     ///
     /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: an address that is none or is not
     /// encrypted, a missing secret, authorities that cannot be read.
-    pub fn new(account: &str, options: Options, clock: Clock) -> Result<Self, Error> {
-        let api = Api::new(&options)?;
+    pub fn new(
+        account: &str,
+        options: WebhookOptions,
+        clock: Clock,
+    ) -> Result<Self, PlatformError> {
+        let api = WebhookApi::new(&options)?;
         Ok(Self {
             account: account.to_owned(),
             options,
@@ -66,63 +71,67 @@ impl Webhook {
 }
 
 #[async_trait]
-impl Platform for Webhook {
+impl Platform for WebhookPlatform {
     fn name(&self) -> &'static str {
-        NAME
+        PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::ResendAlways
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::ResendAlways
     }
 
     /// The receiver says 429 when it is too much.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 3000,
             chat_per_minute: 600,
         }
     }
 
-    async fn limits(&self, target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         Ok(self.options.hook(&target.chat)?.limits())
     }
 
     /// Programs read the words: they go as they were written, mentions included.
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        let silent = Delivery {
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+        let silent = OutgoingDelivery {
             message: String::new(),
             ..delivery.clone()
         };
-        let mut steps = plan::attachments(&silent, limits, FILE, Unit::Chars);
-        let fitting = caption::Limits {
+        let mut steps = plan::attachments(&silent, limits, FILE_ROUTE, CaptionUnit::Chars);
+        let fitting = caption::CaptionLimits {
             caption: if steps.is_empty() { 0 } else { limits.caption },
             message: limits.text,
-            unit: Unit::Chars,
+            unit: CaptionUnit::Chars,
         };
         match (caption::fit(&delivery.message, fitting), steps.first_mut()) {
-            (Caption::None, _) => {}
-            (Caption::Fits(text), Some(first)) => first.set_text(text),
-            (Caption::Fits(text), None) => steps.push(Step::Text(text)),
-            (Caption::Separate(texts), _) => {
-                steps.splice(0..0, texts.into_iter().map(Step::Text));
+            (CaptionPlacement::None, _) => {}
+            (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
+            (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
+            (CaptionPlacement::Separate(texts), _) => {
+                steps.splice(0..0, texts.into_iter().map(SendStep::Text));
             }
         }
         steps
     }
 
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let hook = self.options.hook(&send.delivery.target.chat)?;
         send::send(&self.api, hook, send, self.now(), progress).await
     }
 }
 
 #[async_trait]
-impl Inbox for Webhook {
-    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error> {
+impl InboundSource for WebhookPlatform {
+    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         inbox::webhook(&self.account, &self.options, request, self.now())
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         let answer = self.api.download(&attachment.reference).await?;
         Ok(http::stream(answer))
     }

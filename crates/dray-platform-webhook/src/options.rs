@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use dray_platform::{Error, ErrorKind, Limits};
+use dray_platform::{ChatLimits, ErrorKind, PlatformError};
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest file, in bytes, where nothing else is set.
-const FILE: u64 = 100 << 20;
+const MAX_FILE_BYTES: u64 = 100 << 20;
 /// Longest text of one event, in characters.
-const TEXT: usize = 40_000;
+const MAX_TEXT_CHARACTERS: usize = 40_000;
 /// Most files of one event.
-const FILES: usize = 10;
+const MAX_FILES: usize = 10;
 
 /// Addresses that files go to, and the secret of what comes from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct WebhookOptions {
     /// The addresses by their names; a target is written `webhook:NAME`.
-    pub hooks: BTreeMap<String, Hook>,
+    pub hooks: BTreeMap<String, WebhookAddress>,
     /// Secret that messages to us are signed with. Without it none is accepted.
     pub inbound_secret: Secret,
     /// Hosts (with the port where it is not the usual one) that attachments of such messages are fetched from. None by
@@ -41,7 +41,7 @@ pub struct Options {
 /// One address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Hook {
+pub struct WebhookAddress {
     /// Where events are posted. Required; it may hold a token and is never shown.
     pub url: Secret,
     /// Secret that events are signed with. Required.
@@ -52,7 +52,7 @@ pub struct Hook {
     pub upload_limit: Option<ByteSize>,
 }
 
-impl Default for Options {
+impl Default for WebhookOptions {
     fn default() -> Self {
         Self {
             hooks: BTreeMap::new(),
@@ -67,23 +67,23 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl WebhookOptions {
     /// The address with this name.
-    pub(crate) fn hook(&self, name: &str) -> Result<&Hook, Error> {
-        self.hooks
-            .get(name)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "no webhook of this name is configured"))
+    pub(crate) fn hook(&self, name: &str) -> Result<&WebhookAddress, PlatformError> {
+        self.hooks.get(name).ok_or_else(|| {
+            PlatformError::new(ErrorKind::NotFound, "no webhook of this name is configured")
+        })
     }
 }
 
-impl Hook {
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+impl WebhookAddress {
+    pub(crate) fn limits(&self) -> ChatLimits {
+        ChatLimits {
             routes: Vec::new(),
-            any: self.upload_limit.map_or(FILE, ByteSize::as_u64),
-            caption: TEXT,
-            text: TEXT,
-            per_message: FILES,
+            any: self.upload_limit.map_or(MAX_FILE_BYTES, ByteSize::as_u64),
+            caption: MAX_TEXT_CHARACTERS,
+            text: MAX_TEXT_CHARACTERS,
+            per_message: MAX_FILES,
             request: None,
             download: None,
         }

@@ -1,29 +1,31 @@
 //! One event with its files, and the answer that proves it.
 
 use dray_content::name;
-use dray_http::{Answer, Multipart};
-use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Send, http, plan};
+use dray_http::{HttpResponse, MultipartForm};
+use dray_platform::{
+    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, SendRequest, UploadProgress, http, plan,
+};
 use serde_json::{Value, json};
 
-use crate::api::{Api, of_status};
-use crate::options::Hook;
+use crate::api::{WebhookApi, of_status};
+use crate::options::WebhookAddress;
 use crate::sign;
 
 /// Longest id that is taken from an answer, in bytes.
-const ID: usize = 512;
+const MAX_ID_BYTES: usize = 512;
 
-fn files(send: Send<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+fn files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
 /// Posts a step. `now` is the time in Unix seconds.
 pub(crate) async fn send(
-    api: &Api,
-    hook: &Hook,
-    send: Send<'_>,
+    api: &WebhookApi,
+    hook: &WebhookAddress,
+    send: SendRequest<'_>,
     now: u64,
-    progress: &dyn Progress,
-) -> Result<Vec<Confirmed>, Error> {
+    progress: &dyn UploadProgress,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let event = event(send);
     let stamp = now.to_string();
     // The files are bound to it by their digests.
@@ -37,7 +39,7 @@ pub(crate) async fn send(
     let request = if send.step.files().is_empty() {
         request.bytes("application/json", event.to_string().into())
     } else {
-        let mut form = Multipart::new().json("event", &event);
+        let mut form = MultipartForm::new().json("event", &event);
         for (_, file) in files(send) {
             let body = http::body(file.source.open().await?);
             let called = name::clean(&file.name);
@@ -54,7 +56,7 @@ pub(crate) async fn send(
 }
 
 /// The event for the receiver.
-fn event(send: Send<'_>) -> Value {
+fn event(send: SendRequest<'_>) -> Value {
     let target = &send.delivery.target;
     let listed: Vec<Value> = files(send)
         .map(|(_, file)| {
@@ -75,7 +77,10 @@ fn event(send: Send<'_>) -> Value {
 }
 
 /// Reads what the receiver says of what it took: nothing is enough, but what it says must be right.
-async fn confirmed(send: Send<'_>, answer: Answer) -> Result<Vec<Confirmed>, Error> {
+async fn confirmed(
+    send: SendRequest<'_>,
+    answer: HttpResponse,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let place = answer.header("location").map(str::to_owned);
     let is_json = answer
         .header("content-type")
@@ -95,9 +100,9 @@ async fn confirmed(send: Send<'_>, answer: Answer) -> Result<Vec<Confirmed>, Err
         _ => place,
     };
     let id = id
-        .filter(|id| !id.is_empty() && id.len() <= ID)
+        .filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES)
         .unwrap_or_else(|| send.key.to_owned());
-    let confirmed = |file: Option<usize>, size| Confirmed {
+    let confirmed = |file: Option<usize>, size| ConfirmedFile {
         file,
         message_id: id.clone(),
         file_id: String::new(),
@@ -114,8 +119,8 @@ async fn confirmed(send: Send<'_>, answer: Answer) -> Result<Vec<Confirmed>, Err
 }
 
 /// Whether the files that the receiver names are those that were sent, in order.
-fn compare(send: Send<'_>, listed: &[Value]) -> Result<(), Error> {
-    let wrong = |why: &str| Error::new(ErrorKind::Unknown, why).ambiguous();
+fn compare(send: SendRequest<'_>, listed: &[Value]) -> Result<(), PlatformError> {
+    let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     if listed.len() != send.step.files().len() {
         return Err(wrong("the receiver has another number of files"));
     }

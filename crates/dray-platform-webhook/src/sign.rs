@@ -1,16 +1,16 @@
 //! Signatures: HMAC-SHA256 of the time stamp, a dot, and the body or the event (platform-delivery 7.6).
 
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{Secret, Sha256Digest};
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 /// How far a time stamp may be off, in seconds; older ones may be replays.
-const FRESH: u64 = 300;
+const MAX_CLOCK_SKEW_SECONDS: u64 = 300;
 
-fn mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, Error> {
+fn mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, PlatformError> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())
-        .map_err(|_| Error::new(ErrorKind::Auth, "the secret cannot be used"))?;
+        .map_err(|_| PlatformError::new(ErrorKind::Auth, "the secret cannot be used"))?;
     mac.update(stamp.as_bytes());
     mac.update(b".");
     mac.update(body);
@@ -18,7 +18,11 @@ fn mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, Error>
 }
 
 /// The value of `X-Signature-256`.
-pub(crate) fn signature(secret: &Secret, stamp: &str, body: &[u8]) -> Result<String, Error> {
+pub(crate) fn signature(
+    secret: &Secret,
+    stamp: &str,
+    body: &[u8],
+) -> Result<String, PlatformError> {
     let sum: [u8; 32] = mac(secret, stamp, body)?.finalize().into_bytes().into();
     Ok(format!("sha256={}", Sha256Digest::from_bytes(sum).to_hex()))
 }
@@ -29,15 +33,15 @@ pub(crate) fn verify(
     (stamp, signature): (&str, &str),
     body: &[u8],
     now: u64,
-) -> Result<(), Error> {
-    let refused = |why: &str| Error::new(ErrorKind::Auth, why);
+) -> Result<(), PlatformError> {
+    let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
     if secret.is_empty() {
         return Err(refused("no secret is configured"));
     }
     let sent: u64 = stamp
         .parse()
         .map_err(|_| refused("the time stamp is none"))?;
-    if now.abs_diff(sent) > FRESH {
+    if now.abs_diff(sent) > MAX_CLOCK_SKEW_SECONDS {
         return Err(refused("the signature is not fresh"));
     }
     let given = signature

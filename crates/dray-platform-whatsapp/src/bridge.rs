@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_content::name;
-use dray_http::{Answer, Client};
+use dray_http::{HttpClient, HttpResponse};
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
-    InboundMessage, Inbox, Limits, Moment, OutgoingFile, Platform, Progress, Rates, Send, Step,
-    Target, WebhookReply, WebhookRequest, plan,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    InboundAttachment, InboundMessage, InboundSink, InboundSource, OutgoingDelivery, OutgoingFile,
+    Platform, PlatformError, RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress,
+    WebhookReply, WebhookRequest, plan,
 };
 use dray_types::{ByteSize, Period, Secret};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -24,11 +25,11 @@ use url::Url;
 use crate::kinds;
 
 /// Largest file, in bytes: the bridge holds it in memory.
-const LARGEST: u64 = 100_000_000;
+const MAX_FILE_BYTES: u64 = 100_000_000;
 /// Bytes for which one more second is given to answer.
 const BYTES_PER_SECOND: u64 = 250_000;
 /// Between two looks for new messages.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A bridge process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -63,20 +64,20 @@ impl Default for BridgeOptions {
 
 /// A bridge process.
 #[derive(Debug)]
-pub struct Bridge {
+pub struct BridgePlatform {
     account: String,
     options: BridgeOptions,
-    client: Client,
+    client: HttpClient,
 }
 
-impl Bridge {
+impl BridgePlatform {
     /// A bridge under the name of an account; the name is empty for the only one.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::BadFormat`] for options that cannot be: no token, no folder, an address off loopback.
-    pub fn new(account: &str, options: BridgeOptions) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+    pub fn new(account: &str, options: BridgeOptions) -> Result<Self, PlatformError> {
+        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
             return Err(wrong("the token of the bridge is missing"));
         }
@@ -94,13 +95,13 @@ impl Bridge {
         if !is_local || url.scheme() != "http" {
             return Err(wrong("base_url must be http on loopback"));
         }
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             answer: options.answer_timeout.as_duration(),
-            ..dray_http::Limits::default()
+            ..dray_http::HttpTimeouts::default()
         };
         Ok(Self {
             account: account.to_owned(),
-            client: Client::new(limits, None)?,
+            client: HttpClient::new(limits, None)?,
             options,
         })
     }
@@ -109,7 +110,13 @@ impl Bridge {
         format!("{}{path}", self.options.base_url.trim_end_matches('/'))
     }
 
-    async fn post(&self, path: &str, value: &Value, key: &str, size: u64) -> Result<String, Error> {
+    async fn post(
+        &self,
+        path: &str,
+        value: &Value,
+        key: &str,
+        size: u64,
+    ) -> Result<String, PlatformError> {
         let wait = self.options.answer_timeout.as_duration()
             + Duration::from_secs(size / BYTES_PER_SECOND);
         let answer = self
@@ -129,18 +136,26 @@ impl Bridge {
         let id = told.get("messageId").and_then(Value::as_str);
         match (is_done, id) {
             (true, Some(id)) if !id.is_empty() => Ok(id.to_owned()),
-            _ => Err(Error::new(ErrorKind::Unknown, "the bridge confirmed no message").ambiguous()),
+            _ => Err(
+                PlatformError::new(ErrorKind::Unknown, "the bridge confirmed no message")
+                    .ambiguous(),
+            ),
         }
     }
 
     /// Puts a file where the bridge can read it. It is removed when the guard is dropped.
-    async fn place(&self, file: &OutgoingFile, progress: &dyn Progress) -> Result<Placed, Error> {
+    async fn place(
+        &self,
+        file: &OutgoingFile,
+        progress: &dyn UploadProgress,
+    ) -> Result<PlacedFile, PlatformError> {
         let failed = |cause: std::io::Error| {
-            Error::new(ErrorKind::Source, "the shared folder cannot be written").caused_by(cause)
+            PlatformError::new(ErrorKind::Source, "the shared folder cannot be written")
+                .caused_by(cause)
         };
         let folder = tempfile_name(&self.options.folder);
         tokio::fs::create_dir(&folder).await.map_err(failed)?;
-        let placed = Placed {
+        let placed = PlacedFile {
             folder: folder.clone(),
             path: folder.join(name::clean(&file.name)),
         };
@@ -156,7 +171,7 @@ impl Bridge {
         }
         target.flush().await.map_err(failed)?;
         if written != file.size {
-            return Err(Error::new(
+            return Err(PlatformError::new(
                 ErrorKind::Source,
                 format!("{written} of {} bytes could be read", file.size),
             ));
@@ -193,12 +208,12 @@ fn tempfile_name(folder: &Path) -> PathBuf {
 }
 
 /// A file in the shared folder, removed with its own folder in the end.
-struct Placed {
+struct PlacedFile {
     folder: PathBuf,
     path: PathBuf,
 }
 
-impl Drop for Placed {
+impl Drop for PlacedFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, "a file in the folder of the bridge was not removed");
@@ -206,7 +221,7 @@ impl Drop for Placed {
     }
 }
 
-fn refused(answer: &Answer) -> Error {
+fn refused(answer: &HttpResponse) -> PlatformError {
     let status = answer.status();
     let (kind, why) = match status {
         400 => (ErrorKind::BadFormat, "the bridge misses a field"),
@@ -218,7 +233,7 @@ fn refused(answer: &Answer) -> Error {
         500..=599 => (ErrorKind::Transient, "the bridge failed"),
         _ => (ErrorKind::Unknown, "the bridge refuses"),
     };
-    let error = Error::new(kind, why).code(status.to_string());
+    let error = PlatformError::new(kind, why).code(status.to_string());
     match status {
         429 => error.with_retry_after(answer.retry_after().unwrap_or(Duration::from_secs(5))),
         // Not connected means that nothing was sent; any other failure may come after it was.
@@ -228,40 +243,47 @@ fn refused(answer: &Answer) -> Error {
 }
 
 #[async_trait]
-impl Platform for Bridge {
+impl Platform for BridgePlatform {
     fn name(&self) -> &'static str {
-        crate::NAME
+        crate::PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Unknown
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Unknown
     }
 
     /// As a careful person writes.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 60,
             chat_per_minute: 20,
         }
     }
 
-    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
-        Ok(Limits {
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
+        Ok(ChatLimits {
             routes: Vec::new(),
-            any: self.options.upload_limit.map_or(LARGEST, ByteSize::as_u64),
-            caption: kinds::CAPTION,
-            text: kinds::TEXT,
+            any: self
+                .options
+                .upload_limit
+                .map_or(MAX_FILE_BYTES, ByteSize::as_u64),
+            caption: kinds::MAX_CAPTION_CHARACTERS,
+            text: kinds::MAX_TEXT_CHARACTERS,
             per_message: 1,
             request: None,
             download: None,
         })
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         kinds::steps(delivery, limits, true)
     }
 
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let chat = &send.delivery.target.chat;
         let step = send.step;
         let reply_to = &send.delivery.target.reply_to;
@@ -272,7 +294,10 @@ impl Platform for Bridge {
                 (None, self.post("/send", &message, send.key, 0).await?)
             }
             Some((_, file)) if file.size == 0 => {
-                return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+                return Err(PlatformError::new(
+                    ErrorKind::Empty,
+                    "the file has no bytes",
+                ));
             }
             Some((index, file)) => {
                 let placed = self.place(file, progress).await?;
@@ -290,7 +315,7 @@ impl Platform for Bridge {
                 (Some(index), id)
             }
         };
-        Ok(vec![Confirmed {
+        Ok(vec![ConfirmedFile {
             file,
             message_id: id,
             file_id: String::new(),
@@ -300,21 +325,30 @@ impl Platform for Bridge {
         }])
     }
 
-    fn fallback(&self, _: &Delivery, step: &Step, error: &Error) -> Option<Step> {
+    fn fallback(
+        &self,
+        _: &OutgoingDelivery,
+        step: &SendStep,
+        error: &PlatformError,
+    ) -> Option<SendStep> {
         kinds::fallback(step, error)
     }
 }
 
 #[async_trait]
-impl Inbox for Bridge {
-    fn webhook(&self, _: &WebhookRequest) -> Result<WebhookReply, Error> {
-        Err(Error::new(
+impl InboundSource for BridgePlatform {
+    fn webhook(&self, _: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
+        Err(PlatformError::new(
             ErrorKind::BadFormat,
             "a bridge is asked, it does not call",
         ))
     }
 
-    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+    async fn poll(
+        &self,
+        deliver: &dyn InboundSink,
+        stop: CancellationToken,
+    ) -> Result<(), PlatformError> {
         loop {
             match self.messages().await {
                 Ok(messages) => {
@@ -327,14 +361,14 @@ impl Inbox for Bridge {
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         let missing = |cause: std::io::Error| {
-            Error::new(ErrorKind::NotFound, "the bridge's file is missing").caused_by(cause)
+            PlatformError::new(ErrorKind::NotFound, "the bridge's file is missing").caused_by(cause)
         };
         let root = tokio::fs::canonicalize(&self.options.folder)
             .await
@@ -343,7 +377,7 @@ impl Inbox for Bridge {
         let path = tokio::fs::canonicalize(&path).await.map_err(missing)?;
         let is_file = tokio::fs::metadata(&path).await.map_err(missing)?.is_file();
         if !path.starts_with(&root) || !is_file {
-            return Err(Error::new(
+            return Err(PlatformError::new(
                 ErrorKind::Forbidden,
                 "the bridge names no file of the shared folder",
             ));
@@ -352,7 +386,7 @@ impl Inbox for Bridge {
         let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
         let read = |piece: Result<_, std::io::Error>| {
             piece.map_err(|cause| {
-                Error::new(ErrorKind::Transient, "the bridge's file broke").caused_by(cause)
+                PlatformError::new(ErrorKind::Transient, "the bridge's file broke").caused_by(cause)
             })
         };
         Ok(pieces.map(read).boxed())
@@ -362,7 +396,7 @@ impl Inbox for Bridge {
 /// A message as the bridge sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Told {
+struct BridgeMessage {
     message_id: String,
     chat_id: String,
     sender_id: String,
@@ -372,19 +406,19 @@ struct Told {
     file_name: String,
 }
 
-impl Bridge {
-    async fn messages(&self) -> Result<Vec<InboundMessage>, Error> {
+impl BridgePlatform {
+    async fn messages(&self) -> Result<Vec<InboundMessage>, PlatformError> {
         let answer = self
             .client
             .get(&self.url("/messages"))
             .authorization("Bearer", &self.options.token)
             .send(&|_| {})
             .await
-            .map_err(|error| Error::from(error).at(Moment::NotSent))?;
+            .map_err(|error| PlatformError::from(error).at(SendOutcome::NotSent))?;
         if !answer.is_success() {
             return Err(refused(&answer));
         }
-        let told: Vec<Told> = answer.json().await?;
+        let told: Vec<BridgeMessage> = answer.json().await?;
         Ok(told
             .into_iter()
             .filter(|told| !told.message_id.is_empty() && !told.chat_id.is_empty())
@@ -392,7 +426,7 @@ impl Bridge {
             .collect())
     }
 
-    fn message(&self, told: Told) -> InboundMessage {
+    fn message(&self, told: BridgeMessage) -> InboundMessage {
         let kind = match told.media_type.as_str() {
             "image" => "photo",
             "ptt" | "voice" => "voice",
@@ -418,8 +452,8 @@ impl Bridge {
             })
             .collect();
         InboundMessage {
-            target: Target {
-                platform: crate::NAME.to_owned(),
+            target: DeliveryTarget {
+                platform: crate::PLATFORM_NAME.to_owned(),
                 account: self.account.clone(),
                 chat: told.chat_id,
                 thread: String::new(),

@@ -7,19 +7,20 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use dray_content::name;
-use dray_http::Multipart;
+use dray_http::MultipartForm;
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Delivery, Error, ErrorKind, InboundAttachment, Inbox, Limits,
-    Moment, OutgoingFile, Platform, Progress, Rates, Send, Step, Target, WebhookReply,
-    WebhookRequest, http, plan,
+    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    InboundAttachment, InboundSource, OutgoingDelivery, OutgoingFile, Platform, PlatformError,
+    RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
+    http, plan,
 };
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::kinds::{self, AUDIO, DOCUMENT, IMAGE, VIDEO};
-use api::Api;
+use crate::kinds::{self, AUDIO_ROUTE, DOCUMENT_ROUTE, IMAGE_ROUTE, VIDEO_ROUTE};
+use api::CloudApi;
 
 /// A business phone number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -73,18 +74,18 @@ const LARGEST_FILM: u64 = 16_000_000;
 const LARGEST_IMAGE: u64 = 5_000_000;
 
 impl CloudOptions {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> ChatLimits {
         let any = self.upload_limit.map_or(LARGEST_DOCUMENT, ByteSize::as_u64);
         let route = |route: &str, limit: u64| (route.to_owned(), limit.min(any));
-        Limits {
+        ChatLimits {
             routes: vec![
-                route(IMAGE, LARGEST_IMAGE),
-                route(VIDEO, LARGEST_FILM),
-                route(AUDIO, LARGEST_FILM),
+                route(IMAGE_ROUTE, LARGEST_IMAGE),
+                route(VIDEO_ROUTE, LARGEST_FILM),
+                route(AUDIO_ROUTE, LARGEST_FILM),
             ],
             any,
-            caption: kinds::CAPTION,
-            text: kinds::TEXT,
+            caption: kinds::MAX_CAPTION_CHARACTERS,
+            text: kinds::MAX_TEXT_CHARACTERS,
             per_message: 1,
             request: None,
             download: None,
@@ -94,21 +95,21 @@ impl CloudOptions {
 
 /// One business phone number.
 #[derive(Debug)]
-pub struct Cloud {
+pub struct CloudPlatform {
     account: String,
     options: CloudOptions,
-    api: Api,
+    api: CloudApi,
 }
 
-impl Cloud {
+impl CloudPlatform {
     /// A phone number under the name of an account; the name is empty for the only one.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::BadFormat`] for options that cannot be: no token, a number that is none, an address that is none,
     /// authorities that cannot be read.
-    pub fn new(account: &str, options: CloudOptions) -> Result<Self, Error> {
-        let api = Api::new(&options)?;
+    pub fn new(account: &str, options: CloudOptions) -> Result<Self, PlatformError> {
+        let api = CloudApi::new(&options)?;
         Ok(Self {
             account: account.to_owned(),
             options,
@@ -117,50 +118,57 @@ impl Cloud {
     }
 }
 
-fn file(send: Send<'_>) -> Option<(usize, &OutgoingFile)> {
+fn file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step).next()
 }
 
 #[async_trait]
-impl Platform for Cloud {
+impl Platform for CloudPlatform {
     fn name(&self) -> &'static str {
-        crate::NAME
+        crate::PLATFORM_NAME
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Unknown
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Unknown
     }
 
     /// 80 a second for the number, ten a minute for one person.
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 4800,
             chat_per_minute: 10,
         }
     }
 
     /// The API publishes no limits; these are the configured ones.
-    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         Ok(self.options.limits())
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         kinds::steps(delivery, limits, false)
     }
 
-    async fn prepare(&self, send: Send<'_>, progress: &dyn Progress) -> Result<String, Error> {
+    async fn prepare(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<String, PlatformError> {
         let Some((_, file)) = file(send) else {
             return Ok(String::new());
         };
         if file.size == 0 {
-            return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+            return Err(PlatformError::new(
+                ErrorKind::Empty,
+                "the file has no bytes",
+            ));
         }
         if let Some(id) = &file.file_id {
             return Ok(id.clone());
         }
         let media_type = file.detected.media_type;
         let body = http::body(file.source.open().await?);
-        let form = Multipart::new()
+        let form = MultipartForm::new()
             .text("messaging_product", "whatsapp")
             .text("type", media_type)
             .file(
@@ -176,13 +184,17 @@ impl Platform for Cloud {
             .api
             .post("media", |request| request.multipart(form), &told)
             .await
-            .map_err(|error| error.at(Moment::NotSent))?;
+            .map_err(|error| error.at(SendOutcome::NotSent))?;
         let id = answer.get("id").and_then(Value::as_str);
         id.map(str::to_owned)
-            .ok_or_else(|| Error::new(ErrorKind::Unknown, "the upload got no id"))
+            .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the upload got no id"))
     }
 
-    async fn send(&self, send: Send<'_>, _: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        _: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let message = message(send)?;
         let answer = self
             .api
@@ -194,10 +206,10 @@ impl Platform for Cloud {
             .and_then(Value::as_str)
             .filter(|id| !id.is_empty());
         let Some(id) = id else {
-            let error = Error::new(ErrorKind::Unknown, "the answer names no message");
+            let error = PlatformError::new(ErrorKind::Unknown, "the answer names no message");
             return Err(error.ambiguous());
         };
-        Ok(vec![Confirmed {
+        Ok(vec![ConfirmedFile {
             file: file(send).map(|(index, _)| index),
             message_id: id.to_owned(),
             file_id: send.prepared.to_owned(),
@@ -208,16 +220,21 @@ impl Platform for Cloud {
         }])
     }
 
-    fn fallback(&self, _: &Delivery, step: &Step, error: &Error) -> Option<Step> {
+    fn fallback(
+        &self,
+        _: &OutgoingDelivery,
+        step: &SendStep,
+        error: &PlatformError,
+    ) -> Option<SendStep> {
         kinds::fallback(step, error)
     }
 }
 
 /// A refusal of media that was uploaded for an earlier delivery: ids live 30 days.
-fn stale(send: Send<'_>, error: Error) -> Error {
+fn stale(send: SendRequest<'_>, error: PlatformError) -> PlatformError {
     let is_reused = file(send).is_some_and(|(_, file)| file.file_id.is_some());
     if is_reused && matches!(error.platform_code(), "131052" | "131053" | "100") {
-        Error::new(
+        PlatformError::new(
             ErrorKind::StaleFileId,
             "the media of an earlier delivery is gone",
         )
@@ -227,7 +244,7 @@ fn stale(send: Send<'_>, error: Error) -> Error {
     }
 }
 
-fn message(send: Send<'_>) -> Result<Value, Error> {
+fn message(send: SendRequest<'_>) -> Result<Value, PlatformError> {
     let target = &send.delivery.target;
     let step = send.step;
     let mut message = json!({
@@ -239,14 +256,17 @@ fn message(send: Send<'_>) -> Result<Value, Error> {
         None => ("text", json!({ "body": step.text(), "preview_url": false })),
         Some((_, file)) => {
             if send.prepared.is_empty() {
-                return Err(Error::new(ErrorKind::StaleFileId, "nothing was uploaded"));
+                return Err(PlatformError::new(
+                    ErrorKind::StaleFileId,
+                    "nothing was uploaded",
+                ));
             }
             let mut content = json!({ "id": send.prepared });
             if let Some(content) = content.as_object_mut() {
-                if step.route() == DOCUMENT {
+                if step.route() == DOCUMENT_ROUTE {
                     content.insert("filename".to_owned(), name::clean(&file.name).into());
                 }
-                if !step.text().is_empty() && step.route() != AUDIO {
+                if !step.text().is_empty() && step.route() != AUDIO_ROUTE {
                     content.insert("caption".to_owned(), step.text().into());
                 }
             }
@@ -265,12 +285,12 @@ fn message(send: Send<'_>) -> Result<Value, Error> {
 }
 
 #[async_trait]
-impl Inbox for Cloud {
-    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error> {
+impl InboundSource for CloudPlatform {
+    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         inbox::webhook(&self.account, &self.options, request)
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         Ok(http::stream(self.api.media(&attachment.reference).await?))
     }
 }

@@ -5,16 +5,16 @@ mod bridge;
 mod cloud;
 
 pub use bridge::{BRIDGE_TOKEN, BridgeDouble};
-pub use cloud::{APP_SECRET, CloudDouble, NUMBER, TOKEN};
+pub use cloud::{ACCESS_TOKEN, APP_SECRET, CloudDouble, PHONE_NUMBER_ID};
 
 use std::time::Duration;
 
-use dray_http::double::Content;
+use dray_http::double::ContentDigest;
 use serde_json::Value;
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The next message is refused for rate, with this delay.
     RateLimit(Duration),
     /// The next message is answered with this status and a page; nothing appears.
@@ -35,7 +35,7 @@ pub enum Fault {
 
 /// A visible message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct StoredMessage {
     /// Its id.
     pub id: String,
     /// Text or caption.
@@ -45,7 +45,7 @@ pub struct Shown {
     /// The message it answers; empty for none.
     pub reply_to: String,
     /// Name (where the kind shows one) and content of its file.
-    pub file: Option<(Option<String>, Content)>,
+    pub file: Option<(Option<String>, ContentDigest)>,
     /// All that was said about it.
     pub payload: Value,
 }

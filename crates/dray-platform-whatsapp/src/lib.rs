@@ -1,7 +1,7 @@
 //! `WhatsApp`, two ways (platform-delivery 7.5): the Cloud API, and a local bridge to a phone's account.
 //!
-//! - [`Cloud`]: one business phone number, as `Platform` and `Inbox`.
-//! - [`Bridge`]: a bridge process on loopback, as `Platform` and `Inbox`.
+//! - [`CloudPlatform`]: one business phone number, as `Platform` and `Inbox`.
+//! - [`BridgePlatform`]: a bridge process on loopback, as `Platform` and `Inbox`.
 //! - [`CloudOptions`], [`BridgeOptions`]: what an operator sets about them.
 //! - `double` (feature `double`): servers that speak the same wires, for tests and the demo.
 //!
@@ -15,8 +15,8 @@ mod kinds;
 #[cfg(test)]
 mod tests;
 
-pub use bridge::{Bridge, BridgeOptions};
-pub use cloud::{Cloud, CloudOptions};
+pub use bridge::{BridgeOptions, BridgePlatform};
+pub use cloud::{CloudOptions, CloudPlatform};
 
 /// The platform's name in targets.
-const NAME: &str = "whatsapp";
+const PLATFORM_NAME: &str = "whatsapp";

@@ -3,20 +3,23 @@
 mod bridge;
 mod cloud;
 
-use dray_platform::conformance::{Seen, SeenFile};
-use dray_platform::{Delivery, Flags, OutgoingFile, Platform, Progress, Send, Target};
+use dray_platform::conformance::{SeenFile, VisibleMessage};
+use dray_platform::{
+    DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform, SendFlags, SendRequest,
+    UploadProgress,
+};
 
-use crate::double::Shown;
+use crate::double::StoredMessage;
 
 #[derive(Debug)]
-struct Quiet;
+struct NoProgress;
 
-impl Progress for Quiet {
+impl UploadProgress for NoProgress {
     fn sent(&self, _: u64) {}
 }
 
-fn target(chat: &str) -> Target {
-    Target {
+fn target(chat: &str) -> DeliveryTarget {
+    DeliveryTarget {
         platform: "whatsapp".to_owned(),
         account: String::new(),
         chat: chat.to_owned(),
@@ -25,20 +28,20 @@ fn target(chat: &str) -> Target {
     }
 }
 
-fn delivery(chat: &str, files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target(chat),
         message: String::new(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
-fn seen(shown: Vec<Shown>) -> Vec<Seen> {
+fn seen(shown: Vec<StoredMessage>) -> Vec<VisibleMessage> {
     shown
         .into_iter()
-        .map(|shown| Seen {
+        .map(|shown| VisibleMessage {
             message_id: shown.id,
             text: shown.text,
             files: shown
@@ -59,18 +62,18 @@ fn seen(shown: Vec<Shown>) -> Vec<Seen> {
 /// Prepares and sends the first step of a delivery.
 async fn deliver(
     platform: &dyn Platform,
-    delivery: &Delivery,
-) -> Result<dray_platform::Confirmed, dray_platform::Error> {
+    delivery: &OutgoingDelivery,
+) -> Result<dray_platform::ConfirmedFile, dray_platform::PlatformError> {
     let limits = platform.limits(&delivery.target).await?;
     let steps = platform.plan(delivery, &limits);
-    let mut send = Send {
+    let mut send = SendRequest {
         delivery,
         step: steps.first().unwrap(),
         prepared: "",
         key: "key",
     };
-    let prepared = platform.prepare(send, &Quiet).await?;
+    let prepared = platform.prepare(send, &NoProgress).await?;
     send.prepared = &prepared;
-    let confirmed = platform.send(send, &Quiet).await?;
+    let confirmed = platform.send(send, &NoProgress).await?;
     Ok(confirmed.into_iter().next().unwrap())
 }

@@ -1,8 +1,8 @@
 //! The conformance suite: what every platform does alike, asked of each (platform-delivery 17).
 //!
-//! A platform writes a [`Fixture`] for itself and its double and calls [`run_all`]. Every case writes into a chat of
-//! its own. A case that a platform cannot be asked, for instance because its wire has no rate limits, is reported as
-//! skipped, and the platform's test says which ones it expects, so that nothing is left out silently.
+//! A platform writes a [`PlatformFixture`] for itself and its double and calls [`run_all`]. Every case writes into a
+//! chat of its own. A case that a platform cannot be asked, for instance because its wire has no rate limits, is
+//! reported as skipped, and the platform's test says which ones it expects, so that nothing is left out silently.
 
 mod bytes;
 mod faults;
@@ -23,34 +23,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::caption::Unit;
+use dray_content::caption::CaptionUnit;
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 
-pub use report::{Failures, Report, Stop};
-pub use taker::Taker;
-pub use world::World;
+pub use report::{CaseEnd, CaseFailures, ConformanceReport};
+pub use taker::RecordingSink;
+pub use world::CaseContext;
 
-use crate::delivery::Target;
+use crate::delivery::DeliveryTarget;
 use crate::platform::Platform;
 
 /// A platform and the double that it talks to.
 #[async_trait]
-pub trait Fixture: Debug + Send + Sync {
+pub trait PlatformFixture: Debug + Send + Sync {
     /// The platform under test. The double's limit for plain documents is best above 24 MiB.
     fn platform(&self) -> Arc<dyn Platform>;
 
     /// A chat in which nothing was written yet.
-    async fn chat(&self) -> Target;
+    async fn chat(&self) -> DeliveryTarget;
 
     /// What a user of that chat sees now, oldest first: one entry per visible message, those of an album each.
-    async fn seen(&self, target: &Target) -> Vec<Seen>;
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage>;
 
     /// Makes this happen once. `false` when the wire has no such thing; the case is skipped then.
-    async fn script(&self, fault: Fault) -> bool;
+    async fn script(&self, fault: PlatformFault) -> bool;
 
     /// A chat that does not exist. `None` when every address is as good as any other.
-    fn nowhere(&self) -> Option<Target>;
+    fn nowhere(&self) -> Option<DeliveryTarget>;
 
     /// The same platform with credentials that the double refuses. `None` when it has no credentials.
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;
@@ -65,15 +65,15 @@ pub trait Fixture: Debug + Send + Sync {
     fn secrets(&self) -> Vec<String>;
 
     /// What this platform does in its own way.
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits::default()
     }
 }
 
 /// A fault for the fake server, once. "The next visible request" is the one that makes a message appear; "the next
 /// upload" the one that carries the bytes of a file, where that is another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PlatformFault {
     /// The next visible request is refused: too many requests, come back after this time (whole seconds).
     RateLimit(Duration),
     /// The next visible request is read to its end and answered with a failure of the server. Nothing appears.
@@ -92,8 +92,8 @@ pub enum Fault {
 
 /// A message as a user sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// What [`crate::Confirmed::message_id`] must be for it.
+pub struct VisibleMessage {
+    /// What [`crate::ConfirmedFile::message_id`] must be for it.
     pub message_id: String,
     /// Text, or caption of the files.
     pub text: String,
@@ -122,27 +122,27 @@ pub struct SeenFile {
     reason = "each is a fact of its own about a platform"
 )]
 #[derive(Clone, Copy, Debug)]
-pub struct Traits {
+pub struct PlatformTraits {
     /// What the limits of text are counted in.
-    pub unit: Unit,
+    pub unit: CaptionUnit,
     /// Files without bytes are delivered; otherwise they are refused as `empty` before anything is sent.
     pub empty_files: bool,
     /// A failure of the server after the whole request leaves open whether it was carried out. False where such an
     /// answer is a refusal by the protocol (SMTP).
     pub failures_are_ambiguous: bool,
-    /// [`Target::thread`] is a place of its own that the double shows in [`Seen::thread`]; the value is one that the
-    /// double knows in every chat.
+    /// [`DeliveryTarget::thread`] is a place of its own that the double shows in [`VisibleMessage::thread`]; the value
+    /// is one that the double knows in every chat.
     pub thread: Option<&'static str>,
-    /// [`Target::reply_to`] is shown in [`Seen::reply_to`].
+    /// [`DeliveryTarget::reply_to`] is shown in [`VisibleMessage::reply_to`].
     pub replies: bool,
     /// Texts go to people, and mass mentions in them would call these. False where programs read them.
     pub people: bool,
 }
 
-impl Default for Traits {
+impl Default for PlatformTraits {
     fn default() -> Self {
         Self {
-            unit: Unit::Chars,
+            unit: CaptionUnit::Chars,
             empty_files: false,
             failures_are_ambiguous: true,
             thread: None,
@@ -153,7 +153,7 @@ impl Default for Traits {
 }
 
 /// One case.
-pub type Case = for<'a> fn(&'a World<'a>) -> BoxFuture<'a, Result<(), Stop>>;
+pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), CaseEnd>>;
 
 macro_rules! cases {
     ($($module:ident :: $name:ident,)*) => {
@@ -162,7 +162,7 @@ macro_rules! cases {
 }
 
 /// Every case by its name, in the order in which [`run_all`] asks them.
-pub const CASES: &[(&str, Case)] = cases![
+pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     bytes::every_kind_arrives_byte_for_byte,
     bytes::every_kind_arrives_as_a_document,
     bytes::a_voice_message_arrives,
@@ -210,8 +210,8 @@ const LONGEST_CASE: Duration = Duration::from_mins(2);
 /// # Errors
 ///
 /// All cases that failed, by name, with the place and the reason.
-pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
-    run(fixture, CASES).await
+pub async fn run_all(fixture: &dyn PlatformFixture) -> Result<ConformanceReport, CaseFailures> {
+    run(fixture, CONFORMANCE_CASES).await
 }
 
 /// Asks some cases.
@@ -220,20 +220,20 @@ pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
 ///
 /// As [`run_all`].
 pub async fn run(
-    fixture: &dyn Fixture,
+    fixture: &dyn PlatformFixture,
     cases: &[(&'static str, Case)],
-) -> Result<Report, Failures> {
-    let mut report = Report::default();
-    let mut failures = Failures::default();
+) -> Result<ConformanceReport, CaseFailures> {
+    let mut report = ConformanceReport::default();
+    let mut failures = CaseFailures::default();
     for (name, case) in cases {
         let asked = async {
-            let world = World::open(fixture).await;
+            let world = CaseContext::open(fixture).await;
             case(&world).await
         };
         match tokio::time::timeout(LONGEST_CASE, asked).await {
             Ok(Ok(())) => report.passed.push(name),
-            Ok(Err(Stop::Skip(_))) => report.skipped.push(name),
-            Ok(Err(Stop::Fail(why))) => failures.0.push((name, why)),
+            Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
+            Ok(Err(CaseEnd::Fail(why))) => failures.0.push((name, why)),
             Err(_) => failures.0.push((name, "it never ended".to_owned())),
         }
     }

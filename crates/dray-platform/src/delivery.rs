@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::kind::Detected;
+use dray_content::kind::DetectedKind;
 use dray_types::Sha256Digest;
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{ErrorKind, PlatformError};
 
 /// Where a message goes. Written `platform[/account]:chat[#thread]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Target {
+pub struct DeliveryTarget {
     /// `telegram`, `discord`, `slack`, `whatsapp`, `matrix`, `email`, `webhook`, `cli`.
     pub platform: String,
     /// Which configured account sends; empty for the only one.
@@ -30,12 +30,12 @@ pub struct Target {
     pub reply_to: String,
 }
 
-impl FromStr for Target {
-    type Err = Error;
+impl FromStr for DeliveryTarget {
+    type Err = PlatformError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, PlatformError> {
         let wrong = || {
-            Error::new(
+            PlatformError::new(
                 ErrorKind::NotFound,
                 "a target is written PLATFORM[/ACCOUNT]:CHAT[#THREAD], for instance telegram:12345",
             )
@@ -64,7 +64,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for DeliveryTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.platform)?;
         if !self.account.is_empty() {
@@ -79,14 +79,14 @@ impl fmt::Display for Target {
 }
 
 /// A stream of bytes from the store or to it.
-pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>;
+pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, PlatformError>> + Send>>;
 
 /// Stored bytes that can be opened again for another try. Length and digest are checked while reading: a stream
 /// ends without an error only after exactly the promised bytes.
 #[async_trait]
-pub trait Source: Debug + Send + Sync {
+pub trait ByteSource: Debug + Send + Sync {
     /// Opens it at the beginning.
-    async fn open(&self) -> Result<ByteStream, Error>;
+    async fn open(&self) -> Result<ByteStream, PlatformError>;
 }
 
 /// One file to deliver.
@@ -99,16 +99,17 @@ pub struct OutgoingFile {
     /// Digest of the bytes.
     pub sha256: Sha256Digest,
     /// What the bytes are.
-    pub detected: Detected,
+    pub detected: DetectedKind,
     /// The bytes.
-    pub source: Arc<dyn Source>,
-    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account, when there is one.
+    pub source: Arc<dyn ByteSource>,
+    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account, when there is
+    /// one.
     pub file_id: Option<String>,
 }
 
 /// Switches of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flags {
+pub struct SendFlags {
     /// Audio as a voice message.
     pub as_voice: bool,
     /// Everything as a plain document: exact bytes.
@@ -121,15 +122,15 @@ pub struct Flags {
 pub type Route = &'static str;
 
 /// Route of a text.
-pub const TEXT: Route = "text";
+pub const TEXT_ROUTE: Route = "text";
 /// Route of a text that holds links to files.
-pub const LINK: Route = "link";
+pub const LINK_ROUTE: Route = "link";
 
 /// One visible request: a text, a text with a link, one file, or an album.
 ///
 /// A text and a link have no files by type, so that a platform cannot attach the file that a link stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SendStep {
     /// Text alone.
     Text(String),
     /// Text that holds the link to a file. It is sent without a preview: preview robots use one-time links up.
@@ -151,7 +152,7 @@ pub struct FilesStep {
     pub lossy: bool,
 }
 
-impl Step {
+impl SendStep {
     /// Files without a caption whose exact bytes arrive.
     pub fn files_by(route: &str, files: Vec<usize>) -> Self {
         Self::Files(FilesStep {
@@ -165,8 +166,8 @@ impl Step {
     /// How it travels.
     pub fn route(&self) -> &str {
         match self {
-            Self::Text(_) => TEXT,
-            Self::Link(_) => LINK,
+            Self::Text(_) => TEXT_ROUTE,
+            Self::Link(_) => LINK_ROUTE,
             Self::Files(step) => &step.route,
         }
     }
@@ -216,7 +217,7 @@ impl Step {
 
 /// A file of a delivery and what the platform confirmed of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confirmed {
+pub struct ConfirmedFile {
     /// Index of the file in the delivery; `None` for text.
     pub file: Option<usize>,
     /// The platform's id of the visible message.
@@ -245,15 +246,15 @@ mod tests {
             "email:a@example.org",
             "cli:",
         ] {
-            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DeliveryTarget>().unwrap().to_string(), text);
         }
-        let target: Target = "matrix:#alias:example.org".parse().unwrap();
+        let target: DeliveryTarget = "matrix:#alias:example.org".parse().unwrap();
         assert_eq!(
             (target.chat.as_str(), target.thread.as_str()),
             ("#alias:example.org", "")
         );
         for wrong in ["", "telegram", "telegram:", ":x", "Tele:1"] {
-            assert!(wrong.parse::<Target>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<DeliveryTarget>().is_err(), "{wrong:?}");
         }
     }
 }

@@ -15,11 +15,11 @@ pub enum ErrorKind {
     Forbidden,
     /// No such chat, channel, room or recipient.
     NotFound,
-    /// Too much concurrently; [`Error::retry_after`] reports when.
+    /// Rate limited; [`PlatformError::retry_after`] says for how long.
     RateLimited,
     /// A failure that may pass.
     Transient,
-    /// Over the size limit of this chat; [`Error::numbers`] has both when they are known.
+    /// Over the size limit of this chat; [`PlatformError::numbers`] has both when they are known.
     TooLarge,
     /// The platform takes no empty files.
     Empty,
@@ -41,7 +41,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL_KINDS: [Self; 15] = [
         Self::TooLong,
         Self::BadFormat,
         Self::Forbidden,
@@ -110,7 +110,7 @@ impl fmt::Display for ErrorKind {
 
 /// Whether a visible message may exist although the request failed (platform-delivery 10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum SendOutcome {
     /// It cannot: nothing was sent, the body was not complete, or the platform answered with a refusal.
     NotSent,
     /// It may: the whole request left, and no answer (or a 5xx) came.
@@ -121,9 +121,9 @@ pub enum Moment {
 
 /// A failure: its kind for programs, agents and users, its cause for the operator's log only.
 #[derive(Debug)]
-pub struct Error {
+pub struct PlatformError {
     kind: ErrorKind,
-    moment: Moment,
+    moment: SendOutcome,
     code: String,
     context: String,
     numbers: Option<(u64, u64)>,
@@ -132,12 +132,12 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-impl Error {
+impl PlatformError {
     /// A failure before anything could be seen. `context` is for the operator's log.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
-            moment: Moment::NotSent,
+            moment: SendOutcome::NotSent,
             code: String::new(),
             context: context.into(),
             numbers: None,
@@ -150,13 +150,13 @@ impl Error {
     /// Says that the message may exist all the same.
     #[must_use]
     pub const fn ambiguous(mut self) -> Self {
-        self.moment = Moment::Ambiguous;
+        self.moment = SendOutcome::Ambiguous;
         self
     }
 
     /// Sets the moment.
     #[must_use]
-    pub const fn at(mut self, moment: Moment) -> Self {
+    pub const fn at(mut self, moment: SendOutcome) -> Self {
         self.moment = moment;
         self
     }
@@ -202,7 +202,7 @@ impl Error {
     }
 
     /// Whether something may be visible.
-    pub const fn moment(&self) -> Moment {
+    pub const fn moment(&self) -> SendOutcome {
         self.moment
     }
 
@@ -233,13 +233,13 @@ impl Error {
 }
 
 /// For the operator's log.
-impl fmt::Display for Error {
+impl fmt::Display for PlatformError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.context)
     }
 }
 
-impl StdError for Error {
+impl StdError for PlatformError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source
             .as_deref()

@@ -1,10 +1,10 @@
 //! Between platforms and [`dray_http`]: streams of stored bytes, and failures of requests.
 
-use dray_http::{Failure, Sent};
+use dray_http::{FailureKind, RequestProgress};
 use futures_util::StreamExt as _;
 
 use crate::delivery::ByteStream;
-use crate::error::{Error, ErrorKind};
+use crate::error::{ErrorKind, PlatformError};
 
 /// The stream as a request body. Its failure comes back as [`ErrorKind::Source`].
 pub fn body(stream: ByteStream) -> dray_http::ByteStream {
@@ -14,12 +14,12 @@ pub fn body(stream: ByteStream) -> dray_http::ByteStream {
 }
 
 /// The body of an answer as a stream.
-pub fn stream(answer: dray_http::Answer) -> ByteStream {
+pub fn stream(answer: dray_http::HttpResponse) -> ByteStream {
     answer
         .into_stream()
         .map(|piece| {
             piece.map_err(|cause| {
-                Error::new(ErrorKind::Transient, "the download broke").caused_by(cause)
+                PlatformError::new(ErrorKind::Transient, "the download broke").caused_by(cause)
             })
         })
         .boxed()
@@ -33,7 +33,7 @@ pub fn exactly(size: u64, body: ByteStream) -> ByteStream {
         } else {
             "the file is shorter than was told"
         };
-        Error::new(ErrorKind::Transient, why)
+        PlatformError::new(ErrorKind::Transient, why)
     })
 }
 
@@ -49,19 +49,21 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// A request that got no usable answer: worth another try, and ambiguous when all of it may have arrived.
-impl From<dray_http::Error> for Error {
-    fn from(error: dray_http::Error) -> Self {
+impl From<dray_http::HttpError> for PlatformError {
+    fn from(error: dray_http::HttpError) -> Self {
         let kind = match &error.failure {
-            Failure::Connect(_) | Failure::Broken(_) | Failure::Idle(_) => ErrorKind::Transient,
-            Failure::Body(_) => ErrorKind::Source,
-            Failure::TooLong(_) | Failure::Malformed(_) => ErrorKind::Unknown,
-            Failure::Options(_) | Failure::Request(_) => ErrorKind::BadFormat,
+            FailureKind::Connect(_) | FailureKind::Broken(_) | FailureKind::Idle(_) => {
+                ErrorKind::Transient
+            }
+            FailureKind::Body(_) => ErrorKind::Source,
+            FailureKind::TooLong(_) | FailureKind::Malformed(_) => ErrorKind::Unknown,
+            FailureKind::Options(_) | FailureKind::Request(_) => ErrorKind::BadFormat,
         };
         let sent = error.sent;
         let failed = Self::new(kind, error.to_string()).caused_by(error);
         match sent {
-            Sent::Incomplete => failed,
-            Sent::Complete => failed.ambiguous(),
+            RequestProgress::Incomplete => failed,
+            RequestProgress::Complete => failed.ambiguous(),
         }
     }
 }
@@ -71,37 +73,37 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
-    use crate::error::Moment;
+    use crate::error::SendOutcome;
 
     #[test]
     fn what_may_have_arrived_is_ambiguous() {
         let check = |failure, sent, kind, moment| {
-            let error = Error::from(dray_http::Error { failure, sent });
+            let error = PlatformError::from(dray_http::HttpError { failure, sent });
             assert_eq!((error.kind(), error.moment()), (kind, moment));
         };
         check(
-            Failure::Connect("refused".into()),
-            Sent::Incomplete,
+            FailureKind::Connect("refused".into()),
+            RequestProgress::Incomplete,
             ErrorKind::Transient,
-            Moment::NotSent,
+            SendOutcome::NotSent,
         );
         check(
-            Failure::Broken("reset".into()),
-            Sent::Complete,
+            FailureKind::Broken("reset".into()),
+            RequestProgress::Complete,
             ErrorKind::Transient,
-            Moment::Ambiguous,
+            SendOutcome::Ambiguous,
         );
         check(
-            Failure::Malformed("html".to_owned()),
-            Sent::Complete,
+            FailureKind::Malformed("html".to_owned()),
+            RequestProgress::Complete,
             ErrorKind::Unknown,
-            Moment::Ambiguous,
+            SendOutcome::Ambiguous,
         );
         check(
-            Failure::Body("disk".into()),
-            Sent::Incomplete,
+            FailureKind::Body("disk".into()),
+            RequestProgress::Incomplete,
             ErrorKind::Source,
-            Moment::NotSent,
+            SendOutcome::NotSent,
         );
     }
 
@@ -122,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn a_failing_source_fails_the_body() {
         let failing: ByteStream =
-            stream::iter([Err(Error::new(ErrorKind::Source, "gone"))]).boxed();
+            stream::iter([Err(PlatformError::new(ErrorKind::Source, "gone"))]).boxed();
         let cause = body(failing).next().await.unwrap().unwrap_err();
         assert!(cause.to_string().contains("gone"));
     }

@@ -17,10 +17,14 @@ pub mod limits;
 pub mod plan;
 pub mod platform;
 
-pub use delivery::{ByteStream, Confirmed, FilesStep, Flags, OutgoingFile, Source, Step, Target};
-pub use error::{Error, ErrorKind, Moment};
-pub use limits::Limits;
+pub use delivery::{
+    ByteSource, ByteStream, ConfirmedFile, DeliveryTarget, FilesStep, OutgoingFile, SendFlags,
+    SendStep,
+};
+pub use error::{ErrorKind, PlatformError, SendOutcome};
+pub use limits::ChatLimits;
 pub use platform::{
-    Ambiguity, Deliver, Delivery, InboundAttachment, InboundMessage, Inbox, Platform, Progress,
-    Rates, Reconciled, Send, StatusUpdate, WebhookReply, WebhookRequest,
+    DuplicateProtection, InboundAttachment, InboundMessage, InboundSink, InboundSource,
+    OutgoingDelivery, Platform, RateLimits, ReconcileResult, SendRequest, StatusUpdate,
+    UploadProgress, WebhookReply, WebhookRequest,
 };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Limits of one chat. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ChatLimits {
     /// Largest file per route (`photo`, `document`, `video` …); a route that is not named takes `any`.
     pub routes: Vec<(String, u64)>,
     /// Largest file on any other route.
@@ -21,7 +21,7 @@ pub struct Limits {
     pub download: Option<u64>,
 }
 
-impl Limits {
+impl ChatLimits {
     /// Largest file on this route.
     pub fn of(&self, route: &str) -> u64 {
         self.routes
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_learnt_limit_lowers_every_route() {
-        let limits = Limits {
+        let limits = ChatLimits {
             routes: vec![("photo".to_owned(), 10)],
             any: 50,
             caption: 1024,

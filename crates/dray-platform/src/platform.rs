@@ -11,16 +11,18 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::delivery::{ByteStream, Confirmed, Flags, OutgoingFile, Step, Target};
-use crate::error::Error;
-use crate::limits::Limits;
+use crate::delivery::{
+    ByteStream, ConfirmedFile, DeliveryTarget, OutgoingFile, SendFlags, SendStep,
+};
+use crate::error::PlatformError;
+use crate::limits::ChatLimits;
 
 /// What the platform offers against duplicates (the table of messaging-reliability 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ambiguity {
-    /// The same [`Send::key`] within this time of the first try gives the same message.
+pub enum DuplicateProtection {
+    /// The same [`SendRequest::key`] within this time of the first try gives the same message.
     Resend(Duration),
-    /// The same [`Send::key`] always gives the same message.
+    /// The same [`SendRequest::key`] always gives the same message.
     ResendAlways,
     /// The platform can be asked with [`Platform::reconcile`].
     Reconcile,
@@ -30,7 +32,7 @@ pub enum Ambiguity {
 
 /// Rates that the platform allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rates {
+pub struct RateLimits {
     /// Visible requests per minute and account.
     pub account_per_minute: u32,
     /// Visible requests per minute and chat.
@@ -39,26 +41,26 @@ pub struct Rates {
 
 /// A delivery as a platform sees it.
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct OutgoingDelivery {
     /// Its id, as in its receipt.
     pub id: String,
     /// Where to.
-    pub target: Target,
+    pub target: DeliveryTarget,
     /// What the agent says with it; empty for nothing. Mentions are not yet neutralised.
     pub message: String,
     /// The files in the agent's order.
     pub files: Vec<OutgoingFile>,
     /// Switches.
-    pub flags: Flags,
+    pub flags: SendFlags,
 }
 
 /// One visible request about to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct Send<'a> {
+pub struct SendRequest<'a> {
     /// The delivery that it belongs to.
-    pub delivery: &'a Delivery,
+    pub delivery: &'a OutgoingDelivery,
     /// What it shows.
-    pub step: &'a Step,
+    pub step: &'a SendStep,
     /// What [`Platform::prepare`] gave for it; empty when it gave nothing.
     pub prepared: &'a str,
     /// Key against duplicates, the same for every try of this step: 22 characters of base64url.
@@ -66,16 +68,16 @@ pub struct Send<'a> {
 }
 
 /// Receives how many bytes of a body have left.
-pub trait Progress: Debug + std::marker::Send + Sync {
+pub trait UploadProgress: Debug + std::marker::Send + Sync {
     /// `bytes` more have left.
     fn sent(&self, bytes: u64);
 }
 
 /// What asking the platform about a lost answer brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reconciled {
+pub enum ReconcileResult {
     /// It is there.
-    Sent(Vec<Confirmed>),
+    Sent(Vec<ConfirmedFile>),
     /// It is not there and will not come: sending once more is right.
     NotSent,
     /// It cannot be known.
@@ -89,37 +91,50 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     fn name(&self) -> &'static str;
 
     /// What it offers against duplicates.
-    fn ambiguity(&self) -> Ambiguity;
+    fn ambiguity(&self) -> DuplicateProtection;
 
     /// Its rates for this target.
-    fn rates(&self, target: &Target) -> Rates;
+    fn rates(&self, target: &DeliveryTarget) -> RateLimits;
 
     /// Its limits for this target now, asked of the platform where it has an API for them. Fails only when the target
     /// cannot be served at all; otherwise falls back to the defaults.
-    async fn limits(&self, target: &Target) -> Result<Limits, Error>;
+    async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError>;
 
     /// The visible requests of a delivery, in order: text first, pictures in albums, the rest in the given order
     /// (platform-delivery 4). Files that fit no route of this platform's limits are left out; the service makes links
     /// of them. Pure.
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step>;
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep>;
 
     /// Invisible uploads; what it returns is stored before anything visible happens and given back on
     /// every later try. Empty where the platform has no such step.
-    async fn prepare(&self, _send: Send<'_>, _progress: &dyn Progress) -> Result<String, Error> {
+    async fn prepare(
+        &self,
+        _send: SendRequest<'_>,
+        _progress: &dyn UploadProgress,
+    ) -> Result<String, PlatformError> {
         Ok(String::new())
     }
 
     /// The visible request. `Ok` means that the platform itself confirmed every file of the step, counted and of the
     /// asked kind. Errors say with their moment whether something may be visible.
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error>;
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError>;
 
     /// Asks the platform what became of a step whose answer was lost.
-    async fn reconcile(&self, _send: Send<'_>) -> Result<Reconciled, Error> {
-        Ok(Reconciled::Unknown)
+    async fn reconcile(&self, _send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
+        Ok(ReconcileResult::Unknown)
     }
 
     /// Another way for a step that was refused as it is (photo refused: as document); `None` when there is none.
-    fn fallback(&self, _delivery: &Delivery, _step: &Step, _error: &Error) -> Option<Step> {
+    fn fallback(
+        &self,
+        _delivery: &OutgoingDelivery,
+        _step: &SendStep,
+        _error: &PlatformError,
+    ) -> Option<SendStep> {
         None
     }
 }
@@ -154,7 +169,7 @@ pub struct WebhookReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboundMessage {
     /// Where it was written; `reply_to` is empty.
-    pub target: Target,
+    pub target: DeliveryTarget,
     /// The platform's id of the message: the same message comes once, however often it is sent.
     pub message_id: String,
     /// Who wrote it, in the platform's spelling.
@@ -176,7 +191,7 @@ pub struct InboundAttachment {
     pub size: u64,
     /// Media type as claimed; empty when unknown.
     pub media_type: String,
-    /// What [`Inbox::fetch`] needs; opaque, free of tokens.
+    /// What [`InboundSource::fetch`] needs; opaque, free of tokens.
     pub reference: String,
     /// `photo`, `voice`, `audio`, `video`, `document` … as the user sent it.
     pub kind: String,
@@ -197,28 +212,32 @@ pub struct StatusUpdate {
 
 /// Takes what an inbox found.
 #[async_trait]
-pub trait Deliver: Debug + std::marker::Send + Sync {
+pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// Stores the message durably. Only after `Ok` may the inbox acknowledge it to the platform.
-    async fn message(&self, message: InboundMessage) -> Result<(), Error>;
+    async fn message(&self, message: InboundMessage) -> Result<(), PlatformError>;
 }
 
 /// The way in of one account.
 #[async_trait]
-pub trait Inbox: Debug + std::marker::Send + Sync {
+pub trait InboundSource: Debug + std::marker::Send + Sync {
     /// Reads a webhook request after verifying its signature.
     ///
     /// # Errors
     ///
     /// [`crate::ErrorKind::Auth`] for a wrong or missing signature, [`crate::ErrorKind::BadFormat`] otherwise.
-    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error>;
+    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError>;
 
     /// Asks the platform for messages until `stop`, where it is polled rather than calls us. Returns immediately where
     /// is nothing to ask.
-    async fn poll(&self, _deliver: &dyn Deliver, _stop: CancellationToken) -> Result<(), Error> {
+    async fn poll(
+        &self,
+        _deliver: &dyn InboundSink,
+        _stop: CancellationToken,
+    ) -> Result<(), PlatformError> {
         Ok(())
     }
 
     /// The bytes of an attachment, from the hosts that this platform serves files from and no others; credentials
     /// never follow a redirect to another host.
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error>;
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError>;
 }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use dray_types::{Artifact, Claim, Fault, FaultCode, Retry, Sha256Digest, TenantId};
+use dray_types::{Artifact, Claim, Fault, FaultCode, RetryAdvice, Sha256Digest, TenantId};
 
 use crate::v1;
 
 /// A wire message that breaks its contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum InvalidMessage {
     /// A field that the contract requires is absent.
     #[error("field `{0}` is missing")]
     Missing(&'static str),
@@ -23,7 +23,7 @@ pub enum Invalid {
     },
 }
 
-impl Invalid {
+impl InvalidMessage {
     /// An invalid field with the reason of a failed conversion.
     pub fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Field {
@@ -33,8 +33,8 @@ impl Invalid {
     }
 }
 
-impl From<Invalid> for Fault {
-    fn from(invalid: Invalid) -> Self {
+impl From<InvalidMessage> for Fault {
+    fn from(invalid: InvalidMessage) -> Self {
         Self::new(
             FaultCode::InvalidArgument,
             format!("The request is not valid: {invalid}."),
@@ -86,8 +86,10 @@ impl From<Fault> for v1::Fault {
             trace_id,
         } = fault;
         let (retryable, retry_after_ms) = match retry {
-            Retry::Never => (false, 0),
-            Retry::After(delay) => (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            RetryAdvice::Never => (false, 0),
+            RetryAdvice::After(delay) => {
+                (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
+            }
         };
         Self {
             code: v1::FaultCode::from(code).into(),
@@ -114,9 +116,9 @@ impl From<v1::Fault> for Fault {
             trace_id,
         } = fault;
         let retry = if retryable {
-            Retry::After(Duration::from_millis(retry_after_ms))
+            RetryAdvice::After(Duration::from_millis(retry_after_ms))
         } else {
-            Retry::Never
+            RetryAdvice::Never
         };
         Self {
             code,
@@ -149,9 +151,9 @@ impl From<Artifact> for v1::Artifact {
 }
 
 impl TryFrom<v1::Artifact> for Artifact {
-    type Error = Invalid;
+    type Error = InvalidMessage;
 
-    fn try_from(artifact: v1::Artifact) -> Result<Self, Invalid> {
+    fn try_from(artifact: v1::Artifact) -> Result<Self, InvalidMessage> {
         let v1::Artifact {
             tenant,
             sha256,
@@ -161,9 +163,9 @@ impl TryFrom<v1::Artifact> for Artifact {
         } = artifact;
         Ok(Self {
             tenant: TenantId::new(tenant)
-                .map_err(|error| Invalid::field("artifact.tenant", error))?,
+                .map_err(|error| InvalidMessage::field("artifact.tenant", error))?,
             sha256: Sha256Digest::try_from(sha256.as_slice())
-                .map_err(|error| Invalid::field("artifact.sha256", error))?,
+                .map_err(|error| InvalidMessage::field("artifact.sha256", error))?,
             size,
             media_type,
             name,
@@ -191,9 +193,9 @@ impl From<Claim> for v1::Claim {
 }
 
 impl TryFrom<v1::Claim> for Claim {
-    type Error = Invalid;
+    type Error = InvalidMessage;
 
-    fn try_from(claim: v1::Claim) -> Result<Self, Invalid> {
+    fn try_from(claim: v1::Claim) -> Result<Self, InvalidMessage> {
         let v1::Claim {
             artifact,
             store,
@@ -203,7 +205,7 @@ impl TryFrom<v1::Claim> for Claim {
         } = claim;
         Ok(Self {
             artifact: artifact
-                .ok_or(Invalid::Missing("claim.artifact"))?
+                .ok_or(InvalidMessage::Missing("claim.artifact"))?
                 .try_into()?,
             store,
             version_id,
@@ -215,28 +217,31 @@ impl TryFrom<v1::Claim> for Claim {
 
 /// Bytes that are here, or the claim for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum ContentSource {
     /// The bytes.
     Inline(bytes::Bytes),
     /// Where to read them.
     Claim(Claim),
 }
 
-impl From<Content> for v1::Content {
-    fn from(content: Content) -> Self {
+impl From<ContentSource> for v1::Content {
+    fn from(content: ContentSource) -> Self {
         let body = match content {
-            Content::Inline(bytes) => v1::content::Body::Inline(bytes),
-            Content::Claim(claim) => v1::content::Body::Claim(claim.into()),
+            ContentSource::Inline(bytes) => v1::content::Body::Inline(bytes),
+            ContentSource::Claim(claim) => v1::content::Body::Claim(claim.into()),
         };
         Self { body: Some(body) }
     }
 }
 
-impl TryFrom<v1::Content> for Content {
-    type Error = Invalid;
+impl TryFrom<v1::Content> for ContentSource {
+    type Error = InvalidMessage;
 
-    fn try_from(content: v1::Content) -> Result<Self, Invalid> {
-        match content.body.ok_or(Invalid::Missing("content.body"))? {
+    fn try_from(content: v1::Content) -> Result<Self, InvalidMessage> {
+        match content
+            .body
+            .ok_or(InvalidMessage::Missing("content.body"))?
+        {
             v1::content::Body::Inline(bytes) => Ok(Self::Inline(bytes)),
             v1::content::Body::Claim(claim) => Ok(Self::Claim(claim.try_into()?)),
         }
@@ -249,7 +254,7 @@ mod tests {
 
     #[test]
     fn faults_cross_the_wire_unchanged() {
-        for code in FaultCode::ALL {
+        for code in FaultCode::ALL_CODES {
             let fault = Fault::new(code, "m")
                 .detail("d")
                 .advice("a")
@@ -263,7 +268,7 @@ mod tests {
     fn a_claim_without_its_artifact_is_invalid() {
         assert_eq!(
             Claim::try_from(v1::Claim::default()),
-            Err(Invalid::Missing("claim.artifact"))
+            Err(InvalidMessage::Missing("claim.artifact"))
         );
     }
 }

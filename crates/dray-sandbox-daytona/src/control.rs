@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_http::{Client, Limits};
+use dray_http::{HttpClient, HttpTimeouts};
 use dray_sandbox::{Error, ErrorKind};
 use dray_types::Clock;
 use jiff::Timestamp;
@@ -56,7 +56,7 @@ impl Info {
 /// The API of one organization.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
 }
@@ -64,13 +64,14 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let limits = Limits {
+        let limits = HttpTimeouts {
             connect: config.connect_timeout.as_duration(),
             idle: config.idle_timeout.as_duration(),
             answer: config.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, config.ca_file.as_deref()).map_err(ConfigError::Client)?,
+            client: HttpClient::new(limits, config.ca_file.as_deref())
+                .map_err(ConfigError::Client)?,
             config: config.clone(),
             clock,
         })

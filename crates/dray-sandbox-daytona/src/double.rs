@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_http::double::{Closed, Received, Reply, Server, Shared, json, with_header};
+use dray_http::double::{
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json, with_header,
+};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -75,7 +77,7 @@ impl State {
 /// All of it on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Double {
-    server: Server<State>,
+    server: FakeServer<State>,
     clock: Clock,
 }
 
@@ -92,7 +94,7 @@ impl Double {
             requests: Vec::new(),
             runs: 0,
         };
-        let server = Server::start(state, |shared, request| {
+        let server = FakeServer::start(state, |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -166,7 +168,10 @@ fn refuse(status: u16, message: &str) -> Reply {
     )
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<State>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     shared
         .lock()
@@ -220,7 +225,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     }
 }
 
-fn control(shared: &Shared<State>, name: &str) -> Reply {
+fn control(shared: &SharedState<State>, name: &str) -> Reply {
     let state = shared.lock();
     let Some((known, machine)) = state.machine(name) else {
         let message = format!("Sandbox with ID or name {name} not found");

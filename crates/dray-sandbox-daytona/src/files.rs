@@ -39,7 +39,7 @@ pub(crate) async fn download(link: &Arc<Link>, file: &Metadata) -> Result<Body, 
 }
 
 fn broken(cause: Cause) -> Error {
-    match cause.downcast::<dray_http::Error>() {
+    match cause.downcast::<dray_http::HttpError>() {
         Ok(error) => unanswered(*error),
         Err(cause) => Error::new(ErrorKind::Unavailable, "the stream broke").caused_by(cause),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dray_http::{Answer, Request};
+use dray_http::{HttpResponse, RequestBuilder};
 use dray_sandbox::{Error, ErrorKind, Handle};
 
 use crate::control::{Control, Info};
@@ -26,19 +26,19 @@ impl Link {
     }
 
     /// A GET request to the toolbox.
-    pub(crate) fn get(&self, path: &str) -> Request {
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
         let request = self.control.client.get(&format!("{}{path}", self.base));
         request.authorization("Bearer", &self.control.config.api_key)
     }
 
     /// A POST request to the toolbox.
-    pub(crate) fn post(&self, path: &str) -> Request {
+    pub(crate) fn post(&self, path: &str) -> RequestBuilder {
         let request = self.control.client.post(&format!("{}{path}", self.base));
         request.authorization("Bearer", &self.control.config.api_key)
     }
 
     /// Sends a request; any answer but success is an error.
-    pub(crate) async fn send(&self, request: Request) -> Result<Answer, Error> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
         let error = match request.send(&|_| {}).await {
             Ok(answer) if answer.is_success() => return Ok(answer),
             Ok(answer) => refused(answer).await,

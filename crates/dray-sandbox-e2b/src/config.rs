@@ -69,7 +69,7 @@ pub enum ConfigError {
     User,
     /// The client cannot be made: authorities that cannot be read.
     #[error("the HTTP client cannot be made")]
-    Client(#[source] dray_http::Error),
+    Client(#[source] dray_http::HttpError),
 }
 
 impl Config {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_http::{Client, Limits, Request};
+use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_sandbox::{Address, Error, ErrorKind, Handle};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
@@ -78,7 +78,7 @@ impl Info {
 /// The control API of one account.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
 }
@@ -86,13 +86,14 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let limits = Limits {
+        let limits = HttpTimeouts {
             connect: config.connect_timeout.as_duration(),
             idle: config.idle_timeout.as_duration(),
             answer: config.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, config.ca_file.as_deref()).map_err(ConfigError::Client)?,
+            client: HttpClient::new(limits, config.ca_file.as_deref())
+                .map_err(ConfigError::Client)?,
             config: config.clone(),
             clock,
         })
@@ -163,12 +164,15 @@ impl Control {
         Err(Error::new(ErrorKind::SandboxGone, context))
     }
 
-    async fn ask<T: serde::de::DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+    async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<T, Error> {
         let answer = self.send(request).await?;
         answer.json().await.map_err(unanswered)
     }
 
-    async fn send(&self, request: Request) -> Result<dray_http::Answer, Error> {
+    async fn send(&self, request: RequestBuilder) -> Result<dray_http::HttpResponse, Error> {
         if self.config.api_key.is_empty() {
             return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
         }

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_http::double::{Closed, Received, Reply, Server, Shared, json, reply, with_header};
+use dray_http::double::{
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json, reply, with_header,
+};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -81,7 +83,7 @@ impl State {
 /// All of it on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Double {
-    server: Server<State>,
+    server: FakeServer<State>,
 }
 
 impl Double {
@@ -99,7 +101,7 @@ impl Double {
             runs: 0,
             clock,
         };
-        let server = Server::start(state, |shared, request| {
+        let server = FakeServer::start(state, |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -198,7 +200,10 @@ fn refuse(status: u16, message: &str) -> Reply {
     json(status, &json!({ "code": status, "message": message }))
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<State>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     let fault = {
         let mut state = shared.lock();
@@ -230,7 +235,11 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     }
 }
 
-async fn control(shared: &Shared<State>, rest: String, request: Received) -> Result<Reply, Closed> {
+async fn control(
+    shared: &SharedState<State>,
+    rest: String,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     if request.header("x-api-key") != Some(KEY) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, "Invalid API key"));
@@ -297,7 +306,10 @@ fn time(milliseconds: u64, more: u64) -> String {
 }
 
 /// What stands before the daemons: it finds the sandbox, and the daemon looks at the token.
-async fn edge(shared: &Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn edge(
+    shared: &Arc<SharedState<State>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let id = request.header("e2b-sandbox-id").unwrap_or_default();
     let id = id.to_owned();
     let found = shared.lock().machines.get(&id).cloned();

@@ -1,6 +1,6 @@
 //! What the provider says when something fails, as kinds of failure.
 
-use dray_http::{Answer, Failure};
+use dray_http::{FailureKind, HttpResponse};
 use dray_sandbox::exec::kind_of_text;
 use dray_sandbox::{Error, ErrorKind};
 use serde::Deserialize;
@@ -10,19 +10,20 @@ use serde_json::Value;
 const LONGEST: usize = 64 << 10;
 
 /// A failed request, without an answer.
-pub(crate) fn unanswered(error: dray_http::Error) -> Error {
+pub(crate) fn unanswered(error: dray_http::HttpError) -> Error {
     let kind = match error.failure {
-        Failure::Connect(_) | Failure::Broken(_) => ErrorKind::Unavailable,
-        Failure::Idle(_) => ErrorKind::Timeout,
-        Failure::Body(cause) => {
+        FailureKind::Connect(_) | FailureKind::Broken(_) => ErrorKind::Unavailable,
+        FailureKind::Idle(_) => ErrorKind::Timeout,
+        FailureKind::Body(cause) => {
             return match cause.downcast::<Error>() {
                 Ok(error) => *error,
                 Err(cause) => Error::new(ErrorKind::Truncated, "the body failed").caused_by(cause),
             };
         }
-        Failure::TooLong(_) | Failure::Malformed(_) | Failure::Options(_) | Failure::Request(_) => {
-            ErrorKind::Protocol
-        }
+        FailureKind::TooLong(_)
+        | FailureKind::Malformed(_)
+        | FailureKind::Options(_)
+        | FailureKind::Request(_) => ErrorKind::Protocol,
     };
     Error::new(kind, "no answer").caused_by(error)
 }
@@ -36,7 +37,7 @@ pub(crate) struct Refusal {
 }
 
 /// An answer that is none of success.
-pub(crate) async fn refused(answer: Answer) -> Error {
+pub(crate) async fn refused(answer: HttpResponse) -> Error {
     let status = answer.status();
     let wait = answer.retry_after();
     let said = answer.bytes(LONGEST).await.unwrap_or_default();
@@ -173,9 +174,9 @@ mod tests {
     #[test]
     fn the_failure_of_a_body_stays_what_it_is() {
         let cause = Error::new(ErrorKind::TooLarge, "mine");
-        let error = unanswered(dray_http::Error {
-            failure: Failure::Body(cause.into()),
-            sent: dray_http::Sent::Incomplete,
+        let error = unanswered(dray_http::HttpError {
+            failure: FailureKind::Body(cause.into()),
+            sent: dray_http::RequestProgress::Incomplete,
         });
         assert_eq!(
             (error.kind(), error.context()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dray_http::{Answer, ByteStream, Cause, Multipart};
+use dray_http::{ByteStream, Cause, HttpResponse, MultipartForm};
 use dray_sandbox::{Body, Error, ErrorKind, Read, SandboxPath, Write};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
@@ -45,7 +45,7 @@ pub(crate) async fn download(link: &Arc<Link>, read: Read<'_>) -> Result<Body, E
 }
 
 /// Whether an answer is the part that was asked for, of the file that was looked at.
-fn expected(answer: &Answer, offset: u64, size: u64) -> Result<(), Error> {
+fn expected(answer: &HttpResponse, offset: u64, size: u64) -> Result<(), Error> {
     if answer.header("content-encoding").is_some() {
         return Err(Error::new(
             ErrorKind::Protocol,
@@ -83,7 +83,7 @@ fn range(header: &str) -> Option<(u64, Option<u64>)> {
 }
 
 fn broken(cause: Cause) -> Error {
-    match cause.downcast::<dray_http::Error>() {
+    match cause.downcast::<dray_http::HttpError>() {
         Ok(error) => unanswered(*error),
         Err(cause) => Error::new(ErrorKind::Unavailable, "the stream broke").caused_by(cause),
     }
@@ -99,7 +99,7 @@ pub(crate) async fn upload(link: &Link, write: Write<'_>, body: Body) -> Result<
     let request = if link.plain_uploads {
         request.stream(BYTES, write.size, body)
     } else {
-        let form = Multipart::new().file("file", path, BYTES, write.size, body);
+        let form = MultipartForm::new().file("file", path, BYTES, write.size, body);
         request.multipart(form)
     };
     let answer = link.send(request).await?;

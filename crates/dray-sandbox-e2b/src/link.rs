@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_http::{Answer, Request};
+use dray_http::{HttpResponse, RequestBuilder};
 use dray_sandbox::{Error, ErrorKind, Handle};
 use dray_types::Secret;
 use serde::Serialize;
@@ -62,7 +62,7 @@ impl Link {
     }
 
     /// A request to the daemon.
-    pub(crate) fn request(&self, method: &str, path: &str) -> Request {
+    pub(crate) fn request(&self, method: &str, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.base);
         let client = &self.control.client;
         let mut request = if method == "GET" {
@@ -82,7 +82,7 @@ impl Link {
     }
 
     /// Sends a request; any answer but success is an error.
-    pub(crate) async fn send(&self, request: Request) -> Result<Answer, Error> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
         let error = match request.send(&|_| {}).await {
             Ok(answer) if answer.is_success() => return Ok(answer),
             Ok(answer) => refused(answer).await,

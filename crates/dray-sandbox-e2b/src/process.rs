@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_http::Answer;
+use dray_http::HttpResponse;
 use dray_sandbox::exec::{Arguments, Channel, Exec, Exit, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
 use futures_util::stream;
@@ -205,7 +205,7 @@ impl Drop for Process {
 
 /// What a command says.
 struct Output {
-    answer: Answer,
+    answer: HttpResponse,
     frames: Frames,
     stderr: Vec<u8>,
     process: Process,

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dray_http::double::{Server, Shared};
+use dray_http::double::{FakeServer, SharedState};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Change {
 /// The server. Dropped, it ends with all its commands.
 #[derive(Debug)]
 pub struct ApiServer {
-    server: Server<State>,
+    server: FakeServer<State>,
     folder: TempDir,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
@@ -85,7 +85,7 @@ impl ApiServer {
             tasks: Arc::clone(&tasks),
         };
         Ok(Self {
-            server: Server::start(state, serve::answer).await?,
+            server: FakeServer::start(state, serve::answer).await?,
             folder: tempfile::tempdir()?,
             tasks,
         })
@@ -97,7 +97,7 @@ impl ApiServer {
 
     /// `http://127.0.0.1:PORT`
     pub fn url(&self) -> String {
-        Shared::url(self.server.shared())
+        SharedState::url(self.server.shared())
     }
 
     /// A directory for whatever a test needs; containers have theirs in it.

@@ -17,7 +17,7 @@ use dray_sandbox_e2b::E2bBackend;
 use dray_sandbox_kubernetes::KubernetesBackend;
 use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
-use dray_service::config::{Alias, Parsed, Problem, Section, parse};
+use dray_service::config::{AliasValue, ConfigProblem, Section, VariableAlias, parse};
 use dray_types::{ByteSize, Clock, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`, which are the default, and
-    /// `daytona`, `e2b`, `kubernetes`, `modal`, which need credentials in their sections.
+    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`, which are the default,
+    /// and `daytona`, `e2b`, `kubernetes`, `modal`, which need credentials in their sections.
     pub kinds: Vec<String>,
     /// Most bytes of one file, in either direction. Default `2GiB`.
     pub max_file: ByteSize,
@@ -48,10 +48,10 @@ pub struct Config {
     pub spool_folder: PathBuf,
     /// Most bytes of one transfer in the spool folder. Default `16GiB`.
     pub spool_limit: ByteSize,
-    /// Largest file that is always digested in the sandbox, whatever that costs. Default `1024GiB`: every file. Set lower,
-    /// say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and after,
-    /// when they were left alone for two seconds on a local file system; receipts say `size_mtime`, and a copy takes a
-    /// fraction of the time.
+    /// Largest file that is always digested in the sandbox, whatever that costs. Default `1024GiB`: every file. Set
+    /// lower, say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and
+    /// after, when they were left alone for two seconds on a local file system; receipts say `size_mtime`, and a copy
+    /// takes a fraction of the time.
     pub digest_always_up_to: ByteSize,
     /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
     pub digest_before_up_to: ByteSize,
@@ -134,24 +134,24 @@ impl Default for Config {
 }
 
 /// As the Docker command line reads it: any text means yes.
-fn any_text(text: &str) -> Result<Parsed, String> {
-    Ok(Parsed::Value((!text.is_empty()).into()))
+fn any_text(text: &str) -> Result<AliasValue, String> {
+    Ok(AliasValue::Value((!text.is_empty()).into()))
 }
 
 impl Section for Config {
-    fn aliases() -> &'static [Alias] {
-        const ALIASES: [Alias; 3] = [
-            Alias {
+    fn aliases() -> &'static [VariableAlias] {
+        const ALIASES: [VariableAlias; 3] = [
+            VariableAlias {
                 variable: "DOCKER_HOST",
                 field: "docker.endpoint",
                 parse: parse::text,
             },
-            Alias {
+            VariableAlias {
                 variable: "DOCKER_TLS_VERIFY",
                 field: "docker.tls_verify",
                 parse: any_text,
             },
-            Alias {
+            VariableAlias {
                 variable: "DOCKER_CERT_PATH",
                 field: "docker.cert_path",
                 parse: parse::text,
@@ -160,30 +160,33 @@ impl Section for Config {
         &ALIASES
     }
 
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         for kind in &self.kinds {
             if !KINDS.contains(&kind.as_str()) {
                 let message = format!("`{kind}` is none of {}", KINDS.join(", "));
-                problems.push(Problem::new("kinds", &message));
+                problems.push(ConfigProblem::new("kinds", &message));
             } else if let Err(error) = self.backend(kind, &Clock::system()) {
-                problems.push(Problem::new(kind, error.to_string()));
+                problems.push(ConfigProblem::new(kind, error.to_string()));
             }
         }
         if self.max_file == ByteSize::default() {
-            problems.push(Problem::new("max_file", "must be above 0"));
+            problems.push(ConfigProblem::new("max_file", "must be above 0"));
         }
         if self.idle_timeout == Period::default() {
-            problems.push(Problem::new("idle_timeout", "must be above 0"));
+            problems.push(ConfigProblem::new("idle_timeout", "must be above 0"));
         }
         if !self.spool_folder.is_absolute() {
-            problems.push(Problem::new("spool_folder", "must be an absolute path"));
+            problems.push(ConfigProblem::new(
+                "spool_folder",
+                "must be an absolute path",
+            ));
         }
         if let Some(problem) = self.policy.problem() {
-            problems.push(Problem::new("policy", &problem));
+            problems.push(ConfigProblem::new("policy", &problem));
         }
         if self.local.roots.iter().any(|root| !root.is_absolute()) {
-            problems.push(Problem::new("local.roots", "must be absolute paths"));
+            problems.push(ConfigProblem::new("local.roots", "must be absolute paths"));
         }
         problems
     }

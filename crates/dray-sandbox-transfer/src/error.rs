@@ -2,7 +2,7 @@
 
 use dray_bus::KeyError;
 use dray_content::size::human;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_sandbox::{Again, ErrorKind};
 use dray_store::ReadError;
 use dray_types::{Fault, FaultCode};
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub enum Error {
     /// The request breaks its contract.
     #[error(transparent)]
-    Request(#[from] Invalid),
+    Request(#[from] InvalidMessage),
     /// The session is not bound to a sandbox.
     #[error("no sandbox is bound to the session")]
     NoSandbox,

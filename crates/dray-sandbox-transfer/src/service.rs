@@ -8,12 +8,12 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use dray_bus::{Meta, Permissions};
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::policy::{Policy, expand};
 use dray_sandbox::transfer::{Engine, Failed};
 use dray_sandbox::{Address, Backend, Handle, SandboxPath};
-use dray_service::{Context, Router, Service, StartError};
+use dray_service::{Router, Service, ServiceContext, StartError};
 use dray_store::{Store, StoreAccess};
 use dray_types::{Clock, Fault, TenantId};
 
@@ -41,7 +41,7 @@ impl Service for SandboxTransfer {
     const NAME: &'static str = "sandbox-transfer";
     type Config = Config;
 
-    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+    async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let backends = config
             .backends(&cx.clock)
             .map_err(|error| StartError::with_source("a sandbox backend cannot be used", error))?;
@@ -81,7 +81,11 @@ impl Service for SandboxTransfer {
 
 impl SandboxTransfer {
     /// The service over these backends instead of the configured ones; for tests and the demo.
-    pub fn with_backends(config: Config, cx: &Context, backends: Vec<Arc<dyn Backend>>) -> Self {
+    pub fn with_backends(
+        config: Config,
+        cx: &ServiceContext,
+        backends: Vec<Arc<dyn Backend>>,
+    ) -> Self {
         let backends = Backends::new(backends, config.engine());
         tracing::info!(backends = ?backends.names(), "sandboxes of these kinds can be reached");
         Self {
@@ -103,7 +107,7 @@ impl SandboxTransfer {
     ) -> Result<Opened, Error> {
         use v1::sandbox_ref::Sandbox;
         match sandbox.and_then(|sandbox| sandbox.sandbox) {
-            None => Err(Invalid::Missing("sandbox").into()),
+            None => Err(InvalidMessage::Missing("sandbox").into()),
             Some(Sandbox::Session(session)) => {
                 let session = self.sessions.show(&meta.tenant, &session).await?;
                 self.open_session(session).await
@@ -172,7 +176,7 @@ fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, E
     {
         return Err(Error::AddressDenied);
     }
-    let invalid = |error: dray_sandbox::Error| Invalid::field("sandbox", error.context());
+    let invalid = |error: dray_sandbox::Error| InvalidMessage::field("sandbox", error.context());
     Ok(address.parse().map_err(invalid)?)
 }
 

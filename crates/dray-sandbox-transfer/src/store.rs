@@ -5,7 +5,7 @@ use bytes::Bytes;
 use dray_content::{kind, name};
 use dray_sandbox::transfer::{Sink, Source};
 use dray_sandbox::{Body, Error, ErrorKind, Metadata};
-use dray_store::{Label, PutError, ReadError, Store, Writer};
+use dray_store::{ArtifactLabel, ArtifactWriter, PutError, ReadError, Store};
 use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
 
 /// Whose transfer it is.
@@ -29,7 +29,7 @@ pub struct StoreSink<'a> {
     called: Option<String>,
     name: String,
     head: Vec<u8>,
-    writer: Option<Writer>,
+    writer: Option<ArtifactWriter>,
     claim: Option<Claim>,
 }
 
@@ -81,7 +81,9 @@ impl Sink for StoreSink<'_> {
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
-        let room = kind::HEAD.saturating_sub(self.head.len()).min(piece.len());
+        let room = kind::HEAD_BYTES
+            .saturating_sub(self.head.len())
+            .min(piece.len());
         self.head
             .extend_from_slice(piece.get(..room).unwrap_or_default());
         match &mut self.writer {
@@ -91,7 +93,7 @@ impl Sink for StoreSink<'_> {
     }
 
     fn sha256(&self) -> Option<Sha256Digest> {
-        self.writer.as_ref().map(Writer::sha256)
+        self.writer.as_ref().map(ArtifactWriter::sha256)
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
@@ -99,7 +101,7 @@ impl Sink for StoreSink<'_> {
             return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
         };
         let detected = kind::detect(&self.head, &self.name, size);
-        let label = Label::new(detected.media_type, self.name.clone());
+        let label = ArtifactLabel::new(detected.media_type, self.name.clone());
         let claim = writer.finish(label).await.map_err(put_failed)?;
         if claim.artifact.sha256 != sha256 || claim.artifact.size != size {
             return Err(Error::new(

@@ -10,9 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_bus::{Bus, Meta, Topology};
 use dray_proto::{Call, v1};
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Store};
+use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Clock, Deadline, Fault, OperationId, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ struct World {
     store: Store,
     clock: Clock,
     folder: TempDir,
-    running: Running,
+    running: RunningHost,
     s3: EmbeddedS3,
 }
 
@@ -100,7 +100,7 @@ impl World {
 
     async fn store(&self, name: &str, content: &[u8]) -> v1::Claim {
         let tenant = TenantId::new("acme").unwrap();
-        let label = Label::new("application/octet-stream", name);
+        let label = ArtifactLabel::new("application/octet-stream", name);
         let bytes = Bytes::copy_from_slice(content);
         let operation = OperationId::mint();
         let claim = self.store.put(&tenant, &operation, bytes, label).await;

@@ -1,6 +1,6 @@
 //! Between the words of sandboxes and those of the contracts.
 
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::receipt::Receipt;
 use dray_sandbox::transfer::Collision;
@@ -121,12 +121,12 @@ pub fn digest(digest: Sha256Digest) -> Vec<u8> {
 }
 
 /// What to do when a name is taken; empty means renaming.
-pub fn collision(word: &str) -> Result<Collision, Invalid> {
+pub fn collision(word: &str) -> Result<Collision, InvalidMessage> {
     match word {
         "" | "rename" => Ok(Collision::Rename),
         "fail" => Ok(Collision::Fail),
         "overwrite" => Ok(Collision::Overwrite),
-        _ => Err(Invalid::field(
+        _ => Err(InvalidMessage::field(
             "collision",
             "it is `rename`, `fail` or `overwrite`",
         )),
@@ -134,6 +134,6 @@ pub fn collision(word: &str) -> Result<Collision, Invalid> {
 }
 
 /// An absolute path of a request or a record.
-pub fn path(field: &'static str, bytes: &[u8]) -> Result<SandboxPath, Invalid> {
-    SandboxPath::new(bytes).map_err(|error| Invalid::field(field, error.context()))
+pub fn path(field: &'static str, bytes: &[u8]) -> Result<SandboxPath, InvalidMessage> {
+    SandboxPath::new(bytes).map_err(|error| InvalidMessage::field(field, error.context()))
 }

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 /// Handles that a service gets at start and may clone freely.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub struct ServiceContext {
     /// The bus that all services of this host share.
     pub bus: Bus,
     /// The artifact store.
@@ -31,14 +31,14 @@ pub struct Context {
     /// What this process itself talks to, as URLs: bus, store, telemetry. Nothing that others choose may lead there.
     pub peers: Vec<String>,
     /// Where services of this host listen beside the host's own endpoints.
-    pub doors: Doors,
+    pub doors: ListenAddresses,
 }
 
 /// Where services listen by themselves, by a name for people. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Doors(Arc<Mutex<BTreeMap<&'static str, SocketAddr>>>);
+pub struct ListenAddresses(Arc<Mutex<BTreeMap<&'static str, SocketAddr>>>);
 
-impl Doors {
+impl ListenAddresses {
     /// A service listens.
     pub fn open(&self, name: &'static str, address: SocketAddr) {
         let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Doors {
     }
 }
 
-impl Context {
+impl ServiceContext {
     /// A context of its own around a bus and a store: no metrics, a fresh instance name. For tests and for
     /// embedding a service without a host.
     pub fn new(bus: Bus, store: Store, clock: Clock) -> Self {
@@ -65,7 +65,7 @@ impl Context {
             stop: CancellationToken::new(),
             instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
             peers: Vec::new(),
-            doors: Doors::default(),
+            doors: ListenAddresses::default(),
         }
     }
 }

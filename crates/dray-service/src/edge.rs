@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{Environment, Override, Sources};
-use crate::host::{Chain, Host, HostError, Running};
+use crate::config::{ConfigSources, Environment, FieldOverride};
+use crate::host::{ErrorChain, Host, HostError, RunningHost};
 use crate::{Service, Settings};
 
 /// How a process ended, as its exit status.
@@ -67,13 +67,13 @@ impl HostError {
 
 /// Exit status: 0 stopped in order, 1 failure or cut short, 2 wrong command line, 78 wrong configuration.
 #[derive(Debug, Parser)]
-struct Arguments {
+struct ServiceArguments {
     /// TOML file with the configuration; without it the variable `DRAY_CONFIG` may name one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Sets one key above all other sources; can be repeated.
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
-    set: Vec<Override>,
+    set: Vec<FieldOverride>,
     /// Checks the configuration, prints it with the source of every value, and exits.
     #[arg(long)]
     check: bool,
@@ -82,7 +82,7 @@ struct Arguments {
 /// The whole of a service's `main`: reads arguments, environment and file, runs the service until SIGTERM or SIGINT
 /// and stops it in order. A second signal ends the process immediately. See [`ExitStatus`].
 pub fn main<S: Service>() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match ServiceArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             let asked_for = !error.use_stderr();
@@ -96,7 +96,7 @@ pub fn main<S: Service>() -> ExitCode {
             .into();
         }
     };
-    let sources = Sources {
+    let sources = ConfigSources {
         file: arguments.config,
         environment: Environment::from_process(),
         overrides: arguments.set,
@@ -154,7 +154,7 @@ pub fn run(host: Host) -> ExitStatus {
 
 #[expect(clippy::print_stderr, reason = "the edge of a binary")]
 fn complain(error: &HostError) {
-    eprintln!("error: {}", Chain(error));
+    eprintln!("error: {}", ErrorChain(error));
 }
 
 /// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns immediately; the caller
@@ -166,9 +166,9 @@ pub async fn serve(host: Host) -> Result<ExitStatus, HostError> {
 /// The same, and notifies `started` once everything serves.
 pub async fn serve_with(
     host: Host,
-    started: impl FnOnce(&Running),
+    started: impl FnOnce(&RunningHost),
 ) -> Result<ExitStatus, HostError> {
-    let mut signals = Signals::new()?;
+    let mut signals = StopSignals::new()?;
     let running = tokio::select! {
         running = host.start() => running?,
         () = signals.next() => return Ok(ExitStatus::Failure),
@@ -184,7 +184,7 @@ pub async fn serve_with(
     }
 }
 
-async fn stop(running: Running) -> ExitStatus {
+async fn stop(running: RunningHost) -> ExitStatus {
     if running.stop().await.cut_short {
         ExitStatus::Failure
     } else {
@@ -193,12 +193,12 @@ async fn stop(running: Running) -> ExitStatus {
 }
 
 /// The two signals that ask a process to end.
-struct Signals {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     fn new() -> Result<Self, HostError> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).map_err(HostError::Signal)?,
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn arguments_are_read_and_wrong_ones_are_usage_errors() {
-        Arguments::command().debug_assert();
-        let read = |arguments: &[&str]| Arguments::try_parse_from(arguments);
+        ServiceArguments::command().debug_assert();
+        let read = |arguments: &[&str]| ServiceArguments::try_parse_from(arguments);
         let arguments = read(&[
             "x", "--config", "f.toml", "--set", "a.b=1", "--set", "a.c=2", "--check",
         ])

@@ -9,7 +9,7 @@
 //! the `tracing` subscriber, which only [`main`] installs.
 //!
 //! ```no_run
-//! use dray_service::{Context, Request, Router, Service, StartError, config};
+//! use dray_service::{ServiceContext, Request, Router, Service, StartError, config};
 //! # use dray_proto::v1::{FetchReply, FetchRequest};
 //! # use dray_types::Fault;
 //! # use std::sync::Arc;
@@ -31,7 +31,7 @@
 //! impl Service for Fetcher {
 //!     const NAME: &'static str = "fetcher";
 //!     type Config = Config;
-//!     async fn start(_config: Config, _cx: &Context) -> Result<Self, StartError> {
+//!     async fn start(_config: Config, _cx: &ServiceContext) -> Result<Self, StartError> {
 //!         Ok(Self)
 //!     }
 //!     fn routes(router: Router<Self>) -> Router<Self> {
@@ -60,12 +60,12 @@ pub mod telemetry;
 #[cfg(test)]
 mod tests;
 
-pub use context::{Context, Doors};
+pub use context::{ListenAddresses, ServiceContext};
 pub use edge::{ExitStatus, main, run, serve, serve_with};
 pub use grpc::{ReflectionError, fault_of, status_of};
-pub use host::{Host, HostError, Running};
+pub use host::{Host, HostError, RunningHost};
 pub use listener::NoDelayListener;
 pub use router::{Request, Router, release_permit_while};
 pub use service::{Service, StartError};
 pub use settings::Settings;
-pub use sweeper::Sweeper;
+pub use sweeper::SweeperService;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use dray_bus::{Bus, Mismatch, Topology, TopologyError};
+use dray_bus::{Bus, Topology, TopologyError, TopologyMismatch};
 
 /// Why the topology is not what it must be.
 #[derive(Debug, thiserror::Error)]
@@ -15,11 +15,11 @@ pub enum ProvisionError {
     Topology(#[from] TopologyError),
     /// Streams or consumers differ.
     #[error("the topology is not as it must be ({} differences; run `dray topology apply`): {}", .0.len(), list(.0))]
-    Differs(Vec<Mismatch>),
+    Differs(Vec<TopologyMismatch>),
 }
 
-fn list(mismatches: &[Mismatch]) -> String {
-    let lines: Vec<String> = mismatches.iter().map(Mismatch::to_string).collect();
+fn list(mismatches: &[TopologyMismatch]) -> String {
+    let lines: Vec<String> = mismatches.iter().map(TopologyMismatch::to_string).collect();
     lines.join("; ")
 }
 
@@ -33,7 +33,7 @@ pub async fn check(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError>
     judge(bus.verify_topology(topology).await?)
 }
 
-fn judge(mismatches: Vec<Mismatch>) -> Result<(), ProvisionError> {
+fn judge(mismatches: Vec<TopologyMismatch>) -> Result<(), ProvisionError> {
     if mismatches.is_empty() {
         Ok(())
     } else {
@@ -55,9 +55,9 @@ pub(crate) async fn wait_until_right(
             Err(error) if tokio::time::Instant::now() >= end => return Err(error),
             Err(error) => tracing::warn!(%error, "waiting for the topology"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(TOPOLOGY_POLL_INTERVAL).await;
     }
 }
 
 /// Between two looks at the topology.
-const PAUSE: Duration = Duration::from_secs(2);
+const TOPOLOGY_POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use dray_bus::Permissions;
 use dray_store::StoreAccess;
 use opentelemetry::metrics::Meter;
 
-use crate::{Context, Router, config};
+use crate::{Router, ServiceContext, config};
 
 /// One service: a name, a configuration and handlers. The [`Host`](crate::Host) does the rest.
 pub trait Service: Sized + Send + Sync + 'static {
@@ -21,7 +21,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// closed by dropping when it fails half way.
     fn start(
         config: Self::Config,
-        cx: &Context,
+        cx: &ServiceContext,
     ) -> impl Future<Output = Result<Self, StartError>> + Send;
 
     /// Says what the service answers and consumes. Called once, before the service starts.

@@ -13,14 +13,14 @@ pub use sections::{
     StateSection, StoreMode, StoreSection, TelemetrySection,
 };
 
-use crate::config::Sources;
+use crate::config::ConfigSources;
 
 /// What a [`Host`](crate::Host) is started from: the sources of its configuration, and what a test or an
 /// embedder puts in the place of what configuration would open.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Where configuration comes from.
-    pub sources: Sources,
+    pub sources: ConfigSources,
     /// The wall clock.
     pub clock: Clock,
     /// A bus to share instead of the configured one. Its owner provisions it and drains it.
@@ -31,7 +31,7 @@ pub struct Settings {
 
 impl Settings {
     /// Starts from these sources, with everything as configured.
-    pub fn new(sources: Sources) -> Self {
+    pub fn new(sources: ConfigSources) -> Self {
         Self {
             sources,
             ..Self::default()
@@ -43,7 +43,7 @@ impl Settings {
     pub fn embedded(folder: impl Into<PathBuf>) -> Self {
         let folder = folder.into();
         Self::new(
-            Sources::default()
+            ConfigSources::default()
                 .set("state.folder", folder.to_string_lossy())
                 .set("http.listen", "127.0.0.1:0")
                 .set("grpc.listen", "127.0.0.1:0"),

@@ -5,11 +5,11 @@ use dray_bus::Permissions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Context, Router, Service, StartError, config};
+use crate::{Router, Service, ServiceContext, StartError, config};
 
 /// Runs the bus's sweeper. One replica is enough; several do no harm.
 #[derive(Debug)]
-pub struct Sweeper {}
+pub struct SweeperService {}
 
 /// The sweeper has nothing to configure.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -18,12 +18,12 @@ pub struct SweeperSection {}
 
 impl config::Section for SweeperSection {}
 
-impl Service for Sweeper {
+impl Service for SweeperService {
     const NAME: &'static str = "sweeper";
     type Config = SweeperSection;
 
-    async fn start(_config: SweeperSection, cx: &Context) -> Result<Self, StartError> {
-        let sweeper = dray_bus::Sweeper::new(cx.bus.clone());
+    async fn start(_config: SweeperSection, cx: &ServiceContext) -> Result<Self, StartError> {
+        let sweeper = dray_bus::WorkSweeper::new(cx.bus.clone());
         let stop = cx.stop.clone();
         cx.tasks.spawn(async move { sweeper.run(stop).await });
         Ok(Self {})

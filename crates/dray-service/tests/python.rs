@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dray_proto::v1;
 use dray_service::{
-    Context, Host, Request, Router, Running, Service, Settings, StartError, config,
+    Host, Request, Router, RunningHost, Service, ServiceContext, Settings, StartError, config,
 };
 use dray_testkit::python;
 use dray_types::{Fault, FaultCode};
@@ -22,15 +22,15 @@ use tokio::process::Command;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Section {}
+struct MirrorConfig {}
 
-impl config::Section for Section {}
+impl config::Section for MirrorConfig {}
 
 /// Answers with the URL, or refuses.
 #[derive(Debug)]
-struct Mirror;
+struct MirrorService;
 
-impl Mirror {
+impl MirrorService {
     async fn fetch(
         self: Arc<Self>,
         request: Request<v1::FetchRequest>,
@@ -45,11 +45,11 @@ impl Mirror {
     }
 }
 
-impl Service for Mirror {
+impl Service for MirrorService {
     const NAME: &'static str = "mirror";
-    type Config = Section;
+    type Config = MirrorConfig;
 
-    async fn start(_: Section, _: &Context) -> Result<Self, StartError> {
+    async fn start(_: MirrorConfig, _: &ServiceContext) -> Result<Self, StartError> {
         Ok(Self)
     }
 
@@ -59,7 +59,7 @@ impl Service for Mirror {
 }
 
 /// What the client prints for one URL.
-async fn ask(running: &Running, url: &str) -> serde_json::Value {
+async fn ask(running: &RunningHost, url: &str) -> serde_json::Value {
     let address = running.addresses().grpc.unwrap().to_string();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc_client.py");
     let mut client = Command::new(python::interpreter("grpc"));
@@ -72,7 +72,11 @@ async fn a_client_in_another_language_finds_calls_and_understands_refusals() {
     let settings = Settings::embedded(folder.path())
         .set("limits.free_disk_percent", "0")
         .set("http.check_interval", "20ms");
-    let running = Host::new(settings).with::<Mirror>().start().await.unwrap();
+    let running = Host::new(settings)
+        .with::<MirrorService>()
+        .start()
+        .await
+        .unwrap();
 
     let answer = ask(&running, "http://example.org/").await;
     assert_eq!(answer["name"], "http://example.org/ for acme");

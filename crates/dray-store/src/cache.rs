@@ -11,23 +11,23 @@ use std::fmt;
 
 use dray_types::{Artifact, ByteSize, Claim, Deadline, Period, TenantId};
 
-use crate::commit::{self, Staged};
+use crate::commit::{self, StagedArtifact};
 use crate::error::{PutError, ReadError};
 use crate::object;
 use crate::reader;
 use crate::request::RequestError;
-use crate::store::{Inner, Label, Store};
+use crate::store::{ArtifactLabel, Store, StoreInner};
 
 /// First part of every key.
-const PREFIX: &str = "cache/";
+const CACHE_PREFIX: &str = "cache/";
 /// Between the alias and the slot in the store's name of a claim. No alias has a dot.
-const MARK: &str = ".cache-";
+const ALIAS_SEPARATOR: &str = ".cache-";
 /// Length of a slot.
-const SLOT: Period = Period::secs(5 * 60);
+const SLOT_LENGTH: Period = Period::secs(5 * 60);
 
 /// Where an object of finished content stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Area {
+pub(crate) enum ObjectArea {
     /// Under `cas/`, for as long as a dead letter may wait.
     Kept,
     /// In the cache, since this slot.
@@ -36,9 +36,9 @@ pub(crate) enum Area {
 
 /// An artifact and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct ArtifactLocation {
     pub(crate) artifact: Artifact,
-    pub(crate) area: Area,
+    pub(crate) area: ObjectArea,
 }
 
 /// An object of the cache.
@@ -52,27 +52,27 @@ pub struct CachedObject {
     pub closed_at_ms: u64,
 }
 
-impl Area {
+impl ObjectArea {
     /// The cache's slot of this moment.
-    pub(crate) fn cached(inner: &Inner) -> Self {
-        Self::Cached(inner.clock.now_ms() / SLOT.as_millis())
+    pub(crate) fn cached(inner: &StoreInner) -> Self {
+        Self::Cached(inner.clock.now_ms() / SLOT_LENGTH.as_millis())
     }
 
     /// Where a claim of this store says that its object is; `None` for another store.
-    pub(crate) fn of(inner: &Inner, claim: &Claim) -> Option<Self> {
+    pub(crate) fn of(inner: &StoreInner, claim: &Claim) -> Option<Self> {
         let rest = claim.store.strip_prefix(&inner.options.alias)?;
         if rest.is_empty() {
             return Some(Self::Kept);
         }
-        slot(rest.strip_prefix(MARK)?).map(Self::Cached)
+        slot(rest.strip_prefix(ALIAS_SEPARATOR)?).map(Self::Cached)
     }
 
     /// The store's name in claims.
-    pub(crate) fn store(self, inner: &Inner) -> String {
+    pub(crate) fn store(self, inner: &StoreInner) -> String {
         let alias = &inner.options.alias;
         match self {
             Self::Kept => alias.clone(),
-            Self::Cached(slot) => format!("{alias}{MARK}{slot}"),
+            Self::Cached(slot) => format!("{alias}{ALIAS_SEPARATOR}{slot}"),
         }
     }
 
@@ -80,13 +80,13 @@ impl Area {
     pub(crate) fn key(self, artifact: &Artifact) -> String {
         let kept = artifact.key();
         match (self, kept.strip_prefix("cas/")) {
-            (Self::Cached(slot), Some(rest)) => format!("{PREFIX}{slot}/{rest}"),
+            (Self::Cached(slot), Some(rest)) => format!("{CACHE_PREFIX}{slot}/{rest}"),
             _ => kept,
         }
     }
 
     /// When an object ends that was last touched then.
-    pub(crate) fn ends(self, inner: &Inner, touched_ms: u64) -> u64 {
+    pub(crate) fn ends(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
             Self::Kept => (touched_ms, inner.options.cas_lifetime),
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
@@ -95,11 +95,11 @@ impl Area {
     }
 }
 
-impl Home {
+impl ArtifactLocation {
     pub(crate) const fn kept(artifact: Artifact) -> Self {
         Self {
             artifact,
-            area: Area::Kept,
+            area: ObjectArea::Kept,
         }
     }
 
@@ -116,7 +116,8 @@ impl fmt::Display for CachedObject {
 
 /// The end of a slot.
 fn closed_at_ms(slot: u64) -> u64 {
-    slot.saturating_add(1).saturating_mul(SLOT.as_millis())
+    slot.saturating_add(1)
+        .saturating_mul(SLOT_LENGTH.as_millis())
 }
 
 /// A slot as it is written: digits only, no zero before them.
@@ -127,8 +128,8 @@ fn slot(text: &str) -> Option<u64> {
 
 /// The key of a claim's object when it is in the cache, in any store; `None` for kept content.
 pub fn cache_key(claim: &Claim) -> Option<String> {
-    let (_, digits) = claim.store.rsplit_once(MARK)?;
-    Some(Area::Cached(slot(digits)?).key(&claim.artifact))
+    let (_, digits) = claim.store.rsplit_once(ALIAS_SEPARATOR)?;
+    Some(ObjectArea::Cached(slot(digits)?).key(&claim.artifact))
 }
 
 impl Store {
@@ -156,7 +157,7 @@ impl Store {
                 .inside
                 .list_objects_v2()
                 .bucket(&inner.options.bucket)
-                .prefix(PREFIX)
+                .prefix(CACHE_PREFIX)
                 .set_continuation_token(continuation)
                 .send();
             let page = inner.request(None, Box::pin(request)).await?;
@@ -178,7 +179,7 @@ impl Store {
     /// The store cannot be asked; the object may be gone or not.
     pub async fn evict(&self, object: &CachedObject) -> Result<(), RequestError> {
         // Nothing else is ever removed, even with a wrong key.
-        if !object.key.starts_with(PREFIX) {
+        if !object.key.starts_with(CACHE_PREFIX) {
             return Ok(());
         }
         object::delete(&self.inner, &object.key, None).await
@@ -197,7 +198,7 @@ impl Store {
     ) -> Result<Claim, ReadError> {
         let inner = &self.inner;
         let area = reader::check(inner, tenant, claim)?;
-        if area == Area::Kept {
+        if area == ObjectArea::Kept {
             return Ok(claim.clone());
         }
         let artifact = &claim.artifact;
@@ -207,14 +208,20 @@ impl Store {
         if head.size != artifact.size {
             return Err(ReadError::Mismatch("length"));
         }
-        let staged = Staged {
+        let staged = StagedArtifact {
             key: &key,
             tag: head.tag,
             crc64: head.crc64,
         };
-        let label = Label::new(artifact.media_type.as_str(), artifact.name.as_str());
+        let label = ArtifactLabel::new(artifact.media_type.as_str(), artifact.name.as_str());
         let artifact = commit::artifact(tenant, artifact.sha256, artifact.size, label);
-        let kept = commit::publish(inner, staged, Home::kept(artifact), Some(deadline)).await;
+        let kept = commit::publish(
+            inner,
+            staged,
+            ArtifactLocation::kept(artifact),
+            Some(deadline),
+        )
+        .await;
         kept.map_err(|error| match error {
             // It was removed meanwhile.
             PutError::Request(RequestError::Missing) => ReadError::Missing,
@@ -226,7 +233,7 @@ impl Store {
 
 /// An object by its key; `None` for what this crate did not put there.
 fn read_key(key: &str, bytes: u64) -> Option<CachedObject> {
-    let (digits, rest) = key.strip_prefix(PREFIX)?.split_once('/')?;
+    let (digits, rest) = key.strip_prefix(CACHE_PREFIX)?.split_once('/')?;
     let slot = slot(digits)?;
     let hex = rest.rsplit('/').next()?;
     (rest.split('/').count() == 3 && hex.len() == 64).then(|| CachedObject {

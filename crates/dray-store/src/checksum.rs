@@ -17,7 +17,7 @@ pub(crate) struct Crc64 {
 
 /// A checksum that the store compares with what arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sum {
+pub(crate) enum ObjectChecksum {
     /// `x-amz-checksum-sha256`.
     Sha256(Sha256Digest),
     /// `x-amz-checksum-crc64nvme`.
@@ -59,7 +59,7 @@ impl Crc64 {
     }
 }
 
-impl Sum {
+impl ObjectChecksum {
     /// The value for `x-amz-checksum-sha256`, when it is one.
     pub(crate) fn sha256(&self) -> Option<String> {
         match self {

@@ -19,33 +19,33 @@ use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
-use crate::options::Options;
+use crate::options::StoreOptions;
 
 /// Time to a connection, TLS included (messaging-reliability K-8).
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time to the head of an answer, the request's body included (K-8).
-pub(crate) const REQUEST: Duration = Duration::from_secs(30);
+pub(crate) const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for work that the store does alone and that grows with the object: putting parts together, copying.
-pub(crate) const LONG: Duration = Duration::from_mins(2);
+pub(crate) const SERVER_WORK_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time without a byte while a body is read (K-8).
-pub(crate) const IDLE: Duration = Duration::from_secs(10);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest pause before the one internal retry.
-const RETRY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Time that an unused connection is kept. Shorter than the usual 60 s of servers, so that they do not hang up first.
-const KEEP: Duration = Duration::from_secs(20);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Two clients for one bucket: they differ in the host that is signed.
 #[derive(Clone)]
-pub(crate) struct Clients {
+pub(crate) struct S3Clients {
     /// Talks to the endpoint.
     pub(crate) inside: Client,
     /// Signs URLs for others; never sends.
     pub(crate) public: Client,
 }
 
-impl Clients {
+impl S3Clients {
     /// Fails only when the file with certificate authorities cannot be read.
-    pub(crate) async fn new(options: &Options) -> io::Result<Self> {
+    pub(crate) async fn new(options: &StoreOptions) -> io::Result<Self> {
         let plain = options.endpoint.starts_with("http://");
         let tls = tls_context(options.ca_file.as_deref()).await?;
         let http = http_client(plain, tls);
@@ -61,7 +61,7 @@ impl Clients {
     }
 }
 
-fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
+fn client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> Client {
     let session =
         (!options.session_token.is_empty()).then(|| options.session_token.expose().to_owned());
     let credentials = Credentials::new(
@@ -77,12 +77,12 @@ fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
         .credentials_provider(credentials)
         .force_path_style(options.path_style)
         .http_client(http)
-        .timeout_config(timeouts(REQUEST))
+        .timeout_config(timeouts(RESPONSE_HEAD_TIMEOUT))
         // One layer of retries: callers retry whole operations (messaging-reliability 8).
         .retry_config(
             RetryConfig::standard()
                 .with_max_attempts(2)
-                .with_initial_backoff(RETRY),
+                .with_initial_backoff(MAX_RETRY_DELAY),
         )
         // Checksums are given where they matter; the idle limit is kept by the reader.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
@@ -96,20 +96,20 @@ fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
 
 fn timeouts(request: Duration) -> TimeoutConfig {
     TimeoutConfig::builder()
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .operation_attempt_timeout(request)
         .build()
 }
 
-/// What requests that may take [`LONG`] set differently.
+/// What requests that may take [`SERVER_WORK_TIMEOUT`] set differently.
 pub(crate) fn patient() -> Builder {
-    Builder::new().timeout_config(timeouts(LONG))
+    Builder::new().timeout_config(timeouts(SERVER_WORK_TIMEOUT))
 }
 
 /// No proxies from the environment; certificates are always verified.
 fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
     HttpBuilder::new()
-        .pool_idle_timeout(KEEP)
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .build_with_connector_fn(move |settings, components| {
             let mut builder = Connector::builder()
                 .proxy_config(ProxyConfig::disabled())

@@ -4,13 +4,13 @@
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};
 
-use crate::cache::{Area, Home};
-use crate::checksum::{Crc64, Sum};
+use crate::cache::{ArtifactLocation, ObjectArea};
+use crate::checksum::{Crc64, ObjectChecksum};
 use crate::error::PutError;
-use crate::object::{self, Copy, Head};
+use crate::object::{self, ObjectCopy, ObjectHead};
 use crate::pieces;
 use crate::request::RequestError;
-use crate::store::{Inner, Label};
+use crate::store::{ArtifactLabel, StoreInner};
 
 /// Age from which an object that is claimed again gets a new lifetime, so that what is left of it outlives every
 /// dead letter: 15 days less one are the 14 days of `DRAY_DEAD`.
@@ -18,14 +18,14 @@ const REFRESH_AGE: Period = Period::secs(24 * 60 * 60);
 
 /// Stores bytes whose digest is computed here, without a staging place.
 pub(crate) async fn put_known(
-    inner: &Inner,
+    inner: &StoreInner,
     tenant: &TenantId,
     bytes: Bytes,
-    label: Label,
+    label: ArtifactLabel,
 ) -> Result<Claim, PutError> {
     let (digest, bytes) = pieces::digest(bytes).await;
     let artifact = artifact(tenant, digest, bytes.len() as u64, label);
-    create(inner, Home::kept(artifact), vec![bytes], None).await
+    create(inner, ArtifactLocation::kept(artifact), vec![bytes], None).await
 }
 
 /// An artifact from its parts.
@@ -33,7 +33,7 @@ pub(crate) fn artifact(
     tenant: &TenantId,
     sha256: Sha256Digest,
     size: u64,
-    label: Label,
+    label: ArtifactLabel,
 ) -> Artifact {
     Artifact {
         tenant: tenant.clone(),
@@ -46,13 +46,13 @@ pub(crate) fn artifact(
 
 /// Conditional PUT of a body whose digest is known beforehand; an object that is there already is adopted.
 pub(crate) async fn create(
-    inner: &Inner,
-    home: Home,
+    inner: &StoreInner,
+    home: ArtifactLocation,
     body: Vec<Bytes>,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
     let key = home.key();
-    let sum = Sum::Sha256(home.artifact.sha256);
+    let sum = ObjectChecksum::Sha256(home.artifact.sha256);
     let pieces = body.clone();
     match object::put(inner, &key, body, sum, deadline).await {
         Ok(version) => Ok(fresh(inner, home, version)),
@@ -63,7 +63,7 @@ pub(crate) async fn create(
 
 /// Bytes at a staging key that are known to be an artifact's.
 #[derive(Clone, Debug)]
-pub(crate) struct Staged<'a> {
+pub(crate) struct StagedArtifact<'a> {
     pub(crate) key: &'a str,
     /// Entity tag that the staged object must still have.
     pub(crate) tag: Option<String>,
@@ -73,9 +73,9 @@ pub(crate) struct Staged<'a> {
 
 /// Server-side copy from a staging key. An object that is there already is adopted.
 pub(crate) async fn publish(
-    inner: &Inner,
-    staged: Staged<'_>,
-    home: Home,
+    inner: &StoreInner,
+    staged: StagedArtifact<'_>,
+    home: ArtifactLocation,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
     let key = home.key();
@@ -84,7 +84,7 @@ pub(crate) async fn publish(
     if !create && object::head(inner, &key, deadline).await?.is_some() {
         return adopt(inner, home, staged.crc64, deadline).await;
     }
-    let copy = Copy {
+    let copy = ObjectCopy {
         from: staged.key,
         to: &key,
         tag: staged.tag,
@@ -107,8 +107,8 @@ pub(crate) async fn publish(
 /// The object under the artifact's key was there before: makes sure that it is the artifact and lives long enough
 /// (messaging-reliability K-4).
 async fn adopt(
-    inner: &Inner,
-    home: Home,
+    inner: &StoreInner,
+    home: ArtifactLocation,
     crc64: Option<Crc64>,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
@@ -127,10 +127,10 @@ async fn adopt(
     let now = inner.clock.now_ms();
     let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
     // What is in the cache never gets another lifetime.
-    if is_young || home.area != Area::Kept {
+    if is_young || home.area != ObjectArea::Kept {
         return Ok(claim(inner, home, head.modified_ms, head.version));
     }
-    let copy = Copy {
+    let copy = ObjectCopy {
         from: &key,
         to: &key,
         tag: head.tag,
@@ -142,10 +142,10 @@ async fn adopt(
 
 /// The claim of what is stored under the digest; `None` when nothing is.
 pub(crate) async fn claim_stored(
-    inner: &Inner,
+    inner: &StoreInner,
     tenant: &TenantId,
     sha256: Sha256Digest,
-    label: Label,
+    label: ArtifactLabel,
 ) -> Result<Option<Claim>, RequestError> {
     let mut artifact = Artifact {
         tenant: tenant.clone(),
@@ -158,15 +158,15 @@ pub(crate) async fn claim_stored(
         return Ok(None);
     };
     artifact.size = head.size;
-    let home = Home::kept(artifact);
+    let home = ArtifactLocation::kept(artifact);
     Ok(Some(claim(inner, home, head.modified_ms, head.version)))
 }
 
 /// Compares by what is known without reading, else by reading.
 async fn is_same(
-    inner: &Inner,
+    inner: &StoreInner,
     key: &str,
-    head: &Head,
+    head: &ObjectHead,
     artifact: &Artifact,
     crc64: Option<Crc64>,
     deadline: Option<Deadline>,
@@ -185,12 +185,17 @@ async fn is_same(
 }
 
 /// The claim of an object that was made just now.
-fn fresh(inner: &Inner, home: Home, version: Option<String>) -> Claim {
+fn fresh(inner: &StoreInner, home: ArtifactLocation, version: Option<String>) -> Claim {
     claim(inner, home, inner.clock.now_ms(), version)
 }
 
-fn claim(inner: &Inner, home: Home, modified_ms: u64, version_id: Option<String>) -> Claim {
-    let Home { artifact, area } = home;
+fn claim(
+    inner: &StoreInner,
+    home: ArtifactLocation,
+    modified_ms: u64,
+    version_id: Option<String>,
+) -> Claim {
+    let ArtifactLocation { artifact, area } = home;
     Claim {
         artifact,
         store: area.store(inner),

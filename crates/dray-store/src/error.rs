@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_types::{Fault, FaultCode};
 
-use crate::options::Problem;
+use crate::options::OptionProblem;
 use crate::request::RequestError;
 
 /// The store cannot be used; nothing was started.
@@ -12,7 +12,7 @@ use crate::request::RequestError;
 pub enum OpenError {
     /// The options are wrong.
     #[error("the store's options are wrong: {}", list(.0))]
-    Options(Vec<Problem>),
+    Options(Vec<OptionProblem>),
     /// The file with certificate authorities cannot be used.
     #[error("store.ca_file cannot be used")]
     Authorities(#[source] std::io::Error),
@@ -45,7 +45,7 @@ impl OpenError {
     }
 }
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[OptionProblem]) -> String {
     let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }

@@ -8,8 +8,8 @@
 //! puts a URL anywhere but into the answer of the call that asked for it.
 //!
 //! ```no_run
-//! # async fn example(options: dray_store::Options) -> Result<(), Box<dyn std::error::Error>> {
-//! use dray_store::{Label, Store};
+//! # async fn example(options: dray_store::StoreOptions) -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_store::{ArtifactLabel, Store};
 //! use dray_types::{Clock, Deadline, OperationId, TenantId};
 //!
 //! let clock = Clock::system();
@@ -17,7 +17,7 @@
 //! let tenant = TenantId::new("acme")?;
 //! let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
 //! writer.write("some bytes".into()).await?;
-//! let claim = writer.finish(Label::new("text/plain", "note.txt")).await?;
+//! let claim = writer.finish(ArtifactLabel::new("text/plain", "note.txt")).await?;
 //!
 //! let deadline = Deadline::after(clock.now_ms(), std::time::Duration::from_secs(30));
 //! let mut reader = store.read(&tenant, &claim, deadline).await?;
@@ -52,22 +52,22 @@ mod tests;
 
 pub use cache::{CachedObject, cache_key};
 pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
-pub use link::{LONGEST, Link, SHORTEST};
-pub use options::{Options, Problem};
+pub use link::{MAX_LIFETIME, MIN_LIFETIME, PresignedLink};
+pub use options::{OptionProblem, StoreOptions};
 pub use policy::StoreAccess;
-pub use reader::Reader;
+pub use reader::ArtifactReader;
 pub use request::RequestError;
-pub use store::{Label, Store};
+pub use store::{ArtifactLabel, Store};
 pub use sweep::SweepReport;
-pub use upload::{Expected, Ticket};
-pub use writer::Writer;
+pub use upload::{ExpectedUpload, UploadTicket};
+pub use writer::ArtifactWriter;
 
 /// Largest object: what one server-side copy can move (S3 allows 5 GiB).
 pub const MAX_OBJECT: u64 = 5 << 30;
 
 /// Size of one part of a multipart upload: the smallest that S3 allows, so that one part on its way and the
-/// next one being filled stay within [`WINDOW`].
-pub const PART: usize = 5 << 20;
+/// next one being filled stay within [`MAX_TRANSFER_BYTES`].
+pub const PART_BYTES: usize = 5 << 20;
 
 /// Most bytes a transfer holds in memory (architecture, invariant 4).
-pub const WINDOW: usize = 8 << 20;
+pub const MAX_TRANSFER_BYTES: usize = 8 << 20;

@@ -8,21 +8,21 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use dray_types::{Claim, Secret, TenantId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::cache::Area;
+use crate::cache::ObjectArea;
 use crate::error::PresignError;
 use crate::request::RequestError;
-use crate::store::{Inner, Store};
+use crate::store::{Store, StoreInner};
 
 /// Shortest lifetime that is minted on request (L-2).
-pub const SHORTEST: Duration = Duration::from_mins(5);
+pub const MIN_LIFETIME: Duration = Duration::from_mins(5);
 /// Longest lifetime that `SigV4` allows (L-2).
-pub const LONGEST: Duration = Duration::from_hours(7 * 24);
+pub const MAX_LIFETIME: Duration = Duration::from_hours(7 * 24);
 /// Time before the end of temporary credentials at which links end.
 const CREDENTIALS_MARGIN: Duration = Duration::from_mins(1);
 
 /// A URL that opens one object to its holder (a bearer link). Prints without the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct PresignedLink {
     /// The URL.
     pub url: Secret,
     /// Unix milliseconds at which it really ends; may be sooner than asked.
@@ -30,7 +30,7 @@ pub struct Link {
 }
 
 /// Types that browsers do not execute. Everything else is served as `application/octet-stream` (L-4).
-const INERT: [&str; 14] = [
+const INERT_MEDIA_TYPES: [&str; 14] = [
     "application/gzip",
     "application/json",
     "application/zip",
@@ -72,12 +72,12 @@ impl Store {
         tenant: &TenantId,
         claim: &Claim,
         wanted: Duration,
-    ) -> Result<Link, PresignError> {
+    ) -> Result<PresignedLink, PresignError> {
         let inner = &self.inner;
         if claim.artifact.tenant != *tenant {
             return Err(PresignError::ForeignTenant);
         }
-        let area = Area::of(inner, claim)
+        let area = ObjectArea::of(inner, claim)
             .ok_or_else(|| PresignError::UnknownStore(claim.store.clone()))?;
         let object_ends = Some(claim.expires_at_ms);
         let (lifetime, expires_at_ms) = lifetime(inner, wanted, object_ends)?;
@@ -94,7 +94,7 @@ impl Store {
         let signed = Box::pin(request)
             .await
             .map_err(|error| PresignError::Signing(RequestError::from_sdk(error)))?;
-        Ok(Link {
+        Ok(PresignedLink {
             url: Secret::new(signed.uri()),
             expires_at_ms,
         })
@@ -103,14 +103,14 @@ impl Store {
 
 /// The lifetime to sign, and the Unix milliseconds at which it ends.
 pub(crate) fn lifetime(
-    inner: &Inner,
+    inner: &StoreInner,
     wanted: Duration,
     object_ends_ms: Option<u64>,
 ) -> Result<(PresigningConfig, u64), PresignError> {
     // Signatures count in whole seconds.
     let start_ms = inner.clock.now_ms() / 1000 * 1000;
     let until = |end_ms: u64| Duration::from_secs(end_ms.saturating_sub(start_ms) / 1000);
-    let mut lifetime = wanted.clamp(SHORTEST, LONGEST);
+    let mut lifetime = wanted.clamp(MIN_LIFETIME, MAX_LIFETIME);
     if let Some(end_ms) = object_ends_ms {
         lifetime = lifetime.min(until(end_ms));
         if lifetime.is_zero() {
@@ -151,7 +151,7 @@ fn disposition(name: &str) -> String {
 /// The type under which browsers see it.
 fn served_type(media_type: &str) -> &'static str {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
-    INERT
+    INERT_MEDIA_TYPES
         .iter()
         .find(|inert| essence.eq_ignore_ascii_case(inert))
         .copied()

@@ -7,21 +7,21 @@ use bytes::Bytes;
 use dray_types::{Deadline, Sha256Digest};
 use sha2::{Digest as _, Sha256};
 
-use crate::checksum::{Crc64, Sum, sha256_from_header};
-use crate::client::{self, IDLE, LONG};
+use crate::checksum::{Crc64, ObjectChecksum, sha256_from_header};
+use crate::client::{self, IDLE_TIMEOUT, SERVER_WORK_TIMEOUT};
 use crate::pieces;
-use crate::request::{RequestError, Source};
-use crate::store::Inner;
+use crate::request::{ErrorSource, RequestError};
+use crate::store::StoreInner;
 
 /// Largest body sent as one request when it is in memory anyway; larger ones go in parts (messaging-reliability K-4).
-pub(crate) const SINGLE: usize = 16 << 20;
+pub(crate) const MAX_SINGLE_REQUEST_BYTES: usize = 16 << 20;
 
 /// The only condition ever used on a write.
-pub(crate) const ANY: &str = "*";
+pub(crate) const ANY_ETAG: &str = "*";
 
 /// What the store says about an object.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
+pub(crate) struct ObjectHead {
     /// Bytes.
     pub(crate) size: u64,
     /// SHA-256 of the whole object, where the store knows it.
@@ -39,10 +39,10 @@ pub(crate) struct Head {
 /// PUT with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed: the signed
 /// checksum header covers it.
 pub(crate) async fn put(
-    inner: &Inner,
+    inner: &StoreInner,
     key: &str,
     body: Vec<Bytes>,
-    sum: Sum,
+    sum: ObjectChecksum,
     deadline: Option<Deadline>,
 ) -> Result<Option<String>, RequestError> {
     let request = inner
@@ -51,7 +51,7 @@ pub(crate) async fn put(
         .put_object()
         .bucket(&inner.options.bucket)
         .key(key)
-        .if_none_match(ANY)
+        .if_none_match(ANY_ETAG)
         .content_length(pieces::length(&body))
         .set_checksum_sha256(sum.sha256())
         .set_checksum_crc64_nvme(sum.crc64())
@@ -64,7 +64,7 @@ pub(crate) async fn put(
 
 /// A server-side copy inside the bucket.
 #[derive(Clone, Debug)]
-pub(crate) struct Copy<'a> {
+pub(crate) struct ObjectCopy<'a> {
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
     /// Entity tag that the source must still have.
@@ -75,7 +75,7 @@ pub(crate) struct Copy<'a> {
 
 /// What the store says about a copy.
 #[derive(Clone, Debug)]
-pub(crate) struct Copied {
+pub(crate) struct CopyResult {
     /// SHA-256 of the copy, where the store computed it.
     pub(crate) sha256: Option<Sha256Digest>,
     /// Version, where the bucket keeps versions.
@@ -84,10 +84,10 @@ pub(crate) struct Copied {
 
 /// Copies without moving the bytes through here.
 pub(crate) async fn copy(
-    inner: &Inner,
-    copy: Copy<'_>,
+    inner: &StoreInner,
+    copy: ObjectCopy<'_>,
     deadline: Option<Deadline>,
-) -> Result<Copied, RequestError> {
+) -> Result<CopyResult, RequestError> {
     let mut request = inner
         .clients
         .inside
@@ -98,7 +98,7 @@ pub(crate) async fn copy(
         .key(copy.to)
         .checksum_algorithm(ChecksumAlgorithm::Sha256);
     if copy.create {
-        request = request.if_none_match(ANY);
+        request = request.if_none_match(ANY_ETAG);
     }
     if copy.from == copy.to {
         // A copy onto itself is refused unless something changes.
@@ -106,10 +106,10 @@ pub(crate) async fn copy(
     }
     let request = request.customize().config_override(client::patient());
     let answer = inner
-        .request_within(LONG, deadline, Box::pin(request.send()))
+        .request_within(SERVER_WORK_TIMEOUT, deadline, Box::pin(request.send()))
         .await?;
     let result = answer.copy_object_result();
-    Ok(Copied {
+    Ok(CopyResult {
         sha256: result
             .and_then(|result| result.checksum_sha256())
             .and_then(sha256_from_header),
@@ -119,10 +119,10 @@ pub(crate) async fn copy(
 
 /// What is stored under the key; `None` when nothing is.
 pub(crate) async fn head(
-    inner: &Inner,
+    inner: &StoreInner,
     key: &str,
     deadline: Option<Deadline>,
-) -> Result<Option<Head>, RequestError> {
+) -> Result<Option<ObjectHead>, RequestError> {
     let request = inner
         .clients
         .inside
@@ -145,7 +145,7 @@ pub(crate) async fn head(
         .content_length()
         .and_then(|length| u64::try_from(length).ok())
         .unwrap_or_default();
-    Ok(Some(Head {
+    Ok(Some(ObjectHead {
         size,
         sha256: answer.checksum_sha256().and_then(sha256_from_header),
         crc64: answer
@@ -159,9 +159,9 @@ pub(crate) async fn head(
 
 /// Reads an object only to learn its digest. The entity tag makes sure that it is the object of `head`.
 pub(crate) async fn read_digest(
-    inner: &Inner,
+    inner: &StoreInner,
     key: &str,
-    head: &Head,
+    head: &ObjectHead,
     deadline: Option<Deadline>,
 ) -> Result<Sha256Digest, RequestError> {
     let _permit = inner.reader_permit(deadline).await?;
@@ -176,13 +176,13 @@ pub(crate) async fn read_digest(
     let mut body = inner.request(deadline, Box::pin(request)).await?.body;
     let mut hasher = Sha256::new();
     loop {
-        let limit = inner.left(deadline).min(IDLE);
+        let limit = inner.left(deadline).min(IDLE_TIMEOUT);
         let next = tokio::time::timeout(limit, body.next())
             .await
             .map_err(|_| RequestError::TimedOut)?;
         match next {
             Some(Ok(bytes)) => hasher.update(&bytes),
-            Some(Err(error)) => return Err(RequestError::Unreachable(Source::from(error))),
+            Some(Err(error)) => return Err(RequestError::Unreachable(ErrorSource::from(error))),
             None => return Ok(Sha256Digest::from_bytes(hasher.finalize().into())),
         }
     }
@@ -190,7 +190,7 @@ pub(crate) async fn read_digest(
 
 /// Deletes the object, if it is there.
 pub(crate) async fn delete(
-    inner: &Inner,
+    inner: &StoreInner,
     key: &str,
     deadline: Option<Deadline>,
 ) -> Result<(), RequestError> {

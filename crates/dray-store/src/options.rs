@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Where artifacts are kept and how they are reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct StoreOptions {
     /// Name of this store inside claims. Every service that shares claims uses the same name for the same
     /// store. Default `main`.
     pub alias: String,
@@ -31,7 +31,8 @@ pub struct Options {
     /// Unix milliseconds at which temporary credentials end; presigned URLs end a minute before. 0 for permanent
     /// credentials.
     pub credentials_expire_at_ms: u64,
-    /// Puts the bucket into the path (`host/bucket/key`) instead of the host name. Most stores other than AWS want it. Default true.
+    /// Puts the bucket into the path (`host/bucket/key`) instead of the host name. Most stores other than AWS want it.
+    /// Default true.
     pub path_style: bool,
     /// Creates the bucket at start when it is missing. Default false.
     pub create_bucket: bool,
@@ -55,19 +56,19 @@ pub struct Options {
 /// One thing wrong with the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("store.{field}: {reason}")]
-pub struct Problem {
+pub struct OptionProblem {
     /// The field.
     pub field: &'static str,
     /// What is wrong and what would be right.
     pub reason: String,
 }
 
-const DAY: u64 = 24 * 60 * 60;
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// As long as dead letters are kept (messaging-reliability 3.1) and one more day (K-6).
-const SHORTEST_CAS_LIFETIME: Period = Period::secs(15 * DAY);
+const SHORTEST_CAS_LIFETIME: Period = Period::secs(15 * DAY_SECONDS);
 
-impl Default for Options {
+impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             alias: "main".to_owned(),
@@ -83,7 +84,7 @@ impl Default for Options {
             create_bucket: false,
             ca_file: None,
             cas_lifetime: SHORTEST_CAS_LIFETIME,
-            stage_lifetime: Period::secs(DAY),
+            stage_lifetime: Period::secs(DAY_SECONDS),
             cache_lifetime: Period::secs(60 * 60),
             cache_size: ByteSize::mib(16 << 10),
             concurrency: 16,
@@ -91,13 +92,13 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl StoreOptions {
     /// Everything that is wrong, also across fields; empty when the options can be used.
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
         let mut unless = |right: bool, field, reason: &str| {
             if !right {
-                problems.push(Problem {
+                problems.push(OptionProblem {
                     field,
                     reason: reason.to_owned(),
                 });
@@ -136,12 +137,12 @@ impl Options {
             "must be at least 15d",
         );
         unless(
-            self.stage_lifetime >= Period::secs(DAY),
+            self.stage_lifetime >= Period::secs(DAY_SECONDS),
             "stage_lifetime",
             "must be at least 1d",
         );
         unless(
-            (Period::secs(15 * 60)..=Period::secs(15 * DAY)).contains(&self.cache_lifetime),
+            (Period::secs(15 * 60)..=Period::secs(15 * DAY_SECONDS)).contains(&self.cache_lifetime),
             "cache_lifetime",
             "must be 15m to 15d",
         );

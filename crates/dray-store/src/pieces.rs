@@ -14,23 +14,23 @@ use sha2::{Digest as _, Sha256};
 
 /// Pieces shorter than this are copied together: each piece costs some bookkeeping, and a small one may keep a
 /// large buffer alive.
-const SHORT: usize = 16 << 10;
+const MAX_COPIED_CHUNK_BYTES: usize = 16 << 10;
 
 /// Up to one part, in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct ChunkBuffer {
     whole: Vec<Bytes>,
     short: BytesMut,
     length: usize,
 }
 
-impl Pieces {
+impl ChunkBuffer {
     /// Appends bytes.
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.length += bytes.len();
-        if bytes.len() < SHORT {
+        if bytes.len() < MAX_COPIED_CHUNK_BYTES {
             self.short.extend_from_slice(&bytes);
-            if self.short.len() >= SHORT * 4 {
+            if self.short.len() >= MAX_COPIED_CHUNK_BYTES * 4 {
                 self.close_short();
             }
         } else {
@@ -66,7 +66,7 @@ pub(crate) fn length(pieces: &[Bytes]) -> i64 {
 
 /// A body that can be sent again.
 pub(crate) fn body(pieces: Vec<Bytes>) -> SdkBody {
-    SdkBody::retryable(move || SdkBody::from_body_1_x(Sending(pieces.clone().into())))
+    SdkBody::retryable(move || SdkBody::from_body_1_x(ChunkBody(pieces.clone().into())))
 }
 
 /// Hashes pieces on a thread for blocking work, and gives them back.
@@ -91,9 +91,9 @@ pub(crate) async fn digest(bytes: Bytes) -> (Sha256Digest, Bytes) {
 }
 
 /// The pieces that are still to be sent.
-struct Sending(VecDeque<Bytes>);
+struct ChunkBody(VecDeque<Bytes>);
 
-impl Body for Sending {
+impl Body for ChunkBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -8,22 +8,22 @@ use dray_types::{ByteSize, Claim, Deadline, Sha256Digest, TenantId};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::cache::Area;
-use crate::client::IDLE;
+use crate::cache::ObjectArea;
+use crate::client::IDLE_TIMEOUT;
 use crate::error::ReadError;
-use crate::request::{RequestError, Source};
-use crate::store::Inner;
+use crate::request::{ErrorSource, RequestError};
+use crate::store::StoreInner;
 
 /// Age of a claim below which its object may still be on its way (messaging-reliability K-5).
-const YOUNG: Duration = Duration::from_secs(5);
+const YOUNG_CLAIM_AGE: Duration = Duration::from_secs(5);
 /// Times that a young claim's object is asked for.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// Pause between them.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// An artifact on its way out.
 #[derive(Debug)]
-pub struct Reader {
+pub struct ArtifactReader {
     body: ByteStream,
     clock: dray_types::Clock,
     deadline: Deadline,
@@ -31,20 +31,20 @@ pub struct Reader {
     size: u64,
     seen: u64,
     hasher: Sha256,
-    state: State,
+    state: ReaderState,
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     Reading,
     Verified,
     Failed,
 }
 
-impl Reader {
+impl ArtifactReader {
     pub(crate) async fn open(
-        inner: &Inner,
+        inner: &StoreInner,
         tenant: &TenantId,
         claim: &Claim,
         deadline: Deadline,
@@ -64,7 +64,7 @@ impl Reader {
             size: artifact.size,
             seen: 0,
             hasher: Sha256::new(),
-            state: State::Reading,
+            state: ReaderState::Reading,
             _permit: permit,
         })
     }
@@ -78,24 +78,27 @@ impl Reader {
     /// that are not proven yet: nothing may become visible to others before `None` was seen.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         match self.state {
-            State::Verified => return Ok(None),
-            State::Failed => {
-                let before = Source::from("the reader failed before");
+            ReaderState::Verified => return Ok(None),
+            ReaderState::Failed => {
+                let before = ErrorSource::from("the reader failed before");
                 return Err(RequestError::Unreachable(before).into());
             }
-            State::Reading => {}
+            ReaderState::Reading => {}
         }
         let step = self.step().await;
         match &step {
             Ok(Some(_)) => {}
-            Ok(None) => self.state = State::Verified,
-            Err(_) => self.state = State::Failed,
+            Ok(None) => self.state = ReaderState::Verified,
+            Err(_) => self.state = ReaderState::Failed,
         }
         step
     }
 
     async fn step(&mut self) -> Result<Option<Bytes>, ReadError> {
-        let limit = self.deadline.remaining(self.clock.now_ms()).min(IDLE);
+        let limit = self
+            .deadline
+            .remaining(self.clock.now_ms())
+            .min(IDLE_TIMEOUT);
         let next = tokio::time::timeout(limit, self.body.next())
             .await
             .map_err(|_| RequestError::TimedOut)?;
@@ -108,7 +111,7 @@ impl Reader {
                 self.hasher.update(&bytes);
                 Ok(Some(bytes))
             }
-            Some(Err(error)) => Err(RequestError::Unreachable(Source::from(error)).into()),
+            Some(Err(error)) => Err(RequestError::Unreachable(ErrorSource::from(error)).into()),
             None if self.seen < self.size => Err(ReadError::Mismatch("short")),
             None => {
                 let got = Sha256Digest::from_bytes(self.hasher.finalize_reset().into());
@@ -138,16 +141,20 @@ impl Reader {
 }
 
 /// Whether the claim may be used here at all.
-pub(crate) fn check(inner: &Inner, tenant: &TenantId, claim: &Claim) -> Result<Area, ReadError> {
+pub(crate) fn check(
+    inner: &StoreInner,
+    tenant: &TenantId,
+    claim: &Claim,
+) -> Result<ObjectArea, ReadError> {
     if claim.artifact.tenant != *tenant {
         return Err(ReadError::ForeignTenant);
     }
-    Area::of(inner, claim).ok_or_else(|| ReadError::UnknownStore(claim.store.clone()))
+    ObjectArea::of(inner, claim).ok_or_else(|| ReadError::UnknownStore(claim.store.clone()))
 }
 
 /// The body and its announced length.
 async fn fetch(
-    inner: &Inner,
+    inner: &StoreInner,
     claim: &Claim,
     key: &str,
     deadline: Deadline,
@@ -170,11 +177,11 @@ async fn fetch(
             }
             Err(RequestError::Missing) => {
                 let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
-                if tries == TRIES || u128::from(age) >= YOUNG.as_millis() {
+                if tries == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
                     return Err(ReadError::Missing);
                 }
                 tries += 1;
-                tokio::time::sleep(PAUSE.min(inner.left(Some(deadline)))).await;
+                tokio::time::sleep(RETRY_DELAY.min(inner.left(Some(deadline)))).await;
             }
             Err(error) => return Err(error.into()),
         }

@@ -7,14 +7,14 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_types::error::display::DisplayErrorContext;
 
 /// A cause that only the operator's log shows.
-pub(crate) type Source = Box<dyn StdError + Send + Sync>;
+pub(crate) type ErrorSource = Box<dyn StdError + Send + Sync>;
 
 /// One request did not do what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// No connection, or it broke before the answer was complete.
     #[error("the object store cannot be reached")]
-    Unreachable(#[source] Source),
+    Unreachable(#[source] ErrorSource),
     /// Connect, request or idle limit passed, or the caller's deadline.
     #[error("the object store did not answer in time")]
     TimedOut,
@@ -61,7 +61,7 @@ pub enum RequestError {
 }
 
 /// Error codes that mean "no room", of S3-compatible stores.
-const FULL: [&str; 5] = [
+const STORAGE_FULL_CODES: [&str; 5] = [
     "XMinioStorageFull",
     "XMinioAdminBucketQuotaExceeded",
     "QuotaExceeded",
@@ -70,7 +70,7 @@ const FULL: [&str; 5] = [
 ];
 
 /// Error codes that mean "these bytes are not what you said they are".
-const CORRUPTED: [&str; 4] = [
+const CORRUPTED_BODY_CODES: [&str; 4] = [
     "BadDigest",
     "XAmzContentSHA256Mismatch",
     "XAmzContentChecksumMismatch",
@@ -95,7 +95,7 @@ impl RequestError {
             }
             // No connection, or a success whose body broke off.
             error @ (SdkError::DispatchFailure(_) | SdkError::ResponseError(_)) => {
-                Self::Unreachable(Source::from(error))
+                Self::Unreachable(ErrorSource::from(error))
             }
             error => Self::Garbled(DisplayErrorContext(&error).to_string()),
         }
@@ -104,9 +104,9 @@ impl RequestError {
     fn from_answer(status: u16, code: &str) -> Self {
         let owned = || code.to_owned();
         match status {
-            _ if FULL.contains(&code) => Self::Full { code: owned() },
+            _ if STORAGE_FULL_CODES.contains(&code) => Self::Full { code: owned() },
             507 => Self::Full { code: owned() },
-            _ if CORRUPTED.contains(&code) => Self::Corrupted { code: owned() },
+            _ if CORRUPTED_BODY_CODES.contains(&code) => Self::Corrupted { code: owned() },
             404 => Self::Missing,
             // 409 is the answer of AWS to two conditional writes that met in flight.
             412 | 409

@@ -4,20 +4,20 @@ use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use bytes::Bytes;
 use dray_types::Sha256Digest;
 
-use crate::checksum::{Crc64, Sum};
+use crate::checksum::{Crc64, ObjectChecksum};
 use crate::error::OpenError;
-use crate::object::{self, Copy};
+use crate::object::{self, ObjectCopy};
 use crate::request::RequestError;
-use crate::store::Inner;
+use crate::store::StoreInner;
 
 /// The fixed key that readiness asks for. Nothing is ever stored there.
-pub(crate) const PROBE: &str = "stage/probe/ready";
+pub(crate) const PROBE_KEY: &str = "stage/probe/ready";
 
 const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
 
 /// What a store can do beyond what it must. The default is the careful assumption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Abilities {
+pub(crate) struct StoreCapabilities {
     /// `CopyObject` honours `If-None-Match: *`.
     pub(crate) conditional_copy: bool,
     /// Bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store reports was verified.
@@ -27,7 +27,7 @@ pub(crate) struct Abilities {
 }
 
 /// Creates the bucket; that it is there already is fine.
-pub(crate) async fn create_bucket(inner: &Inner) -> Result<(), RequestError> {
+pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError> {
     let head = inner
         .clients
         .inside
@@ -61,7 +61,7 @@ pub(crate) async fn create_bucket(inner: &Inner) -> Result<(), RequestError> {
 }
 
 /// Refuses a store that overwrites in spite of `If-None-Match: *`, and finds out what else it can do.
-pub(crate) async fn run(inner: &Inner) -> Result<Abilities, OpenError> {
+pub(crate) async fn run(inner: &StoreInner) -> Result<StoreCapabilities, OpenError> {
     let unique = uuid::Uuid::new_v4();
     let keys = ["a", "b", "c"].map(|name| format!("stage/probe/{unique}-{name}"));
     let outcome = check(inner, &keys).await;
@@ -74,20 +74,25 @@ pub(crate) async fn run(inner: &Inner) -> Result<Abilities, OpenError> {
 }
 
 async fn check(
-    inner: &Inner,
+    inner: &StoreInner,
     [first, second, third]: &[String; 3],
-) -> Result<Abilities, OpenError> {
+) -> Result<StoreCapabilities, OpenError> {
     let body = || vec![PROBE_BODY];
-    let sum = Sum::Sha256(Sha256Digest::of(b"probe"));
+    let sum = ObjectChecksum::Sha256(Sha256Digest::of(b"probe"));
     object::put(inner, first, body(), sum, None).await?;
     match object::put(inner, first, body(), sum, None).await {
         Ok(_) => return Err(OpenError::Unconditional),
         Err(RequestError::Exists) => {}
         Err(error) => return Err(error.into()),
     }
-    let abilities = Abilities {
+    let abilities = StoreCapabilities {
         conditional_copy: copies_conditionally(inner, first, second).await?,
-        verified_sha256: !takes(inner, third, Sum::Sha256(Sha256Digest::of(b"other"))).await?,
+        verified_sha256: !takes(
+            inner,
+            third,
+            ObjectChecksum::Sha256(Sha256Digest::of(b"other")),
+        )
+        .await?,
         verified_crc64: verifies_crc64(inner, third).await?,
     };
     if !abilities.verified_sha256 {
@@ -97,9 +102,9 @@ async fn check(
 }
 
 /// A store that refuses the header does not know it; one that copies twice ignores it.
-async fn copies_conditionally(inner: &Inner, from: &str, to: &str) -> Result<bool, OpenError> {
+async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Result<bool, OpenError> {
     for attempt in 0..2 {
-        let copy = Copy {
+        let copy = ObjectCopy {
             from,
             to,
             tag: None,
@@ -122,15 +127,15 @@ async fn copies_conditionally(inner: &Inner, from: &str, to: &str) -> Result<boo
 }
 
 /// Wrong sums are refused and right ones are not.
-async fn verifies_crc64(inner: &Inner, key: &str) -> Result<bool, OpenError> {
-    let right = Sum::Crc64(Crc64::of(&[PROBE_BODY]));
-    let wrong = Sum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
+async fn verifies_crc64(inner: &StoreInner, key: &str) -> Result<bool, OpenError> {
+    let right = ObjectChecksum::Crc64(Crc64::of(&[PROBE_BODY]));
+    let wrong = ObjectChecksum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
     object::delete(inner, key, None).await?;
     Ok(!takes(inner, key, wrong).await? && takes(inner, key, right).await?)
 }
 
 /// Whether the store takes the probe under this checksum.
-async fn takes(inner: &Inner, key: &str, sum: Sum) -> Result<bool, OpenError> {
+async fn takes(inner: &StoreInner, key: &str, sum: ObjectChecksum) -> Result<bool, OpenError> {
     match object::put(inner, key, vec![PROBE_BODY], sum, None).await {
         Ok(_) => Ok(true),
         Err(

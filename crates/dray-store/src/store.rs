@@ -10,24 +10,24 @@ use dray_types::{Artifact, Claim, Clock, Deadline, OperationId, Sha256Digest, Te
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::client::{Clients, IDLE, REQUEST};
+use crate::client::{IDLE_TIMEOUT, RESPONSE_HEAD_TIMEOUT, S3Clients};
 use crate::error::{OpenError, PutError, ReadError};
-use crate::options::Options;
-use crate::reader::Reader;
+use crate::options::StoreOptions;
+use crate::reader::ArtifactReader;
 use crate::request::RequestError;
-use crate::self_test::{self, Abilities};
-use crate::writer::Writer;
+use crate::self_test::{self, StoreCapabilities};
+use crate::writer::ArtifactWriter;
 use crate::{commit, object};
 
 /// Finished content of all tenants, behind one S3 bucket. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<StoreInner>,
 }
 
 /// What people see of an artifact: labels, never trusted and never part of its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct ArtifactLabel {
     /// Declared media type.
     pub media_type: String,
     /// File name, or empty.
@@ -35,9 +35,9 @@ pub struct Label {
 }
 
 /// What all handles of one store share.
-pub(crate) struct Inner {
-    pub(crate) options: Options,
-    pub(crate) clients: Clients,
+pub(crate) struct StoreInner {
+    pub(crate) options: StoreOptions,
+    pub(crate) clients: S3Clients,
     pub(crate) clock: Clock,
     /// Requests on their way.
     requests: Arc<Semaphore>,
@@ -46,23 +46,23 @@ pub(crate) struct Inner {
     /// Abandoned uploads being cleaned up.
     pub(crate) tasks: TaskTracker,
     /// Found out by the self-test.
-    abilities: OnceLock<Abilities>,
+    abilities: OnceLock<StoreCapabilities>,
 }
 
 impl Store {
     /// Connects, creates the bucket when the options say so, and makes sure that the store keeps its promises
     /// (messaging-reliability K-7): conditional create and checksums.
-    pub async fn open(options: &Options, clock: Clock) -> Result<Self, OpenError> {
+    pub async fn open(options: &StoreOptions, clock: Clock) -> Result<Self, OpenError> {
         let problems = options.problems();
         if !problems.is_empty() {
             return Err(OpenError::Options(problems));
         }
-        let clients = Clients::new(options)
+        let clients = S3Clients::new(options)
             .await
             .map_err(OpenError::Authorities)?;
         let permits = usize::try_from(options.concurrency).unwrap_or(1);
         let store = Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(StoreInner {
                 options: options.clone(),
                 clients,
                 clock,
@@ -89,8 +89,8 @@ impl Store {
 
     /// Starts storing bytes that come piece by piece. `epoch` is the attempt's lease epoch: attempts of one
     /// operation never share a staging place (messaging-reliability K-3).
-    pub fn writer(&self, tenant: &TenantId, operation: &OperationId, epoch: u64) -> Writer {
-        Writer::new(Arc::clone(&self.inner), tenant, operation, epoch)
+    pub fn writer(&self, tenant: &TenantId, operation: &OperationId, epoch: u64) -> ArtifactWriter {
+        ArtifactWriter::new(Arc::clone(&self.inner), tenant, operation, epoch)
     }
 
     /// Stores bytes that are in memory already. Storing the same bytes again gives the same artifact.
@@ -99,9 +99,9 @@ impl Store {
         tenant: &TenantId,
         operation: &OperationId,
         bytes: Bytes,
-        label: Label,
+        label: ArtifactLabel,
     ) -> Result<Claim, PutError> {
-        if bytes.len() <= object::SINGLE {
+        if bytes.len() <= object::MAX_SINGLE_REQUEST_BYTES {
             return commit::put_known(&self.inner, tenant, bytes, label).await;
         }
         let mut writer = self.writer(tenant, operation, 0);
@@ -117,8 +117,8 @@ impl Store {
         tenant: &TenantId,
         claim: &Claim,
         deadline: Deadline,
-    ) -> Result<Reader, ReadError> {
-        Reader::open(&self.inner, tenant, claim, deadline).await
+    ) -> Result<ArtifactReader, ReadError> {
+        ArtifactReader::open(&self.inner, tenant, claim, deadline).await
     }
 
     /// Size of the tenant's artifact with this digest, when it is stored.
@@ -145,7 +145,7 @@ impl Store {
         &self,
         tenant: &TenantId,
         sha256: Sha256Digest,
-        label: Label,
+        label: ArtifactLabel,
     ) -> Result<Option<Claim>, RequestError> {
         commit::claim_stored(&self.inner, tenant, sha256, label).await
     }
@@ -161,7 +161,7 @@ impl Store {
 
     /// Asks for a fixed key: whether the store answers and lets us in (messaging-reliability 16).
     pub async fn probe(&self) -> Result<(), RequestError> {
-        object::head(&self.inner, self_test::PROBE, None).await?;
+        object::head(&self.inner, self_test::PROBE_KEY, None).await?;
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl fmt::Debug for Store {
 }
 
 /// Short: a client of the SDK prints some hundred lines.
-impl fmt::Debug for Inner {
+impl fmt::Debug for StoreInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")
             .field("alias", &self.options.alias)
@@ -189,7 +189,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-impl Label {
+impl ArtifactLabel {
     /// A label with this media type and name.
     pub fn new(media_type: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -199,15 +199,15 @@ impl Label {
     }
 }
 
-impl Default for Label {
+impl Default for ArtifactLabel {
     fn default() -> Self {
         Self::new("application/octet-stream", "")
     }
 }
 
-impl Inner {
+impl StoreInner {
     /// What the store can do beyond what it must.
-    pub(crate) fn abilities(&self) -> Abilities {
+    pub(crate) fn abilities(&self) -> StoreCapabilities {
         self.abilities.get().copied().unwrap_or_default()
     }
 
@@ -220,7 +220,8 @@ impl Inner {
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        self.request_within(REQUEST, deadline, request).await
+        self.request_within(RESPONSE_HEAD_TIMEOUT, deadline, request)
+            .await
     }
 
     /// The same with another limit for each try.
@@ -266,7 +267,9 @@ impl Inner {
         if left.is_zero() {
             return Err(RequestError::TimedOut);
         }
-        match tokio::time::timeout(left.min(IDLE), Arc::clone(permits).acquire_owned()).await {
+        match tokio::time::timeout(left.min(IDLE_TIMEOUT), Arc::clone(permits).acquire_owned())
+            .await
+        {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(RequestError::Busy),
         }

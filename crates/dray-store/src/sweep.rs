@@ -6,7 +6,7 @@ use dray_types::Period;
 
 use crate::object;
 use crate::request::RequestError;
-use crate::store::{Inner, Store};
+use crate::store::{Store, StoreInner};
 
 /// What one sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Store {
 
 /// Removes objects under `prefix` that were last touched longer ago than `lifetime`: their number and bytes.
 async fn remove_old(
-    inner: &Inner,
+    inner: &StoreInner,
     prefix: &str,
     lifetime: Period,
 ) -> Result<(u64, u64), RequestError> {
@@ -88,7 +88,7 @@ async fn remove_old(
 }
 
 /// Aborts multipart uploads that were started longer ago than staged objects live.
-async fn abort_old(inner: &Inner) -> Result<u64, RequestError> {
+async fn abort_old(inner: &StoreInner) -> Result<u64, RequestError> {
     let mut count = 0;
     let (mut key_marker, mut id_marker) = (None, None);
     loop {
@@ -132,7 +132,7 @@ async fn abort_old(inner: &Inner) -> Result<u64, RequestError> {
     }
 }
 
-fn is_past(inner: &Inner, time: &DateTime, lifetime: Period) -> bool {
+fn is_past(inner: &StoreInner, time: &DateTime, lifetime: Period) -> bool {
     let modified_ms = time
         .to_millis()
         .ok()

@@ -2,7 +2,7 @@
 //!
 //! What fits one part is sent as one conditional create of the finished key. Anything larger goes to a staging
 //! place in parts, each with its checksum, while it is hashed as a whole; only when everything is there and checked is
-//! it copied to its finished key (messaging-reliability K-4). At no time is more than [`WINDOW`] held.
+//! it copied to its finished key (messaging-reliability K-4). At no time is more than [`MAX_TRANSFER_BYTES`] held.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, OperationId, Sha256Digest, TenantId};
 use sha2::{Digest as _, Sha256};
 
-use crate::cache::{Area, Home};
-use crate::commit::{self, Staged};
+use crate::cache::{ArtifactLocation, ObjectArea};
+use crate::commit::{self, StagedArtifact};
 use crate::error::PutError;
-use crate::pieces::Pieces;
-use crate::store::{Inner, Label};
-use crate::upload::parts::Upload;
-use crate::{MAX_OBJECT, PART, WINDOW};
+use crate::pieces::ChunkBuffer;
+use crate::store::{ArtifactLabel, StoreInner};
+use crate::upload::parts::MultipartUpload;
+use crate::{MAX_OBJECT, MAX_TRANSFER_BYTES, PART_BYTES};
 
 /// Bytes hashed before other tasks of the thread get their turn.
-const TURN: usize = 256 << 10;
+const HASH_YIELD_BYTES: usize = 256 << 10;
 
 /// One artifact on its way in. Dropping it gives up; what was uploaded is removed in the background.
 #[derive(Debug)]
-pub struct Writer {
-    inner: Arc<Inner>,
+pub struct ArtifactWriter {
+    inner: Arc<StoreInner>,
     tenant: TenantId,
     /// `stage/<operation>/<epoch>`.
     stage: String,
@@ -32,14 +32,14 @@ pub struct Writer {
     cached: bool,
     whole: Sha256,
     size: u64,
-    part: Pieces,
-    upload: Option<Upload>,
+    part: ChunkBuffer,
+    upload: Option<MultipartUpload>,
     failed: bool,
 }
 
-impl Writer {
+impl ArtifactWriter {
     pub(crate) fn new(
-        inner: Arc<Inner>,
+        inner: Arc<StoreInner>,
         tenant: &TenantId,
         operation: &OperationId,
         epoch: u64,
@@ -52,7 +52,7 @@ impl Writer {
             cached: false,
             whole: Sha256::new(),
             size: 0,
-            part: Pieces::default(),
+            part: ChunkBuffer::default(),
             upload: None,
             failed: false,
         }
@@ -82,8 +82,8 @@ impl Writer {
         finish(self.whole.clone())
     }
 
-    /// Takes bytes. Waits while the store is slower than the source, so that no more than [`WINDOW`] is held; a
-    /// large `bytes` stays in memory until its last part is sent.
+    /// Takes bytes. Waits while the store is slower than the source, so that no more than [`MAX_TRANSFER_BYTES`] is
+    /// held; a large `bytes` stays in memory until its last part is sent.
     ///
     /// After an error the upload is given up: only dropping is left.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), PutError> {
@@ -100,19 +100,24 @@ impl Writer {
             return Err(PutError::TooLarge { limit: MAX_OBJECT });
         }
         while !bytes.is_empty() {
-            if self.part.len() == PART {
+            if self.part.len() == PART_BYTES {
                 self.send_part().await?;
             }
-            let piece = bytes.split_to(bytes.len().min(PART - self.part.len()).min(TURN));
+            let piece = bytes.split_to(
+                bytes
+                    .len()
+                    .min(PART_BYTES - self.part.len())
+                    .min(HASH_YIELD_BYTES),
+            );
             if let Some(upload) = &mut self.upload
-                && upload.on_its_way() + self.part.len() + piece.len() > WINDOW
+                && upload.on_its_way() + self.part.len() + piece.len() > MAX_TRANSFER_BYTES
             {
                 upload.wait().await?;
             }
             self.whole.update(&piece);
             self.size += piece.len() as u64;
             self.part.push(piece);
-            if bytes.len() >= TURN {
+            if bytes.len() >= HASH_YIELD_BYTES {
                 tokio::task::yield_now().await;
             }
         }
@@ -125,7 +130,8 @@ impl Writer {
             upload
         } else {
             let key = format!("{}/{}", self.stage, uuid::Uuid::new_v4());
-            let upload = Upload::start(Arc::clone(&self.inner), key, self.deadline).await?;
+            let upload =
+                MultipartUpload::start(Arc::clone(&self.inner), key, self.deadline).await?;
             self.upload.insert(upload)
         };
         upload.send(self.part.take()).await?;
@@ -134,7 +140,7 @@ impl Writer {
 
     /// Stores what was written and says where it is. The same bytes of the same tenant are the same object, regardless
     /// of who stored them first.
-    pub async fn finish(mut self, label: Label) -> Result<Claim, PutError> {
+    pub async fn finish(mut self, label: ArtifactLabel) -> Result<Claim, PutError> {
         if self.failed {
             return Err(PutError::Poisoned);
         }
@@ -151,7 +157,7 @@ impl Writer {
             return Err(PutError::Poisoned);
         };
         upload.complete(self.size).await?;
-        let staged = Staged {
+        let staged = StagedArtifact {
             key: upload.key(),
             tag: None,
             crc64: upload.crc64(),
@@ -162,13 +168,13 @@ impl Writer {
     }
 
     /// Where the artifact is to stand, from now on.
-    fn home(&self, artifact: Artifact) -> Home {
+    fn home(&self, artifact: Artifact) -> ArtifactLocation {
         let area = if self.cached {
-            Area::cached(&self.inner)
+            ObjectArea::cached(&self.inner)
         } else {
-            Area::Kept
+            ObjectArea::Kept
         };
-        Home { artifact, area }
+        ArtifactLocation { artifact, area }
     }
 
     /// Gives up, and returns when what was uploaded is removed. Best effort: what stays behind is swept.
@@ -179,7 +185,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ArtifactWriter {
     fn drop(&mut self) {
         let Some(upload) = self.upload.take() else {
             return;

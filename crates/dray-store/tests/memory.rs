@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Store, WINDOW};
+use dray_store::{ArtifactLabel, MAX_TRANSFER_BYTES, Store};
 use dray_types::{Clock, Deadline, OperationId, TenantId};
 
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 /// What the embedded endpoint, both HTTP stacks and the allocator may take on top.
-const BESIDE: usize = 8 << 20;
+const OVERHEAD_BYTES: usize = 8 << 20;
 
 /// A line of `/proc/self/status`, in bytes.
 fn status(name: &str) -> usize {
@@ -31,12 +31,15 @@ fn reset_peak() {
 async fn transfer(store: &Store, clock: &Clock, size: usize) {
     let tenant = TenantId::new("acme").unwrap();
     let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
-    for number in 0..size / CHUNK {
+    for number in 0..size / CHUNK_BYTES {
         // A new allocation each time, as from a socket.
         let byte = u8::try_from(number % 251).unwrap();
-        writer.write(Bytes::from(vec![byte; CHUNK])).await.unwrap();
+        writer
+            .write(Bytes::from(vec![byte; CHUNK_BYTES]))
+            .await
+            .unwrap();
     }
-    let claim = writer.finish(Label::default()).await.unwrap();
+    let claim = writer.finish(ArtifactLabel::default()).await.unwrap();
     let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(2));
     let mut reader = store.read(&tenant, &claim, deadline).await.unwrap();
     let mut read = 0;
@@ -60,7 +63,7 @@ async fn memory_does_not_grow_with_the_file() {
     transfer(&store, &clock, 200 << 20).await;
     let grown = status("VmHWM:").saturating_sub(before);
     assert!(
-        grown <= WINDOW + BESIDE,
+        grown <= MAX_TRANSFER_BYTES + OVERHEAD_BYTES,
         "the peak grew by {} KiB",
         grown >> 10
     );

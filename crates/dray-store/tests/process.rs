@@ -21,41 +21,44 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Options, PART, Store};
+use dray_store::{ArtifactLabel, PART_BYTES, Store, StoreOptions};
 use dray_types::{
     ByteSize, Claim, Clock, Deadline, Fault, FaultCode, OperationId, Secret, Sha256Digest, TenantId,
 };
 use tokio::task::JoinSet;
 
-const KILLED: &str = "a_killed_store_keeps_what_it_acknowledged_and_nothing_wrong";
-const FULL: &str = "a_disk_that_takes_no_more_is_told_and_everything_else_goes_on";
-const SERVE: &str = "serve-until-killed";
+const KILL_TEST: &str = "a_killed_store_keeps_what_it_acknowledged_and_nothing_wrong";
+const FULL_DISK_TEST: &str = "a_disk_that_takes_no_more_is_told_and_everything_else_goes_on";
+const SERVE_ARGUMENT: &str = "serve-until-killed";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let [mode, folder] = &arguments[..]
-        && mode == SERVE
+        && mode == SERVE_ARGUMENT
     {
         runtime.block_on(serve(Path::new(folder)));
         return ExitCode::SUCCESS;
     }
     // What test runners ask of a test binary.
     if has("--list") {
-        for name in [KILLED, FULL].iter().filter(|_| !has("--ignored")) {
+        for name in [KILL_TEST, FULL_DISK_TEST]
+            .iter()
+            .filter(|_| !has("--ignored"))
+        {
             println!("{name}: test");
         }
         return ExitCode::SUCCESS;
     }
-    let all = !has(KILLED) && !has(FULL);
-    if all || has(KILLED) {
+    let all = !has(KILL_TEST) && !has(FULL_DISK_TEST);
+    if all || has(KILL_TEST) {
         runtime.block_on(kill_over_and_over());
-        println!("test {KILLED} ... ok");
+        println!("test {KILL_TEST} ... ok");
     }
-    if all || has(FULL) {
+    if all || has(FULL_DISK_TEST) {
         runtime.block_on(fill());
-        println!("test {FULL} ... ok");
+        println!("test {FULL_DISK_TEST} ... ok");
     }
     ExitCode::SUCCESS
 }
@@ -73,12 +76,12 @@ async fn serve(folder: &Path) {
     std::future::pending::<()>().await;
 }
 
-struct Served {
+struct ServedStore {
     process: Child,
     store: Store,
 }
 
-impl Served {
+impl ServedStore {
     async fn start(folder: &Path) -> Self {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), folder).await
     }
@@ -95,7 +98,7 @@ impl Served {
 
     async fn start_by(mut command: Command, folder: &Path) -> Self {
         let mut process = command
-            .arg(SERVE)
+            .arg(SERVE_ARGUMENT)
             .arg(folder)
             .stdout(Stdio::piped())
             .spawn()
@@ -105,11 +108,11 @@ impl Served {
             .read_line(&mut line)
             .unwrap();
         let words: Vec<_> = line.split_whitespace().collect();
-        let options = Options {
+        let options = StoreOptions {
             endpoint: words[0].to_owned(),
             access_key: Secret::new(words[1]),
             secret_key: Secret::new(words[2]),
-            ..Options::default()
+            ..StoreOptions::default()
         };
         let store = Store::open(&options, Clock::system()).await.unwrap();
         Self { process, store }
@@ -122,7 +125,7 @@ impl Served {
 }
 
 fn content(round: usize, number: usize) -> Bytes {
-    let size = [1000, 300_000, PART + 5, 3 * PART][number % 4];
+    let size = [1000, 300_000, PART_BYTES + 5, 3 * PART_BYTES][number % 4];
     let seed = round * 1000 + number;
     Bytes::from(
         (0..size)
@@ -136,7 +139,7 @@ async fn kill_over_and_over() {
     let mut claims: Vec<Claim> = Vec::new();
     let mut digests: Vec<Sha256Digest> = Vec::new();
     for round in 0..5 {
-        let mut served = Served::start(folder.path()).await;
+        let mut served = ServedStore::start(folder.path()).await;
         let done = Arc::new(AtomicUsize::new(0));
         let mut writers = JoinSet::new();
         for number in 0..16 {
@@ -154,7 +157,7 @@ async fn kill_over_and_over() {
         }
     }
 
-    let mut served = Served::start(folder.path()).await;
+    let mut served = ServedStore::start(folder.path()).await;
     let tenant = tenant();
     assert!(claims.len() >= 25, "{} were acknowledged", claims.len());
     for claim in &claims {
@@ -184,7 +187,7 @@ async fn kill_over_and_over() {
 
 async fn fill() {
     let folder = tempfile::tempdir().unwrap();
-    let mut served = Served::start_limited(folder.path()).await;
+    let mut served = ServedStore::start_limited(folder.path()).await;
     let done = Arc::new(AtomicUsize::new(0));
     let put = async |round, number| {
         write(
@@ -200,7 +203,7 @@ async fn fill() {
     let mut writer = served.store.writer(&tenant(), &OperationId::mint(), 1);
     let error = async {
         writer.write(content(0, 3)).await?;
-        writer.finish(Label::default()).await
+        writer.finish(ArtifactLabel::default()).await
     }
     .await
     .unwrap_err();
@@ -232,7 +235,7 @@ fn tenant() -> TenantId {
 async fn write(store: Store, bytes: Bytes, done: Arc<AtomicUsize>) -> Option<Claim> {
     let mut writer = store.writer(&tenant(), &OperationId::mint(), 1);
     writer.write(bytes).await.ok()?;
-    let claim = writer.finish(Label::default()).await.ok()?;
+    let claim = writer.finish(ArtifactLabel::default()).await.ok()?;
     done.fetch_add(1, Ordering::SeqCst);
     Some(claim)
 }

@@ -1,7 +1,7 @@
 //! A small DIAL Core that keeps files in memory and speaks the files API (quickapps 5.1) over HTTP/1.
 //!
 //! Buckets belong to keys, files have metadata, uploads know `If-Match` and `If-None-Match`. It remembers every
-//! request, and misbehaves for single files on demand ([`Trouble`]). It checks no permissions beyond bucket
+//! request, and misbehaves for single files on demand ([`InjectedFault`]). It checks no permissions beyond bucket
 //! ownership and sharing, and keeps nothing when it is dropped.
 
 mod api;
@@ -28,13 +28,13 @@ pub use api::{Api, ApiTrouble, Grant};
 #[derive(Debug)]
 pub struct DialCore {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DialState>>,
     _tasks: JoinSet<()>,
 }
 
 /// How one file misbehaves. It holds until [`DialCore::behave`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum InjectedFault {
     /// Metadata and content answer this status.
     Status(u16),
     /// Metadata are right, the content answers this status.
@@ -65,7 +65,7 @@ pub enum Trouble {
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// Method.
     pub method: String,
     /// Path and query as sent.
@@ -74,7 +74,7 @@ pub struct Seen {
     pub headers: HeaderMap,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// A header's value; empty when there is none.
     pub fn header(&self, name: &str) -> &str {
         self.headers
@@ -86,12 +86,12 @@ impl Seen {
 
 /// One stored file.
 #[derive(Clone, Debug)]
-struct File {
+struct StoredFile {
     content: Bytes,
     media_type: String,
 }
 
-impl File {
+impl StoredFile {
     fn etag(&self) -> String {
         Sha256Digest::of(&self.content).to_hex()
     }
@@ -99,14 +99,14 @@ impl File {
 
 /// Everything the server knows. Paths are decoded: `bucket/folder/name`.
 #[derive(Debug, Default)]
-struct State {
+struct DialState {
     /// Bucket of every key.
     keys: HashMap<String, String>,
     /// Files that a key may read although its bucket is another.
     shared: HashSet<(String, String)>,
-    files: BTreeMap<String, File>,
-    troubles: HashMap<String, Trouble>,
-    seen: Vec<Seen>,
+    files: BTreeMap<String, StoredFile>,
+    troubles: HashMap<String, InjectedFault>,
+    seen: Vec<ReceivedRequest>,
     api: Api,
 }
 
@@ -115,7 +115,7 @@ impl DialCore {
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(DialState::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&state)));
         Ok(Self {
@@ -147,7 +147,7 @@ impl DialCore {
 
     /// Stores a file. `path` is decoded: `bucket/folder/name`.
     pub fn put(&self, path: impl Into<String>, content: impl Into<Bytes>, media_type: &str) {
-        let file = File {
+        let file = StoredFile {
             content: content.into(),
             media_type: media_type.to_owned(),
         };
@@ -160,7 +160,7 @@ impl DialCore {
     }
 
     /// Makes one file misbehave from now on.
-    pub fn misbehave(&self, path: impl Into<String>, trouble: Trouble) {
+    pub fn misbehave(&self, path: impl Into<String>, trouble: InjectedFault) {
         self.lock().troubles.insert(path.into(), trouble);
     }
 
@@ -170,26 +170,26 @@ impl DialCore {
     }
 
     /// Every request so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.lock().seen.clone()
     }
 
     /// `METHOD target` of every request so far.
     pub fn requests(&self) -> Vec<String> {
-        let shown = |seen: &Seen| format!("{} {}", seen.method, seen.target);
+        let shown = |seen: &ReceivedRequest| format!("{} {}", seen.method, seen.target);
         self.lock().seen.iter().map(shown).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DialState> {
         lock(&self.state)
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<DialState>) -> MutexGuard<'_, DialState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+async fn accept(listener: TcpListener, state: Arc<Mutex<DialState>>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}

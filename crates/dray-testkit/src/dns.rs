@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 /// What the server does with a question.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub enum DnsReply {
     /// These records, in order: owner and data.
     Records(Vec<(String, RData)>),
     /// This response code without records.
@@ -58,7 +58,7 @@ pub fn alias(owner: &str, target: &str) -> (String, RData) {
 
 /// One question that came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct DnsQuestion {
     /// Name, lower-case, with its root dot.
     pub name: String,
     /// Type.
@@ -72,25 +72,25 @@ pub struct Asked {
 }
 
 #[derive(Debug, Default)]
-struct Zone {
-    replies: Mutex<HashMap<(String, RecordType), Reply>>,
-    asked: Mutex<Vec<Asked>>,
+struct DnsZone {
+    replies: Mutex<HashMap<(String, RecordType), DnsReply>>,
+    asked: Mutex<Vec<DnsQuestion>>,
 }
 
 /// The scripted server. Ends when it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct FakeDnsServer {
     address: SocketAddr,
-    zone: Arc<Zone>,
+    zone: Arc<DnsZone>,
     _tasks: JoinSet<()>,
 }
 
-impl Server {
+impl FakeDnsServer {
     /// Listens on one free loopback port over UDP and TCP. Unknown questions get `NXDOMAIN`.
     pub async fn start() -> io::Result<Self> {
         let (udp, tcp) = bind().await?;
         let address = udp.local_addr()?;
-        let zone = Arc::new(Zone::default());
+        let zone = Arc::new(DnsZone::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(serve_udp(udp, Arc::clone(&zone)));
         tasks.spawn(serve_tcp(tcp, Arc::clone(&zone)));
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// Sets what `name` (with or without root dot) and `kind` are answered.
-    pub fn set(&self, name: &str, kind: RecordType, reply: Reply) {
+    pub fn set(&self, name: &str, kind: RecordType, reply: DnsReply) {
         let name = format!("{}.", name.trim_end_matches('.')).to_lowercase();
         lock(&self.zone.replies).insert((name, kind), reply);
     }
@@ -120,12 +120,12 @@ impl Server {
                 .filter(|ip| ip.is_ipv4() == (kind == RecordType::A))
                 .map(|ip| address(name, *ip))
                 .collect();
-            self.set(name, kind, Reply::Records(records));
+            self.set(name, kind, DnsReply::Records(records));
         }
     }
 
     /// Every question so far.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<DnsQuestion> {
         lock(&self.zone.asked).clone()
     }
 }
@@ -147,7 +147,7 @@ async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
     Err(last.unwrap_or_else(|| io::Error::other("no free port")))
 }
 
-async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) {
+async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
     let socket = Arc::new(socket);
     let mut held_answers = JoinSet::new();
     let mut buffer = vec![0; 4096];
@@ -177,7 +177,7 @@ async fn send(socket: &UdpSocket, answers: &[Vec<u8>], to: SocketAddr) {
     }
 }
 
-async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
+async fn serve_tcp(listener: TcpListener, zone: Arc<DnsZone>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, from)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
@@ -190,7 +190,7 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
     }
 }
 
-async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &Zone) -> io::Result<()> {
+async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &DnsZone) -> io::Result<()> {
     loop {
         let length = stream.read_u16().await?;
         let mut packet = vec![0; usize::from(length)];
@@ -203,7 +203,7 @@ async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &Zone) -> i
     }
 }
 
-impl Zone {
+impl DnsZone {
     /// The datagrams to send back, and what they wait for.
     fn answer(
         &self,
@@ -218,7 +218,7 @@ impl Zone {
             return (Vec::new(), None);
         };
         let key = (query.name().to_lowercase().to_string(), query.query_type());
-        lock(&self.asked).push(Asked {
+        lock(&self.asked).push(DnsQuestion {
             name: key.0.clone(),
             kind: key.1,
             tcp,
@@ -227,30 +227,30 @@ impl Zone {
         });
         let reply = lock(&self.replies).get(&key).cloned();
         let mut held = None;
-        let messages = match reply.unwrap_or(Reply::Code(ResponseCode::NXDomain)) {
-            Reply::Silence => Vec::new(),
-            Reply::Garbage => return (vec![garbage(question.id)], None),
-            Reply::CodeWithRecords(code, records) => {
+        let messages = match reply.unwrap_or(DnsReply::Code(ResponseCode::NXDomain)) {
+            DnsReply::Silence => Vec::new(),
+            DnsReply::Garbage => return (vec![garbage(question.id)], None),
+            DnsReply::CodeWithRecords(code, records) => {
                 vec![respond(&question, query, code, records)]
             }
-            Reply::Held(released, records) => {
+            DnsReply::Held(released, records) => {
                 held = Some(released);
                 vec![respond(&question, query, ResponseCode::NoError, records)]
             }
-            Reply::Code(code) => vec![respond(&question, query, code, Vec::new())],
-            Reply::Truncated(_) | Reply::TruncatedThenWrong(_) if !tcp => {
+            DnsReply::Code(code) => vec![respond(&question, query, code, Vec::new())],
+            DnsReply::Truncated(_) | DnsReply::TruncatedThenWrong(_) if !tcp => {
                 let mut message = respond(&question, query, ResponseCode::NoError, Vec::new());
                 message.metadata.truncation = true;
                 vec![message]
             }
-            Reply::Records(records) | Reply::Truncated(records) => {
+            DnsReply::Records(records) | DnsReply::Truncated(records) => {
                 vec![respond(&question, query, ResponseCode::NoError, records)]
             }
-            Reply::WrongQuestion(records) | Reply::TruncatedThenWrong(records) => {
+            DnsReply::WrongQuestion(records) | DnsReply::TruncatedThenWrong(records) => {
                 let other = Query::query(Name::from_str("other.test.").unwrap_or_default(), key.1);
                 vec![respond(&question, &other, ResponseCode::NoError, records)]
             }
-            Reply::SpoofedFirst(spoofed, genuine) => {
+            DnsReply::SpoofedFirst(spoofed, genuine) => {
                 let mut first = respond(&question, query, ResponseCode::NoError, spoofed);
                 first.metadata.id = question.id.wrapping_add(1);
                 vec![

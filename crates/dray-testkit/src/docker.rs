@@ -1,10 +1,11 @@
 //! A real Docker Engine for tests, private to them: its own data, socket and containerd, no network, no images but
 //! those made here.
 //!
-//! [`Engine::shared`] is one engine for every test process of the machine: the first starts it, and it ends by itself
-//! a few seconds after the last is gone, however that one ended. [`Engine::start`] is one for a single test, which may
-//! kill it. [`Engine::start_with_network`] has bridges and published ports, in network namespaces of its own. All need
-//! root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2` also.
+//! [`DockerEngine::shared`] is one engine for every test process of the machine: the first starts it, and it ends by
+//! itself a few seconds after the last is gone, however that one ended. [`DockerEngine::start`] is one for a single
+//! test, which may kill it. [`DockerEngine::start_with_network`] has bridges and published ports, in network namespaces
+//! of its own. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2`
+//! also.
 
 #![expect(
     clippy::expect_used,
@@ -25,22 +26,22 @@ mod image;
 mod network;
 
 pub use container::{Container, ContainerOptions, Output, Volume};
-pub use image::{BUSYBOX, SHELL_LESS};
+pub use image::{BUSYBOX_IMAGE, SHELL_LESS};
 pub use network::{Network, OUTSIDE_ADDRESS, command_in_network_of};
 
 /// How long an engine may take to be ready or to end.
-const PATIENCE: Duration = Duration::from_mins(1);
+const ENGINE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Seconds without a test process after which the shared engine ends.
-const GRACE: &str = "10";
+const IDLE_GRACE_SECONDS: &str = "10";
 /// Changes when what stands in a shared engine does.
-const GENERATION: u32 = 2;
+const ENGINE_GENERATION: u32 = 2;
 
 /// Runs the engine for as long as a process holds a lock on `users`, then ends it and removes what it left.
 /// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace; for an engine with a network
 /// also the name of its namespace and the address outside.
-const SUPERVISOR: &str = r#"
+const SUPERVISOR_SCRIPT: &str = r#"
 dir=$1 start=$2 users=$3 grace=$4 namespace=$5 outside=$6
 if [ -n "$namespace" ]; then
   create_namespaces "$namespace" "$outside" >"$dir/log" 2>&1 || { echo "failed to start daemon" >>"$dir/log"; exit 1; }
@@ -86,27 +87,27 @@ rm -rf "$dir"
 
 /// An engine that answers on its socket.
 #[derive(Debug)]
-pub struct Engine {
+pub struct DockerEngine {
     folder: PathBuf,
     /// Other processes must not end the engine while it is locked.
     users: Option<File>,
     /// Only for an engine of one's own.
-    own: Option<Own>,
+    own: Option<OwnEngine>,
     /// Only for an engine that was started with one.
     network: Option<Network>,
 }
 
 #[derive(Debug)]
-struct Own {
+struct OwnEngine {
     supervisor: Child,
     base: tempfile::TempDir,
 }
 
-impl Engine {
+impl DockerEngine {
     /// The engine of all test processes, started by the first. Containers and volumes of other tests live in it too.
     pub fn shared() -> Self {
         let user = rustix::process::getuid().as_raw();
-        let base = std::env::temp_dir().join(format!("dray-docker-{user}-{GENERATION}"));
+        let base = std::env::temp_dir().join(format!("dray-docker-{user}-{ENGINE_GENERATION}"));
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -131,7 +132,7 @@ impl Engine {
         let name = format!("{}", std::process::id());
         let folder = base.join(&name);
         // Its pipes lead nowhere and it ends with its last user, which need not be this process.
-        let mut supervisor = supervise(&base, &folder, GRACE, None);
+        let mut supervisor = supervise(&base, &folder, IDLE_GRACE_SECONDS, None);
         let engine = Self {
             folder,
             users: Some(users),
@@ -168,7 +169,7 @@ impl Engine {
             network,
         };
         engine.wait_until_ready(&mut supervisor);
-        engine.own = Some(Own { supervisor, base });
+        engine.own = Some(OwnEngine { supervisor, base });
         engine.import();
         engine
     }
@@ -203,14 +204,14 @@ impl Engine {
         let pid = pid.and_then(rustix::process::Pid::from_raw);
         let pid = pid.expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ENGINE_TIMEOUT;
         while answers(&self.folder) {
             assert!(Instant::now() < until, "the engine does not end");
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Runs a container of [`BUSYBOX`] that sleeps.
+    /// Runs a container of [`BUSYBOX_IMAGE`] that sleeps.
     pub fn container(&self, options: ContainerOptions) -> Container {
         Container::run(self.socket(), options)
     }
@@ -221,7 +222,7 @@ impl Engine {
     }
 
     fn wait_until_ready(&self, supervisor: &mut Child) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ENGINE_TIMEOUT;
         while !answers(&self.folder) {
             let exited = supervisor.try_wait().expect("the engine's exit status");
             let failed = self.log().contains("failed to start daemon");
@@ -230,17 +231,17 @@ impl Engine {
                 "dockerd is not ready (exit: {exited:?}); its log: {}",
                 self.log()
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     fn import(&self) {
-        image::import(&self.socket(), BUSYBOX, &image::busybox());
+        image::import(&self.socket(), BUSYBOX_IMAGE, &image::busybox());
         image::import(&self.socket(), SHELL_LESS, &image::shell_less());
     }
 }
 
-impl Drop for Engine {
+impl Drop for DockerEngine {
     fn drop(&mut self) {
         drop(self.users.take());
         if let Some(mut own) = self.own.take() {
@@ -276,7 +277,7 @@ fn supervise(base: &Path, folder: &Path, grace: &str, network: Option<&Network>)
     }
     std::fs::create_dir_all(folder).expect("a folder for the engine");
     std::fs::write(folder.join("daemon.json"), "{}").expect("the engine's configuration file");
-    let script = format!("{}{SUPERVISOR}", network::CREATE_NAMESPACES);
+    let script = format!("{}{SUPERVISOR_SCRIPT}", network::CREATE_NAMESPACES);
     Command::new("sh")
         .args(["-c", &script, "sh"])
         .arg(folder)

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// Bytes per write.
-const BLOCK: usize = 256 * 1024;
+const BLOCK_BYTES: usize = 256 * 1024;
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl FileServer {
 }
 
 async fn accept(listener: TcpListener) {
-    let block: Arc<[u8]> = vec![0x5a; BLOCK].into();
+    let block: Arc<[u8]> = vec![0x5a; BLOCK_BYTES].into();
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, Arc::clone(&block)));
@@ -85,7 +85,9 @@ async fn serve(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
         .await?;
     let mut left = size - marked as u64;
     while left > 0 {
-        let count = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+        let count = usize::try_from(left)
+            .unwrap_or(BLOCK_BYTES)
+            .min(BLOCK_BYTES);
         stream
             .write_all(block.get(..count).unwrap_or_default())
             .await?;

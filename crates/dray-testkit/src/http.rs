@@ -1,6 +1,6 @@
 //! A scripted HTTP/1 server that can send any bytes at any pace, and that remembers what it was asked.
 //!
-//! It is not an HTTP implementation: the answer is a list of [`Step`]s that are not validated, on purpose.
+//! It is not an HTTP implementation: the answer is a list of [`ResponseStep`]s that are not validated, on purpose.
 //! [`converse`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
 
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const HEAD_LIMIT: usize = 256 * 1024;
 
 /// One thing that the server does after it has read a request head.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ResponseStep {
     /// Writes these bytes.
     Send(Bytes),
     /// Writes these bytes so many times; `u64::MAX` never ends.
@@ -33,7 +33,7 @@ pub enum Step {
     Drop,
 }
 
-impl Step {
+impl ResponseStep {
     /// Writes `bytes`.
     pub fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(Bytes::copy_from_slice(bytes.as_ref()))
@@ -42,12 +42,12 @@ impl Step {
 
 /// A whole answer: steps in order, then a clean close.
 #[derive(Clone, Debug, Default)]
-pub struct Script(pub Vec<Step>);
+pub struct ResponseScript(pub Vec<ResponseStep>);
 
-impl Script {
+impl ResponseScript {
     /// An answer of exactly these bytes, then a clean close.
     pub fn raw(bytes: impl AsRef<[u8]>) -> Self {
-        Self(vec![Step::send(bytes)])
+        Self(vec![ResponseStep::send(bytes)])
     }
 
     /// `200` with a correct `Content-Length`.
@@ -63,7 +63,7 @@ impl Script {
             let _ = write!(head, "{name}: {value}\r\n");
         }
         head.push_str("\r\n");
-        Self(vec![Step::send(head), Step::send(body)])
+        Self(vec![ResponseStep::send(head), ResponseStep::send(body)])
     }
 
     /// This status, without a body.
@@ -80,7 +80,7 @@ impl Script {
 
     /// Adds a step.
     #[must_use]
-    pub fn then(mut self, step: Step) -> Self {
+    pub fn then(mut self, step: ResponseStep) -> Self {
         self.0.push(step);
         self
     }
@@ -88,12 +88,12 @@ impl Script {
 
 /// A request head as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// Every byte up to and including the empty line.
     pub head: String,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// Target of the request line; empty when there is none.
     pub fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
@@ -110,12 +110,12 @@ impl Seen {
 
 /// Decides what to answer, and remembers every request head.
 #[derive(Clone)]
-pub struct Responder {
-    answer: Arc<dyn Fn(&Seen) -> Script + Send + Sync>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+pub struct ScriptedResponder {
+    answer: Arc<dyn Fn(&ReceivedRequest) -> ResponseScript + Send + Sync>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl std::fmt::Debug for Responder {
+impl std::fmt::Debug for ScriptedResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Responder")
             .field("seen", &self.seen())
@@ -123,9 +123,11 @@ impl std::fmt::Debug for Responder {
     }
 }
 
-impl Responder {
+impl ScriptedResponder {
     /// A responder that answers each request with what `answer` returns.
-    pub fn new(answer: impl Fn(&Seen) -> Script + Send + Sync + 'static) -> Self {
+    pub fn new(
+        answer: impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync + 'static,
+    ) -> Self {
         Self {
             answer: Arc::new(answer),
             seen: Arc::default(),
@@ -133,19 +135,19 @@ impl Responder {
     }
 
     /// A responder that always answers `script`.
-    pub fn always(script: Script) -> Self {
+    pub fn always(script: ResponseScript) -> Self {
         Self::new(move |_| script.clone())
     }
 
     /// Every request head so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn answer(&self, seen: Seen) -> Script {
+    fn answer(&self, seen: ReceivedRequest) -> ResponseScript {
         let script = (self.answer)(&seen);
         self.seen
             .lock()
@@ -158,26 +160,26 @@ impl Responder {
 /// Reads one request head from `stream` and plays the answer.
 ///
 /// Errors are those of the stream; a peer that hangs up in the middle is one.
-pub async fn converse<S>(mut stream: S, responder: &Responder) -> io::Result<()>
+pub async fn converse<S>(mut stream: S, responder: &ScriptedResponder) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Some(head) = read_head(&mut stream).await? else {
         return Ok(());
     };
-    for step in responder.answer(Seen { head }).0 {
+    for step in responder.answer(ReceivedRequest { head }).0 {
         match step {
-            Step::Send(bytes) => write(&mut stream, &bytes).await?,
-            Step::Repeat(bytes, times) => {
+            ResponseStep::Send(bytes) => write(&mut stream, &bytes).await?,
+            ResponseStep::Repeat(bytes, times) => {
                 for _ in 0..times {
                     write(&mut stream, &bytes).await?;
                 }
             }
-            Step::Pause(time) => tokio::time::sleep(time).await,
-            Step::Hold => {
+            ResponseStep::Pause(time) => tokio::time::sleep(time).await,
+            ResponseStep::Hold => {
                 tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
             }
-            Step::Drop => return Ok(()),
+            ResponseStep::Drop => return Ok(()),
         }
     }
     stream.shutdown().await
@@ -203,24 +205,30 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<St
 
 /// The scripted server on a loopback port. Ends, connections included, when it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct FakeHttpServer {
     address: SocketAddr,
-    responder: Responder,
+    responder: ScriptedResponder,
     _tasks: JoinSet<()>,
 }
 
-impl Server {
+impl FakeHttpServer {
     /// Listens on a free loopback port.
-    pub async fn start(responder: Responder) -> io::Result<Self> {
+    pub async fn start(responder: ScriptedResponder) -> io::Result<Self> {
         Self::listen(responder, None).await
     }
 
     /// Listens on a free loopback port and speaks TLS with `acceptor`.
-    pub async fn start_tls(responder: Responder, acceptor: TlsAcceptor) -> io::Result<Self> {
+    pub async fn start_tls(
+        responder: ScriptedResponder,
+        acceptor: TlsAcceptor,
+    ) -> io::Result<Self> {
         Self::listen(responder, Some(acceptor)).await
     }
 
-    async fn listen(responder: Responder, acceptor: Option<TlsAcceptor>) -> io::Result<Self> {
+    async fn listen(
+        responder: ScriptedResponder,
+        acceptor: Option<TlsAcceptor>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let mut tasks = JoinSet::new();
@@ -238,12 +246,16 @@ impl Server {
     }
 
     /// Every request head so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.responder.seen()
     }
 }
 
-async fn accept(listener: TcpListener, responder: Responder, acceptor: Option<TlsAcceptor>) {
+async fn accept(
+    listener: TcpListener,
+    responder: ScriptedResponder,
+    acceptor: Option<TlsAcceptor>,
+) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}

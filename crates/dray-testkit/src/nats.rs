@@ -15,27 +15,27 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a server may take to be ready or to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running server.
 #[derive(Debug)]
 pub struct NatsServer {
     child: Child,
     port: u16,
-    options: Options,
+    options: NatsServerOptions,
     folder: tempfile::TempDir,
 }
 
 /// What a server is started with.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct NatsServerOptions {
     config: String,
     store: Option<PathBuf>,
 }
 
-impl Options {
+impl NatsServerOptions {
     /// Adds lines to the server's configuration file, for instance accounts or `max_payload`.
     #[must_use]
     pub fn config(mut self, lines: &str) -> Self {
@@ -68,7 +68,7 @@ impl Options {
 impl NatsServer {
     /// A server with JetStream and nothing else.
     pub fn start() -> Self {
-        Options::default().start()
+        NatsServerOptions::default().start()
     }
 
     /// Where clients connect.
@@ -106,9 +106,9 @@ impl NatsServer {
     /// Stops it in its tracks (SIGSTOP): connections stay open and nothing answers.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SERVER_TIMEOUT;
         while !self.is_stopped() && Instant::now() < until {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -156,18 +156,18 @@ impl NatsServer {
     }
 
     fn wait(&mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SERVER_TIMEOUT;
         while self.exited().is_none() {
             if Instant::now() > until {
                 self.signal(Signal::KILL);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Waits for the file in which the server publishes its ports once it takes connections.
     fn wait_until_ready(&mut self) -> u16 {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SERVER_TIMEOUT;
         loop {
             if let Some(port) = self.told_port() {
                 return port;
@@ -178,7 +178,7 @@ impl NatsServer {
                 "nats-server is not ready (exit: {exited:?}); its log: {}",
                 self.log()
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -200,21 +200,21 @@ impl Drop for NatsServer {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.signal(Signal::KILL);
         drop(self.child.wait());
     }
 }
 
-fn store(options: &Options, folder: &Path) -> PathBuf {
+fn store(options: &NatsServerOptions, folder: &Path) -> PathBuf {
     options
         .store
         .clone()
         .unwrap_or_else(|| folder.join("store"))
 }
 
-fn spawn(options: &Options, folder: &Path, port: Option<u16>) -> Child {
+fn spawn(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -> Child {
     let config = folder.join("server.conf");
     std::fs::write(&config, &options.config).expect("the server's configuration file");
     let port = port.map_or_else(|| "-1".to_owned(), |port| port.to_string());
@@ -282,7 +282,9 @@ mod tests {
 
     #[test]
     fn configuration_lines_reach_the_server() {
-        let server = Options::default().config("max_payload: 1234").start();
+        let server = NatsServerOptions::default()
+            .config("max_payload: 1234")
+            .start();
         let mut greeting = [0; 1024];
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         let read = std::io::Read::read(&mut stream, &mut greeting).unwrap();

@@ -1,8 +1,9 @@
 //! A model that follows a script: a server of chat completions that always answers the same to the same, without a
 //! network or a key.
 //!
-//! It speaks `OpenAI`'s paths (`/v1/chat/completions`) and DIAL's (`/openai/deployments/{id}/chat/completions`), streams
-//! or not, and misbehaves where its [`Script`] says so. It remembers every request and knows nothing of language.
+//! It speaks `OpenAI`'s paths (`/v1/chat/completions`) and DIAL's (`/openai/deployments/{id}/chat/completions`),
+//! streams or not, and misbehaves where its [`Script`] says so. It remembers every request and knows nothing of
+//! language.
 
 mod answer;
 mod script;
@@ -24,15 +25,15 @@ pub use script::{Call, Fail, Reply, Rule, Script, Stage, Usage, When};
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
-pub struct Rehearsal {
+pub struct RehearsalServer {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RehearsalState>>,
     _tasks: JoinSet<()>,
 }
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RehearsedRequest {
     /// Path and query, undecoded.
     pub target: String,
     /// Headers.
@@ -42,14 +43,14 @@ pub struct Asked {
 }
 
 #[derive(Debug)]
-struct State {
+struct RehearsalState {
     script: Script,
     /// How many times each rule answered.
     used: Vec<u32>,
-    asked: Vec<Asked>,
+    asked: Vec<RehearsedRequest>,
 }
 
-impl Rehearsal {
+impl RehearsalServer {
     /// Listens on a free loopback port.
     ///
     /// # Errors
@@ -67,7 +68,7 @@ impl Rehearsal {
     pub async fn listen(script: Script, address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(RehearsalState {
             used: vec![0; script.rules.len()],
             script,
             asked: Vec::new(),
@@ -87,7 +88,7 @@ impl Rehearsal {
     }
 
     /// Every request so far, in order of arrival.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<RehearsedRequest> {
         lock(&self.state).asked.clone()
     }
 
@@ -104,11 +105,11 @@ impl Rehearsal {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<RehearsalState>) -> MutexGuard<'_, RehearsalState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+async fn accept(listener: TcpListener, state: Arc<Mutex<RehearsalState>>) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}

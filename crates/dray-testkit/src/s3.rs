@@ -1,7 +1,7 @@
 //! A proxy in front of an S3 endpoint that fails on purpose: down, broken off, unwell, altered, slow.
 //!
 //! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is said by
-//! [`Rule`]s: the first that matches a request and is not used up decides.
+//! [`FaultRule`]s: the first that matches a request and is not used up decides.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 /// What goes wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum S3Fault {
     /// The connection ends without an answer, and the endpoint never hears of the request.
     Down,
     /// The endpoint does what it is asked; its answer is lost with the connection.
@@ -49,15 +49,15 @@ pub enum Trouble {
 type Matches = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
 
 /// Which requests get into trouble, and how often.
-pub struct Rule {
+pub struct FaultRule {
     matches: Matches,
-    trouble: Trouble,
+    trouble: S3Fault,
     left: usize,
 }
 
-impl Rule {
+impl FaultRule {
     /// Every request that `matches` says yes to.
-    pub fn new(trouble: Trouble, matches: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(trouble: S3Fault, matches: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self {
             matches: Box::new(matches),
             trouble,
@@ -66,7 +66,7 @@ impl Rule {
     }
 
     /// Every request.
-    pub fn all(trouble: Trouble) -> Self {
+    pub fn all(trouble: S3Fault) -> Self {
         Self::new(trouble, |_| true)
     }
 
@@ -78,7 +78,7 @@ impl Rule {
     }
 }
 
-impl std::fmt::Debug for Rule {
+impl std::fmt::Debug for FaultRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rule")
             .field("trouble", &self.trouble)
@@ -88,8 +88,8 @@ impl std::fmt::Debug for Rule {
 }
 
 #[derive(Default)]
-struct Script {
-    rules: Vec<Rule>,
+struct FaultScript {
+    rules: Vec<FaultRule>,
     /// Method and target of every request, in the order they came.
     seen: Vec<String>,
 }
@@ -97,7 +97,7 @@ struct Script {
 /// A running proxy. Ends when dropped.
 pub struct FaultyS3 {
     address: SocketAddr,
-    script: Arc<Mutex<Script>>,
+    script: Arc<Mutex<FaultScript>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -148,7 +148,7 @@ impl FaultyS3 {
     }
 
     /// Adds a rule behind those that are there.
-    pub fn add(&self, rule: Rule) {
+    pub fn add(&self, rule: FaultRule) {
         self.script().rules.push(rule);
     }
 
@@ -162,7 +162,7 @@ impl FaultyS3 {
         self.script().seen.clone()
     }
 
-    fn script(&self) -> std::sync::MutexGuard<'_, Script> {
+    fn script(&self) -> std::sync::MutexGuard<'_, FaultScript> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,9 +174,9 @@ impl Drop for FaultyS3 {
     }
 }
 
-impl Script {
+impl FaultScript {
     /// Notes the request and finds what goes wrong with it.
-    fn judge(&mut self, request: &Parts) -> Option<Trouble> {
+    fn judge(&mut self, request: &Parts) -> Option<S3Fault> {
         self.seen
             .push(format!("{} {}", request.method, request.uri));
         let rule = self
@@ -194,7 +194,7 @@ type Passing = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 async fn serve(
     stream: TcpStream,
     upstream: SocketAddr,
-    script: Arc<Mutex<Script>>,
+    script: Arc<Mutex<FaultScript>>,
     tasks: TaskTracker,
 ) {
     let answer = service_fn(|request: Request<Incoming>| {
@@ -217,36 +217,36 @@ async fn serve(
 async fn pass(
     upstream: SocketAddr,
     request: Request<Incoming>,
-    trouble: Option<Trouble>,
+    trouble: Option<S3Fault>,
     tasks: &TaskTracker,
 ) -> io::Result<Response<Passing>> {
     let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
     match trouble {
-        Some(Trouble::Down) => return Err(broken()),
-        Some(Trouble::Status(status)) => return Ok(refusal(status)),
-        Some(Trouble::Stall) => std::future::pending().await,
+        Some(S3Fault::Down) => return Err(broken()),
+        Some(S3Fault::Status(status)) => return Ok(refusal(status)),
+        Some(S3Fault::Stall) => std::future::pending().await,
         _ => {}
     }
     let harm = match trouble {
-        Some(Trouble::CutRequest(after)) => Harm::Cut(after),
-        Some(Trouble::AlterRequest(at)) => Harm::Alter(at),
+        Some(S3Fault::CutRequest(after)) => Harm::Cut(after),
+        Some(S3Fault::AlterRequest(at)) => Harm::Alter(at),
         _ => Harm::None,
     };
     let request = request.map(|body| Harmed::new(body, harm).boxed());
     let response = forward(upstream, request, tasks).await?;
     let harm = match trouble {
-        Some(Trouble::LostAnswer) => {
+        Some(S3Fault::LostAnswer) => {
             // Heard to its end, so that what was asked is done.
             let _ = response.into_body().collect().await;
             return Err(broken());
         }
-        Some(Trouble::Late(by)) => {
+        Some(S3Fault::Late(by)) => {
             tokio::time::sleep(by).await;
             Harm::None
         }
-        Some(Trouble::CutAnswer(after)) => Harm::Cut(after),
-        Some(Trouble::AlterAnswer(at)) => Harm::Alter(at),
-        Some(Trouble::StallBody) => Harm::Stall,
+        Some(S3Fault::CutAnswer(after)) => Harm::Cut(after),
+        Some(S3Fault::AlterAnswer(at)) => Harm::Alter(at),
+        Some(S3Fault::StallBody) => Harm::Stall,
         _ => Harm::None,
     };
     Ok(response.map(|body| Harmed::new(body, harm).boxed()))

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a server may take to be ready or to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How the server offers SFTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Sshd {
     /// Starts it again on the same port, after ending it if it still runs.
     pub fn restart(&mut self) {
         self.kill9();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SERVER_TIMEOUT;
         while Instant::now() < until {
             if let Some(child) = spawn_ready(self.folder.path(), self.port) {
                 self.child = child;
@@ -251,7 +251,7 @@ fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
         }
         Err(error) => panic!("sshd does not start: {error}"),
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + SERVER_TIMEOUT;
     while Instant::now() < until {
         if !matches!(child.try_wait(), Ok(None)) {
             return None;
@@ -260,7 +260,7 @@ fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
         if TcpStream::connect(("127.0.0.1", port)).is_ok() && log(folder).contains("listening") {
             return Some(child);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     kill(child.id());
     drop(child.wait());

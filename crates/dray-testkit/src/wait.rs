@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Longest wait for any condition: long enough for a busy machine, short enough to notice a hang.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Between two looks at what takes long.
 const LONG_PAUSE: Duration = Duration::from_millis(200);
@@ -20,7 +20,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(200);
 /// When there is still nothing; `what` says what was awaited.
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
-    wait_for(Location::caller(), what, PATIENCE, PAUSE, look)
+    wait_for(Location::caller(), what, WAIT_TIMEOUT, POLL_INTERVAL, look)
 }
 
 /// Like [`eventually`] for what takes long, such as the start of a whole deployment: at most `limit`, and with fewer
@@ -86,7 +86,7 @@ mod tests {
     #[tokio::test]
     async fn gives_up_in_the_end() {
         let mut looks = 0;
-        let found = within(Duration::ZERO, PAUSE, async || {
+        let found = within(Duration::ZERO, POLL_INTERVAL, async || {
             looks += 1;
             None::<()>
         });

@@ -2,49 +2,49 @@
 
 use std::collections::BTreeMap;
 
-use dray_agent::event::{ModelUsage, Tokens};
+use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
-use dray_tool::{Failed, Failure, Output, Stage};
+use dray_tool::{HandledFailure, StageWriter, ToolFailure, ToolOutput};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value};
 
-use crate::dial::{Chunks, GENERAL, Refused};
+use crate::dial::{ChunkStream, DialError, GENERAL_MESSAGE};
 
 /// Longest answer, files in it included, in bytes.
-pub(crate) const LONGEST: usize = 8 << 20;
+pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
 /// Reads all of an answer; text goes to the stage immediately. Stages of the deployment are passed over.
 pub(crate) async fn read(
-    mut chunks: Chunks,
+    mut chunks: ChunkStream,
     deployment: &str,
-    stage: &Stage,
-) -> Result<Output, Failure> {
-    let mut answer = Answer::default();
+    stage: &StageWriter,
+) -> Result<ToolOutput, ToolFailure> {
+    let mut answer = DeploymentResponse::default();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(Refused::failure)?;
+        let chunk = chunk.map_err(DialError::failure)?;
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             return Err(refused(error).failure());
         }
         if let Some(text) = answer.take(&chunk)? {
             let told = stage.content(text).await;
-            told.map_err(|gone| Failed::new("The client is gone.").because(gone))?;
+            told.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
     }
     if !answer.is_finished {
-        return Err(Refused::default().failure());
+        return Err(DialError::default().failure());
     }
     Ok(answer.output(deployment))
 }
 
 /// An error in the middle of a stream.
-fn refused(error: &Value) -> Refused {
+fn refused(error: &Value) -> DialError {
     let text = |name| error.get(name).and_then(Value::as_str).map(str::to_owned);
     let code = error.get("code");
     let status = code.and_then(|code| match code {
         Value::String(code) => code.parse().ok(),
         other => other.as_u64().and_then(|code| u16::try_from(code).ok()),
     });
-    Refused {
+    DialError {
         status: Some(
             status
                 .filter(|code| (400..600).contains(code))
@@ -52,24 +52,24 @@ fn refused(error: &Value) -> Refused {
         ),
         message: text("message"),
         display_message: text("display_message"),
-        ..Refused::default()
+        ..DialError::default()
     }
 }
 
 #[derive(Default)]
-struct Answer {
+struct DeploymentResponse {
     content: String,
     attachments: BTreeMap<u64, Map<String, Value>>,
     state: Option<Value>,
     usage: Vec<ModelUsage>,
-    total: Option<Tokens>,
+    total: Option<TokenUsage>,
     size: usize,
     is_finished: bool,
 }
 
-impl Answer {
+impl DeploymentResponse {
     /// Takes a chunk; gives the text in it.
-    fn take(&mut self, chunk: &Value) -> Result<Option<String>, Failure> {
+    fn take(&mut self, chunk: &Value) -> Result<Option<String>, ToolFailure> {
         self.count(chunk);
         let choice = chunk.pointer("/choices/0");
         let Some(choice) = choice else {
@@ -96,17 +96,18 @@ impl Answer {
         Ok(Some(text.to_owned()))
     }
 
-    fn grow(&mut self, more: usize) -> Result<(), Failure> {
+    fn grow(&mut self, more: usize) -> Result<(), ToolFailure> {
         self.size = self.size.saturating_add(more);
-        if self.size <= LONGEST {
+        if self.size <= MAX_RESPONSE_BYTES {
             return Ok(());
         }
-        let text = format!("The answer of the deployment is longer than {LONGEST} bytes.");
-        Err(Failed::new(text).shown(GENERAL).into())
+        let text =
+            format!("The answer of the deployment is longer than {MAX_RESPONSE_BYTES} bytes.");
+        Err(HandledFailure::new(text).shown(GENERAL_MESSAGE).into())
     }
 
     /// A file, or more of one: pieces of a number belong together.
-    fn file(&mut self, file: &Value) -> Result<(), Failure> {
+    fn file(&mut self, file: &Value) -> Result<(), ToolFailure> {
         let Some(members) = file.as_object() else {
             return Ok(());
         };
@@ -143,7 +144,7 @@ impl Answer {
         }
     }
 
-    fn output(self, deployment: &str) -> Output {
+    fn output(self, deployment: &str) -> ToolOutput {
         let mut usage = self.usage;
         if usage.is_empty() {
             usage.extend(self.total.map(|tokens| ModelUsage {
@@ -153,7 +154,7 @@ impl Answer {
         }
         let files = self.attachments.into_values();
         let files = files.filter_map(|file| serde_json::from_value(Value::Object(file)).ok());
-        Output {
+        ToolOutput {
             content: self.content,
             content_type: "text/markdown".to_owned(),
             attachments: files.map(reachable).collect(),
@@ -175,10 +176,10 @@ fn reachable(mut file: Attachment) -> Attachment {
     file
 }
 
-fn tokens(value: &Value) -> Option<Tokens> {
+fn tokens(value: &Value) -> Option<TokenUsage> {
     let count = |name| value.get(name).and_then(Value::as_u64);
     let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
-    (prompt.is_some() || completion.is_some()).then(|| Tokens {
+    (prompt.is_some() || completion.is_some()).then(|| TokenUsage {
         prompt: prompt.unwrap_or_default(),
         completion: completion.unwrap_or_default(),
     })

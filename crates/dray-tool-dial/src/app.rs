@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::{AppTransport, DialApp};
-use dray_tool::{Built, Issue};
+use dray_tool::{SetupIssue, ToolsetResult};
 use futures_util::future::join_all;
 
-use crate::build::{self, Prefix};
-use crate::{Dial, Facts};
+use crate::build::{self, ToolPrefix};
+use crate::{DeploymentFacts, DialPort};
 
 /// The tools of all entries, in their order. Entries of one deployment come one after another and share one look at
 /// its metadata; deployments go side by side. Those that speak MCP are handed to `mcp`.
 pub async fn apps<F, Fut>(
     entries: &[DialApp],
-    dial: &Arc<dyn Dial>,
+    dial: &Arc<dyn DialPort>,
     caller: &Caller,
     mcp: F,
-) -> Built
+) -> ToolsetResult
 where
-    F: Fn(DialApp, Facts) -> Fut,
-    Fut: Future<Output = Built>,
+    F: Fn(DialApp, DeploymentFacts) -> Fut,
+    Fut: Future<Output = ToolsetResult>,
 {
     let mut groups: BTreeMap<&str, Vec<(usize, &DialApp)>> = BTreeMap::new();
     for (at, entry) in entries.iter().enumerate() {
@@ -48,7 +48,7 @@ where
     });
     let mut done: Vec<_> = join_all(groups).await.into_iter().flatten().collect();
     done.sort_by_key(|(at, _)| *at);
-    let mut all = Built::default();
+    let mut all = ToolsetResult::default();
     for (_, built) in done {
         all.tools.extend(built.tools);
         all.issues.extend(built.issues);
@@ -56,10 +56,15 @@ where
     all
 }
 
-async fn one<F, Fut>(entry: &DialApp, facts: &Facts, dial: &Arc<dyn Dial>, mcp: &F) -> Built
+async fn one<F, Fut>(
+    entry: &DialApp,
+    facts: &DeploymentFacts,
+    dial: &Arc<dyn DialPort>,
+    mcp: &F,
+) -> ToolsetResult
 where
-    F: Fn(DialApp, Facts) -> Fut,
-    Fut: Future<Output = Built>,
+    F: Fn(DialApp, DeploymentFacts) -> Fut,
+    Fut: Future<Output = ToolsetResult>,
 {
     match (entry.transport, facts.mcp) {
         (AppTransport::Auto | AppTransport::Mcp, true) => mcp(entry.clone(), facts.clone()).await,
@@ -74,7 +79,7 @@ where
     }
 }
 
-fn chat(entry: &DialApp, facts: &Facts, dial: &Arc<dyn Dial>) -> Built {
+fn chat(entry: &DialApp, facts: &DeploymentFacts, dial: &Arc<dyn DialPort>) -> ToolsetResult {
     let id = &entry.deployment_id;
     if entry.allowed_tools.is_some() {
         tracing::warn!(deployment = %id, "allowed_tools is ignored: the application is one tool");
@@ -92,26 +97,26 @@ fn chat(entry: &DialApp, facts: &Facts, dial: &Arc<dyn Dial>) -> Built {
     described.common.hidden_from_model = hidden
         .into_iter()
         .any(|name| *name == described.open_ai_tool.function.name);
-    let prefix = Prefix {
+    let prefix = ToolPrefix {
         name: name(entry, facts),
         timeout_seconds: entry.common.timeout_seconds,
     };
-    Built {
+    ToolsetResult {
         tools: vec![build::deployment(&prefix, described, facts.clone(), dial)],
         issues: Vec::new(),
     }
 }
 
 /// The name of the entry; the display name only where there is none.
-fn name<'a>(entry: &'a DialApp, facts: &'a Facts) -> &'a str {
+fn name<'a>(entry: &'a DialApp, facts: &'a DeploymentFacts) -> &'a str {
     let name = entry.name.as_deref().or(facts.display_name.as_deref());
     name.unwrap_or(&entry.deployment_id)
 }
 
-fn issue(entry: &DialApp, message: String) -> Built {
+fn issue(entry: &DialApp, message: String) -> ToolsetResult {
     let label = entry.name.as_deref().unwrap_or(&entry.deployment_id);
-    Built {
+    ToolsetResult {
         tools: Vec::new(),
-        issues: vec![Issue::of_set(label, message)],
+        issues: vec![SetupIssue::of_set(label, message)],
     }
 }

@@ -1,22 +1,22 @@
 //! Files that go along with a request (quickapps 25.1, 25.2).
 
 use dray_agent::message::Attachment;
-use dray_tool::{Failure, Storage, UrlClass};
+use dray_tool::{FileStorage, ToolFailure, UrlClass};
 use dray_types::RedactedUrl;
-use dray_types::reference::{FileReference, Parsed};
+use dray_types::reference::{FileReference, ParsedReference};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value};
 
 /// The argument.
-pub(crate) const PARAMETER: &str = "attachment_urls";
+pub(crate) const ATTACHMENT_PARAMETER: &str = "attachment_urls";
 
 /// Files of one call that are looked at side by side.
 const AT_ONCE: usize = 16;
 
 /// The addresses in the arguments, in order.
-pub(crate) fn urls(arguments: &Map<String, Value>) -> Result<Vec<String>, Failure> {
-    let wrong = || Failure::parameter(PARAMETER, "It must be a list of strings.");
-    let values = match arguments.get(PARAMETER) {
+pub(crate) fn urls(arguments: &Map<String, Value>) -> Result<Vec<String>, ToolFailure> {
+    let wrong = || ToolFailure::parameter(ATTACHMENT_PARAMETER, "It must be a list of strings.");
+    let values = match arguments.get(ATTACHMENT_PARAMETER) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::String(one)) => return Ok(vec![bare(one).to_owned()]),
         Some(Value::Array(values)) => values,
@@ -36,39 +36,43 @@ pub(crate) fn urls(arguments: &Map<String, Value>) -> Result<Vec<String>, Failur
 /// The address without `file:…::` before it.
 fn bare(url: &str) -> &str {
     match FileReference::parse(url) {
-        Parsed::Reference(reference) => reference.target,
-        Parsed::MissingPrefix | Parsed::Plain => url,
+        ParsedReference::Reference(reference) => reference.target,
+        ParsedReference::MissingPrefix | ParsedReference::Plain => url,
     }
 }
 
 /// The file behind each address, in order, each with its own outcome. `direct`: the deployment fetches addresses
 /// itself.
 pub(crate) async fn each(
-    storage: &dyn Storage,
+    storage: &dyn FileStorage,
     urls: &[String],
     direct: bool,
-) -> Vec<Result<Attachment, Failure>> {
+) -> Vec<Result<Attachment, ToolFailure>> {
     let all: Vec<_> = urls.iter().map(|url| one(storage, url, direct)).collect();
     stream::iter(all).buffered(AT_ONCE).collect().await
 }
 
 /// The file behind each address. All are looked at before the first failure, in order, is reported.
 pub(crate) async fn all(
-    storage: &dyn Storage,
+    storage: &dyn FileStorage,
     urls: &[String],
     direct: bool,
-) -> Result<Vec<Attachment>, Failure> {
+) -> Result<Vec<Attachment>, ToolFailure> {
     each(storage, urls, direct).await.into_iter().collect()
 }
 
-async fn one(storage: &dyn Storage, url: &str, direct: bool) -> Result<Attachment, Failure> {
+async fn one(
+    storage: &dyn FileStorage,
+    url: &str,
+    direct: bool,
+) -> Result<Attachment, ToolFailure> {
     match storage.classify(url) {
         UrlClass::External if direct => Ok(passed_on(url)),
         UrlClass::Dial | UrlClass::External | UrlClass::Data => {
-            storage.durable(PARAMETER, url).await
+            storage.durable(ATTACHMENT_PARAMETER, url).await
         }
-        UrlClass::Unsupported => Err(Failure::parameter(
-            PARAMETER,
+        UrlClass::Unsupported => Err(ToolFailure::parameter(
+            ATTACHMENT_PARAMETER,
             UrlClass::unsupported_sentence(url),
         )),
     }

@@ -7,21 +7,27 @@ use dray_agent::caller::Caller;
 use dray_agent::manifest::call::{AttachmentRules, Fallback};
 use dray_agent::manifest::tool::{DeploymentTool, DescribedDeployment};
 use dray_agent::manifest::toolset::DialDeployment;
-use dray_tool::{Built, Declaration, Issue, Rules, Style, Tool, naming, timeout};
+use dray_tool::{
+    CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
+};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
-use crate::deployment::Deployment;
-use crate::{Dial, Facts, Refused, attachment, generated};
+use crate::deployment::DialDeploymentTool;
+use crate::{DeploymentFacts, DialError, DialPort, attachment, generated};
 
 /// Deployments whose metadata are asked for side by side.
 const AT_ONCE: usize = 8;
 
 /// The tools of a set, in its order. Disabled ones are passed over; one whose metadata cannot be had is an issue.
 /// Predefined ones were resolved before.
-pub async fn deployments(set: &DialDeployment, dial: &Arc<dyn Dial>, caller: &Caller) -> Built {
+pub async fn deployments(
+    set: &DialDeployment,
+    dial: &Arc<dyn DialPort>,
+    caller: &Caller,
+) -> ToolsetResult {
     if !set.common.enabled {
-        return Built::default();
+        return ToolsetResult::default();
     }
     let all: Vec<_> = set
         .tools
@@ -29,7 +35,7 @@ pub async fn deployments(set: &DialDeployment, dial: &Arc<dyn Dial>, caller: &Ca
         .map(|tool| one(set, tool, dial, caller))
         .collect();
     let mut outcomes = stream::iter(all).buffered(AT_ONCE);
-    let mut built = Built::default();
+    let mut built = ToolsetResult::default();
     while let Some(outcome) = outcomes.next().await {
         match outcome {
             Some(Ok(tool)) => built.tools.push(tool),
@@ -44,12 +50,12 @@ pub async fn deployments(set: &DialDeployment, dial: &Arc<dyn Dial>, caller: &Ca
 ///
 /// # Errors
 ///
-/// [`Refused`] when the metadata cannot be had.
+/// [`DialError`] when the metadata cannot be had.
 pub async fn template(
-    dial: &Arc<dyn Dial>,
+    dial: &Arc<dyn DialPort>,
     caller: &Caller,
     deployment: &str,
-) -> Result<Value, Refused> {
+) -> Result<Value, DialError> {
     let facts = dial.facts(caller, deployment).await?;
     Ok(generated::tool(deployment, &facts))
 }
@@ -57,9 +63,9 @@ pub async fn template(
 async fn one(
     set: &DialDeployment,
     tool: &DeploymentTool,
-    dial: &Arc<dyn Dial>,
+    dial: &Arc<dyn DialPort>,
     caller: &Caller,
-) -> Option<Result<Arc<dyn Tool>, Issue>> {
+) -> Option<Result<Arc<dyn Tool>, SetupIssue>> {
     let (id, described) = match tool {
         DeploymentTool::DeploymentTool(described) if described.common.enabled => {
             (&described.deployment.deployment_id, Some(described))
@@ -74,7 +80,7 @@ async fn one(
         Some(described) => described.open_ai_tool.function.name.clone(),
         None => generated::function_name(id),
     };
-    let issue = |message: String| Issue {
+    let issue = |message: String| SetupIssue {
         tool: Some(told),
         toolset: Some(set.name.clone()),
         message,
@@ -90,7 +96,7 @@ async fn one(
     };
     Some(match made {
         Ok(described) => {
-            let prefix = Prefix {
+            let prefix = ToolPrefix {
                 name: &set.name,
                 timeout_seconds: set.common.timeout_seconds,
             };
@@ -101,13 +107,13 @@ async fn one(
 }
 
 /// What a set gives to its tools.
-pub(crate) struct Prefix<'a> {
+pub(crate) struct ToolPrefix<'a> {
     pub(crate) name: &'a str,
     pub(crate) timeout_seconds: Option<f64>,
 }
 
 /// Why metadata could not be had, for the builder.
-pub(crate) fn metadata(id: &str, refused: &Refused) -> String {
+pub(crate) fn metadata(id: &str, refused: &DialError) -> String {
     match refused.status {
         Some(404) => format!("Deployment '{id}' was not found."),
         Some(401 | 403) => format!("Access to deployment '{id}' is forbidden."),
@@ -120,7 +126,10 @@ pub(crate) fn metadata(id: &str, refused: &Refused) -> String {
 }
 
 /// The tool that the metadata describe.
-pub(crate) fn from_metadata(id: &str, facts: &Facts) -> Result<DescribedDeployment, String> {
+pub(crate) fn from_metadata(
+    id: &str,
+    facts: &DeploymentFacts,
+) -> Result<DescribedDeployment, String> {
     serde_json::from_value(generated::tool(id, facts))
         .map_err(|_| format!("The metadata of deployment '{id}' describe no tool."))
 }
@@ -130,7 +139,7 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
     let mut described = described.clone();
     let added = [
         ("query", json!({ "type": "string" })),
-        (attachment::PARAMETER, generated::files()),
+        (attachment::ATTACHMENT_PARAMETER, generated::files()),
     ];
     let function = &mut described.open_ai_tool.function;
     if function.parameters.is_none() {
@@ -151,24 +160,24 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
 
 /// The tool.
 pub(crate) fn deployment(
-    prefix: &Prefix<'_>,
+    prefix: &ToolPrefix<'_>,
     described: DescribedDeployment,
-    facts: Facts,
-    dial: &Arc<dyn Dial>,
+    facts: DeploymentFacts,
+    dial: &Arc<dyn DialPort>,
 ) -> Arc<dyn Tool> {
     let function = described.open_ai_tool.function;
     let common = described.common;
     let (parameters, shown) = arguments(function.parameters);
-    Arc::new(Deployment {
+    Arc::new(DialDeploymentTool {
         dial: Arc::clone(dial),
-        declaration: Declaration {
+        declaration: ToolDeclaration {
             name: naming::name(prefix.name, &function.name),
             description: function.description,
             parameters,
         },
-        rules: Rules {
+        rules: CallRules {
             label: format!("Calling {} application", function.name),
-            style: Style::Deployment,
+            style: StageStyle::Deployment,
             attachments: common.attachment.unwrap_or_default(),
             fallback: common.fallback_configuration.unwrap_or_default(),
             display: common.display.unwrap_or_default(),
@@ -177,9 +186,9 @@ pub(crate) fn deployment(
                 .timeout_seconds
                 .or(prefix.timeout_seconds)
                 .and_then(timeout::from_seconds),
-            by_reference: vec![attachment::PARAMETER.to_owned()],
+            by_reference: vec![attachment::ATTACHMENT_PARAMETER.to_owned()],
             hidden: common.hidden_from_model,
-            ..Rules::default()
+            ..CallRules::default()
         },
         target: described.deployment,
         system_prompt: described.system_prompt,

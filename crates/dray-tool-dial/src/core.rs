@@ -1,17 +1,17 @@
-//! DIAL Core itself behind [`Dial`].
+//! DIAL Core itself behind [`DialPort`].
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
 use dray_dial::chat::{ChatError, ChatKind};
-use dray_dial::{Action, Core, Error, Kind};
+use dray_dial::{DialClient, Error, ErrorKind, InterpreterAction};
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
-use crate::{Chunks, Dial, Facts, Refused};
+use crate::{ChunkStream, DeploymentFacts, DialError, DialPort};
 
 #[async_trait]
-impl Dial for Core {
-    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<Facts, Refused> {
+impl DialPort for DialClient {
+    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<DeploymentFacts, DialError> {
         let told = self.deployment(caller, deployment).await.map_err(refused)?;
         let configuration = if told.features.configuration {
             let schema = self.deployment_configuration(caller, deployment).await;
@@ -19,7 +19,7 @@ impl Dial for Core {
         } else {
             None
         };
-        Ok(Facts {
+        Ok(DeploymentFacts {
             display_name: Some(told.display_name),
             description: told.description,
             takes_files: !told.input_attachment_types.is_empty(),
@@ -39,7 +39,7 @@ impl Dial for Core {
         deployment: &str,
         headers: Option<&[String]>,
         body: &Value,
-    ) -> Result<Chunks, Refused> {
+    ) -> Result<ChunkStream, DialError> {
         let chat = Self::chat(self);
         let asked = chat.stream_with(caller, headers, deployment, body.clone());
         let answer = asked.await.map_err(broken)?;
@@ -55,17 +55,17 @@ impl Dial for Core {
         caller: &Caller,
         operation: &str,
         body: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, DialError> {
         let all = [
-            Action::OpenSession,
-            Action::GetSession,
-            Action::CloseSession,
-            Action::ExecuteCode,
-            Action::ListFiles,
-            Action::TransferInputFile,
+            InterpreterAction::OpenSession,
+            InterpreterAction::GetSession,
+            InterpreterAction::CloseSession,
+            InterpreterAction::ExecuteCode,
+            InterpreterAction::ListFiles,
+            InterpreterAction::TransferInputFile,
         ];
         let Some(action) = all.into_iter().find(|action| action.as_str() == operation) else {
-            return Err(Refused::status(404));
+            return Err(DialError::status(404));
         };
         self.interpreter(caller, action, body)
             .await
@@ -74,22 +74,22 @@ impl Dial for Core {
 }
 
 /// The words of a service are passed on; ours are for the log.
-fn refused(error: Error) -> Refused {
-    Refused {
+fn refused(error: Error) -> DialError {
+    DialError {
         status: error.status,
         message: error.status.map(|_| error.message.clone()),
         display_message: error.display_message.clone(),
-        timed_out: error.kind == Kind::Timeout,
+        timed_out: error.kind == ErrorKind::Timeout,
         source: Some(Box::new(error)),
     }
 }
 
-fn broken(error: ChatError) -> Refused {
+fn broken(error: ChatError) -> DialError {
     let status = match error.kind {
         ChatKind::Status(status) => Some(status),
         _ => None,
     };
-    Refused {
+    DialError {
         status,
         message: status.map(|_| error.message.clone()),
         display_message: error.display_message.clone(),

@@ -5,35 +5,35 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_agent::manifest::orchestrator::Deployment as Target;
 use dray_agent::message::{Message, Role};
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn};
+use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::Value;
 
-use crate::{Dial, Facts, answer, attachment, history, request};
+use crate::{DeploymentFacts, DialPort, answer, attachment, history, request};
 
 /// A deployment that the model can ask.
 #[derive(Debug)]
-pub(crate) struct Deployment {
-    pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) declaration: Declaration,
-    pub(crate) rules: Rules,
+pub(crate) struct DialDeploymentTool {
+    pub(crate) dial: Arc<dyn DialPort>,
+    pub(crate) declaration: ToolDeclaration,
+    pub(crate) rules: CallRules,
     pub(crate) target: Target,
     pub(crate) system_prompt: Option<String>,
     pub(crate) propagate_history: bool,
     pub(crate) propagate_headers: Option<Vec<String>>,
-    pub(crate) facts: Facts,
+    pub(crate) facts: DeploymentFacts,
 }
 
 #[async_trait]
-impl Tool for Deployment {
-    fn declaration(&self) -> &Declaration {
+impl Tool for DialDeploymentTool {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let (body, has_files) = self.body(&call, turn).await?;
         let id = &self.target.deployment_id;
         let headers = self.propagate_headers.as_deref();
@@ -42,7 +42,7 @@ impl Tool for Deployment {
             Ok(chunks) => answer::read(chunks, id, &call.stage).await,
             Err(refused) => Err(refused.failure()),
         };
-        if let Err(Failure::Failed(failed)) = &outcome {
+        if let Err(ToolFailure::Failed(failed)) = &outcome {
             let has_settings = body.get("custom_fields").is_some();
             if contradicts(failed.status, has_files || has_settings) {
                 self.dial.forget(&turn.caller, id);
@@ -52,9 +52,9 @@ impl Tool for Deployment {
     }
 }
 
-impl Deployment {
+impl DialDeploymentTool {
     /// The whole body, and whether files go along.
-    async fn body(&self, call: &Call, turn: &Turn) -> Result<(Value, bool), Failure> {
+    async fn body(&self, call: &ToolCall, turn: &Turn) -> Result<(Value, bool), ToolFailure> {
         let configuration = self.facts.configuration.as_ref();
         let mut body = request::body(&self.target.parameters, configuration, &call.arguments)?;
         let urls = attachment::urls(&call.arguments)?;

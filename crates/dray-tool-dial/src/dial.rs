@@ -4,20 +4,20 @@ use std::fmt;
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_tool::{Failed, Failure};
+use dray_tool::{HandledFailure, ToolFailure};
 use futures_util::stream::BoxStream;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::Facts;
+use crate::DeploymentFacts;
 
 /// The chunks of a chat completion, parsed, without the last `[DONE]`. Dropping it closes the connection.
-pub type Chunks = BoxStream<'static, Result<Value, Refused>>;
+pub type ChunkStream = BoxStream<'static, Result<Value, DialError>>;
 
 /// A call of DIAL Core that gave nothing.
 #[derive(Debug, Default, Error)]
 #[error("DIAL refused a call")]
-pub struct Refused {
+pub struct DialError {
     /// Status of the answer, or of the error in a stream.
     pub status: Option<u16>,
     /// The service's own words, if it has some.
@@ -31,7 +31,7 @@ pub struct Refused {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-impl Refused {
+impl DialError {
     /// An answer with a status and nothing to say.
     pub fn status(status: u16) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Refused {
     }
 
     /// Longest text of a service that is passed on, in characters.
-    const LONGEST: usize = 500;
+    const MAX_MESSAGE_CHARACTERS: usize = 500;
 
     /// What the service said, shortened: its words for users come first.
     pub(crate) fn said(&self) -> Option<String> {
@@ -50,17 +50,17 @@ impl Refused {
             .flatten()
             .map(|said| said.trim())
             .find(|said| !said.is_empty())?;
-        let mut short: String = said.chars().take(Self::LONGEST).collect();
-        if said.chars().nth(Self::LONGEST).is_some() {
+        let mut short: String = said.chars().take(Self::MAX_MESSAGE_CHARACTERS).collect();
+        if said.chars().nth(Self::MAX_MESSAGE_CHARACTERS).is_some() {
             short.push('…');
         }
         Some(short)
     }
 
     /// The failure of a call of another deployment (quickapps 22.3).
-    pub(crate) fn failure(self) -> Failure {
+    pub(crate) fn failure(self) -> ToolFailure {
         if self.timed_out {
-            return Failure::TimedOut;
+            return ToolFailure::TimedOut;
         }
         let said = self.said();
         let failed = match self.status {
@@ -68,30 +68,30 @@ impl Refused {
                 let text =
                     said.unwrap_or_else(|| format!("The deployment answered HTTP {status}."));
                 let shown = format!("> #### Error:\n{text}\n> #### Status Code:\n{status}\n");
-                Failed::new(text).status(status).shown(shown)
+                HandledFailure::new(text).status(status).shown(shown)
             }
-            None => Failed::new(said.unwrap_or_else(|| {
+            None => HandledFailure::new(said.unwrap_or_else(|| {
                 "The connection to the deployment failed before its answer was complete.".to_owned()
             }))
-            .shown(GENERAL),
+            .shown(GENERAL_MESSAGE),
         };
         failed.because(self).into()
     }
 }
 
 /// Shown when there is nothing better to show.
-pub(crate) const GENERAL: &str =
+pub(crate) const GENERAL_MESSAGE: &str =
     "> #### Exception:\nGeneral exception occurred while calling other DIAL deployment\n";
 
 /// DIAL Core, as these tools see it. Keys go to its exact origin only.
 #[async_trait]
-pub trait Dial: fmt::Debug + Send + Sync {
+pub trait DialPort: fmt::Debug + Send + Sync {
     /// Metadata of a deployment, and of its settings when it has some. May be cached for a while, per caller.
     ///
     /// # Errors
     ///
-    /// [`Refused`].
-    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<Facts, Refused>;
+    /// [`DialError`].
+    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<DeploymentFacts, DialError>;
 
     /// Forgets what is cached of a deployment: an answer contradicted it.
     fn forget(&self, caller: &Caller, deployment: &str);
@@ -100,24 +100,24 @@ pub trait Dial: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Refused`], here and in the stream.
+    /// [`DialError`], here and in the stream.
     async fn chat(
         &self,
         caller: &Caller,
         deployment: &str,
         headers: Option<&[String]>,
         body: &Value,
-    ) -> Result<Chunks, Refused>;
+    ) -> Result<ChunkStream, DialError>;
 
     /// `POST /v1/ops/code_interpreter/{operation}`. The answer is bounded by the implementation.
     ///
     /// # Errors
     ///
-    /// [`Refused`].
+    /// [`DialError`].
     async fn code_interpreter(
         &self,
         caller: &Caller,
         operation: &str,
         body: &Value,
-    ) -> Result<Value, Refused>;
+    ) -> Result<Value, DialError>;
 }

@@ -9,7 +9,7 @@ use crate::schema;
 
 /// What is known of a deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct DeploymentFacts {
     /// Its name for people.
     pub display_name: Option<String>,
     /// What it does.
@@ -25,10 +25,11 @@ pub struct Facts {
 }
 
 /// Text of `query` for the model.
-const QUERY: &str = "The request, in full: the application sees nothing else of this conversation.";
+const QUERY_DESCRIPTION: &str =
+    "The request, in full: the application sees nothing else of this conversation.";
 
 /// Text of `attachment_urls` for the model.
-pub(crate) const ATTACHMENTS: &str = "URLs of the files that the request is about.";
+pub(crate) const ATTACHMENTS_DESCRIPTION: &str = "URLs of the files that the request is about.";
 
 /// The name of the function: the last segment of the id and `_tool`.
 pub(crate) fn function_name(id: &str) -> String {
@@ -37,7 +38,7 @@ pub(crate) fn function_name(id: &str) -> String {
 }
 
 /// The whole tool as a manifest would describe it.
-pub(crate) fn tool(id: &str, facts: &Facts) -> Value {
+pub(crate) fn tool(id: &str, facts: &DeploymentFacts) -> Value {
     let mut function = Map::new();
     function.insert("name".to_owned(), function_name(id).into());
     if let Some(description) = &facts.description {
@@ -53,14 +54,14 @@ pub(crate) fn tool(id: &str, facts: &Facts) -> Value {
     })
 }
 
-fn parameters(facts: &Facts) -> Value {
+fn parameters(facts: &DeploymentFacts) -> Value {
     let mut properties = Map::new();
     let mut required = BTreeSet::from(["query".to_owned()]);
     properties.insert(
         "query".to_owned(),
         json!({
             "type": "string",
-            "description": QUERY,
+            "description": QUERY_DESCRIPTION,
             "display": { "stage": { "show_value_in_stage_title": true } },
         }),
     );
@@ -84,7 +85,7 @@ fn parameters(facts: &Facts) -> Value {
 
 /// The schema of `attachment_urls`.
 pub(crate) fn files() -> Value {
-    json!({ "type": "array", "items": { "type": "string" }, "description": ATTACHMENTS })
+    json!({ "type": "array", "items": { "type": "string" }, "description": ATTACHMENTS_DESCRIPTION })
 }
 
 /// One setting: a text that the user does not see, one of a list if there is one.
@@ -107,17 +108,17 @@ fn setting(root: &Value, property: &Value) -> Value {
 mod tests {
     use super::*;
 
-    fn facts(configuration: Value) -> Facts {
-        Facts {
+    fn facts(configuration: Value) -> DeploymentFacts {
+        DeploymentFacts {
             display_name: Some("Weather".to_owned()),
             description: Some("Knows the weather.".to_owned()),
             takes_files: true,
             configuration: Some(configuration),
-            ..Facts::default()
+            ..DeploymentFacts::default()
         }
     }
 
-    fn arguments(facts: &Facts) -> Value {
+    fn arguments(facts: &DeploymentFacts) -> Value {
         tool("a", facts)["open_ai_tool"]["function"]["parameters"].clone()
     }
 
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_deployment_without_metadata_takes_a_query() {
-        let tool = tool("x", &Facts::default());
+        let tool = tool("x", &DeploymentFacts::default());
         let function = &tool["open_ai_tool"]["function"];
         assert_eq!(tool["display"]["stage"]["name"], "Call x: ");
         assert_eq!(function["name"], "x_tool");
@@ -182,7 +183,10 @@ mod tests {
             "attachment_urls": { "type": "integer" },
         }}));
         let arguments = arguments(&facts);
-        assert_eq!(arguments["properties"]["query"]["description"], QUERY);
+        assert_eq!(
+            arguments["properties"]["query"]["description"],
+            QUERY_DESCRIPTION
+        );
         assert_eq!(arguments["properties"]["attachment_urls"]["type"], "array");
         assert_eq!(arguments["required"], json!(["query"]));
     }

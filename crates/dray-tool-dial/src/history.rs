@@ -1,7 +1,7 @@
 //! Earlier calls of the same tool, as a conversation with its deployment (quickapps 24.3).
 
 use dray_agent::message::{Message, Role};
-use dray_tool::{Storage, Turn};
+use dray_tool::{FileStorage, Turn};
 use serde_json::{Map, Value};
 
 use crate::{attachment, request};
@@ -40,7 +40,7 @@ fn earlier<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Value>, &
     found
 }
 
-async fn asked(storage: &dyn Storage, arguments: &Map<String, Value>, direct: bool) -> Message {
+async fn asked(storage: &dyn FileStorage, arguments: &Map<String, Value>, direct: bool) -> Message {
     let urls = attachment::urls(arguments).unwrap_or_default();
     let files = attachment::each(storage, &urls, direct).await;
     let files: Vec<_> = files.into_iter().filter_map(Result::ok).collect();

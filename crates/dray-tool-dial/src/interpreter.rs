@@ -11,127 +11,141 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_agent::manifest::tool::Common;
-use dray_tool::{Call, Declaration, Failed, Failure, Output, Rules, Style, Tool, Turn, timeout};
+use dray_tool::{
+    CallRules, HandledFailure, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure,
+    ToolOutput, Turn, timeout,
+};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use crate::{Dial, Refused, attachment};
-use result::Page;
+use crate::{DialError, DialPort, attachment};
+use result::ValuePage;
 
 /// Name for the model.
-const NAME: &str = "internal_code_execution_python_interpreter";
+const TOOL_NAME: &str = "internal_code_execution_python_interpreter";
 
 /// What the operator says about the interpreter.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct InterpreterOptions {
     /// The session that is used when a conversation has none yet.
     pub default_session: Option<String>,
 }
 
 /// The interpreter as a tool of one turn: it remembers that the session of the turn was checked.
-pub fn interpreter(common: &Common, dial: &Arc<dyn Dial>, options: Options) -> Arc<dyn Tool> {
-    Arc::new(Interpreter {
+pub fn interpreter(
+    common: &Common,
+    dial: &Arc<dyn DialPort>,
+    options: InterpreterOptions,
+) -> Arc<dyn Tool> {
+    Arc::new(InterpreterTool {
         dial: Arc::clone(dial),
         options,
         known: Mutex::default(),
         declaration: declaration(),
-        rules: Rules {
+        rules: CallRules {
             label: "Python interpreter".to_owned(),
-            style: Style::Api,
+            style: StageStyle::Api,
             attachments: common.attachment.clone().unwrap_or_default(),
             fallback: common.fallback_configuration.clone().unwrap_or_default(),
             display: common.display.clone().unwrap_or_default(),
             timeout: common.timeout_seconds.and_then(timeout::from_seconds),
-            by_reference: vec![attachment::PARAMETER.to_owned()],
+            by_reference: vec![attachment::ATTACHMENT_PARAMETER.to_owned()],
             hidden: common.hidden_from_model,
-            ..Rules::default()
+            ..CallRules::default()
         },
     })
 }
 
 #[derive(Debug)]
-struct Interpreter {
-    dial: Arc<dyn Dial>,
-    options: Options,
-    known: Mutex<Known>,
-    declaration: Declaration,
-    rules: Rules,
+struct InterpreterTool {
+    dial: Arc<dyn DialPort>,
+    options: InterpreterOptions,
+    known: Mutex<SessionTable>,
+    declaration: ToolDeclaration,
+    rules: CallRules,
 }
 
 /// What this turn knows of sessions.
 #[derive(Debug, Default)]
-struct Known {
-    open: Option<Open>,
+struct SessionTable {
+    open: Option<OpenSession>,
     /// Those that turned out to be closed: they are not tried again.
     closed: Vec<String>,
 }
 
 /// A session that was checked or opened in this turn.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenSession {
     id: String,
     /// Where the files in it came from, by name; `None` of those that were there before.
     files: HashMap<String, Option<String>>,
 }
 
 /// Why the service has no result.
-enum Stopped {
+enum InterpreterFailure {
     /// The interpreter reported it: the model gets the message.
     Said(String),
     /// Its session is gone.
     Closed,
     /// Anything else.
-    Failed(Failure),
+    Failed(ToolFailure),
 }
 
 #[async_trait]
-impl Tool for Interpreter {
-    fn declaration(&self) -> &Declaration {
+impl Tool for InterpreterTool {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let code = match call.arguments.get("code") {
             Some(Value::String(code)) if !code.trim().is_empty() => code.as_str(),
-            _ => return Err(Failure::parameter("code", "It must be Python code.")),
+            _ => return Err(ToolFailure::parameter("code", "It must be Python code.")),
         };
-        let page = Page::of(&call.arguments)?;
+        let page = ValuePage::of(&call.arguments)?;
         let urls = attachment::urls(&call.arguments)?;
         let wanted = files::wanted(turn, &urls).await?;
         let mut outcome = self.run(turn, code, &wanted).await;
-        if matches!(outcome, Err(Stopped::Closed)) {
+        if matches!(outcome, Err(InterpreterFailure::Closed)) {
             outcome = self.run(turn, code, &wanted).await;
         }
         match outcome {
             Ok(answer) => Ok(result::output(answer, page, &*turn.storage).await),
-            Err(Stopped::Said(text)) => Ok(Output::text(text, "text/markdown")),
-            Err(Stopped::Closed) => Ok(Output::text(CLOSED, "text/markdown")),
-            Err(Stopped::Failed(failure)) => Err(failure),
+            Err(InterpreterFailure::Said(text)) => Ok(ToolOutput::text(text, "text/markdown")),
+            Err(InterpreterFailure::Closed) => {
+                Ok(ToolOutput::text(SESSION_CLOSED_MESSAGE, "text/markdown"))
+            }
+            Err(InterpreterFailure::Failed(failure)) => Err(failure),
         }
     }
 }
 
-impl Interpreter {
+impl InterpreterTool {
     async fn run(
         &self,
         turn: &Turn,
         code: &str,
-        wanted: &[files::Wanted],
-    ) -> Result<Value, Stopped> {
+        wanted: &[files::RequestedFile],
+    ) -> Result<Value, InterpreterFailure> {
         let session = self.prepared(turn, wanted).await?;
         let body = json!({ "sessionId": session, "code": code });
         let outcome = self.ask(turn, "execute_code", &body).await;
-        if matches!(outcome, Err(Stopped::Closed)) {
+        if matches!(outcome, Err(InterpreterFailure::Closed)) {
             self.forget(&session).await;
         }
         outcome
     }
 
-    async fn ask(&self, turn: &Turn, operation: &str, body: &Value) -> Result<Value, Stopped> {
+    async fn ask(
+        &self,
+        turn: &Turn,
+        operation: &str,
+        body: &Value,
+    ) -> Result<Value, InterpreterFailure> {
         let asked = self
             .dial
             .code_interpreter(&turn.caller, operation, body)
@@ -141,34 +155,39 @@ impl Interpreter {
 }
 
 /// Reported when the session is gone, and gone again after a new one was opened.
-const CLOSED: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
+const SESSION_CLOSED_MESSAGE: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
                       Interpreter.";
 
-fn stopped(refused: Refused) -> Stopped {
+fn stopped(refused: DialError) -> InterpreterFailure {
     let details = |start: &str| {
         let said = refused.said().unwrap_or_else(|| "none".to_owned());
-        Stopped::Said(format!("{start} Details: {said}"))
+        InterpreterFailure::Said(format!("{start} Details: {said}"))
     };
     match refused.status {
-        _ if refused.timed_out => Stopped::Failed(Failure::TimedOut),
+        _ if refused.timed_out => InterpreterFailure::Failed(ToolFailure::TimedOut),
         Some(400) => details("Something wrong with state passed to Python Code Interpreter."),
         Some(401) => {
             details("Something wrong with the user API key passed to Python Code Interpreter.")
         }
-        Some(404) => Stopped::Closed,
+        Some(404) => InterpreterFailure::Closed,
         Some(429) => details("Too many Python Code Interpreter sessions are open."),
         Some(status) => {
             let text = format!("Python Code Interpreter answered HTTP {status}.");
-            Stopped::Failed(Failed::new(text).status(status).because(refused).into())
+            InterpreterFailure::Failed(
+                HandledFailure::new(text)
+                    .status(status)
+                    .because(refused)
+                    .into(),
+            )
         }
         None => {
             let text = "Python Code Interpreter cannot be reached.";
-            Stopped::Failed(Failed::new(text).because(refused).into())
+            InterpreterFailure::Failed(HandledFailure::new(text).because(refused).into())
         }
     }
 }
 
-fn declaration() -> Declaration {
+fn declaration() -> ToolDeclaration {
     let mut properties = Map::new();
     let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
     add(
@@ -176,7 +195,7 @@ fn declaration() -> Declaration {
         json!({ "type": "string", "description": "Python code. Variables and files of earlier calls are still there." }),
     );
     add(
-        attachment::PARAMETER,
+        attachment::ATTACHMENT_PARAMETER,
         json!({
             "type": "array", "items": { "type": "string" },
             "description": "URLs of files of this conversation that the code reads; each is put into the working \
@@ -198,8 +217,8 @@ fn declaration() -> Declaration {
             "description": "Characters of a page.",
         }),
     );
-    Declaration {
-        name: NAME.to_owned(),
+    ToolDeclaration {
+        name: TOOL_NAME.to_owned(),
         description: Some(
             "Runs Python code in a session that lasts as long as the conversation. Plots and tables that the code \
              displays are shown to the user."

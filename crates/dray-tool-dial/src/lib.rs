@@ -4,9 +4,10 @@
 //! - [`apps`]: applications, by chat completions or by MCP.
 //! - [`interpreter`]: the Python interpreter of DIAL.
 //! - [`template`]: the tool that a deployment's metadata describe, as a manifest would.
-//! - [`Dial`]: what they need of DIAL Core; `dray_dial::Core` is one.
+//! - [`DialPort`]: what they need of DIAL Core; `dray_dial::DialClient` is one.
 //!
-//! What it does not do: it opens no connection and holds no key; that is the business of implementations of [`Dial`].
+//! What it does not do: it opens no connection and holds no key; that is the business of implementations of
+//! [`DialPort`].
 
 mod answer;
 mod app;
@@ -25,6 +26,6 @@ mod tests;
 
 pub use app::apps;
 pub use build::{deployments, template};
-pub use dial::{Chunks, Dial, Refused};
-pub use generated::Facts;
-pub use interpreter::{Options, interpreter};
+pub use dial::{ChunkStream, DialError, DialPort};
+pub use generated::DeploymentFacts;
+pub use interpreter::{InterpreterOptions, interpreter};

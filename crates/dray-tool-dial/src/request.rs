@@ -2,13 +2,13 @@
 
 use dray_agent::manifest::orchestrator::Parameters;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_tool::Failure;
+use dray_tool::ToolFailure;
 use serde_json::{Map, Value};
 
 use crate::{attachment, schema};
 
 /// Fields that are ours: no argument takes their place.
-const RESERVED: &[&str] = &[
+const RESERVED_FIELDS: &[&str] = &[
     "custom_fields",
     "messages",
     "model",
@@ -41,9 +41,9 @@ pub(crate) fn body(
     parameters: &Parameters,
     configuration: Option<&Value>,
     arguments: &Map<String, Value>,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<Map<String, Value>, ToolFailure> {
     let mut arguments = arguments.clone();
-    for own in ["query", attachment::PARAMETER] {
+    for own in ["query", attachment::ATTACHMENT_PARAMETER] {
         arguments.shift_remove(own);
     }
     let settings = configuration
@@ -51,9 +51,12 @@ pub(crate) fn body(
         .unwrap_or_default();
     if let Some(name) = arguments
         .keys()
-        .find(|name| RESERVED.contains(&name.as_str()))
+        .find(|name| RESERVED_FIELDS.contains(&name.as_str()))
     {
-        return Err(Failure::parameter(name, "The tool has no such argument."));
+        return Err(ToolFailure::parameter(
+            name,
+            "The tool has no such argument.",
+        ));
     }
     let mut body = match serde_json::to_value(parameters) {
         Ok(Value::Object(body)) => body,
@@ -91,7 +94,11 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
-    fn made(parameters: Value, schema: Option<Value>, arguments: Value) -> Result<Value, Failure> {
+    fn made(
+        parameters: Value,
+        schema: Option<Value>,
+        arguments: Value,
+    ) -> Result<Value, ToolFailure> {
         let parameters = serde_json::from_value(parameters).unwrap();
         body(&parameters, schema.as_ref(), &object(arguments)).map(Value::Object)
     }
@@ -120,9 +127,11 @@ mod tests {
 
     #[test]
     fn an_argument_never_takes_the_place_of_a_field_of_ours() {
-        for name in RESERVED {
+        for name in RESERVED_FIELDS {
             let refused = made(json!({}), None, json!({ *name: [] })).unwrap_err();
-            assert!(matches!(refused, Failure::Parameter { name: wrong, .. } if wrong == *name));
+            assert!(
+                matches!(refused, ToolFailure::Parameter { name: wrong, .. } if wrong == *name)
+            );
         }
     }
 

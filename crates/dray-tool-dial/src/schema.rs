@@ -4,10 +4,10 @@
 use serde_json::{Map, Value};
 
 /// Most references that are followed one after another.
-const STEPS: usize = 8;
+const MAX_REFERENCE_STEPS: usize = 8;
 
 /// Most branches of one setting that are looked at.
-const BRANCHES: usize = 256;
+const MAX_BRANCHES: usize = 256;
 
 /// The settings, in the order of the document.
 pub(crate) fn properties(root: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -40,7 +40,7 @@ pub(crate) fn choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a Value
     let mut looked_at = 0;
     while let Some(property) = waiting.pop() {
         looked_at += 1;
-        if looked_at > BRANCHES {
+        if looked_at > MAX_BRANCHES {
             break;
         }
         collect(root, property, &mut waiting, &mut found);
@@ -71,7 +71,7 @@ fn collect<'a>(
 /// What a `$ref` within the document stands for.
 fn followed<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     let mut at = property;
-    for _ in 0..STEPS {
+    for _ in 0..MAX_REFERENCE_STEPS {
         let target = at.get("$ref").and_then(Value::as_str);
         let Some(next) = target
             .and_then(|target| target.strip_prefix('#'))

@@ -6,32 +6,34 @@ use std::time::Duration;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::call::{AttachmentRules, Fallback};
 use dray_agent::manifest::toolset::{Common, DialApp, DialMcp, Mcp, McpProtocol};
-use dray_tool::{Built, Declaration, Issue, Rules, Style, Tool, naming, timeout};
+use dray_tool::{
+    CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
+};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::dial::{Dial, SignIn};
+use crate::dial::{SignIn, ToolsetDialPort};
 use crate::error::WireError;
-use crate::options::Options;
-use crate::server::{Known, Pooled, Server};
-use crate::session::{Listed, SessionError};
+use crate::options::McpOptions;
+use crate::server::{KnownToolset, PooledProgram, ServerTarget};
+use crate::session::{ServerOffer, SessionError};
 use crate::texts::{missing, said, unknown};
 use crate::tool::McpTool;
-use crate::wire::{Manners, Target};
+use crate::wire::{HttpSettings, ServerAddress};
 use crate::{credentials, dial_url};
 
 /// Longest silence of a server that works on a call; the call's own limit comes before it.
-const PATIENCE: Duration = Duration::from_hours(1);
+const MAX_CALL_SILENCE: Duration = Duration::from_hours(1);
 
 /// Address of a program: this and its name.
-const PROGRAM: &str = "stdio:";
+const PROGRAM_SCHEME: &str = "stdio:";
 
 /// The default name of a set, which says nothing.
-const UNTITLED: &str = "untitled-mcp-toolset";
+const DEFAULT_SET_NAME: &str = "untitled-mcp-toolset";
 
 /// A tool set that is an MCP server.
 #[derive(Clone, Copy, Debug)]
-pub enum Set<'a> {
+pub enum McpToolset<'a> {
     /// By address.
     Mcp(&'a Mcp),
     /// That DIAL knows.
@@ -46,7 +48,7 @@ pub enum Set<'a> {
 }
 
 /// What a set of any kind says about its tools.
-struct Shared<'a> {
+struct ToolsetOptions<'a> {
     common: &'a Common,
     allowed: Option<&'a Vec<String>>,
     hidden: &'a [String],
@@ -54,11 +56,11 @@ struct Shared<'a> {
     fallback: Option<&'a Fallback>,
 }
 
-impl<'a> Set<'a> {
-    fn shared(self) -> Shared<'a> {
+impl<'a> McpToolset<'a> {
+    fn shared(self) -> ToolsetOptions<'a> {
         macro_rules! of {
             ($set:expr) => {
-                Shared {
+                ToolsetOptions {
                     common: &$set.common,
                     allowed: $set.allowed_tools.as_ref(),
                     hidden: $set.hidden_from_model.as_deref().unwrap_or_default(),
@@ -88,7 +90,11 @@ impl<'a> Set<'a> {
 
 /// Connects all sets concurrently; the outcome of each, in order. A set that is not enabled gives nothing. Sessions
 /// live as long as the tools, and nothing of a caller outlives them.
-pub async fn connect_all(sets: &[Set<'_>], caller: &Caller, options: &Options) -> Vec<Built> {
+pub async fn connect_all(
+    sets: &[McpToolset<'_>],
+    caller: &Caller,
+    options: &McpOptions,
+) -> Vec<ToolsetResult> {
     let first = join_all(
         sets.iter()
             .map(|set| Box::pin(begin(*set, caller, options))),
@@ -100,7 +106,7 @@ pub async fn connect_all(sets: &[Set<'_>], caller: &Caller, options: &Options) -
         .filter_map(|(at, begun)| Some((at, begun.wants_sign_in()?.id.clone())))
         .collect();
     let outcomes = sign_in(&unauthorised, caller, options).await;
-    let mut begun: Vec<Option<Begun>> = first.into_iter().map(Some).collect();
+    let mut begun: Vec<Option<FirstAttempt>> = first.into_iter().map(Some).collect();
     let again = unauthorised.iter().zip(outcomes).map(|((at, _), outcome)| {
         let begun = begun.get_mut(*at).and_then(Option::take);
         let set = sets.get(*at).copied();
@@ -128,64 +134,64 @@ pub async fn connect_all(sets: &[Set<'_>], caller: &Caller, options: &Options) -
 }
 
 /// Connects one set.
-pub async fn connect(set: Set<'_>, caller: &Caller, options: &Options) -> Built {
+pub async fn connect(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> ToolsetResult {
     let mut all = Box::pin(connect_all(&[set], caller, options)).await;
     all.pop().unwrap_or_default()
 }
 
 /// A set after the first attempt.
-struct Begun {
+struct FirstAttempt {
     label: String,
-    outcome: Result<(Arc<Server>, Listed), Missing>,
+    outcome: Result<(Arc<ServerTarget>, ServerOffer), ToolsetError>,
 }
 
 /// Why a set is not there.
-enum Missing {
+enum ToolsetError {
     /// Not enabled.
     Disabled,
     /// Said already.
     Said(String),
     /// What the server, or the way to it, did.
-    Failed(Arc<Server>, SessionError),
+    Failed(Arc<ServerTarget>, SessionError),
     /// What went wrong before there was a server.
     Early(SessionError),
 }
 
-impl Begun {
+impl FirstAttempt {
     /// The tool set that needs a sign-in.
-    fn wants_sign_in(&self) -> Option<&Known> {
+    fn wants_sign_in(&self) -> Option<&KnownToolset> {
         match &self.outcome {
-            Err(Missing::Failed(server, error)) if error.status() == Some(401) => {
+            Err(ToolsetError::Failed(server, error)) if error.status() == Some(401) => {
                 server.known.as_ref().filter(|known| known.has_login)
             }
             _ => None,
         }
     }
 
-    fn built(self, set: Set<'_>, options: &Options) -> Built {
+    fn built(self, set: McpToolset<'_>, options: &McpOptions) -> ToolsetResult {
         let label = &self.label;
         let message = match self.outcome {
             Ok((server, listed)) => return tools(set, label, &server, listed, options),
-            Err(Missing::Disabled) => return Built::default(),
-            Err(Missing::Said(message)) => message,
-            Err(Missing::Failed(_, error) | Missing::Early(error)) => said(label, &error),
+            Err(ToolsetError::Disabled) => return ToolsetResult::default(),
+            Err(ToolsetError::Said(message)) => message,
+            Err(ToolsetError::Failed(_, error) | ToolsetError::Early(error)) => said(label, &error),
         };
         missing(label, message)
     }
 }
 
-async fn begin(set: Set<'_>, caller: &Caller, options: &Options) -> Begun {
+async fn begin(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> FirstAttempt {
     let mut label = set.label();
     if !set.shared().common.enabled {
-        return Begun {
+        return FirstAttempt {
             label,
-            outcome: Err(Missing::Disabled),
+            outcome: Err(ToolsetError::Disabled),
         };
     }
     let server = match prepare(set, &mut label, caller, options).await {
         Ok(server) => Arc::new(server),
         Err(missing) => {
-            return Begun {
+            return FirstAttempt {
                 label,
                 outcome: Err(missing),
             };
@@ -193,19 +199,19 @@ async fn begin(set: Set<'_>, caller: &Caller, options: &Options) -> Begun {
     };
     let outcome = match server.list().await {
         Ok(listed) => Ok((server, listed)),
-        Err(error) => Err(Missing::Failed(server, error)),
+        Err(error) => Err(ToolsetError::Failed(server, error)),
     };
-    Begun { label, outcome }
+    FirstAttempt { label, outcome }
 }
 
 async fn prepare(
-    set: Set<'_>,
+    set: McpToolset<'_>,
     label: &mut String,
     caller: &Caller,
-    options: &Options,
-) -> Result<Server, Missing> {
+    options: &McpOptions,
+) -> Result<ServerTarget, ToolsetError> {
     let (target, headers, known) = match set {
-        Set::Mcp(mcp) => {
+        McpToolset::Mcp(mcp) => {
             let target = target(mcp, options)?;
             let info = &mcp.mcp_server_info;
             let headers =
@@ -213,21 +219,24 @@ async fn prepare(
             let headers = tokio::time::timeout(options.setup, headers)
                 .await
                 .unwrap_or(Err(WireError::Idle))
-                .map_err(|error| Missing::Early(error.into()))?;
+                .map_err(|error| ToolsetError::Early(error.into()))?;
             (target, headers, None)
         }
-        Set::Dial(_) | Set::App { .. } => {
+        McpToolset::Dial(_) | McpToolset::App { .. } => {
             let (target, known) = known(set, label, caller, options).await?;
             (target, credentials::of_dial(caller, options), Some(known))
         }
     };
-    let manners = Manners {
-        client: options.client.clone().patient(PATIENCE, PATIENCE),
+    let manners = HttpSettings {
+        client: options
+            .client
+            .clone()
+            .patient(MAX_CALL_SILENCE, MAX_CALL_SILENCE),
         headers,
         limit: options.answer_limit,
     };
     let pooled = pooled(&target, options);
-    Ok(Server::new(
+    Ok(ServerTarget::new(
         label.clone(),
         target,
         manners,
@@ -238,27 +247,27 @@ async fn prepare(
 }
 
 /// Where the session of a program is kept between requests, when the conversation is known.
-fn pooled(target: &Target, options: &Options) -> Option<Pooled> {
-    let Target::Stdio { name, .. } = target else {
+fn pooled(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram> {
+    let ServerAddress::Stdio { name, .. } = target else {
         return None;
     };
-    Some(Pooled {
+    Some(PooledProgram {
         pool: options.programs.clone(),
         conversation: options.conversation.clone()?,
         name: name.clone(),
     })
 }
 
-fn target(mcp: &Mcp, options: &Options) -> Result<Target, Missing> {
+fn target(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, ToolsetError> {
     let info = &mcp.mcp_server_info;
-    if let Some(name) = info.url.strip_prefix(PROGRAM) {
+    if let Some(name) = info.url.strip_prefix(PROGRAM_SCHEME) {
         let command = options.stdio.get(name).cloned();
-        let target = command.map(|command| Target::Stdio {
+        let target = command.map(|command| ServerAddress::Stdio {
             name: name.to_owned(),
             command,
         });
         return target.ok_or_else(|| {
-            Missing::Said(format!(
+            ToolsetError::Said(format!(
                 "MCP error for {}: the operator offers no server `{name}`",
                 mcp.name
             ))
@@ -267,59 +276,59 @@ fn target(mcp: &Mcp, options: &Options) -> Result<Target, Missing> {
     let is_web =
         url::Url::parse(&info.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     if !is_web {
-        return Err(Missing::Said(format!(
+        return Err(ToolsetError::Said(format!(
             "MCP error for {}: the address of the server is none of http or https",
             mcp.name
         )));
     }
     Ok(if info.protocol == McpProtocol::Sse {
-        Target::Sse(info.url.clone())
+        ServerAddress::Sse(info.url.clone())
     } else {
-        Target::Streamable(info.url.clone())
+        ServerAddress::Streamable(info.url.clone())
     })
 }
 
 async fn known(
-    set: Set<'_>,
+    set: McpToolset<'_>,
     label: &mut String,
     caller: &Caller,
-    options: &Options,
-) -> Result<(Target, Known), Missing> {
+    options: &McpOptions,
+) -> Result<(ServerAddress, KnownToolset), ToolsetError> {
     let Some(dial) = options.dial.clone() else {
-        return Err(Missing::Said(format!(
+        return Err(ToolsetError::Said(format!(
             "MCP error for {label}: the service runs without DIAL"
         )));
     };
-    if let Set::App { app, .. } = set {
+    if let McpToolset::App { app, .. } = set {
         let url = endpoint(dial.as_ref(), &app.deployment_id, label)?;
         let id = app.deployment_id.clone();
-        let known = Known {
+        let known = KnownToolset {
             dial,
             id,
             has_login: false,
         };
-        return Ok((Target::Streamable(url), known));
+        return Ok((ServerAddress::Streamable(url), known));
     }
-    let Set::Dial(entry) = set else {
-        return Err(Missing::Disabled);
+    let McpToolset::Dial(entry) = set else {
+        return Err(ToolsetError::Disabled);
     };
     let found = dial.toolset(caller, &entry.dial_id).await;
-    let found = found.map_err(|refused| Missing::Said(unknown(label, &refused)))?;
-    if label == UNTITLED
+    let found = found.map_err(|refused| ToolsetError::Said(unknown(label, &refused)))?;
+    if label == DEFAULT_SET_NAME
         && let Some(name) = found.display_name
     {
         *label = name;
     }
     let url = endpoint(dial.as_ref(), &entry.dial_id, label)?;
     let target = if found.is_sse {
-        Target::Sse(url)
+        ServerAddress::Sse(url)
     } else {
-        Target::Streamable(url)
+        ServerAddress::Streamable(url)
     };
     let id = entry.dial_id.clone();
     Ok((
         target,
-        Known {
+        KnownToolset {
             dial,
             id,
             has_login: true,
@@ -327,16 +336,16 @@ async fn known(
     ))
 }
 
-fn endpoint(dial: &dyn Dial, id: &str, label: &str) -> Result<String, Missing> {
+fn endpoint(dial: &dyn ToolsetDialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
     dial.mcp_url(id)
-        .ok_or_else(|| Missing::Said(format!("MCP error for {label}: its id is none of DIAL")))
+        .ok_or_else(|| ToolsetError::Said(format!("MCP error for {label}: its id is none of DIAL")))
 }
 
 /// One batch for all; `None` where no client could be asked.
 async fn sign_in(
     unauthorised: &[(usize, String)],
     caller: &Caller,
-    options: &Options,
+    options: &McpOptions,
 ) -> Vec<Option<SignIn>> {
     let dial = options.dial.as_ref().filter(|_| caller.channel.is_some());
     let (Some(dial), false) = (dial, unauthorised.is_empty()) else {
@@ -359,15 +368,15 @@ async fn sign_in(
 }
 
 async fn after_sign_in(
-    set: Set<'_>,
-    begun: Begun,
+    set: McpToolset<'_>,
+    begun: FirstAttempt,
     outcome: Option<SignIn>,
-    options: &Options,
-) -> Built {
+    options: &McpOptions,
+) -> ToolsetResult {
     let label = &begun.label;
     let message = match outcome {
         Some(SignIn::Succeeded) => {
-            let Err(Missing::Failed(server, _)) = begun.outcome else {
+            let Err(ToolsetError::Failed(server, _)) = begun.outcome else {
                 return begun.built(set, options);
             };
             match server.list().await {
@@ -387,23 +396,23 @@ async fn after_sign_in(
 }
 
 fn tools(
-    set: Set<'_>,
+    set: McpToolset<'_>,
     label: &str,
-    server: &Arc<Server>,
-    listed: Listed,
-    options: &Options,
-) -> Built {
+    server: &Arc<ServerTarget>,
+    listed: ServerOffer,
+    options: &McpOptions,
+) -> ToolsetResult {
     let shared = set.shared();
     let allowed = shared.allowed.filter(|allowed| !allowed.is_empty());
-    let mut built = Built::default();
+    let mut built = ToolsetResult::default();
     for offered in listed.tools {
         if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
             continue;
         }
         let files = dial_url::parameters(&offered.input_schema);
-        let rules = Rules {
+        let rules = CallRules {
             label: label.to_owned(),
-            style: Style::Api,
+            style: StageStyle::Api,
             attachments: shared.attachment.cloned().unwrap_or_default(),
             fallback: shared.fallback.cloned().unwrap_or_default(),
             timeout: shared
@@ -412,10 +421,10 @@ fn tools(
                 .and_then(timeout::from_seconds),
             by_reference: files,
             hidden: shared.hidden.iter().any(|name| *name == offered.name),
-            ..Rules::default()
+            ..CallRules::default()
         };
         let tool = McpTool {
-            declaration: Declaration {
+            declaration: ToolDeclaration {
                 name: naming::name(label, &offered.name),
                 description: offered.description.map(std::borrow::Cow::into_owned),
                 parameters: Value::Object((*offered.input_schema).clone()),
@@ -430,7 +439,7 @@ fn tools(
     }
     if listed.is_cut {
         let text = format!("MCP error for {label}: the list of its tools does not end and was cut");
-        built.issues.push(Issue::of_set(label, text));
+        built.issues.push(SetupIssue::of_set(label, text));
     }
     built
 }

@@ -8,10 +8,10 @@ use dray_types::Secret;
 use serde::Deserialize;
 
 use crate::error::WireError;
-use crate::options::Options;
+use crate::options::McpOptions;
 
 /// Headers of the protocol itself, which are never forwarded.
-const OWN: [&str; 6] = [
+const PROTOCOL_HEADERS: [&str; 6] = [
     "accept",
     "content-type",
     "content-length",
@@ -25,7 +25,7 @@ pub(crate) async fn of_server(
     url: &str,
     authorization: Option<&McpAuthorization>,
     caller: &Caller,
-    options: &Options,
+    options: &McpOptions,
 ) -> Result<Vec<(String, Secret)>, WireError> {
     let mut headers = Vec::new();
     match authorization {
@@ -52,7 +52,7 @@ pub(crate) async fn of_server(
 }
 
 /// Headers of an endpoint of DIAL.
-pub(crate) fn of_dial(caller: &Caller, options: &Options) -> Vec<(String, Secret)> {
+pub(crate) fn of_dial(caller: &Caller, options: &McpOptions) -> Vec<(String, Secret)> {
     let mut headers = Vec::new();
     if let Some(key) = &caller.api_key {
         headers.push(("api-key".to_owned(), key.clone()));
@@ -64,7 +64,12 @@ pub(crate) fn of_dial(caller: &Caller, options: &Options) -> Vec<(String, Secret
     headers
 }
 
-fn forward(headers: &mut Vec<(String, Secret)>, is_dial: bool, caller: &Caller, options: &Options) {
+fn forward(
+    headers: &mut Vec<(String, Secret)>,
+    is_dial: bool,
+    caller: &Caller,
+    options: &McpOptions,
+) {
     if is_dial {
         for (name, value) in &caller.forwarded {
             add(headers, name, value);
@@ -80,7 +85,9 @@ fn add(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
     let is_taken = headers
         .iter()
         .any(|(known, _)| known.eq_ignore_ascii_case(name))
-        || OWN.iter().any(|own| own.eq_ignore_ascii_case(name));
+        || PROTOCOL_HEADERS
+            .iter()
+            .any(|own| own.eq_ignore_ascii_case(name));
     if !is_taken {
         headers.push((name.to_owned(), Secret::new(value)));
     }
@@ -99,12 +106,12 @@ fn bearer_like(scheme: &str, value: &str) -> (String, Secret) {
 
 /// The answer of a token endpoint (RFC 6749 section 5.1).
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: String,
 }
 
 /// A token for this request alone: it is not cached, because the next caller may be another user.
-async fn token(client: &ClientIdSecret, options: &Options) -> Result<Secret, WireError> {
+async fn token(client: &ClientIdSecret, options: &McpOptions) -> Result<Secret, WireError> {
     let mut form = vec![
         ("grant_type", "client_credentials"),
         ("client_id", client.client_id.as_str()),
@@ -117,7 +124,7 @@ async fn token(client: &ClientIdSecret, options: &Options) -> Result<Secret, Wir
     if !answer.is_success() {
         return Err(WireError::Status(answer.status()));
     }
-    let granted: Granted = answer
+    let granted: TokenResponse = answer
         .json()
         .await
         .map_err(|_| WireError::Malformed("the token endpoint gave no token"))?;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_dial::Core;
+use dray_dial::DialClient;
 use thiserror::Error;
 
 /// A tool set that DIAL knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Toolset {
+pub struct DialToolset {
     /// Its name for people.
     pub display_name: Option<String>,
     /// Whether it speaks server-sent events and posts rather than one endpoint for all.
@@ -32,7 +32,7 @@ pub enum SignIn {
 /// DIAL did not do what it was asked for.
 #[derive(Debug, Error)]
 #[error("DIAL refused or could not be asked")]
-pub struct Refused {
+pub struct DialError {
     /// HTTP status, when there was an answer.
     pub status: Option<u16>,
     /// What is behind it, for the log.
@@ -42,7 +42,7 @@ pub struct Refused {
 
 /// DIAL, as far as MCP goes. Everything happens with the rights of the caller.
 #[async_trait]
-pub trait Dial: std::fmt::Debug + Send + Sync {
+pub trait ToolsetDialPort: std::fmt::Debug + Send + Sync {
     /// Whether an address is of the exact origin of DIAL: scheme, host and port (R2).
     fn is_origin(&self, url: &str) -> bool;
 
@@ -56,15 +56,20 @@ pub trait Dial: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with 401, 403 and 404 as DIAL answers them.
-    async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Refused>;
+    /// [`DialError`], with 401, 403 and 404 as DIAL answers them.
+    async fn toolset(&self, caller: &Caller, id: &str) -> Result<DialToolset, DialError>;
 
     /// Lets `receiver` read files for as long as the request lives.
     ///
     /// # Errors
     ///
-    /// [`Refused`].
-    async fn grant(&self, caller: &Caller, urls: &[String], receiver: &str) -> Result<(), Refused>;
+    /// [`DialError`].
+    async fn grant(
+        &self,
+        caller: &Caller,
+        urls: &[String],
+        receiver: &str,
+    ) -> Result<(), DialError>;
 
     /// Asks the person at the caller's channel to sign in to tool sets, concurrently; an outcome for each, in order.
     async fn sign_in(&self, caller: &Caller, ids: &[String]) -> Vec<SignIn>;
@@ -74,12 +79,12 @@ pub trait Dial: std::fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct DialCore {
     /// Its client.
-    pub core: Core,
+    pub core: DialClient,
     /// Longest wait for a person who signs in (`DIAL_INTERACTIVE_LOGIN_TIMEOUT_SECONDS`).
     pub login: Duration,
 }
 
-impl From<dray_dial::Error> for Refused {
+impl From<dray_dial::Error> for DialError {
     fn from(error: dray_dial::Error) -> Self {
         Self {
             status: error.status,
@@ -89,7 +94,7 @@ impl From<dray_dial::Error> for Refused {
 }
 
 #[async_trait]
-impl Dial for DialCore {
+impl ToolsetDialPort for DialCore {
     fn is_origin(&self, url: &str) -> bool {
         self.core.origin().owns(url)
     }
@@ -103,16 +108,21 @@ impl Dial for DialCore {
         Some(file.as_str().to_owned())
     }
 
-    async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Refused> {
+    async fn toolset(&self, caller: &Caller, id: &str) -> Result<DialToolset, DialError> {
         let found = self.core.toolset(caller, id).await?;
         let transport = found.transport.unwrap_or_default();
-        Ok(Toolset {
+        Ok(DialToolset {
             display_name: Some(found.display_name),
             is_sse: transport.eq_ignore_ascii_case("sse"),
         })
     }
 
-    async fn grant(&self, caller: &Caller, urls: &[String], receiver: &str) -> Result<(), Refused> {
+    async fn grant(
+        &self,
+        caller: &Caller,
+        urls: &[String],
+        receiver: &str,
+    ) -> Result<(), DialError> {
         let files: Vec<_> = urls
             .iter()
             .filter_map(|url| self.core.origin().file(url))

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dray_tool::{Failed, Failure, Storage, UrlClass};
+use dray_tool::{FileStorage, HandledFailure, ToolFailure, UrlClass};
 use dray_types::RedactedUrl;
 use serde_json::{Map, Value};
 
-use crate::server::Known;
+use crate::server::KnownToolset;
 
 /// Beginning of a reference to a file by its address. The pipeline takes it off top-level arguments only.
 const BY_ADDRESS: &str = "file:url::";
@@ -29,10 +29,10 @@ pub(crate) fn parameters(schema: &Map<String, Value>) -> Vec<String> {
 pub(crate) async fn grant(
     schema: &Value,
     arguments: &mut Map<String, Value>,
-    known: Option<&Known>,
+    known: Option<&KnownToolset>,
     caller: &dray_agent::caller::Caller,
-    storage: &Arc<dyn Storage>,
-) -> Result<(), Failure> {
+    storage: &Arc<dyn FileStorage>,
+) -> Result<(), ToolFailure> {
     let mut urls = Vec::new();
     let mut all = Value::Object(std::mem::take(arguments));
     for (pointer, name) in places(schema, &all) {
@@ -42,7 +42,7 @@ pub(crate) async fn grant(
         let url = text.strip_prefix(BY_ADDRESS).unwrap_or(text);
         checked(&name, url, storage.as_ref())?;
         let Some(known) = known else {
-            return Err(Failure::parameter(
+            return Err(ToolFailure::parameter(
                 "file_url",
                 "Files cannot be shared because dial_toolset_id is not configured.",
             ));
@@ -64,11 +64,13 @@ pub(crate) async fn grant(
     let granted = known.dial.grant(caller, &urls, &known.id).await;
     granted.map_err(|refused| {
         let failed = match refused.status {
-            Some(status) => Failed::new(format!(
+            Some(status) => HandledFailure::new(format!(
                 "The files cannot be shared with the tool: DIAL answered {status}."
             ))
             .status(status),
-            None => Failed::new("The files cannot be shared with the tool: DIAL cannot be asked."),
+            None => HandledFailure::new(
+                "The files cannot be shared with the tool: DIAL cannot be asked.",
+            ),
         };
         failed.because(refused).into()
     })
@@ -77,7 +79,7 @@ pub(crate) async fn grant(
 /// Where texts stand that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
 /// parameters as the model knows them, such as `document.file`.
 fn places(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
-    let mut search = Search {
+    let mut search = UrlSearch {
         root: schema,
         found: Vec::new(),
     };
@@ -85,12 +87,12 @@ fn places(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
     search.found
 }
 
-struct Search<'a> {
+struct UrlSearch<'a> {
     root: &'a Value,
     found: Vec<(String, String)>,
 }
 
-impl Search<'_> {
+impl UrlSearch<'_> {
     /// Looks at one value with the part of the schema that describes it. Descends with the value, so a schema that
     /// refers to itself ends where the value does; `hops` bounds what is followed without descending.
     fn visit(&mut self, schema: &Value, value: &Value, pointer: &str, name: &str, hops: usize) {
@@ -152,9 +154,9 @@ impl Search<'_> {
     }
 }
 
-fn unsupported(name: &str, url: &str) -> Failure {
+fn unsupported(name: &str, url: &str) -> ToolFailure {
     let shown = RedactedUrl::from_text(url);
-    Failure::parameter(
+    ToolFailure::parameter(
         name,
         format!(
             "Parameter `{name}` requires a DIAL file but received an unsupported URL: {}.",
@@ -163,12 +165,12 @@ fn unsupported(name: &str, url: &str) -> Failure {
     )
 }
 
-fn checked(name: &str, url: &str, storage: &dyn Storage) -> Result<(), Failure> {
+fn checked(name: &str, url: &str, storage: &dyn FileStorage) -> Result<(), ToolFailure> {
     let shown = RedactedUrl::from_text(url);
     let shown = shown.as_str();
     match storage.classify(url) {
         UrlClass::Dial => Ok(()),
-        UrlClass::External => Err(Failure::parameter(
+        UrlClass::External => Err(ToolFailure::parameter(
             name,
             format!(
                 "Parameter `{name}` requires a DIAL file but received an external URL: {shown}. Pass the content of \

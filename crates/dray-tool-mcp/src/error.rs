@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dray_http::{Cause, Failure, Sent};
+use dray_http::{Cause, FailureKind, RequestProgress};
 use thiserror::Error;
 
 /// A message that did not make it, or whose answer did not. The texts are fit for an agent: no address, no path.
@@ -35,15 +35,15 @@ impl WireError {
     }
 }
 
-impl From<dray_http::Error> for WireError {
-    fn from(error: dray_http::Error) -> Self {
+impl From<dray_http::HttpError> for WireError {
+    fn from(error: dray_http::HttpError) -> Self {
         match error.failure {
-            Failure::TooLong(limit) => Self::TooLong(limit),
-            Failure::Idle(_) => Self::Idle,
-            Failure::Request(_) | Failure::Connect(_) | Failure::Options(_) => {
+            FailureKind::TooLong(limit) => Self::TooLong(limit),
+            FailureKind::Idle(_) => Self::Idle,
+            FailureKind::Request(_) | FailureKind::Connect(_) | FailureKind::Options(_) => {
                 Self::NotSent(error.into())
             }
-            _ if error.sent == Sent::Incomplete => Self::NotSent(error.into()),
+            _ if error.sent == RequestProgress::Incomplete => Self::NotSent(error.into()),
             _ => Self::Broken(Some(error.into())),
         }
     }
@@ -51,9 +51,9 @@ impl From<dray_http::Error> for WireError {
 
 /// Why a connection that carries all answers ended; returned to callers that find it closed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Grave(Arc<Mutex<Option<WireError>>>);
+pub(crate) struct CloseReason(Arc<Mutex<Option<WireError>>>);
 
-impl Grave {
+impl CloseReason {
     /// Writes the cause down, if none is there.
     pub(crate) fn bury(&self, cause: WireError) {
         let mut stone = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
 //! Servers of the Model Context Protocol as tools (quickapps 27, 28).
 //!
 //! - [`connect_all`]: the servers of one request, connected concurrently, as tools and issues.
-//! - [`Set`]: a server by address, one that DIAL knows, or an application of DIAL.
-//! - [`Options`]: what the operator decides: programs, headers that may go on, limits.
+//! - [`McpToolset`]: a server by address, one that DIAL knows, or an application of DIAL.
+//! - [`McpOptions`]: what the operator decides: programs, headers that may go on, limits.
 //! - [`ProgramPool`]: programs that run, each for one conversation.
-//! - [`Dial`]: what is needed of DIAL.
+//! - [`ToolsetDialPort`]: what is needed of DIAL.
 //!
 //! A session over HTTP belongs to one request and one server, and ends with the tools that use it. A session with a
 //! program belongs to one conversation and ends when it was idle for a while. A call is made again only when the server
@@ -28,7 +28,7 @@ mod texts;
 mod tool;
 mod wire;
 
-pub use connect::{Set, connect, connect_all};
-pub use dial::{Dial, DialCore, Refused, SignIn, Toolset};
-pub use options::{Command, Options};
+pub use connect::{McpToolset, connect, connect_all};
+pub use dial::{DialCore, DialError, DialToolset, SignIn, ToolsetDialPort};
+pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;

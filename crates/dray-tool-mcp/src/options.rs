@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_http::Client;
+use dray_http::HttpClient;
 use dray_types::{Clock, Secret};
 
-use crate::dial::Dial;
+use crate::dial::ToolsetDialPort;
 use crate::programs::ProgramPool;
 
 /// Most bytes of one answer by default.
-const ANSWER: usize = 16 << 20;
+const DEFAULT_MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Longest set-up of one server by default (quickapps 21).
-const SETUP: Duration = Duration::from_secs(30);
+const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a program runs without a call by default.
 const PROGRAM_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
@@ -25,7 +25,7 @@ const MAX_PROGRAMS: usize = 32;
 
 /// A program that is an MCP server. A manifest names it `stdio:{name}`; it never says what to run.
 #[derive(Clone, Debug, Default)]
-pub struct Command {
+pub struct ProgramCommand {
     /// The program; absolute, or found by the `PATH` of `env`, else in the system's own folders.
     pub command: String,
     /// Its arguments.
@@ -38,38 +38,38 @@ pub struct Command {
 
 /// What holds for all servers.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct McpOptions {
     /// Headers of the caller (`X-*`) that may go to servers which are not DIAL's; names in any case.
     pub forward_headers: Vec<String>,
     /// The programs, by name.
-    pub stdio: BTreeMap<String, Command>,
+    pub stdio: BTreeMap<String, ProgramCommand>,
     /// The programs that run.
     pub programs: ProgramPool,
-    /// The conversation whose programs are used, with whose it is: who has the same text shares running programs. Without
-    /// it a program ends with its request.
+    /// The conversation whose programs are used, with whose it is: who has the same text shares running programs.
+    /// Without it a program ends with its request.
     pub conversation: Option<String>,
     /// Longest set-up of one server, listing included.
     pub setup: Duration,
     /// Most bytes of one answer of a server.
     pub answer_limit: usize,
     /// The way out, without redirects and proxies.
-    pub client: Client,
+    pub client: HttpClient,
     /// DIAL, when there is one.
-    pub dial: Option<Arc<dyn Dial>>,
+    pub dial: Option<Arc<dyn ToolsetDialPort>>,
     /// For names of files.
     pub clock: Clock,
 }
 
-impl Options {
+impl McpOptions {
     /// No program, no DIAL, no header; 30 s for set-up and 16 MiB for an answer.
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: HttpClient) -> Self {
         Self {
             forward_headers: Vec::new(),
             stdio: BTreeMap::new(),
             programs: ProgramPool::new(PROGRAM_IDLE_TIMEOUT, MAX_PROGRAMS),
             conversation: None,
-            setup: SETUP,
-            answer_limit: ANSWER,
+            setup: DEFAULT_SETUP_TIMEOUT,
+            answer_limit: DEFAULT_MAX_RESPONSE_BYTES,
             client,
             dial: None,
             clock: Clock::system(),

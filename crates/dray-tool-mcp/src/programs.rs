@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::session::{Listed, Session, SessionError};
+use crate::session::{McpSession, ServerOffer, SessionError};
 
 /// How long a list of tools counts that a program gave right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);
@@ -18,37 +18,37 @@ const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A conversation, with whose it is, and the name of a program.
-type Key = (String, String);
+type ProgramKey = (String, String);
 
 /// Running programs by conversation. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ProgramPool {
-    inner: Arc<Inner>,
+    inner: Arc<ProgramsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ProgramsInner {
     idle_timeout: Duration,
     max_running: usize,
-    state: Mutex<State>,
+    state: Mutex<ProgramsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    programs: HashMap<Key, Arc<Program>>,
+struct ProgramsState {
+    programs: HashMap<ProgramKey, Arc<ProgramSlot>>,
     /// The tools of each program, as it gave them before its first call.
-    lists: HashMap<String, (Instant, Listed)>,
+    lists: HashMap<String, (Instant, ServerOffer)>,
     is_closed: bool,
 }
 
 /// One program of one conversation. Its lock is held while it starts.
 #[derive(Debug)]
-struct Program {
-    session: tokio::sync::Mutex<Option<Arc<Session>>>,
+struct ProgramSlot {
+    session: tokio::sync::Mutex<Option<Arc<McpSession>>>,
     used: Mutex<Instant>,
 }
 
-impl Program {
+impl ProgramSlot {
     fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -59,7 +59,7 @@ impl Program {
 }
 
 /// Whether no task starts a program or waits for its answer.
-fn is_idle(program: &Arc<Program>) -> bool {
+fn is_idle(program: &Arc<ProgramSlot>) -> bool {
     if Arc::strong_count(program) > 1 {
         return false;
     }
@@ -70,7 +70,7 @@ fn is_idle(program: &Arc<Program>) -> bool {
     })
 }
 
-fn has_ended(program: &Program) -> bool {
+fn has_ended(program: &ProgramSlot) -> bool {
     program
         .session
         .try_lock()
@@ -80,7 +80,7 @@ fn has_ended(program: &Program) -> bool {
 impl ProgramPool {
     /// An empty pool. Programs end after `idle_timeout` without a call; at most `max_running` run at a time.
     pub fn new(idle_timeout: Duration, max_running: usize) -> Self {
-        let inner = Inner {
+        let inner = ProgramsInner {
             idle_timeout,
             max_running,
             state: Mutex::default(),
@@ -119,8 +119,8 @@ impl ProgramPool {
         &self,
         conversation: &str,
         name: &str,
-        start: impl Future<Output = Result<Session, SessionError>>,
-    ) -> Result<(Arc<Session>, bool), SessionError> {
+        start: impl Future<Output = Result<McpSession, SessionError>>,
+    ) -> Result<(Arc<McpSession>, bool), SessionError> {
         let key = (conversation.to_owned(), name.to_owned());
         let program = self.program(&key)?;
         program.touch();
@@ -137,7 +137,7 @@ impl ProgramPool {
     }
 
     /// Ends a program that did not work, unless another one was started already.
-    pub(crate) async fn forget(&self, conversation: &str, name: &str, broken: &Arc<Session>) {
+    pub(crate) async fn forget(&self, conversation: &str, name: &str, broken: &Arc<McpSession>) {
         let key = (conversation.to_owned(), name.to_owned());
         let program = self.state().programs.get(&key).cloned();
         let Some(program) = program else {
@@ -161,7 +161,7 @@ impl ProgramPool {
     }
 
     /// The tools of a program, if they are known.
-    pub(crate) fn listed(&self, name: &str) -> Option<Listed> {
+    pub(crate) fn listed(&self, name: &str) -> Option<ServerOffer> {
         let state = self.state();
         let (at, listed) = state.lists.get(name)?;
         (at.elapsed() < MAX_LIST_AGE).then(|| listed.clone())
@@ -169,13 +169,13 @@ impl ProgramPool {
 
     /// Keeps the tools of a program. They must be those of a program that served no call yet: nothing of a caller is in
     /// them.
-    pub(crate) fn keep_list(&self, name: &str, listed: &Listed) {
+    pub(crate) fn keep_list(&self, name: &str, listed: &ServerOffer) {
         let entry = (Instant::now(), listed.clone());
         self.state().lists.insert(name.to_owned(), entry);
     }
 
     /// The place of a program; makes room by ending the program that was idle longest.
-    fn program(&self, key: &Key) -> Result<Arc<Program>, SessionError> {
+    fn program(&self, key: &ProgramKey) -> Result<Arc<ProgramSlot>, SessionError> {
         let mut ended = None;
         let mut state = self.state();
         if let Some(program) = state.programs.get(key) {
@@ -188,7 +188,7 @@ impl ProgramPool {
             let oldest = oldest.ok_or(SessionError::TooManyPrograms)?;
             ended = state.programs.remove(&oldest);
         }
-        let program = Arc::new(Program {
+        let program = Arc::new(ProgramSlot {
             session: tokio::sync::Mutex::default(),
             used: Mutex::new(Instant::now()),
         });
@@ -201,7 +201,7 @@ impl ProgramPool {
         Ok(program)
     }
 
-    fn remove(&self, key: &Key, program: &Arc<Program>) {
+    fn remove(&self, key: &ProgramKey, program: &Arc<ProgramSlot>) {
         let mut state = self.state();
         if state
             .programs
@@ -229,7 +229,7 @@ impl ProgramPool {
         drop(ended);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProgramsState> {
         self.inner
             .state
             .lock()

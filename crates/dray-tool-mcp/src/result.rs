@@ -6,18 +6,18 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::message::Attachment;
-use dray_tool::{Failed, Failure, Output, Storage, matching};
+use dray_tool::{FileStorage, HandledFailure, ToolFailure, ToolOutput, matching};
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 
 /// Names for files of one call.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct FileNames {
     pub(crate) tool: String,
     pub(crate) now_ms: u64,
     pub(crate) used: usize,
 }
 
-impl Names {
+impl FileNames {
     /// `{tool}-{timestamp}{ext}`, from the second file on with a number.
     fn next(&mut self, media_type: &str) -> String {
         self.used += 1;
@@ -56,16 +56,16 @@ fn extension(media_type: &str) -> &'static str {
 /// The result of a call, or its failure when the tool says so.
 pub(crate) async fn output(
     result: CallToolResult,
-    mut names: Names,
+    mut names: FileNames,
     rules: &AttachmentRules,
-    storage: &dyn Storage,
-) -> Result<Output, Failure> {
+    storage: &dyn FileStorage,
+) -> Result<ToolOutput, ToolFailure> {
     let mut texts = Vec::new();
     let mut attachments = Vec::new();
     for block in result.content {
         match read(block, &names.tool)? {
-            Block::Text(text) => texts.push(text),
-            Block::File(media_type, bytes) => {
+            ResultBlock::Text(text) => texts.push(text),
+            ResultBlock::File(media_type, bytes) => {
                 let supported = rules.supported();
                 if !supported
                     .iter()
@@ -99,41 +99,41 @@ pub(crate) async fn output(
             content
         };
         let shown = format!("> ##### Error:\n{text}\n");
-        return Err(Failed::new(text).shown(shown).into());
+        return Err(HandledFailure::new(text).shown(shown).into());
     }
-    Ok(Output {
+    Ok(ToolOutput {
         attachments,
-        ..Output::text(content, kind)
+        ..ToolOutput::text(content, kind)
     })
 }
 
 async fn keep(
-    storage: &dyn Storage,
+    storage: &dyn FileStorage,
     name: &str,
     media_type: &str,
     bytes: Bytes,
-) -> Result<Attachment, Failure> {
+) -> Result<Attachment, ToolFailure> {
     let mut attachment = storage.keep(name, media_type, bytes).await?;
     attachment.kind.get_or_insert_with(|| media_type.to_owned());
     Ok(attachment)
 }
 
-enum Block {
+enum ResultBlock {
     Text(String),
     File(String, Bytes),
 }
 
-fn read(block: ContentBlock, tool: &str) -> Result<Block, Failure> {
+fn read(block: ContentBlock, tool: &str) -> Result<ResultBlock, ToolFailure> {
     let file = |media_type: String, data: &str| match BASE64_STANDARD.decode(data.trim()) {
-        Ok(bytes) => Ok(Block::File(media_type, bytes.into())),
-        Err(error) => Err(Failed::new(format!(
+        Ok(bytes) => Ok(ResultBlock::File(media_type, bytes.into())),
+        Err(error) => Err(HandledFailure::new(format!(
             "Error calling MCP tool '{tool}': a file of its answer is not base64"
         ))
         .because(error)
         .into()),
     };
     match block {
-        ContentBlock::Text(text) => Ok(Block::Text(text.text)),
+        ContentBlock::Text(text) => Ok(ResultBlock::Text(text.text)),
         ContentBlock::Image(image) => file(image.mime_type, &image.data),
         ContentBlock::Audio(audio) => file(audio.mime_type, &audio.data),
         ContentBlock::Resource(embedded) => match embedded.resource {
@@ -141,7 +141,7 @@ fn read(block: ContentBlock, tool: &str) -> Result<Block, Failure> {
                 mime_type, text, ..
             } => {
                 let media_type = mime_type.unwrap_or_else(|| "text/plain".to_owned());
-                Ok(Block::File(media_type, text.into()))
+                Ok(ResultBlock::File(media_type, text.into()))
             }
             ResourceContents::BlobResourceContents {
                 mime_type, blob, ..
@@ -149,12 +149,12 @@ fn read(block: ContentBlock, tool: &str) -> Result<Block, Failure> {
                 let unknown = || "application/octet-stream".to_owned();
                 file(mime_type.unwrap_or_else(unknown), &blob)
             }
-            _ => Ok(Block::Text(
+            _ => Ok(ResultBlock::Text(
                 "(The tool also returned a resource of an unknown form.)".to_owned(),
             )),
         },
-        ContentBlock::ResourceLink(link) => Ok(Block::Text(linked(&link))),
-        _ => Ok(Block::Text(
+        ContentBlock::ResourceLink(link) => Ok(ResultBlock::Text(linked(&link))),
+        _ => Ok(ResultBlock::Text(
             "(The tool also returned content of an unknown form.)".to_owned(),
         )),
     }

@@ -8,15 +8,15 @@ use dray_agent::caller::Caller;
 use rmcp::model::{CallToolResult, JsonObject};
 use tokio::sync::Mutex;
 
-use crate::dial::{Dial, SignIn};
+use crate::dial::{SignIn, ToolsetDialPort};
 use crate::programs::ProgramPool;
-use crate::session::{Listed, Session, SessionError};
-use crate::wire::{Manners, Target};
+use crate::session::{McpSession, ServerOffer, SessionError};
+use crate::wire::{HttpSettings, ServerAddress};
 
 /// A tool set that DIAL knows.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) dial: Arc<dyn Dial>,
+pub(crate) struct KnownToolset {
+    pub(crate) dial: Arc<dyn ToolsetDialPort>,
     pub(crate) id: String,
     /// Whether people can sign in to it.
     pub(crate) has_login: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Known {
 
 /// Where the session of a program is kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Pooled {
+pub(crate) struct PooledProgram {
     pub(crate) pool: ProgramPool,
     pub(crate) conversation: String,
     /// Name of the program.
@@ -33,24 +33,24 @@ pub(crate) struct Pooled {
 
 /// A server with what it takes to reach it.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerTarget {
     pub(crate) label: String,
-    pub(crate) target: Target,
-    pub(crate) manners: Manners,
+    pub(crate) target: ServerAddress,
+    pub(crate) manners: HttpSettings,
     pub(crate) setup: Duration,
-    pub(crate) known: Option<Known>,
-    pub(crate) pooled: Option<Pooled>,
-    session: Mutex<Option<Arc<Session>>>,
+    pub(crate) known: Option<KnownToolset>,
+    pub(crate) pooled: Option<PooledProgram>,
+    session: Mutex<Option<Arc<McpSession>>>,
 }
 
-impl Server {
+impl ServerTarget {
     pub(crate) fn new(
         label: String,
-        target: Target,
-        manners: Manners,
+        target: ServerAddress,
+        manners: HttpSettings,
         setup: Duration,
-        known: Option<Known>,
-        pooled: Option<Pooled>,
+        known: Option<KnownToolset>,
+        pooled: Option<PooledProgram>,
     ) -> Self {
         Self {
             label,
@@ -63,15 +63,15 @@ impl Server {
         }
     }
 
-    async fn start(&self) -> Result<Session, SessionError> {
-        let starting = Box::pin(Session::start(&self.target, &self.manners));
+    async fn start(&self) -> Result<McpSession, SessionError> {
+        let starting = Box::pin(McpSession::start(&self.target, &self.manners));
         tokio::time::timeout(self.setup, starting)
             .await
             .map_err(|_| SessionError::Late)?
     }
 
     /// The session, begun if needed. Returns whether it is new.
-    async fn session(&self) -> Result<(Arc<Session>, bool), SessionError> {
+    async fn session(&self) -> Result<(Arc<McpSession>, bool), SessionError> {
         if let Some(pooled) = &self.pooled {
             let acquired = pooled
                 .pool
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Forgets a session that did not work, unless another one is there already.
-    async fn forget(&self, broken: &Arc<Session>) {
+    async fn forget(&self, broken: &Arc<McpSession>) {
         if let Some(pooled) = &self.pooled {
             let pool = &pooled.pool;
             return pool
@@ -107,7 +107,7 @@ impl Server {
 
     /// All tools, within the time for set-up. Those of a program that are known are not asked for again, so that it is
     /// started by the first call.
-    pub(crate) async fn list(&self) -> Result<Listed, SessionError> {
+    pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
         let known = self.pooled.as_ref();
         if let Some(listed) = known.and_then(|pooled| pooled.pool.listed(&pooled.name)) {
             return Ok(listed);

@@ -11,11 +11,11 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::error::{Grave, WireError};
-use crate::wire::{Manners, Target, Wire};
+use crate::error::{CloseReason, WireError};
+use crate::wire::{HttpSettings, McpTransport, ServerAddress};
 
 /// Most pages of a list (quickapps 27.2).
-const PAGES: usize = 1000;
+const MAX_LIST_PAGES: usize = 1000;
 
 /// Code of a server's error that means a timeout (quickapps 21).
 const REQUEST_TIMEOUT: i32 = 408;
@@ -72,7 +72,7 @@ impl SessionError {
         matches!(self, Self::Wire(error) if error.is_unsent())
     }
 
-    fn of_service(error: ServiceError, grave: &Grave) -> Self {
+    fn of_service(error: ServiceError, grave: &CloseReason) -> Self {
         match error {
             ServiceError::McpError(error) => Self::Refused {
                 code: error.code.0,
@@ -85,7 +85,7 @@ impl SessionError {
         }
     }
 
-    fn of_start(error: ClientInitializeError, grave: &Grave) -> Self {
+    fn of_start(error: ClientInitializeError, grave: &CloseReason) -> Self {
         match error {
             ClientInitializeError::TransportError { error, .. } => of_wire(error.error),
             ClientInitializeError::ConnectionClosed(_) => grave.cause().into(),
@@ -107,7 +107,7 @@ fn of_wire(error: Box<dyn std::error::Error + Send + Sync>) -> SessionError {
 
 /// What a server offers.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ServerOffer {
     pub(crate) tools: Vec<Tool>,
     /// Whether the list went on without end.
     pub(crate) is_cut: bool,
@@ -115,18 +115,21 @@ pub(crate) struct Listed {
 
 /// A session. Dropping it takes leave and ends everything behind it.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct McpSession {
     service: RunningService<RoleClient, ClientConfig>,
-    grave: Grave,
+    grave: CloseReason,
     cancels: mpsc::UnboundedSender<RequestId>,
     _cancelling: JoinSet<()>,
 }
 
-impl Session {
+impl McpSession {
     /// Makes the way and shakes hands.
-    pub(crate) async fn start(target: &Target, manners: &Manners) -> Result<Self, SessionError> {
-        let grave = Grave::default();
-        let wire = Wire::open(target, manners, &grave).await?;
+    pub(crate) async fn start(
+        target: &ServerAddress,
+        manners: &HttpSettings,
+    ) -> Result<Self, SessionError> {
+        let grave = CloseReason::default();
+        let wire = McpTransport::open(target, manners, &grave).await?;
         let info = ClientConfig::new(
             ClientCapabilities::default(),
             Implementation::new("drayage", env!("CARGO_PKG_VERSION")),
@@ -159,14 +162,14 @@ impl Session {
     }
 
     /// All tools, page by page. A cursor that comes again ends the list.
-    pub(crate) async fn list(&self) -> Result<Listed, SessionError> {
-        let mut listed = Listed {
+    pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
+        let mut listed = ServerOffer {
             tools: Vec::new(),
             is_cut: false,
         };
         let mut seen = std::collections::HashSet::new();
         let mut cursor: Option<String> = None;
-        for _ in 0..PAGES {
+        for _ in 0..MAX_LIST_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor.clone());
             let page = self
                 .service
@@ -198,7 +201,7 @@ impl Session {
             .send_cancellable_request(asked, PeerRequestOptions::no_options())
             .await
             .map_err(|error| SessionError::of_service(error, &self.grave))?;
-        let mut waiting = Waiting {
+        let mut waiting = PendingCall {
             id: Some(handle.id.clone()),
             cancels: self.cancels.clone(),
         };
@@ -212,12 +215,12 @@ impl Session {
 }
 
 /// A call with a waiting caller.
-struct Waiting {
+struct PendingCall {
     id: Option<RequestId>,
     cancels: mpsc::UnboundedSender<RequestId>,
 }
 
-impl Drop for Waiting {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             let _ = self.cancels.send(id);

@@ -1,17 +1,17 @@
 //! What is said of tool sets that are not there (quickapps 27.1, 27.4).
 
-use dray_tool::{Built, Issue};
+use dray_tool::{SetupIssue, ToolsetResult};
 
-use crate::dial::Refused;
+use crate::dial::DialError;
 use crate::error::WireError;
 use crate::session::SessionError;
 
 /// A set that is not there.
-pub(crate) fn missing(label: &str, message: String) -> Built {
+pub(crate) fn missing(label: &str, message: String) -> ToolsetResult {
     tracing::warn!(toolset = label, message, "an MCP tool set is missing");
-    Built {
+    ToolsetResult {
         tools: Vec::new(),
-        issues: vec![Issue::of_set(label, message)],
+        issues: vec![SetupIssue::of_set(label, message)],
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn said(label: &str, error: &SessionError) -> String {
 }
 
 /// What is said when DIAL does not give a set.
-pub(crate) fn unknown(label: &str, refused: &Refused) -> String {
+pub(crate) fn unknown(label: &str, refused: &DialError) -> String {
     let text = match refused.status {
         Some(404) => format!("Toolset '{label}' not found"),
         Some(403) => format!("Access to toolset '{label}' is forbidden"),

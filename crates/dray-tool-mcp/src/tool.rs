@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_tool::{Call, Declaration, Failed, Failure, Output, Rules, Tool, Turn};
+use dray_tool::{
+    CallRules, HandledFailure, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
+};
 use dray_types::Clock;
 
 use crate::dial_url;
-use crate::result::{Names, output};
-use crate::server::Server;
+use crate::result::{FileNames, output};
+use crate::server::ServerTarget;
 use crate::session::SessionError;
 
 /// A tool of a server.
 #[derive(Debug)]
 pub(crate) struct McpTool {
-    pub(crate) declaration: Declaration,
-    pub(crate) rules: Rules,
-    pub(crate) server: Arc<Server>,
+    pub(crate) declaration: ToolDeclaration,
+    pub(crate) rules: CallRules,
+    pub(crate) server: Arc<ServerTarget>,
     /// What the server calls it.
     pub(crate) name: String,
     pub(crate) clock: Clock,
@@ -24,15 +26,15 @@ pub(crate) struct McpTool {
 
 #[async_trait]
 impl Tool for McpTool {
-    fn declaration(&self) -> &Declaration {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
         dial_url::grant(
             &self.declaration.parameters,
@@ -44,7 +46,7 @@ impl Tool for McpTool {
         .await?;
         let calling = Box::pin(self.server.call(&self.name, arguments, &turn.caller));
         let result = calling.await.map_err(|error| self.failure(error))?;
-        let names = Names {
+        let names = FileNames {
             tool: self.name.clone(),
             now_ms: self.clock.now_ms(),
             used: 0,
@@ -60,13 +62,13 @@ impl Tool for McpTool {
 }
 
 impl McpTool {
-    fn failure(&self, error: SessionError) -> Failure {
+    fn failure(&self, error: SessionError) -> ToolFailure {
         if error.is_late() {
-            return Failure::TimedOut;
+            return ToolFailure::TimedOut;
         }
         let text = format!("Error calling MCP tool '{}': {error}", self.name);
         let shown = format!("> ##### Exception:\nMCP: {error}\n");
-        let failed = Failed::new(text).shown(shown);
+        let failed = HandledFailure::new(text).shown(shown);
         match error.status() {
             Some(status) => failed.status(status),
             None => failed,

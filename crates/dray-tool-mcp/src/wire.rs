@@ -9,7 +9,7 @@ mod streamable;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_http::Client;
+use dray_http::HttpClient;
 use dray_types::Secret;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
@@ -18,18 +18,18 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::error::{Grave, WireError};
-use crate::options::Command;
+use crate::error::{CloseReason, WireError};
+use crate::options::ProgramCommand;
 
 /// Messages of a server that may wait.
-const WAITING: usize = 64;
+const MAX_WAITING_MESSAGES: usize = 64;
 
 /// How long leave may be taken.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where a server is.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum ServerAddress {
     /// One endpoint for all (2025-03-26 and later).
     Streamable(String),
     /// Server-sent events and posts (2024-11-05).
@@ -39,21 +39,21 @@ pub(crate) enum Target {
         /// Its name in the configuration.
         name: String,
         /// How it is started.
-        command: Command,
+        command: ProgramCommand,
     },
 }
 
 /// How HTTP servers are spoken to.
 #[derive(Clone, Debug)]
-pub(crate) struct Manners {
-    pub(crate) client: Client,
+pub(crate) struct HttpSettings {
+    pub(crate) client: HttpClient,
     pub(crate) headers: Vec<(String, Secret)>,
     /// Most bytes of one answer.
     pub(crate) limit: usize,
 }
 
-impl Manners {
-    fn request(&self, method: http::Method, url: &str) -> dray_http::Request {
+impl HttpSettings {
+    fn request(&self, method: http::Method, url: &str) -> dray_http::RequestBuilder {
         let request = self.client.request(method, url);
         self.headers.iter().fold(request, |request, (name, value)| {
             request.header(name, value.expose())
@@ -62,37 +62,37 @@ impl Manners {
 }
 
 #[derive(Debug)]
-enum Kind {
-    Streamable(streamable::Streamable),
-    Legacy(legacy::Legacy),
-    Stdio(stdio::Stdio),
+enum TransportKind {
+    Streamable(streamable::StreamableTransport),
+    Legacy(legacy::SseTransport),
+    Stdio(stdio::StdioTransport),
 }
 
 /// A way to a server. Dropping it ends everything behind it, a program with its whole process group.
 #[derive(Debug)]
-pub(crate) struct Wire {
-    kind: Arc<Kind>,
+pub(crate) struct McpTransport {
+    kind: Arc<TransportKind>,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
     _reading: JoinSet<()>,
 }
 
-impl Wire {
+impl McpTransport {
     /// Makes the way. What ends it later is written on the grave.
     pub(crate) async fn open(
-        target: &Target,
-        manners: &Manners,
-        grave: &Grave,
+        target: &ServerAddress,
+        manners: &HttpSettings,
+        grave: &CloseReason,
     ) -> Result<Self, WireError> {
-        let (out, incoming) = mpsc::channel(WAITING);
+        let (out, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
         let mut reading = JoinSet::new();
         let kind = match target {
-            Target::Streamable(url) => {
-                Kind::Streamable(streamable::Streamable::new(url, manners, out))
+            ServerAddress::Streamable(url) => {
+                TransportKind::Streamable(streamable::StreamableTransport::new(url, manners, out))
             }
-            Target::Sse(url) => {
-                Kind::Legacy(legacy::open(url, manners, out, grave, &mut reading).await?)
+            ServerAddress::Sse(url) => {
+                TransportKind::Legacy(legacy::open(url, manners, out, grave, &mut reading).await?)
             }
-            Target::Stdio { name, command } => Kind::Stdio(stdio::open(
+            ServerAddress::Stdio { name, command } => TransportKind::Stdio(stdio::open(
                 name,
                 command,
                 manners.limit,
@@ -109,7 +109,7 @@ impl Wire {
     }
 }
 
-impl Transport<RoleClient> for Wire {
+impl Transport<RoleClient> for McpTransport {
     type Error = WireError;
 
     fn send(
@@ -119,9 +119,9 @@ impl Transport<RoleClient> for Wire {
         let kind = Arc::clone(&self.kind);
         async move {
             match &*kind {
-                Kind::Streamable(kind) => kind.send(item).await,
-                Kind::Legacy(kind) => kind.send(&item).await,
-                Kind::Stdio(kind) => kind.send(&item).await,
+                TransportKind::Streamable(kind) => kind.send(item).await,
+                TransportKind::Legacy(kind) => kind.send(&item).await,
+                TransportKind::Stdio(kind) => kind.send(&item).await,
             }
         }
     }
@@ -132,9 +132,9 @@ impl Transport<RoleClient> for Wire {
 
     async fn close(&mut self) -> Result<(), WireError> {
         match &*self.kind {
-            Kind::Streamable(kind) => kind.close().await,
-            Kind::Legacy(_) => {}
-            Kind::Stdio(kind) => kind.close(&mut self.incoming).await,
+            TransportKind::Streamable(kind) => kind.close().await,
+            TransportKind::Legacy(_) => {}
+            TransportKind::Stdio(kind) => kind.close(&mut self.incoming).await,
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ fn answers(message: &ServerJsonRpcMessage, id: &RequestId) -> bool {
     of.is_some_and(|of| of.to_string() == id.to_string())
 }
 
-fn is_type(answer: &dray_http::Answer, wanted: &str) -> bool {
+fn is_type(answer: &dray_http::HttpResponse, wanted: &str) -> bool {
     let kind = answer.header("content-type").unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case(wanted)

@@ -5,23 +5,23 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_agent::manifest::tool::ResponseAsAttachment;
 use dray_agent::message::Attachment;
-use dray_http::Answer;
-use dray_tool::{Failure, Output, Storage};
+use dray_http::HttpResponse;
+use dray_tool::{FileStorage, ToolFailure, ToolOutput};
 use dray_types::Clock;
 use jiff::Timestamp;
 
 use crate::{body, failure};
 
 /// Most bytes of a refusal that are read.
-const REFUSAL: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// Most bytes that are put into the attachment itself when they cannot be kept elsewhere: messages go to the model, to
 /// the client and back again with every turn.
-const INLINE: usize = 256 << 10;
+const MAX_INLINE_BYTES: usize = 256 << 10;
 
 /// What becomes of answers.
 #[derive(Clone, Debug)]
-pub(crate) struct Answers {
+pub(crate) struct ResponseRules {
     /// Name of the function; the files of its answers are called after it.
     pub(crate) function: String,
     /// What the manifest says about answers as files.
@@ -32,7 +32,7 @@ pub(crate) struct Answers {
     pub(crate) clock: Clock,
 }
 
-impl Answers {
+impl ResponseRules {
     /// Reads an answer.
     ///
     /// # Errors
@@ -40,9 +40,9 @@ impl Answers {
     /// A failure for a status outside 2xx, an answer that breaks or is too long, and a file that cannot be stored.
     pub(crate) async fn output(
         &self,
-        answer: Answer,
-        storage: &dyn Storage,
-    ) -> Result<Output, Failure> {
+        answer: HttpResponse,
+        storage: &dyn FileStorage,
+    ) -> Result<ToolOutput, ToolFailure> {
         let content_type = answer.header("content-type").unwrap_or_default().to_owned();
         if !answer.is_success() {
             return Err(refusal(answer, &content_type).await);
@@ -57,7 +57,7 @@ impl Answers {
         let kind = body::essence(&content_type);
         let text = body::text(&bytes, &content_type);
         match text {
-            Some(text) if !self.wants_file(&kind) => Ok(Output::text(text, &content_type)),
+            Some(text) if !self.wants_file(&kind) => Ok(ToolOutput::text(text, &content_type)),
             text => self.file(bytes, kind, text, &content_type, storage).await,
         }
     }
@@ -77,8 +77,8 @@ impl Answers {
         kind: String,
         text: Option<String>,
         content_type: &str,
-        storage: &dyn Storage,
-    ) -> Result<Output, Failure> {
+        storage: &dyn FileStorage,
+    ) -> Result<ToolOutput, ToolFailure> {
         let kind = if kind.is_empty() {
             "application/octet-stream".to_owned()
         } else {
@@ -111,9 +111,9 @@ impl Answers {
             title: Some(title),
             ..attachment
         };
-        Ok(Output {
+        Ok(ToolOutput {
             attachments: vec![attachment],
-            ..Output::text(content, content_type)
+            ..ToolOutput::text(content, content_type)
         })
     }
 
@@ -138,7 +138,7 @@ impl Answers {
 
 /// Content in the attachment itself: text as it is, all else as base64.
 fn inline(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
-    if bytes.len() > INLINE {
+    if bytes.len() > MAX_INLINE_BYTES {
         return None;
     }
     let data = text.map_or_else(|| STANDARD.encode(bytes), str::to_owned);
@@ -149,17 +149,17 @@ fn inline(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
 }
 
 /// What a refusal says, as far as it can be read.
-async fn refusal(mut answer: Answer, content_type: &str) -> Failure {
+async fn refusal(mut answer: HttpResponse, content_type: &str) -> ToolFailure {
     let status = answer.status();
     let mut said = Vec::new();
-    while said.len() < REFUSAL {
+    while said.len() < MAX_REFUSAL_BYTES {
         match answer.chunk().await {
             Ok(Some(piece)) => said.extend_from_slice(&piece),
             Ok(None) | Err(_) => break,
         }
     }
-    let is_cut = said.len() > REFUSAL;
-    said.truncate(REFUSAL);
+    let is_cut = said.len() > MAX_REFUSAL_BYTES;
+    said.truncate(MAX_REFUSAL_BYTES);
     let text = if is_cut {
         // A letter may have been cut in two.
         Some(String::from_utf8_lossy(&said).into_owned())

@@ -4,10 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::{KeyLocation, RestAuthorization};
-use dray_tool::{Failed, Failure};
+use dray_tool::{HandledFailure, ToolFailure};
 
 use crate::place;
-use crate::request::Prepared;
+use crate::request::PreparedRequest;
 
 /// Checks credentials before the first call.
 ///
@@ -51,8 +51,8 @@ pub(crate) fn check(authorization: &RestAuthorization) -> Result<(), String> {
 pub(crate) fn apply(
     authorization: &RestAuthorization,
     caller: &Caller,
-    prepared: &mut Prepared,
-) -> Result<(), Failure> {
+    prepared: &mut PreparedRequest,
+) -> Result<(), ToolFailure> {
     match authorization {
         RestAuthorization::Basic(basic) => {
             let both = format!("{}:{}", basic.username, basic.password.expose());
@@ -79,7 +79,7 @@ pub(crate) fn apply(
             let Some(token) = usable else {
                 let text =
                     "The tool needs the user's own sign-in, and the request came without one.";
-                return Err(Failed::new(text).into());
+                return Err(HandledFailure::new(text).into());
             };
             prepared.set_header("authorization", token.expose());
         }

@@ -3,14 +3,14 @@
 use dray_agent::manifest::tool::{
     Method, ParameterKind, ParameterPlace, RestEndpoint, RestParameter,
 };
-use dray_tool::Declaration;
+use dray_tool::ToolDeclaration;
 use serde_json::{Map, Value, json};
 
 use crate::place::{is_header_value, is_settable};
 
 /// Where an argument goes, and what goes there when the model gives none.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ArgumentSlot {
     /// Name of the argument.
     pub(crate) argument: String,
     /// The part of the request.
@@ -25,16 +25,16 @@ pub(crate) struct Slot {
 
 /// An endpoint.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct PreparedEndpoint {
     pub(crate) method: http::Method,
     /// Address with `{key}` in its path.
     pub(crate) url: String,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<ArgumentSlot>,
     /// Types of answers that are asked for.
     pub(crate) accept: String,
 }
 
-impl Endpoint {
+impl PreparedEndpoint {
     /// Checks what the manifest says.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Endpoint {
 }
 
 /// What the model sees: no constants, no keys of the manifest's own.
-pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> Declaration {
+pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> ToolDeclaration {
     let function = &endpoint.open_ai_tool.function;
     let mut parameters = Map::new();
     parameters.insert("type".to_owned(), json!("object"));
@@ -94,7 +94,7 @@ pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> Declaration 
         }
     }
     parameters.insert("properties".to_owned(), Value::Object(properties));
-    Declaration {
+    ToolDeclaration {
         name,
         description: function.description.clone(),
         parameters: Value::Object(parameters),
@@ -116,8 +116,8 @@ fn schema(parameter: &RestParameter) -> Map<String, Value> {
     schema
 }
 
-fn slot((argument, parameter): &(String, RestParameter)) -> Slot {
-    Slot {
+fn slot((argument, parameter): &(String, RestParameter)) -> ArgumentSlot {
+    ArgumentSlot {
         argument: argument.clone(),
         place: parameter.parameter_info.place,
         key: parameter.parameter_info.key.clone(),
@@ -144,7 +144,7 @@ fn check_url(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn check_slot(slot: &Slot) -> Result<(), String> {
+fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
     if slot.place != ParameterPlace::Header {
         return Ok(());
     }

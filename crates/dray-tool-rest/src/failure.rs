@@ -1,19 +1,20 @@
 //! How calls of endpoints fail, as the model and the stage see it (quickapps 20, 22.3).
 
-use dray_http::{Error, Failure as Cause};
+use dray_http::{FailureKind as Cause, HttpError};
 use dray_tool::stage::{body, value};
-use dray_tool::{Failed, Failure};
+use dray_tool::{HandledFailure, ToolFailure};
 
 /// Longest part of a refusal that the model sees, in characters.
-const TOLD: usize = 2000;
+const MAX_REFUSAL_CHARACTERS: usize = 2000;
 
 /// What the stage says of a failure that has no name.
-const GENERAL: &str = "> ##### Exception:\nGeneral exception occurred while calling web API\n";
+const GENERAL_MESSAGE: &str =
+    "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 
 /// A request that got no whole answer. `whom` is what was called.
-pub(crate) fn of_transport(error: Error, whom: &str) -> Failure {
+pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
     let (kind, text) = match &error.failure {
-        Cause::Idle(_) => return Failure::TimedOut,
+        Cause::Idle(_) => return ToolFailure::TimedOut,
         Cause::Connect(_) => (
             "ConnectionError",
             format!("There is no connection to the {whom}."),
@@ -32,15 +33,18 @@ pub(crate) fn of_transport(error: Error, whom: &str) -> Failure {
         ),
         Cause::Options(_) | Cause::Body(_) | Cause::Malformed(_) => {
             let text = format!("Calling the {whom} failed.");
-            return Failed::new(text).because(error).shown(GENERAL).into();
+            return HandledFailure::new(text)
+                .because(error)
+                .shown(GENERAL_MESSAGE)
+                .into();
         }
     };
     let shown = format!("> ##### Error:\n {kind} {text}\n");
-    Failed::new(text).because(error).shown(shown).into()
+    HandledFailure::new(text).because(error).shown(shown).into()
 }
 
 /// An answer with a status outside 2xx, with what could be read of its body as text.
-pub(crate) fn of_status(status: u16, said: &str, content_type: &str) -> Failure {
+pub(crate) fn of_status(status: u16, said: &str, content_type: &str) -> ToolFailure {
     let text = if (300..400).contains(&status) {
         format!(
             "The server answered with status {status}: it redirects to another address, and redirects are not followed."
@@ -48,16 +52,16 @@ pub(crate) fn of_status(status: u16, said: &str, content_type: &str) -> Failure 
     } else if said.trim().is_empty() {
         format!("The server answered with status {status}.")
     } else {
-        let said = value::shortened(said.trim(), TOLD);
+        let said = value::shortened(said.trim(), MAX_REFUSAL_CHARACTERS);
         format!("The server answered with status {status}: {said}")
     };
     let response = body::by_type(said, content_type);
     let shown = format!("> ##### Status Code:\n{status}\n> ##### Response:\n{response}");
-    Failed::new(text).status(status).shown(shown).into()
+    HandledFailure::new(text).status(status).shown(shown).into()
 }
 
 /// An answer that cannot be used.
-pub(crate) fn of_answer(text: &str) -> Failure {
+pub(crate) fn of_answer(text: &str) -> ToolFailure {
     let shown = format!("> ##### Error:\n AnswerError {text}\n");
-    Failed::new(text).shown(shown).into()
+    HandledFailure::new(text).shown(shown).into()
 }

@@ -1,8 +1,8 @@
 //! HTTP endpoints as tools (quickapps 23).
 //!
 //! - [`build`]: the tools of a `rest-api` tool set, and why others are not there.
-//! - [`Options`]: what holds for all of them.
-//! - [`Tokens`]: tokens of client credentials, shared by all tool sets until they expire.
+//! - [`RestOptions`]: what holds for all of them.
+//! - [`TokenCache`]: tokens of client credentials, shared by all tool sets until they expire.
 //!
 //! What it does not do: it follows no redirect and tries nothing twice, but for a token that was refused. Endpoints are
 //! the choice of the manifest's author; nothing the model writes chooses a host.
@@ -24,34 +24,34 @@ use std::sync::Arc;
 
 use dray_agent::manifest::tool::RestTool;
 use dray_agent::manifest::toolset::RestApi;
-use dray_http::Client;
-use dray_tool::{Built, Issue};
+use dray_http::HttpClient;
+use dray_tool::{SetupIssue, ToolsetResult};
 use dray_types::Clock;
 
-pub use token::Tokens;
+pub use token::TokenCache;
 
 /// Most bytes of an answer unless the operator says otherwise.
 pub const ANSWER_LIMIT: usize = 10 << 20;
 
 /// What holds for all REST tools.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RestOptions {
     /// The caller's headers that third parties get, by the operator; none by default (R2).
     pub forward_headers: Vec<String>,
     /// Most bytes of an answer.
     pub answer_limit: usize,
     /// Tokens of client credentials; one for the life of the service.
-    pub tokens: Tokens,
+    pub tokens: TokenCache,
     /// Time in the names of files.
     pub clock: Clock,
 }
 
-impl Default for Options {
+impl Default for RestOptions {
     fn default() -> Self {
         Self {
             forward_headers: Vec::new(),
             answer_limit: ANSWER_LIMIT,
-            tokens: Tokens::default(),
+            tokens: TokenCache::default(),
             clock: Clock::system(),
         }
     }
@@ -59,12 +59,12 @@ impl Default for Options {
 
 /// The tools of a set. What is disabled is not there; what cannot be used is an issue. Predefined tools must have been
 /// put in place before.
-pub fn build(set: &RestApi, client: &Client, options: &Options) -> Built {
-    let mut built = Built::default();
+pub fn build(set: &RestApi, client: &HttpClient, options: &RestOptions) -> ToolsetResult {
+    let mut built = ToolsetResult::default();
     if !set.common.enabled {
         return built;
     }
-    let shared = Arc::new(tool::Shared {
+    let shared = Arc::new(tool::ToolsetContext {
         client: client.clone(),
         options: options.clone(),
         authorization: set.authorization.clone(),
@@ -75,7 +75,7 @@ pub fn build(set: &RestApi, client: &Client, options: &Options) -> Built {
             RestTool::Predefined(predefined) if !predefined.enabled => continue,
             RestTool::Endpoint(endpoint) => (
                 endpoint.open_ai_tool.function.name.clone(),
-                tool::Rest::new(set, endpoint, &shared),
+                tool::EndpointTool::new(set, endpoint, &shared),
             ),
             RestTool::Predefined(predefined) => (
                 predefined.template_name.clone(),
@@ -84,7 +84,7 @@ pub fn build(set: &RestApi, client: &Client, options: &Options) -> Built {
         };
         match made {
             Ok(tool) => built.tools.push(Arc::new(tool)),
-            Err(message) => built.issues.push(Issue {
+            Err(message) => built.issues.push(SetupIssue {
                 tool: Some(name),
                 toolset: Some(set.name.clone()),
                 message,

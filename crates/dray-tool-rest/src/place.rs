@@ -4,14 +4,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde_json::Value;
 
 /// What RFC 3986 section 2.3 leaves as it is; everything else is escaped.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
 /// Headers that say how a request is sent and to whom.
-const FRAMING: [&str; 9] = [
+const FRAMING_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
     "expect",
@@ -35,7 +35,7 @@ pub(crate) fn text(value: &Value) -> String {
 
 /// Escapes all but letters, digits and `-._~`.
 pub(crate) fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, ESCAPED).to_string()
+    utf8_percent_encode(text, ESCAPED_BYTES).to_string()
 }
 
 /// The template with values in place of `{key}`; what is put in is not looked at again. `None` as a value is one that
@@ -106,7 +106,7 @@ pub(crate) fn with_query(url: &str, pairs: &[(String, String)]) -> String {
 
 /// Whether a header may be set by a manifest.
 pub(crate) fn is_settable(name: &str) -> bool {
-    http::HeaderName::try_from(name).is_ok_and(|name| !FRAMING.contains(&name.as_str()))
+    http::HeaderName::try_from(name).is_ok_and(|name| !FRAMING_HEADERS.contains(&name.as_str()))
 }
 
 /// Whether a text can be the value of a header: no line breaks and no other controls.

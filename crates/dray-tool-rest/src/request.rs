@@ -1,16 +1,16 @@
 //! A request made of arguments (quickapps 23.1).
 
 use dray_agent::manifest::tool::ParameterPlace;
-use dray_tool::{Failed, Failure};
+use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::Secret;
 use serde_json::{Map, Value};
 
-use crate::endpoint::{Endpoint, Slot};
+use crate::endpoint::{ArgumentSlot, PreparedEndpoint};
 use crate::place;
 
 /// A request before it is sent. Made again when a token was refused.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     method: http::Method,
     url: String,
     query: Vec<(String, String)>,
@@ -19,18 +19,18 @@ pub(crate) struct Prepared {
     body: Map<String, Value>,
 }
 
-impl Prepared {
+impl PreparedRequest {
     /// Puts arguments in their places. What the model gives for a constant, or beyond what the endpoint knows, is left
     /// out. Objects and lists in the body are what they are in JSON.
     ///
     /// # Errors
     ///
-    /// [`Failure::Parameter`] for a value that its place cannot hold; a failure for a value of the path that is
+    /// [`ToolFailure::Parameter`] for a value that its place cannot hold; a failure for a value of the path that is
     /// missing.
     pub(crate) fn new(
-        endpoint: &Endpoint,
+        endpoint: &PreparedEndpoint,
         mut arguments: Map<String, Value>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ToolFailure> {
         let mut prepared = Self {
             method: endpoint.method.clone(),
             url: String::new(),
@@ -58,7 +58,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    fn put(&mut self, slot: &Slot, value: Value) -> Result<(), Failure> {
+    fn put(&mut self, slot: &ArgumentSlot, value: Value) -> Result<(), ToolFailure> {
         match slot.place {
             ParameterPlace::Body => {
                 self.body.insert(slot.key.clone(), value);
@@ -70,7 +70,7 @@ impl Prepared {
                 let text = place::text(&value);
                 if !place::is_header_value(&text) {
                     let why = "it must not hold line breaks or control characters";
-                    return Err(Failure::parameter(&slot.argument, why));
+                    return Err(ToolFailure::parameter(&slot.argument, why));
                 }
                 self.set_header(&slot.key, &text);
             }
@@ -109,7 +109,7 @@ impl Prepared {
     }
 
     /// The request to send. GET and DELETE have no body when there is nothing to say in it.
-    pub(crate) fn request(&self, client: &dray_http::Client) -> dray_http::Request {
+    pub(crate) fn request(&self, client: &dray_http::HttpClient) -> dray_http::RequestBuilder {
         let url = place::with_query(&self.url, &self.query);
         let mut request = client.request(self.method.clone(), &url);
         for (name, value) in &self.headers {
@@ -124,7 +124,10 @@ impl Prepared {
     }
 }
 
-fn address(template: &str, path: &[(&Slot, Option<String>)]) -> Result<String, Failure> {
+fn address(
+    template: &str,
+    path: &[(&ArgumentSlot, Option<String>)],
+) -> Result<String, ToolFailure> {
     let value = |key: &str| {
         let (_, text) = path.iter().find(|(slot, _)| slot.key == key)?;
         Some(text.as_deref())
@@ -135,12 +138,12 @@ fn address(template: &str, path: &[(&Slot, Option<String>)]) -> Result<String, F
         Some((slot, _)) => Err(slot.key.clone()),
         None => place::filled(template, value),
     };
-    let url =
-        filled.map_err(|key| Failed::new(format!("Missing required URL parameter: {key}")))?;
+    let url = filled
+        .map_err(|key| HandledFailure::new(format!("Missing required URL parameter: {key}")))?;
     if !place::has_dots(template) && place::has_dots(&url) {
         let name = path.first().map_or("", |(slot, _)| slot.argument.as_str());
         let why = "a part of the path must not be `.` or `..`";
-        return Err(Failure::parameter(name, why));
+        return Err(ToolFailure::parameter(name, why));
     }
     Ok(url)
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_agent::manifest::toolset::ClientIdSecret;
-use dray_http::{Answer, Client};
-use dray_tool::{Failed, Failure};
+use dray_http::{HttpClient, HttpResponse};
+use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::Secret;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -14,40 +14,40 @@ use tokio::time::Instant;
 use crate::{failure, place};
 
 /// Most credentials whose tokens are kept.
-const MOST: usize = 1000;
+const MAX_CACHED_TOKENS: usize = 1000;
 
 /// Longest answer of a token server, in bytes.
-const LONGEST: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// How long a token holds whose server does not say.
-const UNSAID: Duration = Duration::from_mins(1);
+const DEFAULT_LIFETIME: Duration = Duration::from_mins(1);
 
 /// Longest that a token is believed to hold.
-const AGE: Duration = Duration::from_hours(24);
+const MAX_LIFETIME: Duration = Duration::from_hours(24);
 
 /// How long before its expiry a token is renewed.
-const MARGIN: Duration = Duration::from_secs(10);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
 /// Tokens by credentials. Callers with the same credentials share a token. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Tokens {
-    known: Arc<Mutex<HashMap<Key, Entry>>>,
+pub struct TokenCache {
+    known: Arc<Mutex<HashMap<CredentialsKey, Entry>>>,
 }
 
 /// One for each credentials; asked for once at a time.
-type Entry = Arc<tokio::sync::Mutex<Option<Token>>>;
+type Entry = Arc<tokio::sync::Mutex<Option<CachedToken>>>;
 
 #[derive(Clone)]
-struct Token {
+struct CachedToken {
     secret: Secret,
     until: Instant,
 }
 
 /// Credentials as a whole.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key([String; 5]);
+struct CredentialsKey([String; 5]);
 
-impl Key {
+impl CredentialsKey {
     fn new(client: &ClientIdSecret) -> Self {
         Self([
             client.token_url.clone(),
@@ -59,13 +59,13 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for CredentialsKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for CachedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
@@ -73,12 +73,12 @@ impl std::fmt::Debug for Token {
 
 /// What a token server says (RFC 6749 section 5.1).
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: Secret,
     expires_in: Option<serde_json::Value>,
 }
 
-impl Tokens {
+impl TokenCache {
     /// A token that holds. `refused` is one that the endpoint did not take: it is not given again.
     ///
     /// # Errors
@@ -87,10 +87,10 @@ impl Tokens {
     pub(crate) async fn get(
         &self,
         client: &ClientIdSecret,
-        http: &Client,
+        http: &HttpClient,
         deadline: Instant,
         refused: Option<&Secret>,
-    ) -> Result<Secret, Failure> {
+    ) -> Result<Secret, ToolFailure> {
         let entry = self.entry(client);
         let mut token = entry.lock().await;
         if let Some(known) = token.as_ref()
@@ -108,14 +108,14 @@ impl Tokens {
 
     fn entry(&self, client: &ClientIdSecret) -> Entry {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Key::new(client);
-        if known.len() >= MOST && !known.contains_key(&key) {
+        let key = CredentialsKey::new(client);
+        if known.len() >= MAX_CACHED_TOKENS && !known.contains_key(&key) {
             let now = Instant::now();
             known.retain(|_, entry| match entry.try_lock() {
                 Ok(token) => token.as_ref().is_some_and(|token| token.until > now),
                 Err(_) => true,
             });
-            if known.len() >= MOST {
+            if known.len() >= MAX_CACHED_TOKENS {
                 known.clear();
             }
         }
@@ -124,7 +124,11 @@ impl Tokens {
 }
 
 /// Asks the server: credentials in the body, then, when it does not take them there, in the header.
-async fn ask(client: &ClientIdSecret, http: &Client, deadline: Instant) -> Result<Token, Failure> {
+async fn ask(
+    client: &ClientIdSecret,
+    http: &HttpClient,
+    deadline: Instant,
+) -> Result<CachedToken, ToolFailure> {
     let mut answer = send(client, http, deadline, false).await?;
     if matches!(answer.status(), 400 | 401) {
         answer = send(client, http, deadline, true).await?;
@@ -132,29 +136,33 @@ async fn ask(client: &ClientIdSecret, http: &Client, deadline: Instant) -> Resul
     let status = answer.status();
     if !answer.is_success() {
         let text = format!("The token server answered with status {status}.");
-        return Err(Failed::new(text).status(status).into());
+        return Err(HandledFailure::new(text).status(status).into());
     }
-    let bytes = answer.bytes(LONGEST).await.map_err(token_failure)?;
-    let unusable = || Failed::new("The token server gave no usable token.");
-    let granted: Granted = serde_json::from_slice(&bytes).map_err(|_| Failure::from(unusable()))?;
+    let bytes = answer
+        .bytes(MAX_RESPONSE_BYTES)
+        .await
+        .map_err(token_failure)?;
+    let unusable = || HandledFailure::new("The token server gave no usable token.");
+    let granted: TokenResponse =
+        serde_json::from_slice(&bytes).map_err(|_| ToolFailure::from(unusable()))?;
     let token = granted.access_token;
     if token.is_empty() || !place::is_header_value(token.expose()) {
         return Err(unusable().into());
     }
     let holds = granted.expires_in.as_ref().and_then(seconds);
-    let holds = holds.unwrap_or(UNSAID).min(AGE);
-    Ok(Token {
+    let holds = holds.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME);
+    Ok(CachedToken {
         secret: token,
-        until: Instant::now() + holds.saturating_sub(MARGIN),
+        until: Instant::now() + holds.saturating_sub(EXPIRY_MARGIN),
     })
 }
 
 async fn send(
     client: &ClientIdSecret,
-    http: &Client,
+    http: &HttpClient,
     deadline: Instant,
     in_header: bool,
-) -> Result<Answer, Failure> {
+) -> Result<HttpResponse, ToolFailure> {
     use base64::Engine as _;
     let (id, secret) = (client.client_id.as_str(), client.client_secret.expose());
     let mut pairs = vec![("grant_type", "client_credentials")];
@@ -179,7 +187,7 @@ async fn send(
         .map_err(token_failure)
 }
 
-fn token_failure(error: dray_http::Error) -> Failure {
+fn token_failure(error: dray_http::HttpError) -> ToolFailure {
     failure::of_transport(error, "token server")
 }
 
@@ -188,5 +196,5 @@ fn seconds(value: &serde_json::Value) -> Option<Duration> {
     let seconds = value
         .as_f64()
         .or_else(|| value.as_str().and_then(|text| text.parse().ok()))?;
-    Duration::try_from_secs_f64(seconds.min(AGE.as_secs_f64())).ok()
+    Duration::try_from_secs_f64(seconds.min(MAX_LIFETIME.as_secs_f64())).ok()
 }

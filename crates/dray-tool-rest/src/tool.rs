@@ -5,35 +5,38 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_agent::manifest::tool::RestEndpoint;
 use dray_agent::manifest::toolset::{ClientIdSecret, RestApi, RestAuthorization};
-use dray_http::{Answer, Client};
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Style, Tool, Turn, naming, timeout};
+use dray_http::{HttpClient, HttpResponse};
+use dray_tool::{
+    CallRules, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, naming,
+    timeout,
+};
 use dray_types::Secret;
 use tokio::time::Instant;
 
-use crate::answer::Answers;
-use crate::endpoint::{self, Endpoint};
-use crate::request::Prepared;
-use crate::{Options, authorization, failure};
+use crate::answer::ResponseRules;
+use crate::endpoint::{self, PreparedEndpoint};
+use crate::request::PreparedRequest;
+use crate::{RestOptions, authorization, failure};
 
 /// What the tools of a set share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    pub(crate) options: Options,
+pub(crate) struct ToolsetContext {
+    pub(crate) client: HttpClient,
+    pub(crate) options: RestOptions,
     pub(crate) authorization: Option<RestAuthorization>,
 }
 
 /// One endpoint.
 #[derive(Debug)]
-pub(crate) struct Rest {
-    declaration: Declaration,
-    rules: Rules,
-    endpoint: Endpoint,
-    answers: Answers,
-    shared: Arc<Shared>,
+pub(crate) struct EndpointTool {
+    declaration: ToolDeclaration,
+    rules: CallRules,
+    endpoint: PreparedEndpoint,
+    answers: ResponseRules,
+    shared: Arc<ToolsetContext>,
 }
 
-impl Rest {
+impl EndpointTool {
     /// Checks an endpoint of a set.
     ///
     /// # Errors
@@ -42,7 +45,7 @@ impl Rest {
     pub(crate) fn new(
         set: &RestApi,
         endpoint: &RestEndpoint,
-        shared: &Arc<Shared>,
+        shared: &Arc<ToolsetContext>,
     ) -> Result<Self, String> {
         if let Some(authorization) = &set.authorization {
             authorization::check(authorization)?;
@@ -52,8 +55,8 @@ impl Rest {
         Ok(Self {
             declaration: endpoint::declaration(naming::name(&set.name, &function.name), endpoint),
             rules: rules(set, endpoint),
-            endpoint: Endpoint::new(endpoint)?,
-            answers: Answers {
+            endpoint: PreparedEndpoint::new(endpoint)?,
+            answers: ResponseRules {
                 function: function.name.clone(),
                 as_file: own.clone().or_else(|| set.response_as_attachment.clone()),
                 limit: shared.options.answer_limit,
@@ -63,7 +66,11 @@ impl Rest {
         })
     }
 
-    async fn send(&self, prepared: &Prepared, deadline: Instant) -> Result<Answer, Failure> {
+    async fn send(
+        &self,
+        prepared: &PreparedRequest,
+        deadline: Instant,
+    ) -> Result<HttpResponse, ToolFailure> {
         let sent = prepared
             .request(&self.shared.client)
             .answer_within(deadline.saturating_duration_since(Instant::now()))
@@ -76,9 +83,9 @@ impl Rest {
     async fn send_with_token(
         &self,
         client: &ClientIdSecret,
-        prepared: &mut Prepared,
+        prepared: &mut PreparedRequest,
         deadline: Instant,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HttpResponse, ToolFailure> {
         let (tokens, http) = (&self.shared.options.tokens, &self.shared.client);
         let token = tokens.get(client, http, deadline, None).await?;
         set_bearer(prepared, &token);
@@ -93,11 +100,11 @@ impl Rest {
     }
 }
 
-fn set_bearer(prepared: &mut Prepared, token: &Secret) {
+fn set_bearer(prepared: &mut PreparedRequest, token: &Secret) {
     prepared.set_header("authorization", &format!("Bearer {}", token.expose()));
 }
 
-fn rules(set: &RestApi, endpoint: &RestEndpoint) -> Rules {
+fn rules(set: &RestApi, endpoint: &RestEndpoint) -> CallRules {
     let common = &endpoint.common;
     let function = &endpoint.open_ai_tool.function;
     let parameters = function.parameters.iter();
@@ -105,31 +112,31 @@ fn rules(set: &RestApi, endpoint: &RestEndpoint) -> Rules {
         .flat_map(|parameters| &parameters.properties)
         .filter_map(|(name, parameter)| Some((name.clone(), parameter.display.clone()?)));
     let seconds = common.timeout_seconds.or(set.common.timeout_seconds);
-    Rules {
+    CallRules {
         label: function.name.clone(),
-        style: Style::Api,
+        style: StageStyle::Api,
         attachments: common.attachment.clone().unwrap_or_default(),
         fallback: common.fallback_configuration.clone().unwrap_or_default(),
         display: common.display.clone().unwrap_or_default(),
         parameters: displays.collect(),
         timeout: seconds.and_then(timeout::from_seconds),
         hidden: common.hidden_from_model,
-        ..Rules::default()
+        ..CallRules::default()
     }
 }
 
 #[async_trait]
-impl Tool for Rest {
-    fn declaration(&self) -> &Declaration {
+impl Tool for EndpointTool {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
-        let mut prepared = Prepared::new(&self.endpoint, call.arguments)?;
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let mut prepared = PreparedRequest::new(&self.endpoint, call.arguments)?;
         let authorization = self.shared.authorization.as_ref();
         if let Some(authorization) = authorization {
             authorization::apply(authorization, &turn.caller, &mut prepared)?;
@@ -149,7 +156,7 @@ impl Tool for Rest {
 }
 
 /// Passes on the caller's headers that the operator's list names; none takes the place of one that is set (R2).
-fn forward(prepared: &mut Prepared, turn: &Turn, options: &Options) {
+fn forward(prepared: &mut PreparedRequest, turn: &Turn, options: &RestOptions) {
     for (name, value) in turn.caller.forwarded_only(&options.forward_headers) {
         prepared.add_header(name, value);
     }

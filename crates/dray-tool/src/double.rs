@@ -10,14 +10,15 @@ use dray_agent::message::Attachment;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Call, Declaration, Failed, Failure, Output, Resolve, Rules, Storage, Tool, Turn, UrlClass,
+    ArgumentResolver, CallRules, FileStorage, HandledFailure, Tool, ToolCall, ToolDeclaration,
+    ToolFailure, ToolOutput, Turn, UrlClass,
 };
 
 /// What a tool does.
 #[derive(Debug)]
-enum Act {
-    Says(Output),
-    Fails(fn() -> Failure),
+enum FakeAction {
+    Says(ToolOutput),
+    Fails(fn() -> ToolFailure),
     Hangs,
     Panics,
     Streams(&'static str),
@@ -25,101 +26,101 @@ enum Act {
 
 /// A scripted tool.
 #[derive(Debug)]
-pub(crate) struct Double {
-    declaration: Declaration,
-    pub(crate) rules: Rules,
-    act: Act,
-    pub(crate) calls: Mutex<Vec<Call>>,
+pub(crate) struct FakeTool {
+    declaration: ToolDeclaration,
+    pub(crate) rules: CallRules,
+    act: FakeAction,
+    pub(crate) calls: Mutex<Vec<ToolCall>>,
     pub(crate) dropped: Arc<Mutex<u32>>,
 }
 
-impl Double {
+impl FakeTool {
     pub(crate) fn named(name: &str) -> Self {
         Self {
-            declaration: Declaration {
+            declaration: ToolDeclaration {
                 name: name.to_owned(),
                 description: None,
                 parameters: json!({"type": "object", "properties": {}}),
             },
-            rules: Rules {
+            rules: CallRules {
                 label: name.to_owned(),
-                ..Rules::default()
+                ..CallRules::default()
             },
-            act: Act::Hangs,
+            act: FakeAction::Hangs,
             calls: Mutex::default(),
             dropped: Arc::default(),
         }
     }
 
-    pub(crate) fn rules(mut self, rules: Rules) -> Self {
+    pub(crate) fn rules(mut self, rules: CallRules) -> Self {
         self.rules = rules;
         self
     }
 
     pub(crate) fn says(self, text: &str) -> Arc<Self> {
-        self.gives(Output::text(text, "text/plain"))
+        self.gives(ToolOutput::text(text, "text/plain"))
     }
 
-    pub(crate) fn gives(self, output: Output) -> Arc<Self> {
-        self.does(Act::Says(output))
+    pub(crate) fn gives(self, output: ToolOutput) -> Arc<Self> {
+        self.does(FakeAction::Says(output))
     }
 
-    pub(crate) fn fails(self, failure: fn() -> Failure) -> Arc<Self> {
-        self.does(Act::Fails(failure))
+    pub(crate) fn fails(self, failure: fn() -> ToolFailure) -> Arc<Self> {
+        self.does(FakeAction::Fails(failure))
     }
 
     pub(crate) fn hangs(self) -> Arc<Self> {
-        self.does(Act::Hangs)
+        self.does(FakeAction::Hangs)
     }
 
     pub(crate) fn panics(self) -> Arc<Self> {
-        self.does(Act::Panics)
+        self.does(FakeAction::Panics)
     }
 
     pub(crate) fn streams(self, text: &'static str) -> Arc<Self> {
-        self.does(Act::Streams(text))
+        self.does(FakeAction::Streams(text))
     }
 
-    fn does(mut self, act: Act) -> Arc<Self> {
+    fn does(mut self, act: FakeAction) -> Arc<Self> {
         self.act = act;
         Arc::new(self)
     }
 }
 
 /// Counts that it was dropped.
-struct Dropped(Arc<Mutex<u32>>);
+struct DropCounter(Arc<Mutex<u32>>);
 
-impl Drop for Dropped {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         *self.0.lock().unwrap() += 1;
     }
 }
 
 #[async_trait]
-impl Tool for Double {
-    fn declaration(&self) -> &Declaration {
+impl Tool for FakeTool {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, _: &Turn) -> Result<Output, Failure> {
-        let _dropped = Dropped(Arc::clone(&self.dropped));
+    async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let _dropped = DropCounter(Arc::clone(&self.dropped));
         let stage = call.stage.clone();
         self.calls.lock().unwrap().push(call);
         match &self.act {
-            Act::Says(output) => Ok(output.clone()),
-            Act::Fails(failure) => Err(failure()),
-            Act::Hangs => std::future::pending().await,
-            Act::Panics => panic!("secret-of-a-panic"),
-            Act::Streams(text) => {
+            FakeAction::Says(output) => Ok(output.clone()),
+            FakeAction::Fails(failure) => Err(failure()),
+            FakeAction::Hangs => std::future::pending().await,
+            FakeAction::Panics => panic!("secret-of-a-panic"),
+            FakeAction::Streams(text) => {
                 let wrote = stage.content(*text).await;
-                wrote.map_err(|gone| Failed::new("gone").because(gone))?;
-                Ok(Output {
+                wrote.map_err(|gone| HandledFailure::new("gone").because(gone))?;
+                Ok(ToolOutput {
                     streamed: true,
-                    ..Output::text(*text, "text/markdown")
+                    ..ToolOutput::text(*text, "text/markdown")
                 })
             }
         }
@@ -128,20 +129,20 @@ impl Tool for Double {
 
 /// Puts `text` in the place of every reference, or fails, and counts.
 #[derive(Debug, Default)]
-pub(crate) struct Content {
+pub(crate) struct FakeResolver {
     pub(crate) text: &'static str,
-    pub(crate) fails: Option<fn() -> Failure>,
+    pub(crate) fails: Option<fn() -> ToolFailure>,
     pub(crate) hangs: bool,
     pub(crate) asked: Mutex<Vec<Map<String, Value>>>,
 }
 
 #[async_trait]
-impl Resolve for Content {
+impl ArgumentResolver for FakeResolver {
     async fn resolve(
         &self,
         _: &str,
         mut arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Failure> {
+    ) -> Result<Map<String, Value>, ToolFailure> {
         self.asked.lock().unwrap().push(arguments.clone());
         if self.hangs {
             std::future::pending::<()>().await;
@@ -160,26 +161,26 @@ impl Resolve for Content {
 
 /// Keeps nothing.
 #[derive(Debug)]
-struct Nothing;
+struct NoStorage;
 
 #[async_trait]
-impl Storage for Nothing {
+impl FileStorage for NoStorage {
     fn classify(&self, _: &str) -> UrlClass {
         UrlClass::Unsupported
     }
 
-    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, Failure> {
-        Err(Failure::parameter(parameter, "nothing is kept"))
+    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, ToolFailure> {
+        Err(ToolFailure::parameter(parameter, "nothing is kept"))
     }
 
-    async fn keep(&self, _: &str, _: &str, _: Bytes) -> Result<Attachment, Failure> {
-        Err(Failed::new("nothing is kept").into())
+    async fn keep(&self, _: &str, _: &str, _: Bytes) -> Result<Attachment, ToolFailure> {
+        Err(HandledFailure::new("nothing is kept").into())
     }
 }
 
 pub(crate) fn turn() -> Turn {
-    Turn::new(Caller::default(), "s", Vec::new(), Arc::new(Nothing), 1)
+    Turn::new(Caller::default(), "s", Vec::new(), Arc::new(NoStorage), 1)
 }
 
 /// Long enough for every call of a test that is not about time.
-pub(crate) const AMPLE: Duration = Duration::from_mins(10);
+pub(crate) const AMPLE_TIMEOUT: Duration = Duration::from_mins(10);

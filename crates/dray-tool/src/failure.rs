@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A call that gave no result.
 #[derive(Debug, Error)]
-pub enum Failure {
+pub enum ToolFailure {
     /// An argument is wrong and the model can correct it: bypasses the configured strategies (quickapps 19.4).
     #[error("Parameter {name} is invalid: {message}")]
     Parameter {
@@ -18,13 +18,13 @@ pub enum Failure {
     TimedOut,
     /// Anything else: the strategies of the tool decide.
     #[error(transparent)]
-    Failed(Failed),
+    Failed(HandledFailure),
 }
 
 /// A failure that the strategies of the tool decide about.
 #[derive(Debug, Error)]
 #[error("{text}")]
-pub struct Failed {
+pub struct HandledFailure {
     /// What triggers are compared with and what the model may see: the tool's own message if it has one, else what
     /// happened. Holds no secret, no inner address and no query of a URL.
     pub text: String,
@@ -37,7 +37,7 @@ pub struct Failed {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-impl Failed {
+impl HandledFailure {
     /// A failure that is said in one sentence.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
@@ -70,13 +70,13 @@ impl Failed {
     }
 }
 
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
+impl From<HandledFailure> for ToolFailure {
+    fn from(failed: HandledFailure) -> Self {
         Self::Failed(failed)
     }
 }
 
-impl Failure {
+impl ToolFailure {
     /// An argument that the model can correct.
     pub fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Parameter {

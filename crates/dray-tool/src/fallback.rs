@@ -3,18 +3,18 @@
 use dray_agent::manifest::call::{Fallback, Strategy, StrategyKind, Trigger, TriggerKind};
 
 /// What the answer says when a strategy ends the request.
-pub const STOPPED: &str = "A tool encountered an error and the agent was stopped. Please try again or contact your \
+pub const STOPPED_MESSAGE: &str = "A tool encountered an error and the agent was stopped. Please try again or contact your \
                            administrator if the issue persists.";
 
 /// What a stage says when it may not say what went wrong.
-pub const HIDDEN: &str = "An error occurred while executing the tool.";
+pub const HIDDEN_ERROR_MESSAGE: &str = "An error occurred while executing the tool.";
 
 /// What is done about a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum FallbackDecision {
     /// The model gets this message and goes on.
     Tell(String),
-    /// The request ends with [`STOPPED`].
+    /// The request ends with [`STOPPED_MESSAGE`].
     Stop,
     /// No strategy applies.
     Raise,
@@ -22,13 +22,13 @@ pub enum Decision {
 
 /// Asks the strategies in order; the first that applies and has something to say wins. Of a timeout only those with a
 /// trigger are asked.
-pub fn decide(fallback: &Fallback, error: &str, timed_out: bool) -> Decision {
+pub fn decide(fallback: &Fallback, error: &str, timed_out: bool) -> FallbackDecision {
     fallback
         .strategies
         .iter()
         .filter(|strategy| applies(strategy, error, timed_out))
         .find_map(|strategy| outcome(strategy, error))
-        .unwrap_or(Decision::Raise)
+        .unwrap_or(FallbackDecision::Raise)
 }
 
 fn applies(strategy: &Strategy, error: &str, timed_out: bool) -> bool {
@@ -53,7 +53,7 @@ fn is_triggered(trigger: &Trigger, error: &str) -> bool {
     }
 }
 
-fn outcome(strategy: &Strategy, error: &str) -> Option<Decision> {
+fn outcome(strategy: &Strategy, error: &str) -> Option<FallbackDecision> {
     let instructions = strategy
         .instructions
         .as_deref()
@@ -69,10 +69,10 @@ fn outcome(strategy: &Strategy, error: &str) -> Option<Decision> {
                 told.push_str("\n\n");
                 told.push_str(instructions);
             }
-            Some(Decision::Tell(told))
+            Some(FallbackDecision::Tell(told))
         }
-        StrategyKind::Retry => instructions.map(|text| Decision::Tell(text.to_owned())),
-        StrategyKind::Stop | StrategyKind::HardStop => Some(Decision::Stop),
+        StrategyKind::Retry => instructions.map(|text| FallbackDecision::Tell(text.to_owned())),
+        StrategyKind::Stop | StrategyKind::HardStop => Some(FallbackDecision::Stop),
     }
 }
 
@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
-    fn decided(strategies: serde_json::Value, error: &str, timed_out: bool) -> Decision {
+    fn decided(strategies: serde_json::Value, error: &str, timed_out: bool) -> FallbackDecision {
         let fallback: Fallback =
             serde_json::from_value(json!({ "strategies": strategies })).unwrap();
         decide(&fallback, error, timed_out)
     }
 
-    fn tell(text: &str) -> Decision {
-        Decision::Tell(text.to_owned())
+    fn tell(text: &str) -> FallbackDecision {
+        FallbackDecision::Tell(text.to_owned())
     }
 
     #[test]
@@ -124,22 +124,25 @@ mod tests {
         ]);
         assert_eq!(
             decided(strategies.clone(), "status 401", false),
-            Decision::Stop
+            FallbackDecision::Stop
         );
         assert_eq!(decided(strategies.clone(), "BUSY", false), tell("Again."));
         assert_eq!(
             decided(strategies.clone(), "very busy", false),
-            Decision::Raise
+            FallbackDecision::Raise
         );
-        assert_eq!(decided(strategies.clone(), "fatal", false), Decision::Raise);
-        assert_eq!(decided(strategies, "Fatal", false), Decision::Stop);
-        assert_eq!(decided(json!([]), "x", false), Decision::Raise);
+        assert_eq!(
+            decided(strategies.clone(), "fatal", false),
+            FallbackDecision::Raise
+        );
+        assert_eq!(decided(strategies, "Fatal", false), FallbackDecision::Stop);
+        assert_eq!(decided(json!([]), "x", false), FallbackDecision::Raise);
     }
 
     #[test]
     fn a_strategy_with_nothing_to_say_is_passed_over() {
         let strategies = json!([{"type": "retry", "instructions": " "}, {"type": "stop"}]);
-        assert_eq!(decided(strategies, "x", false), Decision::Stop);
+        assert_eq!(decided(strategies, "x", false), FallbackDecision::Stop);
     }
 
     #[test]
@@ -147,20 +150,23 @@ mod tests {
         let text = "The tool call `t` timed out after 1 seconds.";
         assert_eq!(
             decided(json!([{"type": "stop"}]), text, true),
-            Decision::Raise
+            FallbackDecision::Raise
         );
         let triggered =
             json!([{"type": "stop", "trigger_on": {"type": "contains", "value": "timed out"}}]);
-        assert_eq!(decided(triggered, text, true), Decision::Stop);
+        assert_eq!(decided(triggered, text, true), FallbackDecision::Stop);
     }
 
     #[test]
     fn the_sentence_of_the_end_is_the_contract() {
         assert_eq!(
-            STOPPED,
+            STOPPED_MESSAGE,
             "A tool encountered an error and the agent was stopped. Please try again or contact your administrator \
              if the issue persists."
         );
-        assert_eq!(HIDDEN, "An error occurred while executing the tool.");
+        assert_eq!(
+            HIDDEN_ERROR_MESSAGE,
+            "An error occurred while executing the tool."
+        );
     }
 }

@@ -6,7 +6,7 @@ use crate::Tool;
 
 /// One tool or tool set that could not be set up; the request goes on without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issue {
+pub struct SetupIssue {
     /// The tool, when it is one.
     pub tool: Option<String>,
     /// The tool set.
@@ -17,7 +17,7 @@ pub struct Issue {
     pub details: Vec<String>,
 }
 
-impl Issue {
+impl SetupIssue {
     /// An issue of a whole tool set.
     pub fn of_set(toolset: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -31,9 +31,9 @@ impl Issue {
 
 /// What became of a tool set: what can be used, and what cannot.
 #[derive(Clone, Debug, Default)]
-pub struct Built {
+pub struct ToolsetResult {
     /// In the order of the manifest or of the server's list.
     pub tools: Vec<Arc<dyn Tool>>,
     /// What is not there.
-    pub issues: Vec<Issue>,
+    pub issues: Vec<SetupIssue>,
 }

@@ -2,10 +2,10 @@
 //!
 //! - [`Tool`]: what the model sees, the rules of its calls, and the call itself.
 //! - [`Turn`]: what one chat request offers to the calls made on its behalf.
-//! - [`Storage`]: files of results and of arguments, kept where the client can fetch them.
-//! - [`Resolve`]: arguments with references to files.
-//! - [`Sink`] and [`Stage`]: what the client sees while it waits.
-//! - [`Issue`]: why a tool of the manifest is not there.
+//! - [`FileStorage`]: files of results and of arguments, kept where the client can fetch them.
+//! - [`ArgumentResolver`]: arguments with references to files.
+//! - [`EventSink`] and [`StageWriter`]: what the client sees while it waits.
+//! - [`SetupIssue`]: why a tool of the manifest is not there.
 //! - [`pipeline`]: one call from the text of its arguments to the message for the model; `matching`, `fallback`,
 //!   `timeout` and `stage` are its rules.
 //! - [`naming`]: names that models accept, each once.
@@ -30,11 +30,11 @@ pub mod timeout;
 mod tool;
 mod turn;
 
-pub use failure::{Failed, Failure};
-pub use issue::{Built, Issue};
-pub use output::Output;
-pub use resolve::Resolve;
-pub use sink::{Gone, Sink, Stage};
-pub use storage::{Storage, UrlClass};
-pub use tool::{Call, Declaration, Rules, Style, Tool};
+pub use failure::{HandledFailure, ToolFailure};
+pub use issue::{SetupIssue, ToolsetResult};
+pub use output::ToolOutput;
+pub use resolve::ArgumentResolver;
+pub use sink::{ClientGone, EventSink, StageWriter};
+pub use storage::{FileStorage, UrlClass};
+pub use tool::{CallRules, StageStyle, Tool, ToolCall, ToolDeclaration};
 pub use turn::Turn;

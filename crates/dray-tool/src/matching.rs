@@ -6,7 +6,7 @@ use dray_agent::message::Attachment;
 
 /// The files of a result after the rules of its tool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Kept {
+pub struct KeptFiles {
     /// All that are kept, in order.
     pub all: Vec<Attachment>,
     /// Those of them that the user sees too.
@@ -14,12 +14,12 @@ pub struct Kept {
 }
 
 /// Keeps files of supported types, renames their types, and picks those that the user sees by the new type.
-pub fn keep(attachments: Vec<Attachment>, rules: &AttachmentRules) -> Kept {
+pub fn keep(attachments: Vec<Attachment>, rules: &AttachmentRules) -> KeptFiles {
     let (supported, propagated) = (rules.supported(), rules.propagated());
     let is_of = |kind: Option<&str>, patterns: &[&str]| {
         patterns.iter().any(|pattern| matches(kind, pattern))
     };
-    let mut kept = Kept::default();
+    let mut kept = KeptFiles::default();
     for mut attachment in attachments {
         if !is_of(attachment.kind.as_deref(), &supported) {
             continue;
@@ -83,7 +83,7 @@ mod tests {
         assert!(!matches(Some(""), "*/*"));
         assert_eq!(
             keep(vec![file("")], &AttachmentRules::default()),
-            Kept::default()
+            KeptFiles::default()
         );
     }
 

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::{Issue, Tool};
+use crate::{SetupIssue, Tool};
 
 /// Longest name, in characters.
-const LONGEST: usize = 64;
+const MAX_NAME_CHARACTERS: usize = 64;
 
 /// The name of a tool of a set: `{toolset}_{tool}`, made of what models accept.
 pub fn name(toolset: &str, tool: &str) -> String {
@@ -15,7 +15,7 @@ pub fn name(toolset: &str, tool: &str) -> String {
 
 /// A text with one `_` for every run of characters outside `[a-zA-Z0-9_-]`, cut to 64 characters.
 pub fn sanitised(text: &str) -> String {
-    let mut name = String::with_capacity(text.len().min(LONGEST));
+    let mut name = String::with_capacity(text.len().min(MAX_NAME_CHARACTERS));
     let mut in_run = false;
     for character in text.chars() {
         let fits = character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
@@ -24,19 +24,19 @@ pub fn sanitised(text: &str) -> String {
         }
         in_run = !fits;
     }
-    name.truncate(LONGEST);
+    name.truncate(MAX_NAME_CHARACTERS);
     name
 }
 
 /// Drops every tool whose name an earlier one has, and says so.
-pub fn dedup(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<Issue> {
+pub fn dedup(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<SetupIssue> {
     let mut known = HashSet::new();
     let mut issues = Vec::new();
     tools.retain(|tool| {
         let name = &tool.declaration().name;
         let is_new = known.insert(name.clone());
         if !is_new {
-            issues.push(Issue {
+            issues.push(SetupIssue {
                 tool: Some(name.clone()),
                 toolset: None,
                 message: "Another tool has the same name; only the first one is used.".to_owned(),
@@ -53,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::double::Double;
+    use crate::double::FakeTool;
 
     #[test]
     fn a_run_of_other_characters_is_one_underscore() {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn r_10_of_tools_with_one_name_the_first_stays_and_the_rest_are_told() {
-        let tool = |name: &str, text: &str| -> Arc<dyn Tool> { Double::named(name).says(text) };
+        let tool = |name: &str, text: &str| -> Arc<dyn Tool> { FakeTool::named(name).says(text) };
         let mut tools = vec![tool("a", "1"), tool("b", "2"), tool("a", "3")];
         let first = Arc::clone(&tools[0]);
         let issues = dedup(&mut tools);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The result of a call, before the rules for its files are applied.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Output {
+pub struct ToolOutput {
     /// Text for the model.
     pub content: String,
     /// MIME type of the text; `text/plain` if empty.
@@ -21,7 +21,7 @@ pub struct Output {
     pub streamed: bool,
 }
 
-impl Output {
+impl ToolOutput {
     /// A result that is text alone.
     pub fn text(content: impl Into<String>, content_type: &str) -> Self {
         Self {

@@ -11,7 +11,10 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::{Failure, Gone, Output, Resolve, Sink, Tool, Turn, fallback, matching, timeout};
+use crate::{
+    ArgumentResolver, ClientGone, EventSink, Tool, ToolFailure, ToolOutput, Turn, fallback,
+    matching, timeout,
+};
 
 mod arguments;
 mod attempt;
@@ -21,20 +24,20 @@ mod show;
 mod tests;
 
 use attempt::attempt;
-use show::Show;
+use show::CallStage;
 
 /// Type of failures as the model sees them.
-const MARKDOWN: &str = "text/markdown";
+const MARKDOWN_MEDIA_TYPE: &str = "text/markdown";
 
 /// Type of a result that names none.
-const PLAIN: &str = "text/plain";
+const PLAIN_MEDIA_TYPE: &str = "text/plain";
 
 /// Longest limit of a call that is reckoned with; more is the same as none.
-const FOREVER: Duration = Duration::from_hours(24 * 365);
+const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// What holds for all calls of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct PipelineSettings {
     /// Which stages are shown: the operator's level, else the manifest's.
     pub level: StageLevel,
     /// Longest duration of a call of a tool that has no limit of its own.
@@ -43,7 +46,7 @@ pub struct Settings {
 
 /// A call as the model wrote it.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ToolRequest<'a> {
     /// Id by the model.
     pub id: &'a str,
     /// JSON text; it may be malformed, and nothing at all is the same as `{}`.
@@ -52,7 +55,7 @@ pub struct Request<'a> {
 
 /// A call that has its message, be it a good one or not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ran {
+pub struct CompletedCall {
     /// For the model: role `tool`, the id of the call, text, files, state.
     pub message: Message,
     /// The files of the message that the user sees too.
@@ -69,19 +72,19 @@ pub struct Ran {
 
 /// A call after which the request does not go on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Ended {
+pub enum RequestEnd {
     /// A strategy of the tool ends the request with this text.
     #[error("{text}")]
     Stopped {
-        /// [`fallback::STOPPED`].
+        /// [`fallback::STOPPED_MESSAGE`].
         text: String,
     },
     /// The client is gone.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Gone(#[from] ClientGone),
     /// No strategy of the tool applies: the request fails.
     #[error(transparent)]
-    Failed(failure::Failure),
+    Failed(failure::RequestFailure),
 }
 
 /// Calls a tool.
@@ -91,18 +94,18 @@ pub enum Ended {
 ///
 /// # Errors
 ///
-/// See [`Ended`].
+/// See [`RequestEnd`].
 pub async fn run(
     tool: &dyn Tool,
-    request: Request<'_>,
+    request: ToolRequest<'_>,
     turn: &Turn,
-    resolve: &dyn Resolve,
-    settings: &Settings,
-    sink: &Sink,
-) -> Result<Ran, Ended> {
+    resolve: &dyn ArgumentResolver,
+    settings: &PipelineSettings,
+    sink: &EventSink,
+) -> Result<CompletedCall, RequestEnd> {
     let rules = tool.rules();
-    let limit = timeout::effective(rules.timeout, settings.timeout).min(FOREVER);
-    let running = Running {
+    let limit = timeout::effective(rules.timeout, settings.timeout).min(MAX_CALL_TIMEOUT);
+    let running = RunningCall {
         name: &tool.declaration().name,
         id: request.id,
         tool,
@@ -113,20 +116,20 @@ pub async fn run(
     let written = match arguments::parse(request.arguments) {
         Ok(written) => written,
         Err(reason) => {
-            let show = Show::open(rules, Map::new(), settings.level, sink).await?;
+            let show = CallStage::open(rules, Map::new(), settings.level, sink).await?;
             return running.malformed(show, &reason).await;
         }
     };
-    let mut show = Show::open(rules, written, settings.level, sink).await?;
+    let mut show = CallStage::open(rules, written, settings.level, sink).await?;
     match running.result(&mut show, turn, resolve).await? {
         Ok(output) => running.succeeded(show, output).await,
-        Err(_) if sink.is_gone() => Err(Ended::Gone(Gone)),
+        Err(_) if sink.is_gone() => Err(RequestEnd::Gone(ClientGone)),
         Err(failure) => running.failed(show, failure).await,
     }
 }
 
 /// The answer to a call of a tool that there is not (R10).
-pub fn unknown(id: &str, name: &str, valid: &[&str]) -> Ran {
+pub fn unknown(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
     let name = crate::stage::value::line(&Value::from(name), 64);
     let known = if valid.is_empty() {
         "There are no tools.".to_owned()
@@ -138,23 +141,23 @@ pub fn unknown(id: &str, name: &str, valid: &[&str]) -> Ran {
 }
 
 /// One call while it runs.
-struct Running<'a> {
+struct RunningCall<'a> {
     name: &'a str,
     id: &'a str,
     tool: &'a dyn Tool,
     limit: Duration,
     begun: Instant,
-    sink: &'a Sink,
+    sink: &'a EventSink,
 }
 
-impl Running<'_> {
+impl RunningCall<'_> {
     /// Puts files in place of references and calls the tool, both within the limit.
     async fn result(
         &self,
-        show: &mut Show<'_>,
+        show: &mut CallStage<'_>,
         turn: &Turn,
-        resolve: &dyn Resolve,
-    ) -> Result<Result<Output, Failure>, Gone> {
+        resolve: &dyn ArgumentResolver,
+    ) -> Result<Result<ToolOutput, ToolFailure>, ClientGone> {
         let deadline = self.begun + self.limit;
         let by_reference = &self.tool.rules().by_reference;
         let resolving = arguments::given(self.name, &show.written, by_reference, resolve);
@@ -166,7 +169,7 @@ impl Running<'_> {
             }
         };
         show.request(Some(&given)).await?;
-        let call = crate::Call {
+        let call = crate::ToolCall {
             id: self.id.to_owned(),
             arguments: given,
             written: show.written.clone(),
@@ -176,11 +179,15 @@ impl Running<'_> {
         attempt(self.tool.call(call, turn), deadline, self.sink).await
     }
 
-    async fn succeeded(&self, show: Show<'_>, mut output: Output) -> Result<Ran, Ended> {
+    async fn succeeded(
+        &self,
+        show: CallStage<'_>,
+        mut output: ToolOutput,
+    ) -> Result<CompletedCall, RequestEnd> {
         let found = std::mem::take(&mut output.attachments);
         let kept = matching::keep(found, &self.tool.rules().attachments);
         if output.content_type.is_empty() {
-            PLAIN.clone_into(&mut output.content_type);
+            PLAIN_MEDIA_TYPE.clone_into(&mut output.content_type);
         }
         show.response(&output, &kept.all).await?;
         let elapsed = self.begun.elapsed();
@@ -194,7 +201,7 @@ impl Running<'_> {
                 ..CustomContent::default()
             });
         }
-        Ok(Ran {
+        Ok(CompletedCall {
             message,
             propagate: kept.propagate,
             usage: output.usage,
@@ -204,24 +211,30 @@ impl Running<'_> {
         })
     }
 
-    async fn failed(&self, show: Show<'_>, failure: Failure) -> Result<Ran, Ended> {
+    async fn failed(
+        &self,
+        show: CallStage<'_>,
+        failure: ToolFailure,
+    ) -> Result<CompletedCall, RequestEnd> {
         let fallback = &self.tool.rules().fallback;
         let (text, decision) = match &failure {
-            Failure::Parameter { name, message } => {
+            ToolFailure::Parameter { name, message } => {
                 let text = format!(
                     "Parameter {name} is invalid, try to call the tool again with fixed exception: {message}"
                 );
-                (text.clone(), fallback::Decision::Tell(text))
+                (text.clone(), fallback::FallbackDecision::Tell(text))
             }
-            Failure::TimedOut => {
+            ToolFailure::TimedOut => {
                 let text = timeout::text(self.name, self.limit);
                 let decision = match fallback::decide(fallback, &text, true) {
-                    fallback::Decision::Raise => fallback::Decision::Tell(text.clone()),
+                    fallback::FallbackDecision::Raise => {
+                        fallback::FallbackDecision::Tell(text.clone())
+                    }
                     decided => decided,
                 };
                 (text, decision)
             }
-            Failure::Failed(failed) => {
+            ToolFailure::Failed(failed) => {
                 let decision = fallback::decide(fallback, &failed.text, false);
                 (failed.text.clone(), decision)
             }
@@ -230,34 +243,40 @@ impl Running<'_> {
         self.log(elapsed, Some(&failure));
         show.failed(&failure, &text, elapsed).await?;
         match decision {
-            fallback::Decision::Tell(told) => Ok(Ran {
+            fallback::FallbackDecision::Tell(told) => Ok(CompletedCall {
                 milliseconds: milliseconds(elapsed),
                 ..answered(self.id, told)
             }),
-            fallback::Decision::Stop => Err(Ended::Stopped {
-                text: fallback::STOPPED.to_owned(),
+            fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
+                text: fallback::STOPPED_MESSAGE.to_owned(),
             }),
-            fallback::Decision::Raise => Err(Ended::Failed(failure::Failure::new(500, text))),
+            fallback::FallbackDecision::Raise => {
+                Err(RequestEnd::Failed(failure::RequestFailure::new(500, text)))
+            }
         }
     }
 
-    async fn malformed(&self, show: Show<'_>, reason: &str) -> Result<Ran, Ended> {
+    async fn malformed(
+        &self,
+        show: CallStage<'_>,
+        reason: &str,
+    ) -> Result<CompletedCall, RequestEnd> {
         let name = self.name;
         let text = format!(
             "The arguments of the tool call `{name}` are not a JSON object: {reason}. Call it again with one."
         );
         let elapsed = self.begun.elapsed();
-        let failure = Failure::Failed(crate::Failed::new(text.as_str()));
+        let failure = ToolFailure::Failed(crate::HandledFailure::new(text.as_str()));
         self.log(elapsed, Some(&failure));
         show.failed(&failure, &text, elapsed).await?;
-        Ok(Ran {
+        Ok(CompletedCall {
             milliseconds: milliseconds(elapsed),
             ..answered(self.id, text)
         })
     }
 
     /// One line for each call, with the limit that held for it (R13).
-    fn log(&self, elapsed: Duration, failure: Option<&Failure>) {
+    fn log(&self, elapsed: Duration, failure: Option<&ToolFailure>) {
         let (tool, limit) = (self.name, self.limit.as_secs_f64());
         let elapsed = milliseconds(elapsed);
         let Some(failure) = failure else {
@@ -270,13 +289,13 @@ impl Running<'_> {
             return;
         };
         let status = match failure {
-            Failure::Failed(failed) => failed.status,
-            Failure::Parameter { .. } | Failure::TimedOut => None,
+            ToolFailure::Failed(failed) => failed.status,
+            ToolFailure::Parameter { .. } | ToolFailure::TimedOut => None,
         };
         let kind = match failure {
-            Failure::Parameter { .. } => "parameter",
-            Failure::TimedOut => "timeout",
-            Failure::Failed(_) => "failure",
+            ToolFailure::Parameter { .. } => "parameter",
+            ToolFailure::TimedOut => "timeout",
+            ToolFailure::Failed(_) => "failure",
         };
         let cause = std::error::Error::source(failure).map(causes);
         tracing::warn!(
@@ -306,12 +325,12 @@ fn message(id: &str, content: String) -> Message {
 }
 
 /// A failed call that is reported to the model.
-fn answered(id: &str, text: String) -> Ran {
-    Ran {
+fn answered(id: &str, text: String) -> CompletedCall {
+    CompletedCall {
         message: message(id, text),
         propagate: Vec::new(),
         usage: Vec::new(),
-        content_type: MARKDOWN.to_owned(),
+        content_type: MARKDOWN_MEDIA_TYPE.to_owned(),
         failed: true,
         milliseconds: 0,
     }

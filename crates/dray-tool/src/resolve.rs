@@ -3,20 +3,20 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-use crate::Failure;
+use crate::ToolFailure;
 
 /// Puts content in the place of `file:{base64|text|url|data}::…` in the arguments of a call, with the rights of one
 /// caller. The orchestrator asks the file-resolver.
 #[async_trait]
-pub trait Resolve: std::fmt::Debug + Send + Sync {
+pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
     /// Gives the arguments with content. `tool` is for limits and logs.
     ///
     /// # Errors
     ///
-    /// [`Failure::Parameter`] for what the model can correct; others when the resolver cannot be asked.
+    /// [`ToolFailure::Parameter`] for what the model can correct; others when the resolver cannot be asked.
     async fn resolve(
         &self,
         tool: &str,
         arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Failure>;
+    ) -> Result<Map<String, Value>, ToolFailure>;
 }

@@ -9,26 +9,26 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 /// Events that may wait for a slow client before their producer has to wait (back-pressure).
-const WAITING: usize = 64;
+const MAX_WAITING_EVENTS: usize = 64;
 
 /// The client is gone and the work should end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the client is gone")]
-pub struct Gone;
+pub struct ClientGone;
 
 /// The way to the client, shared by everything that works on one answer. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Sink {
+pub struct EventSink {
     events: mpsc::Sender<Event>,
     stages: Arc<AtomicU32>,
     /// Stages that stay open until the end of the answer, and how they end.
     deferred: Arc<Mutex<Vec<(u32, StageStatus)>>>,
 }
 
-impl Sink {
-    /// A way to the client and its end. When the end is dropped, every send fails with [`Gone`].
+impl EventSink {
+    /// A way to the client and its end. When the end is dropped, every send fails with [`ClientGone`].
     pub fn new() -> (Self, mpsc::Receiver<Event>) {
-        let (events, end) = mpsc::channel(WAITING);
+        let (events, end) = mpsc::channel(MAX_WAITING_EVENTS);
         let sink = Self {
             events,
             stages: Arc::default(),
@@ -41,9 +41,9 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn send(&self, event: Event) -> Result<(), Gone> {
-        self.events.send(event).await.map_err(|_| Gone)
+    /// [`ClientGone`].
+    pub async fn send(&self, event: Event) -> Result<(), ClientGone> {
+        self.events.send(event).await.map_err(|_| ClientGone)
     }
 
     /// Ends when the client is gone.
@@ -60,8 +60,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn close_deferred(&self) -> Result<(), Gone> {
+    /// [`ClientGone`].
+    pub async fn close_deferred(&self) -> Result<(), ClientGone> {
         let deferred = {
             let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *deferred)
@@ -76,12 +76,12 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn open(&self, name: Option<String>) -> Result<Stage, Gone> {
+    /// [`ClientGone`].
+    pub async fn open(&self, name: Option<String>) -> Result<StageWriter, ClientGone> {
         let number = self.stages.fetch_add(1, Ordering::Relaxed);
         let stage = number;
         self.send(Event::StageOpened { stage, name }).await?;
-        Ok(Stage {
+        Ok(StageWriter {
             shown: Some((self.clone(), number)),
         })
     }
@@ -90,11 +90,11 @@ impl Sink {
 /// A stage of an answer, or a hidden one: writing to that does nothing. Cheap to clone; its opener
 /// closes it.
 #[derive(Clone, Debug)]
-pub struct Stage {
-    shown: Option<(Sink, u32)>,
+pub struct StageWriter {
+    shown: Option<(EventSink, u32)>,
 }
 
-impl Stage {
+impl StageWriter {
     /// A stage that is not shown.
     pub const fn hidden() -> Self {
         Self { shown: None }
@@ -109,8 +109,8 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn name(&self, name: impl Into<String>) -> Result<(), Gone> {
+    /// [`ClientGone`].
+    pub async fn name(&self, name: impl Into<String>) -> Result<(), ClientGone> {
         let name = name.into();
         self.send(|stage| Event::StageName { stage, name }).await
     }
@@ -119,8 +119,8 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn content(&self, content: impl Into<String>) -> Result<(), Gone> {
+    /// [`ClientGone`].
+    pub async fn content(&self, content: impl Into<String>) -> Result<(), ClientGone> {
         let content = content.into();
         self.send(|stage| Event::StageContent { stage, content })
             .await
@@ -130,8 +130,8 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn attachment(&self, attachment: Attachment) -> Result<(), Gone> {
+    /// [`ClientGone`].
+    pub async fn attachment(&self, attachment: Attachment) -> Result<(), ClientGone> {
         self.send(|stage| Event::StageAttachment { stage, attachment })
             .await
     }
@@ -140,13 +140,13 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// [`Gone`].
-    pub async fn close(&self, status: StageStatus) -> Result<(), Gone> {
+    /// [`ClientGone`].
+    pub async fn close(&self, status: StageStatus) -> Result<(), ClientGone> {
         self.send(|stage| Event::StageClosed { stage, status })
             .await
     }
 
-    /// Ends the stage with the answer, in [`Sink::close_deferred`].
+    /// Ends the stage with the answer, in [`EventSink::close_deferred`].
     pub fn defer_close(&self, status: StageStatus) {
         if let Some((sink, number)) = &self.shown {
             let mut deferred = sink.deferred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +154,7 @@ impl Stage {
         }
     }
 
-    async fn send(&self, event: impl FnOnce(u32) -> Event) -> Result<(), Gone> {
+    async fn send(&self, event: impl FnOnce(u32) -> Event) -> Result<(), ClientGone> {
         match &self.shown {
             Some((sink, number)) => sink.send(event(*number)).await,
             None => Ok(()),
@@ -168,7 +168,7 @@ mod tests {
 
     #[tokio::test]
     async fn stages_are_numbered_in_order_of_opening() {
-        let (sink, mut events) = Sink::new();
+        let (sink, mut events) = EventSink::new();
         let first = sink.open(Some("a".to_owned())).await.unwrap();
         let second = sink.clone().open(None).await.unwrap();
         second.content("x").await.unwrap();
@@ -203,11 +203,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_is_gone_is_noticed_by_the_next_event() {
-        let (sink, events) = Sink::new();
+        let (sink, events) = EventSink::new();
         let stage = sink.open(None).await.unwrap();
         drop(events);
-        assert_eq!(stage.content("x").await, Err(Gone));
-        assert_eq!(sink.send(Event::Content("y".to_owned())).await, Err(Gone));
-        assert_eq!(Stage::hidden().content("z").await, Ok(()));
+        assert_eq!(stage.content("x").await, Err(ClientGone));
+        assert_eq!(
+            sink.send(Event::Content("y".to_owned())).await,
+            Err(ClientGone)
+        );
+        assert_eq!(StageWriter::hidden().content("z").await, Ok(()));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_agent::manifest::feature::StageLevel;
 use serde_json::{Map, Value};
 
-use crate::Rules;
+use crate::CallRules;
 
 pub mod body;
 mod markup;
@@ -20,7 +20,7 @@ const IN_TITLE: usize = 100;
 
 /// When the stage of a call is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visibility {
+pub enum StageVisibility {
     /// From its beginning.
     Always,
     /// Once the call has failed.
@@ -30,7 +30,7 @@ pub enum Visibility {
 }
 
 /// When the stage of a call is shown at a level. Hiding never changes what the model sees.
-pub fn visibility(level: StageLevel, rules: &Rules) -> Visibility {
+pub fn visibility(level: StageLevel, rules: &CallRules) -> StageVisibility {
     let is_hidden = rules.debug_only
         || rules
             .display
@@ -38,16 +38,16 @@ pub fn visibility(level: StageLevel, rules: &Rules) -> Visibility {
             .as_ref()
             .is_some_and(|stage| !stage.show);
     match level {
-        StageLevel::Debug => Visibility::Always,
-        StageLevel::Info if !is_hidden => Visibility::Always,
-        StageLevel::Error if !is_hidden => Visibility::OnError,
-        StageLevel::None | StageLevel::Error | StageLevel::Info => Visibility::Never,
+        StageLevel::Debug => StageVisibility::Always,
+        StageLevel::Info if !is_hidden => StageVisibility::Always,
+        StageLevel::Error if !is_hidden => StageVisibility::OnError,
+        StageLevel::None | StageLevel::Error | StageLevel::Info => StageVisibility::Never,
     }
 }
 
 /// The name of a stage: what the manifest says, else the label of the tool; then the value of the first argument that
 /// is to be shown there.
-pub fn title(rules: &Rules, written: &Map<String, Value>) -> String {
+pub fn title(rules: &CallRules, written: &Map<String, Value>) -> String {
     let name = rules
         .display
         .stage

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use dray_agent::message::Attachment;
 use dray_types::RedactedUrl;
 
-use crate::Failure;
+use crate::ToolFailure;
 
 /// What a URL in an argument is (quickapps 32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl UrlClass {
 /// Files for the calls of one request, with the rights of its caller. Without DIAL, what is kept goes to the artifact
 /// store and its URL is a link that expires.
 #[async_trait]
-pub trait Storage: std::fmt::Debug + Send + Sync {
+pub trait FileStorage: std::fmt::Debug + Send + Sync {
     /// What a URL is, without looking at what is behind it.
     fn classify(&self, url: &str) -> UrlClass;
 
@@ -53,16 +53,21 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Failure::Parameter`] for what the model can correct: scheme, policy, size, address. Others are the storage's.
-    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure>;
+    /// [`ToolFailure::Parameter`] for what the model can correct: scheme, policy, size, address. Others are the
+    /// storage's.
+    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure>;
 
     /// Keeps bytes exactly as they are under a name that overwrites nothing.
     ///
     /// # Errors
     ///
     /// Those of the storage.
-    async fn keep(&self, name: &str, media_type: &str, bytes: Bytes)
-    -> Result<Attachment, Failure>;
+    async fn keep(
+        &self,
+        name: &str,
+        media_type: &str,
+        bytes: Bytes,
+    ) -> Result<Attachment, ToolFailure>;
 }
 
 #[cfg(test)]

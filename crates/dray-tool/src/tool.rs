@@ -9,11 +9,11 @@ use dray_agent::manifest::call::{AttachmentRules, Fallback, ParameterDisplay, To
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::{Failure, Output, Stage, Turn};
+use crate::{StageWriter, ToolFailure, ToolOutput, Turn};
 
 /// What the model sees of a tool. Extension keys of manifests are not in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declaration {
+pub struct ToolDeclaration {
     /// Unique in a request; 1 to 64 of `[a-zA-Z0-9_-]`.
     pub name: String,
     /// What it does.
@@ -22,7 +22,7 @@ pub struct Declaration {
     pub parameters: Value,
 }
 
-impl Declaration {
+impl ToolDeclaration {
     /// The form in the body of a chat completion.
     pub fn body(&self) -> Value {
         let mut function = Map::new();
@@ -37,7 +37,7 @@ impl Declaration {
 
 /// How the stage of a call looks (quickapps 22.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Style {
+pub enum StageStyle {
     /// Request as a line for each argument, response as it streams.
     Deployment,
     /// Request and response in fences.
@@ -49,11 +49,11 @@ pub enum Style {
 
 /// How a tool is called.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct CallRules {
     /// Name of the stage when the manifest gives none.
     pub label: String,
     /// How the stage looks.
-    pub style: Style,
+    pub style: StageStyle,
     /// Whether the stage is shown at level `debug` only.
     pub debug_only: bool,
     /// Files of results.
@@ -74,7 +74,7 @@ pub struct Rules {
 
 /// One call of a tool.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ToolCall {
     /// Id by the model.
     pub id: String,
     /// Arguments with files in place of references.
@@ -82,7 +82,7 @@ pub struct Call {
     /// Arguments as the model wrote them: what stages and logs show.
     pub written: Map<String, Value>,
     /// Where the call may write while it runs; the common parts are written by the caller.
-    pub stage: Stage,
+    pub stage: StageWriter,
     /// When the call must have ended; the caller drops it then.
     pub deadline: Instant,
 }
@@ -91,15 +91,15 @@ pub struct Call {
 #[async_trait]
 pub trait Tool: fmt::Debug + Send + Sync {
     /// What the model sees.
-    fn declaration(&self) -> &Declaration;
+    fn declaration(&self) -> &ToolDeclaration;
 
     /// How it is called.
-    fn rules(&self) -> &Rules;
+    fn rules(&self) -> &CallRules;
 
     /// Calls it. Dropping the future ends the call: it leaves nothing running.
     ///
     /// # Errors
     ///
-    /// See [`Failure`].
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure>;
+    /// See [`ToolFailure`].
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure>;
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dray_agent::caller::Caller;
 use dray_agent::message::Message;
 
-use crate::Storage;
+use crate::FileStorage;
 
 /// One chat request. Shared by all its calls.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Turn {
     /// The conversation as it came, tool rounds of earlier turns in place; ends with the user's message.
     pub history: Vec<Message>,
     /// Files.
-    pub storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn FileStorage>,
     /// Most bytes of one file in an argument.
     pub file_limit: u64,
     interpreter: Mutex<Option<String>>,
@@ -29,7 +29,7 @@ impl Turn {
         caller: Caller,
         session: impl Into<String>,
         history: Vec<Message>,
-        storage: Arc<dyn Storage>,
+        storage: Arc<dyn FileStorage>,
         file_limit: u64,
     ) -> Self {
         let interpreter = dray_agent::state::interpreter_session(&history).map(str::to_owned);

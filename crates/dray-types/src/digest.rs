@@ -32,11 +32,11 @@ impl Sha256Digest {
 
     /// 64 lower-case hexadecimal digits.
     pub fn to_hex(self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
         self.0
             .iter()
             .flat_map(|byte| [byte >> 4, byte & 0x0f])
-            .filter_map(|nibble| DIGITS.get(usize::from(nibble)))
+            .filter_map(|nibble| HEX_DIGITS.get(usize::from(nibble)))
             .map(|digit| char::from(*digit))
             .collect()
     }

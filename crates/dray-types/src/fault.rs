@@ -28,7 +28,7 @@ pub enum FaultCode {
 
 impl FaultCode {
     /// Every code, in the order of the protobuf numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL_CODES: [Self; 9] = [
         Self::InvalidArgument,
         Self::NotFound,
         Self::Denied,
@@ -64,7 +64,7 @@ impl fmt::Display for FaultCode {
 
 /// Whether the same request may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// The same request fails the same way.
     Never,
     /// The same request may succeed, not before the given delay.
@@ -88,7 +88,7 @@ pub struct Fault {
     /// One sentence on what to do next; empty when there is nothing to advise.
     pub advice: String,
     /// Whether and when to try again.
-    pub retry: Retry,
+    pub retry: RetryAdvice,
     /// Trace id to quote to an operator; empty outside a trace.
     pub trace_id: String,
 }
@@ -104,7 +104,7 @@ impl Fault {
             detail: String::new(),
             message: message.into(),
             advice: String::new(),
-            retry: Retry::Never,
+            retry: RetryAdvice::Never,
             trace_id: String::new(),
         }
     }
@@ -133,7 +133,7 @@ impl Fault {
     /// Marks it as worth repeating, not before `delay`.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
-        self.retry = Retry::After(delay);
+        self.retry = RetryAdvice::After(delay);
         self
     }
 
@@ -146,7 +146,7 @@ impl Fault {
 
     /// Whether the same request may succeed later.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self.retry, Retry::After(_))
+        matches!(self.retry, RetryAdvice::After(_))
     }
 }
 
@@ -156,7 +156,10 @@ mod tests {
 
     #[test]
     fn codes_are_the_closed_set() {
-        let names: Vec<_> = FaultCode::ALL.iter().map(|code| code.as_str()).collect();
+        let names: Vec<_> = FaultCode::ALL_CODES
+            .iter()
+            .map(|code| code.as_str())
+            .collect();
         assert_eq!(
             names.join(" "),
             "invalid_argument not_found denied too_large unsupported rate_limited timeout unavailable internal"

@@ -22,7 +22,7 @@ pub use artifact::{Artifact, Claim};
 pub use clock::Clock;
 pub use deadline::Deadline;
 pub use digest::Sha256Digest;
-pub use fault::{Fault, FaultCode, Retry};
+pub use fault::{Fault, FaultCode, RetryAdvice};
 pub use id::{AppId, OperationId, SessionId, TenantId};
 pub use period::Period;
 pub use redact::{RedactedUrl, Secret};

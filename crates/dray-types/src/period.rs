@@ -18,7 +18,7 @@ pub struct Period(Duration);
 pub struct InvalidPeriod(String);
 
 /// Milliseconds in a unit; largest first, which is also the order in which units may follow each other.
-const UNITS: [(&str, u64); 5] = [
+const UNIT_MS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
     ("m", 60_000),
@@ -73,7 +73,7 @@ impl FromStr for Period {
         if rest.is_empty() {
             return Err(invalid());
         }
-        let mut units = UNITS.iter();
+        let mut units = UNIT_MS.iter();
         let mut total: u64 = 0;
         while !rest.is_empty() {
             let (digits, after) = split(rest, |byte| byte.is_ascii_digit());
@@ -103,7 +103,7 @@ impl fmt::Display for Period {
         if rest == 0 {
             return f.write_str("0s");
         }
-        for (unit, factor) in UNITS {
+        for (unit, factor) in UNIT_MS {
             let count = rest / factor;
             rest %= factor;
             if count > 0 {

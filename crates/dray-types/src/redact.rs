@@ -12,7 +12,7 @@ use url::Url;
 pub struct RedactedUrl(String);
 
 /// Longest shown form, in characters.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARACTERS: usize = 200;
 /// Longest shown form of a text that is not a URL, in characters.
 const SHOWN_UNPARSED: usize = 80;
 
@@ -35,7 +35,14 @@ impl RedactedUrl {
                 .map_or(visible, |(_, host)| host)
                 .to_owned(),
         };
-        Self(escape(&shown, if parses { SHOWN } else { SHOWN_UNPARSED }))
+        Self(escape(
+            &shown,
+            if parses {
+                MAX_SHOWN_CHARACTERS
+            } else {
+                SHOWN_UNPARSED
+            },
+        ))
     }
 
     /// The text to show.

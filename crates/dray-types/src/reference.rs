@@ -10,7 +10,7 @@
 
 /// How the content of a referenced file is put into the argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum ReferenceForm {
     /// Standard base64 with padding and without line breaks (RFC 4648 section 4).
     Base64,
     /// Decoded text.
@@ -23,14 +23,14 @@ pub enum Form {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReference<'a> {
     /// What to put in place of the value.
-    pub form: Form,
+    pub form: ReferenceForm,
     /// What was named: everything after `::`, not trimmed.
     pub target: &'a str,
 }
 
 /// What an argument value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
+pub enum ParsedReference<'a> {
     /// Not a reference: pass it on unchanged.
     Plain,
     /// `file:` without one of the prefixes: an invalid parameter.
@@ -39,42 +39,42 @@ pub enum Parsed<'a> {
     Reference(FileReference<'a>),
 }
 
-/// The invalid-parameter sentence for [`Parsed::MissingPrefix`].
+/// The invalid-parameter sentence for [`ParsedReference::MissingPrefix`].
 pub const MISSING_PREFIX: &str = "Missing required file prefix (base64::, url::, text::)";
 
 impl<'a> FileReference<'a> {
     /// Reads a whole argument value.
     ///
     /// ```
-    /// use dray_types::reference::{FileReference, Form, Parsed};
+    /// use dray_types::reference::{FileReference, ReferenceForm, ParsedReference};
     ///
     /// let parsed = FileReference::parse("file:base64::files/b/report.pdf");
-    /// assert_eq!(parsed, Parsed::Reference(FileReference { form: Form::Base64, target: "files/b/report.pdf" }));
-    /// assert_eq!(FileReference::parse("see file:base64::x"), Parsed::Plain);
-    /// assert_eq!(FileReference::parse("file:///etc/passwd"), Parsed::MissingPrefix);
+    /// assert_eq!(parsed, ParsedReference::Reference(FileReference { form: ReferenceForm::Base64, target:
+    /// "files/b/report.pdf" })); assert_eq!(FileReference::parse("see file:base64::x"), ParsedReference::Plain);
+    /// assert_eq!(FileReference::parse("file:///etc/passwd"), ParsedReference::MissingPrefix);
     /// ```
-    pub fn parse(value: &'a str) -> Parsed<'a> {
+    pub fn parse(value: &'a str) -> ParsedReference<'a> {
         let value = value.trim_start_matches('/');
         let Some(rest) = strip_keyword(value, "file:") else {
-            return Parsed::Plain;
+            return ParsedReference::Plain;
         };
         let rest = rest.strip_suffix('\n').unwrap_or(rest);
         if rest.is_empty() || rest.contains('\n') {
-            return Parsed::Plain;
+            return ParsedReference::Plain;
         }
         for (keyword, form) in [
-            ("base64::", Form::Base64),
-            ("url::", Form::Url),
-            ("text::", Form::Text),
+            ("base64::", ReferenceForm::Base64),
+            ("url::", ReferenceForm::Url),
+            ("text::", ReferenceForm::Text),
         ] {
             match strip_keyword(rest, keyword) {
                 Some(target) if !target.is_empty() => {
-                    return Parsed::Reference(Self { form, target });
+                    return ParsedReference::Reference(Self { form, target });
                 }
                 _ => {}
             }
         }
-        Parsed::MissingPrefix
+        ParsedReference::MissingPrefix
     }
 }
 
@@ -90,39 +90,39 @@ mod tests {
 
     use super::*;
 
-    fn check(value: &str, expected: &Parsed<'_>) {
+    fn check(value: &str, expected: &ParsedReference<'_>) {
         assert_eq!(&FileReference::parse(value), expected, "{value:?}");
     }
 
-    fn reference(form: Form, target: &str) -> Parsed<'_> {
-        Parsed::Reference(FileReference { form, target })
+    fn reference(form: ReferenceForm, target: &str) -> ParsedReference<'_> {
+        ParsedReference::Reference(FileReference { form, target })
     }
 
     #[test]
     fn every_row_of_the_grammar() {
-        check("file:base64::a", &reference(Form::Base64, "a"));
-        check("FILE:Text::a b ", &reference(Form::Text, "a b "));
+        check("file:base64::a", &reference(ReferenceForm::Base64, "a"));
+        check("FILE:Text::a b ", &reference(ReferenceForm::Text, "a b "));
         check(
             "///file:url::http://h/x?y",
-            &reference(Form::Url, "http://h/x?y"),
+            &reference(ReferenceForm::Url, "http://h/x?y"),
         );
-        check("file:text::a\n", &reference(Form::Text, "a"));
-        check("file:text:: a", &reference(Form::Text, " a"));
-        check("file:text:::a", &reference(Form::Text, ":a"));
-        check("file:text::a\r", &reference(Form::Text, "a\r"));
+        check("file:text::a\n", &reference(ReferenceForm::Text, "a"));
+        check("file:text:: a", &reference(ReferenceForm::Text, " a"));
+        check("file:text:::a", &reference(ReferenceForm::Text, ":a"));
+        check("file:text::a\r", &reference(ReferenceForm::Text, "a\r"));
         check(
             "file:base64::file:text::a",
-            &reference(Form::Base64, "file:text::a"),
+            &reference(ReferenceForm::Base64, "file:text::a"),
         );
-        check("file:base64::\n\n", &Parsed::Plain);
-        check("file:", &Parsed::Plain);
-        check("file:\n", &Parsed::Plain);
-        check(" file:text::a", &Parsed::Plain);
-        check("x file:text::a", &Parsed::Plain);
-        check("file:text::a\nb", &Parsed::Plain);
-        check("", &Parsed::Plain);
-        check("files/b/a", &Parsed::Plain);
-        check("f\u{131}le:text::a", &Parsed::Plain);
+        check("file:base64::\n\n", &ParsedReference::Plain);
+        check("file:", &ParsedReference::Plain);
+        check("file:\n", &ParsedReference::Plain);
+        check(" file:text::a", &ParsedReference::Plain);
+        check("x file:text::a", &ParsedReference::Plain);
+        check("file:text::a\nb", &ParsedReference::Plain);
+        check("", &ParsedReference::Plain);
+        check("files/b/a", &ParsedReference::Plain);
+        check("f\u{131}le:text::a", &ParsedReference::Plain);
         for missing in [
             "file:///etc/passwd",
             "file:bytes::x",
@@ -131,14 +131,14 @@ mod tests {
             "file:text",
             "file:ba\u{17f}e64::x",
         ] {
-            check(missing, &Parsed::MissingPrefix);
+            check(missing, &ParsedReference::MissingPrefix);
         }
     }
 
     proptest! {
         #[test]
         fn never_panics_and_targets_are_suffixes(value in "/{0,2}(file:)?(base64::|url::|text::|[a-z:]{0,8})?.{0,12}\n?") {
-            if let Parsed::Reference(found) = FileReference::parse(&value) {
+            if let ParsedReference::Reference(found) = FileReference::parse(&value) {
                 let body = value.strip_suffix('\n').unwrap_or(&value);
                 prop_assert!(body.ends_with(found.target));
                 prop_assert!(!found.target.is_empty() && !found.target.contains('\n'));
@@ -147,7 +147,7 @@ mod tests {
 
         #[test]
         fn ordinary_text_is_never_touched(value in "[^/fF].*") {
-            prop_assert_eq!(FileReference::parse(&value), Parsed::Plain);
+            prop_assert_eq!(FileReference::parse(&value), ParsedReference::Plain);
         }
     }
 }

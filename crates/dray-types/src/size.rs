@@ -17,7 +17,7 @@ pub struct ByteSize(u64);
 pub struct InvalidSize(String);
 
 /// Longest unit first, so that `MiB` is not read as `B`.
-const UNITS: [(&str, u64); 7] = [
+const SIZE_UNITS: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
@@ -60,7 +60,7 @@ impl FromStr for ByteSize {
     fn from_str(text: &str) -> Result<Self, InvalidSize> {
         let invalid = || InvalidSize(text.to_owned());
         let trimmed = text.trim();
-        let (digits, factor) = UNITS
+        let (digits, factor) = SIZE_UNITS
             .iter()
             .find_map(|(unit, factor)| {
                 trimmed
@@ -94,13 +94,13 @@ impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum SizeValue {
             Count(u64),
             Text(String),
         }
-        match Written::deserialize(deserializer)? {
-            Written::Count(count) => Ok(Self(count)),
-            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        match SizeValue::deserialize(deserializer)? {
+            SizeValue::Count(count) => Ok(Self(count)),
+            SizeValue::Text(text) => text.parse().map_err(serde::de::Error::custom),
         }
     }
 }

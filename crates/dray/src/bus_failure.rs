@@ -7,13 +7,13 @@ use dray_bus::error::{CallError, ProbeError, TransportError};
 use dray_proto::Call;
 use dray_types::{Fault, FaultCode};
 
-use crate::outcome::Failure;
-use crate::world::World;
+use crate::outcome::CommandFailure;
+use crate::world::SystemConnection;
 
 /// How long the bus is asked what it refused, after a call without an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl World {
+impl SystemConnection {
     /// Asks a service. What the bus itself refuses is a fault `bus_permission` that names the subject.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl World {
         &self,
         meta: &Meta,
         request: &C,
-    ) -> Result<C::Reply, Failure> {
+    ) -> Result<C::Reply, CommandFailure> {
         match self.bus.call(meta, request).await {
             Ok(reply) => Ok(reply),
             Err(error) => Err(self.failed_call(error).await),
@@ -39,14 +39,14 @@ impl World {
         &self,
         meta: &Meta,
         request: &C,
-    ) -> Result<C::Reply, Failure> {
+    ) -> Result<C::Reply, CommandFailure> {
         match self.bus.call_once(meta, request).await {
             Ok(reply) => Ok(reply),
             Err(error) => Err(self.failed_call(error).await),
         }
     }
 
-    async fn failed_call(&self, error: CallError) -> Failure {
+    async fn failed_call(&self, error: CallError) -> CommandFailure {
         match error {
             CallError::Transport(TransportError::Denied(subject)) => {
                 cannot_publish(&subject).into()

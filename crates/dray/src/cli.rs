@@ -11,11 +11,11 @@ use clap::{Args, Parser, Subcommand};
 use dray_bus::dead::LetterState;
 use dray_types::{ByteSize, FaultCode, Period, TenantId};
 
-pub(crate) use chat::Chat;
-pub(crate) use read::{Classify, Limits, Place, Read};
+pub(crate) use chat::ChatArgs;
+pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
 pub(crate) use transfer::{
-    Deliver, Receipts, Resend, Sandbox, SandboxCp, SandboxGet, SandboxPut, Send, Session,
-    TransferOptions, Way,
+    DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxGet,
+    SandboxPut, SendArgs, SessionCommand, TransferOptions,
 };
 
 /// Exit codes, shown at the end of `--help`.
@@ -35,14 +35,14 @@ and --set, in this order; `dray config show` prints the result and where each va
 #[command(name = "dray", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalOptions,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: DrayCommand,
 }
 
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalOptions {
     /// Configuration file (TOML).
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -68,52 +68,52 @@ pub(crate) struct Global {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum DrayCommand {
     /// Shows everything at work on this machine: no network, no keys.
     Demo,
     /// Runs services: all of them in one process, or some of them against NATS and S3.
-    Up(Up),
+    Up(UpArgs),
     /// Talks with an agent: one message, or a conversation.
-    Chat(Box<Chat>),
+    Chat(Box<ChatArgs>),
     /// Resolves the `file:` references in the arguments of one tool call.
-    Resolve(Resolve),
+    Resolve(ResolveArgs),
     /// Fetches one outside URL under the operator's policy.
-    Fetch(Fetch),
+    Fetch(FetchArgs),
     /// Reads a document as an agent would: as Markdown, framed as untrusted data.
-    Read(Box<Read>),
+    Read(Box<ReadArgs>),
     /// Detects file types from content.
-    Classify(Box<Classify>),
+    Classify(Box<ClassifyArgs>),
     /// Sends files of a sandbox to a person and waits for the platform's proof.
-    Send(Send),
+    Send(SendArgs),
     /// Sends files of this machine to a person and waits for the platform's proof.
-    Deliver(Deliver),
+    Deliver(DeliverArgs),
     /// Shows what happened to files that were sent, one line for each.
-    Receipts(Receipts),
+    Receipts(ReceiptsArgs),
     /// Sends once more what was not delivered, as a new delivery.
-    Resend(Resend),
+    Resend(ResendArgs),
     /// Moves files in and out of a sandbox and looks into it.
     #[command(subcommand)]
-    Sandbox(Sandbox),
+    Sandbox(SandboxCommand),
     /// Says which sandbox and which chat belong to a session.
     #[command(subcommand)]
-    Session(Session),
+    Session(SessionCommand),
     /// Puts, gets and links stored files.
     #[command(subcommand)]
-    Artifact(Artifact),
+    Artifact(ArtifactCommand),
     /// Provisions or checks the streams and consumers on the NATS server.
     #[command(subcommand)]
-    Topology(Topology),
+    Topology(TopologyCommand),
     /// Shows what happens on the bus.
     #[command(subcommand)]
-    Events(Events),
+    Events(EventsCommand),
     /// Shows and restarts work that was given up (dead letters).
     #[command(subcommand)]
-    Dlq(Dlq),
+    Dlq(DeadLetterCommand),
     /// Checks and shows the configuration.
     #[command(subcommand)]
-    Config(Config),
+    Config(ConfigCommand),
     /// Asks a running service whether it is ready; for container health checks.
-    Healthcheck(Healthcheck),
+    Healthcheck(HealthcheckArgs),
     /// Print a completion script for a shell.
     ///
     /// For bash: `dray completions bash > ~/.local/share/bash-completion/completions/dray`.
@@ -139,7 +139,7 @@ pub(crate) enum Command {
 
 /// `dray up`
 #[derive(Debug, Args)]
-pub(crate) struct Up {
+pub(crate) struct UpArgs {
     /// Runs only this service. Can be given several times. Without it, every service runs.
     #[arg(long, value_name = "SERVICE")]
     pub(crate) only: Vec<String>,
@@ -167,7 +167,7 @@ pub(crate) struct Up {
 
 /// `dray resolve`
 #[derive(Debug, Args)]
-pub(crate) struct Resolve {
+pub(crate) struct ResolveArgs {
     /// The arguments, a JSON object; `-` reads it from standard input.
     #[arg(long, value_name = "JSON")]
     pub(crate) arguments: String,
@@ -191,7 +191,7 @@ pub(crate) struct Resolve {
 
 /// `dray fetch`
 #[derive(Debug, Args)]
-pub(crate) struct Fetch {
+pub(crate) struct FetchArgs {
     /// The URL, http or https.
     pub(crate) url: String,
     /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
@@ -210,7 +210,7 @@ pub(crate) struct Fetch {
 
 /// `dray artifact`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Artifact {
+pub(crate) enum ArtifactCommand {
     /// Stores a file and prints its digest.
     Put {
         /// The file; `-` is standard input.
@@ -248,7 +248,7 @@ pub(crate) enum Artifact {
 
 /// `dray topology`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Topology {
+pub(crate) enum TopologyCommand {
     /// Creates missing streams, consumers and the ledger, and makes existing ones what they must be.
     Apply {
         #[command(flatten)]
@@ -278,7 +278,7 @@ pub(crate) struct TopologySize {
 
 /// `dray events`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Events {
+pub(crate) enum EventsCommand {
     /// Prints events as they come.
     Tail {
         /// Starts with events that are already stored.
@@ -295,7 +295,7 @@ pub(crate) enum Events {
 
 /// `dray dlq`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Dlq {
+pub(crate) enum DeadLetterCommand {
     /// Lists dead letters, newest last, with their state: open, restarted, resolved or unknown.
     List {
         /// At most this many.
@@ -356,28 +356,28 @@ pub(crate) struct DlqFilter {
 }
 
 fn fault_code(name: &str) -> Result<FaultCode, String> {
-    let found = FaultCode::ALL
+    let found = FaultCode::ALL_CODES
         .into_iter()
         .find(|code| code.as_str() == name);
     found.ok_or_else(|| {
-        let names = FaultCode::ALL.map(FaultCode::as_str).join(", ");
+        let names = FaultCode::ALL_CODES.map(FaultCode::as_str).join(", ");
         format!("must be one of {names}")
     })
 }
 
 fn letter_state(name: &str) -> Result<LetterState, String> {
-    let found = LetterState::ALL
+    let found = LetterState::ALL_STATES
         .into_iter()
         .find(|state| state.as_str() == name);
     found.ok_or_else(|| {
-        let names = LetterState::ALL.map(LetterState::as_str).join(", ");
+        let names = LetterState::ALL_STATES.map(LetterState::as_str).join(", ");
         format!("must be one of {names}")
     })
 }
 
 /// `dray config`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Config {
+pub(crate) enum ConfigCommand {
     /// Loads and validates; the exit code is the answer.
     Check,
     /// Prints every effective value and where it came from.
@@ -386,7 +386,7 @@ pub(crate) enum Config {
 
 /// `dray healthcheck`
 #[derive(Debug, Args)]
-pub(crate) struct Healthcheck {
+pub(crate) struct HealthcheckArgs {
     /// Address of the health endpoint.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
     pub(crate) http: SocketAddr,

@@ -14,15 +14,16 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cli::Global;
-use crate::outcome::{Failure, print_line};
+use crate::cli::GlobalOptions;
+use crate::outcome::{CommandFailure, print_line};
 
 /// Starts everything, runs the story, stops everything.
-pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     let folder =
-        tempfile::tempdir().map_err(Failure::local("cannot make a folder for the demo"))?;
-    let teller = Teller::new(global.json);
-    let system = system::System::start(folder.path(), Path::new(container::SOCKET)).await?;
+        tempfile::tempdir().map_err(CommandFailure::local("cannot make a folder for the demo"))?;
+    let teller = StepReporter::new(global.json);
+    let system =
+        system::DemoSystem::start(folder.path(), Path::new(container::SOCKET_PATHS)).await?;
     let told = story::tell(&system, &teller).await;
     system.stop().await;
     told
@@ -30,7 +31,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
 
 /// Says what happens: sentences for people, one JSON document per step for scripts.
 #[derive(Debug)]
-struct Teller {
+struct StepReporter {
     json: bool,
     chapters: Cell<usize>,
     facts: Cell<usize>,
@@ -41,7 +42,7 @@ const MAX_COLUMNS: usize = 100;
 /// Width of the label in front of a line, with the space after it.
 const LABEL_COLUMNS: usize = 12;
 
-impl Teller {
+impl StepReporter {
     fn new(json: bool) -> Self {
         Self {
             json,

@@ -14,8 +14,8 @@ mod outcome;
 mod progress;
 mod world;
 
-use cli::{Cli, Command};
-use outcome::Failure;
+use cli::{Cli, DrayCommand};
+use outcome::CommandFailure;
 
 fn main() -> ExitCode {
     // A conversion runs in this executable, started again.
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            Failure::local("cannot start")(error).report(cli.global.json);
+            CommandFailure::local("cannot start")(error).report(cli.global.json);
             return ExitCode::FAILURE;
         }
     };
@@ -42,39 +42,41 @@ fn main() -> ExitCode {
     }
 }
 
-type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
+type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<(), CommandFailure>> + 'a>>;
 
 /// The future of one command. Each is boxed where it is made: the runtime and the other commands see a pointer, so
 /// that every command is compiled once and no future has the size of the largest.
 fn command(cli: &Cli) -> CommandFuture<'_> {
     let global = &cli.global;
     match &cli.command {
-        Command::Demo => Box::pin(demo::run(global)),
-        Command::Up(up) => Box::pin(commands::up::run(global, up)),
-        Command::Chat(chat) => Box::pin(commands::chat::run(global, chat)),
-        Command::Resolve(resolve) => Box::pin(commands::resolve::run(global, resolve)),
-        Command::Fetch(fetch) => Box::pin(commands::fetch::run(global, fetch)),
-        Command::Read(read) => Box::pin(commands::read::run(global, read)),
-        Command::Classify(classify) => Box::pin(ready(commands::read::classify(global, classify))),
-        Command::Send(send) => Box::pin(commands::deliver::send(global, send)),
-        Command::Deliver(deliver) => Box::pin(commands::deliver::deliver(global, deliver)),
-        Command::Receipts(receipts) => Box::pin(commands::receipts::run(global, receipts)),
-        Command::Resend(resend) => Box::pin(commands::deliver::resend(global, resend)),
-        Command::Sandbox(sandbox) => Box::pin(commands::sandbox::run(global, sandbox)),
-        Command::Session(session) => Box::pin(commands::session::run(global, session)),
-        Command::Artifact(artifact) => Box::pin(commands::artifact::run(global, artifact)),
-        Command::Topology(topology) => Box::pin(commands::topology::run(global, topology)),
-        Command::Events(events) => Box::pin(commands::events::run(global, events)),
-        Command::Dlq(dlq) => Box::pin(commands::dlq::run(global, dlq)),
-        Command::Config(config) => Box::pin(ready(commands::config::run(global, config))),
-        Command::Healthcheck(healthcheck) => {
+        DrayCommand::Demo => Box::pin(demo::run(global)),
+        DrayCommand::Up(up) => Box::pin(commands::up::run(global, up)),
+        DrayCommand::Chat(chat) => Box::pin(commands::chat::run(global, chat)),
+        DrayCommand::Resolve(resolve) => Box::pin(commands::resolve::run(global, resolve)),
+        DrayCommand::Fetch(fetch) => Box::pin(commands::fetch::run(global, fetch)),
+        DrayCommand::Read(read) => Box::pin(commands::read::run(global, read)),
+        DrayCommand::Classify(classify) => {
+            Box::pin(ready(commands::read::classify(global, classify)))
+        }
+        DrayCommand::Send(send) => Box::pin(commands::deliver::send(global, send)),
+        DrayCommand::Deliver(deliver) => Box::pin(commands::deliver::deliver(global, deliver)),
+        DrayCommand::Receipts(receipts) => Box::pin(commands::receipts::run(global, receipts)),
+        DrayCommand::Resend(resend) => Box::pin(commands::deliver::resend(global, resend)),
+        DrayCommand::Sandbox(sandbox) => Box::pin(commands::sandbox::run(global, sandbox)),
+        DrayCommand::Session(session) => Box::pin(commands::session::run(global, session)),
+        DrayCommand::Artifact(artifact) => Box::pin(commands::artifact::run(global, artifact)),
+        DrayCommand::Topology(topology) => Box::pin(commands::topology::run(global, topology)),
+        DrayCommand::Events(events) => Box::pin(commands::events::run(global, events)),
+        DrayCommand::Dlq(dlq) => Box::pin(commands::dlq::run(global, dlq)),
+        DrayCommand::Config(config) => Box::pin(ready(commands::config::run(global, config))),
+        DrayCommand::Healthcheck(healthcheck) => {
             Box::pin(commands::healthcheck::run(global, healthcheck))
         }
-        Command::Completions { shell } => {
+        DrayCommand::Completions { shell } => {
             commands::manual::print_completions(*shell);
             Box::pin(ready(Ok(())))
         }
-        Command::Man { directory } => Box::pin(ready(commands::manual::write_pages(directory))),
-        Command::Reference { page } => Box::pin(ready(commands::reference::run(page))),
+        DrayCommand::Man { directory } => Box::pin(ready(commands::manual::write_pages(directory))),
+        DrayCommand::Reference { page } => Box::pin(ready(commands::reference::run(page))),
     }
 }

@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anstyle::AnsiColor;
-use dray_types::{Fault, FaultCode, Retry};
+use dray_types::{Fault, FaultCode, RetryAdvice};
 use serde_json::{Value, json};
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// Refused or failed, with a reason that can be acted on.
     #[error("{0}")]
     Fault(#[from] Fault),
@@ -45,7 +45,7 @@ pub(crate) enum Failure {
     Told(Box<Self>),
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failed file operation.
     pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
@@ -112,7 +112,7 @@ impl Failure {
         if !fault.advice.is_empty() {
             let _ = writeln!(text, "  do:   {}", fault.advice);
         }
-        if let Retry::After(delay) = fault.retry {
+        if let RetryAdvice::After(delay) = fault.retry {
             let _ = writeln!(
                 text,
                 "  retry: worth trying again after {} ms",
@@ -129,8 +129,8 @@ impl Failure {
 /// A fault as scripts see it.
 pub(crate) fn fault_json(fault: &Fault) -> Value {
     let retry_after_ms = match fault.retry {
-        Retry::Never => Value::Null,
-        Retry::After(delay) => json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        RetryAdvice::Never => Value::Null,
+        RetryAdvice::After(delay) => json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
     };
     json!({
         "code": fault.code.as_str(),
@@ -172,7 +172,7 @@ mod tests {
             .detail("ssrf_blocked")
             .advice("Name another host.")
             .retry_after(Duration::from_millis(5));
-        let text = Failure::from(fault.clone()).to_text();
+        let text = CommandFailure::from(fault.clone()).to_text();
         assert_eq!(
             anstream::adapter::strip_str(&text).to_string(),
             "error: It is refused.\n  why:  ssrf_blocked (denied)\n  do:   Name another host.\n  retry: worth trying again after 5 ms\n"
@@ -182,17 +182,18 @@ mod tests {
 
     #[test]
     fn exit_codes_are_the_documented_ones() {
-        let check =
-            |failure: &Failure, code: u8| assert_eq!(failure.exit_code(), ExitCode::from(code));
-        check(&Failure::from(Fault::internal()), 1);
-        check(&Failure::Usage(String::new()), 2);
+        let check = |failure: &CommandFailure, code: u8| {
+            assert_eq!(failure.exit_code(), ExitCode::from(code))
+        };
+        check(&CommandFailure::from(Fault::internal()), 1);
+        check(&CommandFailure::Usage(String::new()), 2);
         check(
-            &Failure::Unreachable {
+            &CommandFailure::Unreachable {
                 what: String::new(),
                 advice: String::new(),
             },
             69,
         );
-        check(&Failure::Configuration(String::new()), 78);
+        check(&CommandFailure::Configuration(String::new()), 78);
     }
 }

@@ -10,30 +10,30 @@ use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::config::{Environment, Loaded, Override, Sources};
-use dray_service::host::{Chain, HostError};
+use dray_service::config::{ConfigSources, Environment, FieldOverride, LoadedConfig};
+use dray_service::host::{ErrorChain, HostError};
 use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
-use dray_service::{Host, Running, Settings, Sweeper};
+use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
-use crate::cli::Global;
-use crate::outcome::Failure;
+use crate::cli::GlobalOptions;
+use crate::outcome::CommandFailure;
 
 /// A host that knows every service. Which of them run is said with [`Host::only`].
-pub(crate) fn host(sources: Sources) -> Host {
+pub(crate) fn host(sources: ConfigSources) -> Host {
     Host::new(Settings::new(sources))
         .with::<FileResolver>()
         .with::<EgressFetcher>()
         .with::<SandboxTransfer>()
         .with::<PlatformDelivery>()
         .with::<Orchestrator>()
-        .with::<Sweeper>()
+        .with::<SweeperService>()
 }
 
 /// The sources of configuration that the command line names.
-pub(crate) fn sources(global: &Global) -> Result<Sources, Failure> {
-    let mut sources = Sources::new(Environment::from_process());
+pub(crate) fn sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFailure> {
+    let mut sources = ConfigSources::new(Environment::from_process());
     if let Some(file) = &global.config {
         sources = sources.file(file);
     }
@@ -49,16 +49,16 @@ pub(crate) fn sources(global: &Global) -> Result<Sources, Failure> {
         sources = sources.set("state.folder", folder.to_string_lossy());
     }
     for text in &global.overrides {
-        let flag: Override = text
+        let flag: FieldOverride = text
             .parse()
-            .map_err(|error| Failure::Usage(format!("--set: {error}")))?;
+            .map_err(|error| CommandFailure::Usage(format!("--set: {error}")))?;
         sources.overrides.push(flag);
     }
     Ok(sources)
 }
 
 /// Whether the state directory is the default one.
-fn is_default_state(sources: &Sources) -> Result<bool, Failure> {
+fn is_default_state(sources: &ConfigSources) -> Result<bool, CommandFailure> {
     Ok(load(sources)?.is_default("state.folder"))
 }
 
@@ -72,7 +72,7 @@ fn home_of(environment: &Environment) -> Option<PathBuf> {
 }
 
 /// Puts the state folder into the user's home unless it was set anywhere.
-pub(crate) fn with_home(sources: Sources) -> Result<Sources, Failure> {
+pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, CommandFailure> {
     let environment = &sources.environment;
     let home = environment
         .get("XDG_STATE_HOME")
@@ -88,17 +88,17 @@ pub(crate) fn with_home(sources: Sources) -> Result<Sources, Failure> {
 }
 
 /// Reads and checks the configuration.
-pub(crate) fn load(sources: &Sources) -> Result<Loaded, Failure> {
+pub(crate) fn load(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
     host(sources.clone())
         .load()
-        .map_err(|error| Failure::Configuration(error.to_string()))
+        .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
 /// How sandboxes are reached where the services of a command run in its own process; `None` where NATS is named and the
 /// services of a running system are asked.
 pub(crate) fn own_sandboxes(
-    global: &Global,
-) -> Result<Option<dray_sandbox_transfer::Config>, Failure> {
+    global: &GlobalOptions,
+) -> Result<Option<dray_sandbox_transfer::Config>, CommandFailure> {
     let loaded = load(&sources(global)?)?;
     let bus: BusSection = section(&loaded, "bus")?;
     match bus.mode {
@@ -108,14 +108,15 @@ pub(crate) fn own_sandboxes(
 }
 
 /// The tenant that the command line names.
-pub(crate) fn tenant(global: &Global) -> Result<TenantId, Failure> {
-    TenantId::new(&global.tenant).map_err(|error| Failure::Usage(format!("--tenant: {error}")))
+pub(crate) fn tenant(global: &GlobalOptions) -> Result<TenantId, CommandFailure> {
+    TenantId::new(&global.tenant)
+        .map_err(|error| CommandFailure::Usage(format!("--tenant: {error}")))
 }
 
 /// A bus and a store for one command: those of a running system when NATS is named, otherwise the needed
 /// services run inside this process for as long as the command does.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct SystemConnection {
     /// Where calls and events go.
     pub(crate) bus: Bus,
     /// Where content is; `None` when the command said that it needs none.
@@ -123,7 +124,7 @@ pub(crate) struct World {
     /// The wall clock.
     pub(crate) clock: Clock,
     tenant: TenantId,
-    running: Option<Running>,
+    running: Option<RunningHost>,
     /// Removed with everything in it when the command ends.
     folder: Option<tempfile::TempDir>,
 }
@@ -134,10 +135,10 @@ enum OpenError {
     /// Another process serves this folder of the embedded store.
     Served(PathBuf),
     /// Anything else.
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
-impl From<OpenError> for Failure {
+impl From<OpenError> for CommandFailure {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Failed(failure) => failure,
@@ -153,26 +154,32 @@ impl From<OpenError> for Failure {
 /// How long another short command is waited for.
 const SHORT_COMMAND: Duration = Duration::from_secs(2);
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the services of one command may take to be ready.
-const READY: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl World {
+impl SystemConnection {
     /// Opens what the command line names. `services` run here without NATS.
-    pub(crate) async fn open(global: &Global, services: &[&str]) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        global: &GlobalOptions,
+        services: &[&str],
+    ) -> Result<Self, CommandFailure> {
         Self::open_with(global, services, !services.is_empty()).await
     }
 
     /// The same for a command that reads and writes no content itself: of a running system only the bus is needed.
-    pub(crate) async fn open_to_ask(global: &Global, services: &[&str]) -> Result<Self, Failure> {
+    pub(crate) async fn open_to_ask(
+        global: &GlobalOptions,
+        services: &[&str],
+    ) -> Result<Self, CommandFailure> {
         Self::open_with(global, services, false).await
     }
 
     async fn open_with(
-        global: &Global,
+        global: &GlobalOptions,
         services: &[&str],
         needs_store: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let tenant = tenant(global)?;
         let sources = sources(global)?;
         let loaded = load(&sources)?;
@@ -185,7 +192,7 @@ impl World {
 
     /// Opens the store alone, as the artifact commands need it. Where a `dray up` serves the state folder, its
     /// endpoint is used.
-    pub(crate) async fn open_store(global: &Global) -> Result<Self, Failure> {
+    pub(crate) async fn open_store(global: &GlobalOptions) -> Result<Self, CommandFailure> {
         let sources = with_home(sources(global)?)?.set("bus.mode", "embedded");
         let end = Instant::now() + SHORT_COMMAND;
         loop {
@@ -198,16 +205,19 @@ impl World {
             if Instant::now() >= end {
                 return Self::beside(sources, &busy, tenant(global)?).await;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Uses the endpoint of the process that serves the state folder.
-    async fn beside(sources: Sources, store: &Path, tenant: TenantId) -> Result<Self, Failure> {
-        let found = dray_store::embedded::serving(store).map_err(Failure::local(format!(
-            "cannot reach the process that serves {}",
-            store.display()
-        )))?;
+    async fn beside(
+        sources: ConfigSources,
+        store: &Path,
+        tenant: TenantId,
+    ) -> Result<Self, CommandFailure> {
+        let found = dray_store::embedded::serving(store).map_err(CommandFailure::local(
+            format!("cannot reach the process that serves {}", store.display()),
+        ))?;
         let sources = sources
             .set("store.mode", "s3")
             .set("store.s3.endpoint", found.endpoint)
@@ -219,15 +229,15 @@ impl World {
     /// Runs the services for one command. Unless a state folder was named, nothing is kept, and any number of such
     /// commands may run concurrently.
     async fn for_once(
-        sources: Sources,
+        sources: ConfigSources,
         services: &[&str],
         tenant: TenantId,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         if !is_default_state(&sources)? {
             return Ok(Self::embedded(sources, services, tenant).await?);
         }
         let folder =
-            tempfile::tempdir().map_err(Failure::local("cannot make a temporary folder"))?;
+            tempfile::tempdir().map_err(CommandFailure::local("cannot make a temporary folder"))?;
         let sources = sources.set("state.folder", folder.path().to_string_lossy());
         let mut world = Self::embedded(sources, services, tenant).await?;
         world.folder = Some(folder);
@@ -235,12 +245,12 @@ impl World {
     }
 
     /// Opens the bus of a running system; there is nothing to see on the bus of a process that just began.
-    pub(crate) async fn open_bus(global: &Global) -> Result<Self, Failure> {
+    pub(crate) async fn open_bus(global: &GlobalOptions) -> Result<Self, CommandFailure> {
         let sources = sources(global)?;
         let loaded = load(&sources)?;
         let bus: BusSection = section(&loaded, "bus")?;
         if bus.mode == BusMode::Embedded {
-            return Err(Failure::Usage(
+            return Err(CommandFailure::Usage(
                 "this command looks at a running system: name its server, for example --nats nats://127.0.0.1:4222 \
                  (the in-process bus of `dray up` cannot be reached from outside)"
                     .to_owned(),
@@ -250,7 +260,7 @@ impl World {
     }
 
     /// The user of a command may name any chat and any sandbox, and gets files in a folder of this machine.
-    pub(crate) fn as_operator(sources: Sources) -> Sources {
+    pub(crate) fn as_operator(sources: ConfigSources) -> ConfigSources {
         sources
             .set("platform-delivery.allow_targets", "true")
             .set("platform-delivery.cli", "true")
@@ -259,7 +269,7 @@ impl World {
     }
 
     async fn embedded(
-        sources: Sources,
+        sources: ConfigSources,
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, OpenError> {
@@ -275,9 +285,15 @@ impl World {
             }
             other => OpenError::Failed(refused(&other)),
         })?;
-        if tokio::time::timeout(READY, running.ready()).await.is_err() {
-            return Err(OpenError::Failed(Failure::Unreachable {
-                what: format!("the services were not ready within {} s", READY.as_secs()),
+        if tokio::time::timeout(READY_TIMEOUT, running.ready())
+            .await
+            .is_err()
+        {
+            return Err(OpenError::Failed(CommandFailure::Unreachable {
+                what: format!(
+                    "the services were not ready within {} s",
+                    READY_TIMEOUT.as_secs()
+                ),
                 advice: "Run `dray up` and look at /ready, which names what is missing.".to_owned(),
             }));
         }
@@ -293,17 +309,17 @@ impl World {
     }
 
     async fn remote(
-        loaded: &Loaded,
+        loaded: &LoadedConfig,
         bus: &BusSection,
         tenant: TenantId,
         needs_store: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let clock = Clock::system();
         let meter = dray_service::telemetry::no_meter();
         let bus = Bus::connect(&bus.nats, clock.clone(), &meter)
             .await
-            .map_err(|error| Failure::Unreachable {
-                what: format!("{}", Chain(&error)),
+            .map_err(|error| CommandFailure::Unreachable {
+                what: format!("{}", ErrorChain(&error)),
                 advice: bus_advice(&error, "the URL given with --nats"),
             })?;
         let store = if needs_store {
@@ -322,15 +338,15 @@ impl World {
     }
 
     /// The store.
-    pub(crate) fn store(&self) -> Result<&Store, Failure> {
-        self.store
-            .as_ref()
-            .ok_or_else(|| Failure::Usage("this command needs a store: add --s3 URL".to_owned()))
+    pub(crate) fn store(&self) -> Result<&Store, CommandFailure> {
+        self.store.as_ref().ok_or_else(|| {
+            CommandFailure::Usage("this command needs a store: add --s3 URL".to_owned())
+        })
     }
 
     /// The configuration of what runs here; `None` beside a running system.
-    pub(crate) fn config(&self) -> Option<&Loaded> {
-        self.running.as_ref().map(Running::config)
+    pub(crate) fn config(&self) -> Option<&LoadedConfig> {
+        self.running.as_ref().map(RunningHost::config)
     }
 
     /// Whose data the command is about.
@@ -361,18 +377,18 @@ impl World {
 
 /// One section of the configuration.
 pub(crate) fn section<S: dray_service::config::Section>(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     name: &str,
-) -> Result<S, Failure> {
+) -> Result<S, CommandFailure> {
     loaded
         .section(name)
-        .map_err(|error| Failure::Configuration(error.to_string()))
+        .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
-async fn remote_store(loaded: &Loaded, clock: &Clock) -> Result<Store, Failure> {
+async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, CommandFailure> {
     let store: StoreSection = section(loaded, "store")?;
     if store.mode == StoreMode::Embedded {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "services behind NATS keep content in their own store: name it with --s3 URL (and its credentials in \
              DRAY_STORE__S3__ACCESS_KEY and DRAY_STORE__S3__SECRET_KEY)"
                 .to_owned(),
@@ -380,42 +396,42 @@ async fn remote_store(loaded: &Loaded, clock: &Clock) -> Result<Store, Failure> 
     }
     Store::open(&store.s3, clock.clone())
         .await
-        .map_err(|error| Failure::Unreachable {
-            what: format!("{}", Chain(&error)),
+        .map_err(|error| CommandFailure::Unreachable {
+            what: format!("{}", ErrorChain(&error)),
             advice: "Check the URL given with --s3, the bucket and the credentials.".to_owned(),
         })
 }
 
 /// What a host that did not start means for the exit code.
-pub(crate) fn refused(error: &HostError) -> Failure {
-    let text = format!("{}", Chain(error));
+pub(crate) fn refused(error: &HostError) -> CommandFailure {
+    let text = format!("{}", ErrorChain(error));
     match error {
-        HostError::Config(_) | HostError::Service { .. } => Failure::Configuration(text),
-        HostError::UnknownService { .. } | HostError::Twice(_) => Failure::Usage(text),
-        HostError::Bus(cause) => Failure::Unreachable {
+        HostError::Config(_) | HostError::Service { .. } => CommandFailure::Configuration(text),
+        HostError::UnknownService { .. } | HostError::Twice(_) => CommandFailure::Usage(text),
+        HostError::Bus(cause) => CommandFailure::Unreachable {
             what: text,
             advice: bus_advice(cause, "`bus.nats.servers` (or --nats)"),
         },
-        HostError::Store(_) => Failure::Unreachable {
+        HostError::Store(_) => CommandFailure::Unreachable {
             what: text,
             advice: "Check `store.s3` (or --s3), the bucket and the credentials.".to_owned(),
         },
-        HostError::Topology(_) => Failure::Unreachable {
+        HostError::Topology(_) => CommandFailure::Unreachable {
             what: text,
             advice: "Run `dray topology apply` with an identity that may manage streams."
                 .to_owned(),
         },
-        HostError::Bind { section, .. } => Failure::Unreachable {
+        HostError::Bind { section, .. } => CommandFailure::Unreachable {
             what: text,
             advice: format!(
                 "End the program that uses the address, or name another one: --{section} ADDRESS."
             ),
         },
-        HostError::State { source, .. } => Failure::Unreachable {
+        HostError::State { source, .. } => CommandFailure::Unreachable {
             what: text,
             advice: state_advice(source.kind()).to_owned(),
         },
-        _ => Failure::Unreachable {
+        _ => CommandFailure::Unreachable {
             what: text,
             advice: "Look at the log above; `dray up -v` logs more.".to_owned(),
         },

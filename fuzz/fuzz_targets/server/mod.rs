@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_egress_fetcher::dial::{Dialer, Stream};
-use dray_egress_fetcher::fetch::{Fetcher, Network, Request, Settings};
-use dray_egress_fetcher::limits::{Limits, Sizes};
-use dray_egress_fetcher::record::Record;
+use dray_egress_fetcher::dial::{Dialer, DialedStream};
+use dray_egress_fetcher::fetch::{Fetcher, NetworkAccess, FetchJob, FetchLimits};
+use dray_egress_fetcher::limits::{FetchAdmission, AdmissionLimits};
+use dray_egress_fetcher::record::FetchRecord;
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
-use dray_egress_fetcher::sink::Hashing;
-use dray_egress_fetcher::tls::Tls;
-use dray_guard::{AdminPolicy, Answer, CanonicalName, Judge, JudgeConfig, MaxRedirects, PinnedAddr};
+use dray_egress_fetcher::sink::HashingSink;
+use dray_egress_fetcher::tls::TlsClient;
+use dray_guard::{AdminPolicy, DnsAnswer, CanonicalName, Judge, JudgeConfig, MaxRedirects, PinnedAddr};
 use dray_types::Sha256Digest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -27,9 +27,9 @@ struct World {
 type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Resolver for World {
-    fn lookup<'a>(&'a self, name: &'a CanonicalName, _: &'a Judge) -> Boxed<'a, Result<Answer, DnsError>> {
+    fn lookup<'a>(&'a self, name: &'a CanonicalName, _: &'a Judge) -> Boxed<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
-            Ok(Answer {
+            Ok(DnsAnswer {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses: vec![PINNED],
@@ -39,7 +39,7 @@ impl Resolver for World {
 }
 
 impl Dialer for World {
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> Boxed<'a, io::Result<Stream>> {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> Boxed<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let peer = to.socket_addr();
             self.dialled.lock().unwrap().push(peer.ip());
@@ -51,7 +51,7 @@ impl Dialer for World {
                     let _ = far.write_all(&answer).await;
                 }
             });
-            Ok(Stream {
+            Ok(DialedStream {
                 io: Box::new(near),
                 peer,
                 local: std::net::SocketAddr::from(([192, 0, 2, 1], 1)),
@@ -61,18 +61,18 @@ impl Dialer for World {
 }
 
 /// A request for a name, with a limit that is easily passed.
-pub fn request() -> Request {
-    Request {
+pub fn request() -> FetchJob {
+    FetchJob {
         url: "http://files.example.org/".to_owned(),
         size_limit: 512,
         remaining: Duration::from_secs(60),
-        ..Request::default()
+        ..FetchJob::default()
     }
 }
 
 fn fetcher(world: &Arc<World>) -> Fetcher {
     let seconds = Duration::from_secs;
-    let settings = Settings {
+    let settings = FetchLimits {
         dns: seconds(3),
         connect: seconds(5),
         tls: seconds(5),
@@ -91,16 +91,16 @@ fn fetcher(world: &Arc<World>) -> Fetcher {
         max_redirects: MaxRedirects::new(0).unwrap(),
         ..AdminPolicy::default()
     };
-    let network = Network {
+    let network = NetworkAccess {
         resolver: Arc::clone(world) as Arc<dyn Resolver>,
         dialer: Arc::clone(world) as Arc<dyn Dialer>,
     };
     let judge = Judge::new(JudgeConfig::default());
-    Fetcher::new(settings, admin, judge, network, Tls::new(None).unwrap(), Limits::new(Sizes::default()))
+    Fetcher::new(settings, admin, judge, network, TlsClient::new(None).unwrap(), FetchAdmission::new(AdmissionLimits::default()))
 }
 
 /// Fetches `answer` and checks what must hold whatever it is.
-pub fn check(answer: Vec<u8>, request: &Request) {
+pub fn check(answer: Vec<u8>, request: &FetchJob) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -111,8 +111,8 @@ pub fn check(answer: Vec<u8>, request: &Request) {
         dialled: Mutex::default(),
     });
     let fetcher = fetcher(&world);
-    let mut sink = Hashing::new(Vec::new());
-    let mut record = Record::default();
+    let mut sink = HashingSink::new(Vec::new());
+    let mut record = FetchRecord::default();
     let (result, took) = runtime.block_on(async {
         let started = tokio::time::Instant::now();
         let result = fetcher.fetch(request, &mut sink, &mut record).await;

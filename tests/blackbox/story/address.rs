@@ -1,19 +1,19 @@
 //! Section 8 by literal: every blocked range, first and last address, and everything worth stealing.
 
-use crate::expect::Expect;
-use crate::fetch::Fetch;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, Plan};
+use crate::world::{self, StorySetup};
 
 #[test]
 fn no_blocked_address_is_reached_by_writing_it() {
-    world::run("literal", &Plan::default(), |world| {
+    world::run("literal", &StorySetup::default(), |world| {
         let mut cases: Vec<_> = range::samples()
             .into_iter()
             .map(|address| {
                 (
-                    Fetch::new(format!("http://{}/", range::host(address))),
-                    Expect::Denied("ssrf_blocked"),
+                    FetchCommand::new(format!("http://{}/", range::host(address))),
+                    FetchExpectation::Denied("ssrf_blocked"),
                 )
             })
             .collect();
@@ -27,7 +27,10 @@ fn no_blocked_address_is_reached_by_writing_it() {
             "http://127.0.0.1:8000/",
             "http://[0000:0000:0000:0000:0000:0000:0000:0001]:8080/",
         ] {
-            cases.push((Fetch::new(url), Expect::Denied("ssrf_blocked")));
+            cases.push((
+                FetchCommand::new(url),
+                FetchExpectation::Denied("ssrf_blocked"),
+            ));
         }
         world.check(&cases);
         let questions = world.internet.questions();
@@ -42,17 +45,22 @@ fn no_blocked_address_is_reached_by_writing_it() {
 
 #[test]
 fn own_platform_and_listed_addresses_are_blocked_too() {
-    world::run("ours", &Plan::default(), |world| {
-        let blocked = |url: &str| (Fetch::new(url), Expect::Denied("ssrf_blocked"));
+    world::run("ours", &StorySetup::default(), |world| {
+        let blocked = |url: &str| {
+            (
+                FetchCommand::new(url),
+                FetchExpectation::Denied("ssrf_blocked"),
+            )
+        };
         let listed = |url: &str| {
             let ranges = "20.33.0.0/16,2603:1000::/24";
             (
-                Fetch::new(url).set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", ranges),
-                Expect::Denied("ssrf_blocked"),
+                FetchCommand::new(url).set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", ranges),
+                FetchExpectation::Denied("ssrf_blocked"),
             )
         };
-        let platform =
-            Fetch::new("http://34.118.224.1/").set("KUBERNETES_SERVICE_HOST", "34.118.224.1");
+        let platform = FetchCommand::new("http://34.118.224.1/")
+            .set("KUBERNETES_SERVICE_HOST", "34.118.224.1");
         world.check(&[
             blocked("http://151.101.1.2/"),
             blocked("http://[2a04:4e42:1::2]/"),
@@ -61,30 +69,31 @@ fn own_platform_and_listed_addresses_are_blocked_too() {
             listed("http://20.33.255.255/"),
             listed("http://[2603:1000::1]/"),
             listed("http://[::ffff:20.33.1.1]/"),
-            (platform, Expect::Denied("ssrf_blocked")),
+            (platform, FetchExpectation::Denied("ssrf_blocked")),
         ]);
-        let beside = Fetch::new("http://20.34.0.0/")
+        let beside = FetchCommand::new("http://20.34.0.0/")
             .set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", "20.33.0.0/16");
-        world.check_one(&beside, &Expect::Reached("20.34.0.0"));
+        world.check_one(&beside, &FetchExpectation::Reached("20.34.0.0"));
     });
 }
 
 #[test]
 fn a_configured_nat64_prefix_is_judged_by_the_address_inside() {
-    let mut plan = Plan::default();
+    let mut plan = StorySetup::default();
     plan.openings.networks.push("64:ff9b::808:808/128");
     world::run("nat64", &plan, |world| {
-        let prefix =
-            |url: &str| Fetch::new(url).set("EXTERNAL_URL_FETCH_NAT64_PREFIXES", "64:ff9b::/96");
-        let blocked = |url: &str| (prefix(url), Expect::Denied("ssrf_blocked"));
+        let prefix = |url: &str| {
+            FetchCommand::new(url).set("EXTERNAL_URL_FETCH_NAT64_PREFIXES", "64:ff9b::/96")
+        };
+        let blocked = |url: &str| (prefix(url), FetchExpectation::Denied("ssrf_blocked"));
         world.check(&[
             (
                 prefix("http://[64:ff9b::8.8.8.8]/"),
-                Expect::Reached("64:ff9b::808:808"),
+                FetchExpectation::Reached("64:ff9b::808:808"),
             ),
             (
-                Fetch::new("http://[64:ff9b::8.8.8.8]/"),
-                Expect::Denied("ssrf_blocked"),
+                FetchCommand::new("http://[64:ff9b::8.8.8.8]/"),
+                FetchExpectation::Denied("ssrf_blocked"),
             ),
             blocked("http://[64:ff9b::127.0.0.1]/"),
             blocked("http://[64:ff9b::169.254.169.254]/"),

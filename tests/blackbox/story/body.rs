@@ -1,35 +1,40 @@
 //! Sections 11, 13 and 14: hostile responses end as what they are, in time, and leave no file.
 
 use super::{pattern, public, raw};
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
-const OK: &str = "HTTP/1.1 200 OK\r\n";
+const OK_STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
 #[test]
 fn broken_and_lying_responses_are_failures_without_a_file() {
-    world::run("response", &Plan::default(), |world| {
-        let response = |text: &str, code| (Fetch::new(public(&raw(text))), Expect::Denied(code));
-        let status = |code: &str| Fetch::new(public(&format!("/status/{code}")));
+    world::run("response", &StorySetup::default(), |world| {
+        let response = |text: &str, code| {
+            (
+                FetchCommand::new(public(&raw(text))),
+                FetchExpectation::Denied(code),
+            )
+        };
+        let status = |code: &str| FetchCommand::new(public(&format!("/status/{code}")));
         world.check(&[
             response("", "connection_closed"),
             response("garbage\r\n\r\n", "malformed_response"),
             response("ICY 200 OK\r\n\r\nx", "malformed_response"),
-            response(&format!("{OK}Transfer-Encoding: xchunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), "malformed_response"),
-            response(&format!("{OK}Transfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), "malformed_response"),
+            response(&format!("{OK_STATUS_LINE}Transfer-Encoding: xchunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), "malformed_response"),
+            response(&format!("{OK_STATUS_LINE}Transfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), "malformed_response"),
             response(
-                &format!("{OK}Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+                &format!("{OK_STATUS_LINE}Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
                 "malformed_response",
             ),
-            response(&format!("{OK}Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc"), "malformed_response"),
-            response(&format!("{OK}Content-Length: 0x3\r\n\r\nabc"), "malformed_response"),
-            response(&format!("{OK}X: {}\r\n\r\n", "x".repeat(2_000)).replace("X: ", " X : "), "malformed_response"),
-            response(&format!("{OK}Content-Length: 10\r\n\r\nabc"), "truncated"),
-            response(&format!("{OK}Transfer-Encoding: chunked\r\n\r\n5\r\nab"), "truncated"),
-            response(&format!("{OK}Content-Encoding: br\r\nContent-Length: 3\r\n\r\nabc"), "unsupported_encoding"),
-            response(&format!("{OK}Content-Encoding: gzip, gzip\r\nContent-Length: 3\r\n\r\nabc"), "unsupported_encoding"),
-            response(&format!("{OK}Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), "decode_error"),
+            response(&format!("{OK_STATUS_LINE}Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc"), "malformed_response"),
+            response(&format!("{OK_STATUS_LINE}Content-Length: 0x3\r\n\r\nabc"), "malformed_response"),
+            response(&format!("{OK_STATUS_LINE}X: {}\r\n\r\n", "x".repeat(2_000)).replace("X: ", " X : "), "malformed_response"),
+            response(&format!("{OK_STATUS_LINE}Content-Length: 10\r\n\r\nabc"), "truncated"),
+            response(&format!("{OK_STATUS_LINE}Transfer-Encoding: chunked\r\n\r\n5\r\nab"), "truncated"),
+            response(&format!("{OK_STATUS_LINE}Content-Encoding: br\r\nContent-Length: 3\r\n\r\nabc"), "unsupported_encoding"),
+            response(&format!("{OK_STATUS_LINE}Content-Encoding: gzip, gzip\r\nContent-Length: 3\r\n\r\nabc"), "unsupported_encoding"),
+            response(&format!("{OK_STATUS_LINE}Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), "decode_error"),
             response("HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-2/9\r\nContent-Length: 3\r\n\r\nabc", "unexpected_partial"),
             response("HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "redirect_invalid"),
             response("HTTP/1.1 101 Switching\r\n\r\n", "malformed_response"),
@@ -37,7 +42,7 @@ fn broken_and_lying_responses_are_failures_without_a_file() {
         for code in [
             "300", "304", "401", "403", "404", "407", "429", "500", "503",
         ] {
-            let line = world.check_one(&status(code), &Expect::Refused);
+            let line = world.check_one(&status(code), &FetchExpectation::Refused);
             let told = line["message"]
                 .as_str()
                 .is_some_and(|text| text.ends_with(&format!("HTTP status {code}.")));
@@ -50,25 +55,25 @@ fn broken_and_lying_responses_are_failures_without_a_file() {
 
 #[test]
 fn limits_hold_on_what_arrives_and_on_what_is_stored() {
-    world::run("limit", &Plan::default(), |world| {
-        let limited = |path: &str, limit| Fetch::new(public(path)).limit(limit);
-        let large = Expect::Denied("too_large");
+    world::run("limit", &StorySetup::default(), |world| {
+        let limited = |path: &str, limit| FetchCommand::new(public(path)).limit(limit);
+        let large = FetchExpectation::Denied("too_large");
         world.check(&[
             (
                 limited("/bytes/50000", 50_000),
-                Expect::Content(pattern(50_000)),
+                FetchExpectation::Content(pattern(50_000)),
             ),
             (limited("/bytes/50001", 50_000), large.clone()),
             (
                 limited("/chunked/50000", 50_000),
-                Expect::Content(pattern(50_000)),
+                FetchExpectation::Content(pattern(50_000)),
             ),
             (limited("/chunked/50001", 50_000), large.clone()),
             (limited("/gzip/50001", 50_000), large.clone()),
             (limited("/bomb/20000000", 100_000), large.clone()),
             (limited("/endless", 1_000_000), large.clone()),
             // Without a limit it is 10 MiB, and more than the ceiling cannot be asked for (C-2).
-            (Fetch::new(public("/bytes/10485761")), large.clone()),
+            (FetchCommand::new(public("/bytes/10485761")), large.clone()),
             (
                 limited("/bytes/200001", 9_000_000)
                     .set("EXTERNAL_URL_FETCH_MAX_BYTES_CEILING", "200000"),
@@ -80,16 +85,19 @@ fn limits_hold_on_what_arrives_and_on_what_is_stored() {
 
 #[test]
 fn servers_that_do_not_answer_are_left_in_time() {
-    world::run("slow", &Plan::default(), |world| {
-        let late = Expect::Denied("timeout");
+    world::run("slow", &StorySetup::default(), |world| {
+        let late = FetchExpectation::Denied("timeout");
         let total = |path: &str| {
-            Fetch::new(public(path)).set("EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS", "2")
+            FetchCommand::new(public(path)).set("EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS", "2")
         };
         world.check(&[
             (total("/silent"), late.clone()),
             (total("/drip"), late.clone()),
-            (Fetch::new(public("/silent")).timeout(2), late.clone()),
-            (Fetch::new(public("/drip")).timeout(2), late),
+            (
+                FetchCommand::new(public("/silent")).timeout(2),
+                late.clone(),
+            ),
+            (FetchCommand::new(public("/drip")).timeout(2), late),
         ]);
     });
 }

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::cable::{PUBLIC, PUBLIC_6};
-use crate::expect::Expect;
-use crate::fetch::Fetch;
+use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, Plan};
+use crate::world::{self, StorySetup};
 
 /// An answer with these addresses, each under its own type.
 fn answer(addresses: &[IpAddr]) -> Value {
@@ -17,7 +17,7 @@ fn answer(addresses: &[IpAddr]) -> Value {
 }
 
 /// Names with their only answers, and a refusal expected for each.
-fn refused(names: &[(String, Value)]) -> (Value, Vec<(Fetch, Expect)>) {
+fn refused(names: &[(String, Value)]) -> (Value, Vec<(FetchCommand, FetchExpectation)>) {
     let zone: Map<String, Value> = names
         .iter()
         .map(|(name, answer)| (name.clone(), json!([answer])))
@@ -26,8 +26,8 @@ fn refused(names: &[(String, Value)]) -> (Value, Vec<(Fetch, Expect)>) {
         .iter()
         .map(|(name, _)| {
             (
-                Fetch::new(format!("http://{name}/")),
-                Expect::Denied("ssrf_blocked"),
+                FetchCommand::new(format!("http://{name}/")),
+                FetchExpectation::Denied("ssrf_blocked"),
             )
         })
         .collect();
@@ -44,9 +44,9 @@ fn no_blocked_address_is_reached_by_a_name() {
     let (zone, cases) = refused(&names);
     world::run(
         "name",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             world.check(&cases);
@@ -62,7 +62,7 @@ fn no_blocked_address_is_reached_by_a_name() {
     );
 }
 
-fn asked(world: &world::World, name: &str) -> usize {
+fn asked(world: &world::StoryNetwork, name: &str) -> usize {
     world
         .internet
         .questions()
@@ -73,9 +73,10 @@ fn asked(world: &world::World, name: &str) -> usize {
 
 #[test]
 fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
-    let (four, six): (IpAddr, IpAddr) = (PUBLIC.parse().unwrap(), PUBLIC_6.parse().unwrap());
+    let (four, six): (IpAddr, IpAddr) =
+        (PUBLIC_ADDRESSES.parse().unwrap(), PUBLIC_6.parse().unwrap());
     let mut names = Vec::new();
-    for (number, address) in range::PRIZES.iter().enumerate() {
+    for (number, address) in range::SENSITIVE_ADDRESSES.iter().enumerate() {
         let address: IpAddr = address.parse().unwrap();
         names.push((
             format!("m{number}.example.com"),
@@ -95,9 +96,9 @@ fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
     let (zone, cases) = refused(&names);
     world::run(
         "mixed",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             world.check(&cases);
@@ -105,9 +106,9 @@ fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
                 format!("{} connection attempts", world.attempts())
             });
             // D-3: AAAA is judged although it would not be used.
-            let unused =
-                Fetch::new("http://m17.example.com/").set("EXTERNAL_URL_FETCH_IPV6", "false");
-            world.check_one(&unused, &Expect::Denied("ssrf_blocked"));
+            let unused = FetchCommand::new("http://m17.example.com/")
+                .set("EXTERNAL_URL_FETCH_IPV6", "false");
+            world.check_one(&unused, &FetchExpectation::Denied("ssrf_blocked"));
         },
     );
 }
@@ -121,16 +122,16 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
         zone.insert(format!("c{number}.example.com"), json!([{"CNAME": target}]));
         zone.insert(target, json!([answer(&[*address])]));
         cases.push((
-            Fetch::new(format!("http://c{number}.example.com/")),
-            Expect::Denied("ssrf_blocked"),
+            FetchCommand::new(format!("http://c{number}.example.com/")),
+            FetchExpectation::Denied("ssrf_blocked"),
         ));
     }
     for (number, target) in INNER_NAMES.iter().enumerate() {
         zone.insert(format!("i{number}.example.com"), json!([{"CNAME": target}]));
-        zone.insert((*target).to_owned(), json!([{"A": [PUBLIC]}]));
+        zone.insert((*target).to_owned(), json!([{"A": [PUBLIC_ADDRESSES]}]));
         cases.push((
-            Fetch::new(format!("http://i{number}.example.com/")),
-            Expect::Denied("ssrf_blocked"),
+            FetchCommand::new(format!("http://i{number}.example.com/")),
+            FetchExpectation::Denied("ssrf_blocked"),
         ));
     }
     for number in 0..12 {
@@ -139,23 +140,32 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
             json!([{"CNAME": format!("l{}.example.com", number + 1)}]),
         );
     }
-    zone.insert("l12.example.com".to_owned(), json!([{"A": [PUBLIC]}]));
+    zone.insert(
+        "l12.example.com".to_owned(),
+        json!([{"A": [PUBLIC_ADDRESSES]}]),
+    );
     zone.insert(
         "round.example.com".to_owned(),
         json!([{"CNAME": "round.example.com"}]),
     );
     // D-8: at most eight aliases.
     cases.push((
-        Fetch::new("http://l4.example.com/"),
-        Expect::Reached(PUBLIC),
+        FetchCommand::new("http://l4.example.com/"),
+        FetchExpectation::Reached(PUBLIC_ADDRESSES),
     ));
-    cases.push((Fetch::new("http://l3.example.com/"), Expect::Refused));
-    cases.push((Fetch::new("http://round.example.com/"), Expect::Refused));
+    cases.push((
+        FetchCommand::new("http://l3.example.com/"),
+        FetchExpectation::Refused,
+    ));
+    cases.push((
+        FetchCommand::new("http://round.example.com/"),
+        FetchExpectation::Refused,
+    ));
     world::run(
         "alias",
-        &Plan {
+        &StorySetup {
             zone: zone.into(),
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             world.check(&cases);
@@ -207,33 +217,33 @@ pub(super) const INNER_NAMES: [&str; 25] = [
 fn names_that_are_never_fetched_are_refused_without_a_question() {
     let zone: Map<String, Value> = INNER_NAMES
         .iter()
-        .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC]}])))
+        .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC_ADDRESSES]}])))
         .collect();
     world::run(
         "inner",
-        &Plan {
+        &StorySetup {
             zone: zone.into(),
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             let mut cases: Vec<_> = INNER_NAMES
                 .iter()
                 .map(|name| {
                     (
-                        Fetch::new(format!("http://{name}/")),
-                        Expect::Denied("blocked_host"),
+                        FetchCommand::new(format!("http://{name}/")),
+                        FetchExpectation::Denied("blocked_host"),
                     )
                 })
                 .collect();
             cases.push((
-                Fetch::new("http://metadata.google.internal./"),
-                Expect::Denied("blocked_host"),
+                FetchCommand::new("http://metadata.google.internal./"),
+                FetchExpectation::Denied("blocked_host"),
             ));
-            let extra = Fetch::new("http://wiki.company.example/").set(
+            let extra = FetchCommand::new("http://wiki.company.example/").set(
                 "EXTERNAL_URL_FETCH_EXTRA_BLOCKED_HOSTS",
                 "*.company.example",
             );
-            cases.push((extra, Expect::Denied("blocked_host")));
+            cases.push((extra, FetchExpectation::Denied("blocked_host")));
             world.check(&cases);
             let questions = world.internet.questions();
             world.demand(questions.is_empty(), || format!("questions: {questions:?}"));

@@ -1,20 +1,20 @@
 //! The suite itself: what the binary really sends to a watched range is noticed, on both sides and at the bait.
 
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 #[test]
 fn a_packet_of_the_binary_to_a_watched_range_is_a_finding() {
     // The operator of this world opens a range, and the counters do not know.
-    let findings = world::findings("notice", &Plan::default(), |world| {
-        let opened =
-            Fetch::new("http://10.77.0.5/").set("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "10.77.0.0/24");
+    let findings = world::findings("notice", &StorySetup::default(), |world| {
+        let opened = FetchCommand::new("http://10.77.0.5/")
+            .set("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "10.77.0.0/24");
         world.check(&[
-            (opened, Expect::Reached("10.77.0.5")),
+            (opened, FetchExpectation::Reached("10.77.0.5")),
             (
-                Fetch::new("http://10.77.0.6/"),
-                Expect::Reached("10.77.0.6"),
+                FetchCommand::new("http://10.77.0.6/"),
+                FetchExpectation::Reached("10.77.0.6"),
             ),
         ]);
     });

@@ -3,26 +3,26 @@
 use serde_json::json;
 
 use super::{public, to};
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
-const OPENED: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
-const RANGES: &str = "10.77.0.0/24,fd12:3456:789a::/48";
+const PRIVATE_CIDRS_VARIABLE: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
+const OPENED_CIDRS: &str = "10.77.0.0/24,fd12:3456:789a::/48";
 
 /// Everything that the stories reach inside. The rest of the opened ranges stays forbidden and counted.
-fn plan() -> Plan {
-    let mut plan = Plan {
+fn plan() -> StorySetup {
+    let mut plan = StorySetup {
         zone: json!({
             "files.example.com": [{"A": ["10.77.0.5"]}],
             "six.example.com": [{"AAAA": ["fd12:3456:789a::5"]}],
-            "mixed.example.com": [{"A": ["10.77.0.5", PUBLIC]}],
+            "mixed.example.com": [{"A": ["10.77.0.5", PUBLIC_ADDRESSES]}],
             "families.example.com": [{"A": ["10.77.0.5"], "AAAA": ["2606:2800:220:1::1"]}],
             "beside.example.com": [{"A": ["10.77.0.5", "10.78.0.5"]}],
-            "portal.example.org": [{"A": [PUBLIC]}],
+            "portal.example.org": [{"A": [PUBLIC_ADDRESSES]}],
         }),
-        ..Plan::default()
+        ..StorySetup::default()
     };
     plan.openings
         .networks
@@ -30,37 +30,43 @@ fn plan() -> Plan {
     plan
 }
 
-fn opened(url: impl Into<String>) -> Fetch {
-    Fetch::new(url).set(OPENED, RANGES)
+fn opened(url: impl Into<String>) -> FetchCommand {
+    FetchCommand::new(url).set(PRIVATE_CIDRS_VARIABLE, OPENED_CIDRS)
 }
 
 #[test]
 fn exactly_the_opened_range_is_reached() {
     world::run("opened", &plan(), |world| {
         world.own("10.77.0.9/32");
-        let blocked = |url: &str| (opened(url), Expect::Denied("ssrf_blocked"));
+        let blocked = |url: &str| (opened(url), FetchExpectation::Denied("ssrf_blocked"));
         world.check(&[
-            (opened("http://10.77.0.5/"), Expect::Reached("10.77.0.5")),
+            (
+                opened("http://10.77.0.5/"),
+                FetchExpectation::Reached("10.77.0.5"),
+            ),
             (
                 opened("http://10.77.0.6:8080/"),
-                Expect::Reached("10.77.0.6"),
+                FetchExpectation::Reached("10.77.0.6"),
             ),
             (
                 opened("http://files.example.com/"),
-                Expect::Reached("10.77.0.5"),
+                FetchExpectation::Reached("10.77.0.5"),
             ),
             (
                 opened("http://six.example.com/"),
-                Expect::Reached("fd12:3456:789a::5"),
+                FetchExpectation::Reached("fd12:3456:789a::5"),
             ),
             (
                 opened("http://[::ffff:10.77.0.5]/"),
-                Expect::Reached("10.77.0.5"),
+                FetchExpectation::Reached("10.77.0.5"),
             ),
-            (opened(public("/")), Expect::Reached(PUBLIC)),
             (
-                Fetch::new("http://10.77.0.5/"),
-                Expect::Denied("ssrf_blocked"),
+                opened(public("/")),
+                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+            ),
+            (
+                FetchCommand::new("http://10.77.0.5/"),
+                FetchExpectation::Denied("ssrf_blocked"),
             ),
             blocked("http://10.77.0.0/"),
             blocked("http://10.77.0.255/"),
@@ -85,13 +91,14 @@ fn exactly_the_opened_range_is_reached() {
         let servers = opened("http://10.77.0.53/")
             .set("EXTERNAL_URL_FETCH_DNS_SERVERS", "9.9.9.9,10.77.0.53");
         let platform = opened("http://10.77.0.8/").set("KUBERNETES_SERVICE_HOST", "10.77.0.8");
-        let provider = Fetch::new("http://[fd00:ec2::254]/").set(OPENED, "fd00::/16");
+        let provider =
+            FetchCommand::new("http://[fd00:ec2::254]/").set(PRIVATE_CIDRS_VARIABLE, "fd00::/16");
         world.check(&[
-            (port, Expect::Denied("port_not_allowed")),
-            (addition, Expect::Denied("ssrf_blocked")),
-            (servers, Expect::Denied("ssrf_blocked")),
-            (platform, Expect::Denied("ssrf_blocked")),
-            (provider, Expect::Denied("ssrf_blocked")),
+            (port, FetchExpectation::Denied("port_not_allowed")),
+            (addition, FetchExpectation::Denied("ssrf_blocked")),
+            (servers, FetchExpectation::Denied("ssrf_blocked")),
+            (platform, FetchExpectation::Denied("ssrf_blocked")),
+            (provider, FetchExpectation::Denied("ssrf_blocked")),
         ]);
         world.demand(world.opened() == 5, || {
             format!("{} connections into opened ranges, not 5", world.opened())
@@ -104,27 +111,43 @@ fn a_public_page_leads_inside_only_by_the_operators_list() {
     world::run("pivot", &plan(), |world| {
         let portal =
             |location: &str| opened(format!("http://portal.example.org{}", to(302, location)));
-        let list = |fetch: Fetch, list: &str| fetch.set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list);
+        let list =
+            |fetch: FetchCommand, list: &str| fetch.set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list);
         let inside =
             |location: &str| opened(format!("http://files.example.com{}", to(302, location)));
         let named = "http://files.example.com/";
         let policy =
             json!({"enabled": true, "host_allowlist": ["portal.example.org", "files.example.com"]});
         world.check(&[
-            (portal("http://10.77.0.5/"), Expect::Denied("ssrf_blocked")),
-            (portal(named), Expect::Denied("ssrf_blocked")),
-            (portal(named).policy(policy), Expect::Denied("ssrf_blocked")),
+            (
+                portal("http://10.77.0.5/"),
+                FetchExpectation::Denied("ssrf_blocked"),
+            ),
+            (portal(named), FetchExpectation::Denied("ssrf_blocked")),
+            (
+                portal(named).policy(policy),
+                FetchExpectation::Denied("ssrf_blocked"),
+            ),
             (
                 list(portal(named), "portal.example.org,files.example.com"),
-                Expect::Reached("10.77.0.5"),
+                FetchExpectation::Reached("10.77.0.5"),
             ),
             (
                 list(portal(named), "portal.example.org"),
-                Expect::Denied("host_not_in_admin_allowlist"),
+                FetchExpectation::Denied("host_not_in_admin_allowlist"),
             ),
-            (inside("http://10.77.0.6/"), Expect::Reached("10.77.0.6")),
-            (inside(&public("/")), Expect::Reached(PUBLIC)),
-            (inside("http://10.78.0.1/"), Expect::Denied("ssrf_blocked")),
+            (
+                inside("http://10.77.0.6/"),
+                FetchExpectation::Reached("10.77.0.6"),
+            ),
+            (
+                inside(&public("/")),
+                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+            ),
+            (
+                inside("http://10.78.0.1/"),
+                FetchExpectation::Denied("ssrf_blocked"),
+            ),
         ]);
         world.demand(world.opened() == 5, || {
             format!("{} connections into opened ranges, not 5", world.opened())
@@ -134,7 +157,7 @@ fn a_public_page_leads_inside_only_by_the_operators_list() {
 
 #[test]
 fn nothing_but_exact_private_networks_can_be_opened() {
-    world::run("unopenable", &Plan::default(), |world| {
+    world::run("unopenable", &StorySetup::default(), |world| {
         let cases: Vec<_> = [
             "8.8.8.0/24",
             "127.0.0.0/8",
@@ -156,8 +179,8 @@ fn nothing_but_exact_private_networks_can_be_opened() {
         .into_iter()
         .map(|range| {
             (
-                Fetch::new("http://10.77.0.5/").set(OPENED, range),
-                Expect::NoStart,
+                FetchCommand::new("http://10.77.0.5/").set(PRIVATE_CIDRS_VARIABLE, range),
+                FetchExpectation::NoStart,
             )
         })
         .collect();

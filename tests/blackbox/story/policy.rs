@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
-const ENABLED: &str = "EXTERNAL_URL_FETCH_ENABLED";
-const LIST: &str = "EXTERNAL_URL_FETCH_HOST_ALLOWLIST";
+const ENABLED_VARIABLE: &str = "EXTERNAL_URL_FETCH_ENABLED";
+const ALLOWLIST_VARIABLE: &str = "EXTERNAL_URL_FETCH_HOST_ALLOWLIST";
 
 /// A row of the truth tables.
-struct Row {
+struct PolicyRow {
     /// `EXTERNAL_URL_FETCH_ENABLED`.
     enabled: Option<&'static str>,
     /// `EXTERNAL_URL_FETCH_HOST_ALLOWLIST`.
@@ -27,8 +27,8 @@ const fn row(
     list: Option<&'static str>,
     app: Option<&'static str>,
     code: Option<&'static str>,
-) -> Row {
-    Row {
+) -> PolicyRow {
+    PolicyRow {
         enabled,
         list,
         app,
@@ -36,7 +36,7 @@ const fn row(
     }
 }
 
-const ON: Option<&str> = Some("true");
+const ENABLED_VALUE: Option<&str> = Some("true");
 const ADMIN_OFF: Option<&str> = Some("disabled_by_admin");
 const APP_OFF: Option<&str> = Some("disabled_by_app");
 const NOT_ADMIN: Option<&str> = Some("host_not_in_admin_allowlist");
@@ -52,52 +52,55 @@ const BAD_APP: Option<&str> =
 
 /// 3.2 and 3.3, for hosts below `example.com`; then P-4.
 #[rustfmt::skip]
-const ROWS: [Row; 21] = [
+const POLICY_ROWS: [PolicyRow; 21] = [
     row(None, None, None, ADMIN_OFF),
     row(Some("false"), None, SILENT_APP, ADMIN_OFF),
     row(Some("FALSE"), None, ON_APP, ADMIN_OFF),
     row(Some("false"), None, OFF_APP, ADMIN_OFF),
-    row(ON, None, SILENT_APP, None),
+    row(ENABLED_VALUE, None, SILENT_APP, None),
     row(Some("True"), None, ON_APP, None),
-    row(ON, None, OFF_APP, APP_OFF),
-    row(ON, None, COM_APP, None),
-    row(ON, None, ORG_APP, NOT_APP),
-    row(ON, None, LOCKED_APP, NOT_APP),
-    row(ON, Some("*.example.com"), SILENT_APP, None),
-    row(ON, Some("*.example.org"), SILENT_APP, NOT_ADMIN),
-    row(ON, Some("example.org, *.EXAMPLE.com."), COM_APP, None),
-    row(ON, Some(r#"["*.example.com"]"#), ORG_APP, NOT_APP),
-    row(ON, Some("*.example.org"), COM_APP, NOT_ADMIN),
-    row(ON, Some("*.example.org"), ORG_APP, NOT_ADMIN),
-    row(ON, Some("*.example.com"), LOCKED_APP, NOT_APP),
-    row(ON, Some("*.example.org"), LOCKED_APP, NOT_ADMIN),
-    row(ON, Some("*.example.com"), OFF_APP, APP_OFF),
-    row(ON, Some(" "), None, None),
-    row(ON, None, BAD_APP, Some("policy_invalid")),
+    row(ENABLED_VALUE, None, OFF_APP, APP_OFF),
+    row(ENABLED_VALUE, None, COM_APP, None),
+    row(ENABLED_VALUE, None, ORG_APP, NOT_APP),
+    row(ENABLED_VALUE, None, LOCKED_APP, NOT_APP),
+    row(ENABLED_VALUE, Some("*.example.com"), SILENT_APP, None),
+    row(ENABLED_VALUE, Some("*.example.org"), SILENT_APP, NOT_ADMIN),
+    row(ENABLED_VALUE, Some("example.org, *.EXAMPLE.com."), COM_APP, None),
+    row(ENABLED_VALUE, Some(r#"["*.example.com"]"#), ORG_APP, NOT_APP),
+    row(ENABLED_VALUE, Some("*.example.org"), COM_APP, NOT_ADMIN),
+    row(ENABLED_VALUE, Some("*.example.org"), ORG_APP, NOT_ADMIN),
+    row(ENABLED_VALUE, Some("*.example.com"), LOCKED_APP, NOT_APP),
+    row(ENABLED_VALUE, Some("*.example.org"), LOCKED_APP, NOT_ADMIN),
+    row(ENABLED_VALUE, Some("*.example.com"), OFF_APP, APP_OFF),
+    row(ENABLED_VALUE, Some(" "), None, None),
+    row(ENABLED_VALUE, None, BAD_APP, Some("policy_invalid")),
 ];
 
 #[test]
 fn every_row_of_the_truth_tables_holds_and_refusals_ask_nothing() {
     let name = |number: usize| format!("p{number}.example.com");
-    let zone: Map<String, Value> = (0..ROWS.len())
-        .map(|number| (name(number), json!([{"A": [PUBLIC]}])))
+    let zone: Map<String, Value> = (0..POLICY_ROWS.len())
+        .map(|number| (name(number), json!([{"A": [PUBLIC_ADDRESSES]}])))
         .collect();
-    let plan = Plan {
+    let plan = StorySetup {
         zone: zone.into(),
-        ..Plan::default()
+        ..StorySetup::default()
     };
     world::run("policy", &plan, |world| {
-        let cases: Vec<_> = ROWS
+        let cases: Vec<_> = POLICY_ROWS
             .iter()
             .enumerate()
             .map(|(number, row)| {
-                let expect = row.code.map_or(Expect::Reached(PUBLIC), Expect::Denied);
+                let expect = row.code.map_or(
+                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Denied,
+                );
                 (fetch(&format!("http://{}/", name(number)), row), expect)
             })
             .collect();
         world.check(&cases);
         let questions = world.internet.questions();
-        for (number, Row { code, .. }) in ROWS.iter().enumerate() {
+        for (number, PolicyRow { code, .. }) in POLICY_ROWS.iter().enumerate() {
             let asked = questions
                 .iter()
                 .any(|question| question.name == name(number));
@@ -108,13 +111,13 @@ fn every_row_of_the_truth_tables_holds_and_refusals_ask_nothing() {
     });
 }
 
-fn fetch(url: &str, row: &Row) -> Fetch {
-    let mut fetch = Fetch::new(url).unset(ENABLED);
+fn fetch(url: &str, row: &PolicyRow) -> FetchCommand {
+    let mut fetch = FetchCommand::new(url).unset(ENABLED_VARIABLE);
     if let Some(enabled) = row.enabled {
-        fetch = fetch.set(ENABLED, enabled);
+        fetch = fetch.set(ENABLED_VARIABLE, enabled);
     }
     if let Some(list) = row.list {
-        fetch = fetch.set(LIST, list);
+        fetch = fetch.set(ALLOWLIST_VARIABLE, list);
     }
     match row.app {
         Some(app) => fetch.policy(serde_json::from_str(app).unwrap()),
@@ -126,23 +129,24 @@ fn fetch(url: &str, row: &Row) -> Fetch {
 fn an_allowlist_exempts_no_address_and_no_near_miss() {
     let zone = json!({
         "inside.example.com": [{"A": ["10.0.0.1"]}],
-        "example.com": [{"A": [PUBLIC]}],
-        "notexample.com": [{"A": [PUBLIC]}],
-        "www.example.com.evil.net": [{"A": [PUBLIC]}],
+        "example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "notexample.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "www.example.com.evil.net": [{"A": [PUBLIC_ADDRESSES]}],
     });
     world::run(
         "list",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let listed = |url: &str| Fetch::new(url).set(LIST, "*.example.com");
-            let outside = Expect::Denied("host_not_in_admin_allowlist");
+            let listed =
+                |url: &str| FetchCommand::new(url).set(ALLOWLIST_VARIABLE, "*.example.com");
+            let outside = FetchExpectation::Denied("host_not_in_admin_allowlist");
             world.check(&[
                 (
                     listed("http://inside.example.com/"),
-                    Expect::Denied("ssrf_blocked"),
+                    FetchExpectation::Denied("ssrf_blocked"),
                 ),
                 (listed("http://example.com/"), outside.clone()),
                 (listed("http://notexample.com/"), outside.clone()),

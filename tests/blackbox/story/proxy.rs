@@ -1,14 +1,14 @@
 //! T-3: proxy variables of the environment are never read.
 
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 use super::public;
 
 /// A proxy outside, and one that waits on the own host.
-const PROXIES: [&str; 4] = [
+const PROXY_URLS: [&str; 4] = [
     "http://198.41.0.4:3128",
     "http://198.41.0.4:80",
     "socks5h://198.41.0.4:8080",
@@ -17,9 +17,9 @@ const PROXIES: [&str; 4] = [
 
 #[test]
 fn proxies_of_the_environment_see_no_packet() {
-    world::run("proxy", &Plan::default(), |world| {
+    world::run("proxy", &StorySetup::default(), |world| {
         let mut cases = Vec::new();
-        for proxy in PROXIES {
+        for proxy in PROXY_URLS {
             let through = |url: String| {
                 [
                     "http_proxy",
@@ -30,18 +30,21 @@ fn proxies_of_the_environment_see_no_packet() {
                     "ALL_PROXY",
                 ]
                 .iter()
-                .fold(Fetch::new(url), |fetch, variable| {
+                .fold(FetchCommand::new(url), |fetch, variable| {
                     fetch.set(variable, proxy)
                 })
             };
-            cases.push((through(public("/")), Expect::Reached(PUBLIC)));
+            cases.push((
+                through(public("/")),
+                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+            ));
             cases.push((
                 through("http://169.254.169.254/".to_owned()),
-                Expect::Denied("ssrf_blocked"),
+                FetchExpectation::Denied("ssrf_blocked"),
             ));
-            let secure = through(format!("https://{PUBLIC}/"))
+            let secure = through(format!("https://{PUBLIC_ADDRESSES}/"))
                 .set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle());
-            cases.push((secure, Expect::Reached(PUBLIC)));
+            cases.push((secure, FetchExpectation::Reached(PUBLIC_ADDRESSES)));
         }
         world.check(&cases);
         let direct = world

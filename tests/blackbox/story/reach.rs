@@ -3,32 +3,32 @@
 use serde_json::json;
 
 use super::{pattern, public, to};
-use crate::cable::{PUBLIC, PUBLIC_6};
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 #[test]
 fn public_servers_are_reached_over_both_families() {
     let zone = json!({
-        "both.example.com": [{"A": [PUBLIC], "AAAA": [PUBLIC_6]}],
-        "four.example.com": [{"A": [PUBLIC]}],
+        "both.example.com": [{"A": [PUBLIC_ADDRESSES], "AAAA": [PUBLIC_6]}],
+        "four.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "six.example.com": [{"AAAA": [PUBLIC_6]}],
         "alias.example.com": [{"CNAME": "four.example.com"}],
-        "under_score.example.com": [{"A": [PUBLIC]}],
-        "xn--bcher-kva.example.com": [{"A": [PUBLIC]}],
-        "many.example.com": [{"A": [PUBLIC, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_6]}],
+        "under_score.example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "many.example.com": [{"A": [PUBLIC_ADDRESSES, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_6]}],
     });
     world::run(
         "reach",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let cases: Vec<_> = REACHED
+            let cases: Vec<_> = REACHED_URLS
                 .iter()
-                .map(|(url, address)| (Fetch::new(*url), Expect::Reached(address)))
+                .map(|(url, address)| (FetchCommand::new(*url), FetchExpectation::Reached(address)))
                 .collect();
             world.check(&cases);
             let (arrived, wanted) = (world.internet.requests().len(), cases.len());
@@ -44,20 +44,20 @@ fn public_servers_are_reached_over_both_families() {
 }
 
 /// URLs, and the addresses that they lead to: also the nearest neighbours of blocked ranges.
-const REACHED: [(&str, &str); 23] = [
-    ("http://93.184.216.34/", PUBLIC),
-    ("http://93.184.216.34:8080/a/b?c=d#e", PUBLIC),
-    ("http://[::ffff:93.184.216.34]/", PUBLIC),
-    ("http://both.example.com/", PUBLIC),
-    ("http://FOUR.Example.COM/", PUBLIC),
-    ("http://four.example.com./", PUBLIC),
-    ("http://alias.example.com/", PUBLIC),
-    ("http://under_score.example.com/", PUBLIC),
-    ("http://bücher.example.com/", PUBLIC),
-    ("http://many.example.com/", PUBLIC),
+const REACHED_URLS: [(&str, &str); 23] = [
+    ("http://93.184.216.34/", PUBLIC_ADDRESSES),
+    ("http://93.184.216.34:8080/a/b?c=d#e", PUBLIC_ADDRESSES),
+    ("http://[::ffff:93.184.216.34]/", PUBLIC_ADDRESSES),
+    ("http://both.example.com/", PUBLIC_ADDRESSES),
+    ("http://FOUR.Example.COM/", PUBLIC_ADDRESSES),
+    ("http://four.example.com./", PUBLIC_ADDRESSES),
+    ("http://alias.example.com/", PUBLIC_ADDRESSES),
+    ("http://under_score.example.com/", PUBLIC_ADDRESSES),
+    ("http://bücher.example.com/", PUBLIC_ADDRESSES),
+    ("http://many.example.com/", PUBLIC_ADDRESSES),
     (
         "http://four.example.com/?url=http://169.254.169.254/",
-        PUBLIC,
+        PUBLIC_ADDRESSES,
     ),
     ("http://[2606:2800:220:1::1]/", PUBLIC_6),
     ("http://six.example.com/", PUBLIC_6),
@@ -75,8 +75,13 @@ const REACHED: [(&str, &str); 23] = [
 
 #[test]
 fn files_arrive_whole_with_size_digest_and_labels() {
-    world::run("files", &Plan::default(), |world| {
-        let content = |path: &str, size| (Fetch::new(public(path)), Expect::Content(pattern(size)));
+    world::run("files", &StorySetup::default(), |world| {
+        let content = |path: &str, size| {
+            (
+                FetchCommand::new(public(path)),
+                FetchExpectation::Content(pattern(size)),
+            )
+        };
         world.check(&[
             content("/bytes/0", 0),
             content("/bytes/1", 1),
@@ -85,8 +90,8 @@ fn files_arrive_whole_with_size_digest_and_labels() {
             content("/chunked/100000", 100_000),
             content("/gzip/100000", 100_000),
         ]);
-        let named = Fetch::new(public("/named/7265706f72742e637376"));
-        let line = world.check_one(&named, &Expect::Content(b"a,b\n".to_vec()));
+        let named = FetchCommand::new(public("/named/7265706f72742e637376"));
+        let line = world.check_one(&named, &FetchExpectation::Content(b"a,b\n".to_vec()));
         world.demand(line["name"] == "report.csv", || {
             format!("the name is {}", line["name"])
         });
@@ -94,8 +99,8 @@ fn files_arrive_whole_with_size_digest_and_labels() {
             format!("the media type is {}", line["media_type"])
         });
         // "../../etc/passwd"
-        let escaping = Fetch::new(public("/named/2e2e2f2e2e2f6574632f706173737764"));
-        let line = world.check_one(&escaping, &Expect::Content(b"a,b\n".to_vec()));
+        let escaping = FetchCommand::new(public("/named/2e2e2f2e2e2f6574632f706173737764"));
+        let line = world.check_one(&escaping, &FetchExpectation::Content(b"a,b\n".to_vec()));
         let name = line["name"].as_str().unwrap_or_default();
         world.demand(!name.contains('/') && !name.starts_with('.'), || {
             format!("the name is {name}")
@@ -106,39 +111,42 @@ fn files_arrive_whole_with_size_digest_and_labels() {
 #[test]
 fn five_redirects_are_followed_and_a_sixth_is_not() {
     let zone = json!({
-        "start.example.com": [{"A": [PUBLIC]}],
+        "start.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "end.example.com": [{"A": ["93.184.216.40"]}],
     });
     world::run(
         "chain",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let end = Expect::Content(b"end of the chain\n".to_vec());
-            let chain = |length: u8| Fetch::new(public(&format!("/chain/{length}")));
+            let end = FetchExpectation::Content(b"end of the chain\n".to_vec());
+            let chain = |length: u8| FetchCommand::new(public(&format!("/chain/{length}")));
             let hops = |limit: &str| chain(1).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", limit);
             let mut cases = vec![
                 (chain(0), end.clone()),
                 (chain(1), end.clone()),
                 (chain(5), end.clone()),
-                (chain(6), Expect::Denied("redirect_limit")),
-                (chain(60), Expect::Denied("redirect_limit")),
-                (hops("0"), Expect::Denied("redirect_limit")),
+                (chain(6), FetchExpectation::Denied("redirect_limit")),
+                (chain(60), FetchExpectation::Denied("redirect_limit")),
+                (hops("0"), FetchExpectation::Denied("redirect_limit")),
                 (hops("1"), end.clone()),
                 (chain(10).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "10"), end),
                 (
                     chain(11).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "10"),
-                    Expect::Denied("redirect_limit"),
+                    FetchExpectation::Denied("redirect_limit"),
                 ),
             ];
-            for status in super::REDIRECTS {
+            for status in super::REDIRECT_STATUSES {
                 let there = format!(
                     "http://start.example.com{}",
                     to(status, "//end.example.com/there")
                 );
-                cases.push((Fetch::new(there), Expect::Reached("93.184.216.40")));
+                cases.push((
+                    FetchCommand::new(there),
+                    FetchExpectation::Reached("93.184.216.40"),
+                ));
             }
             world.check(&cases);
             // "5" means six requests.

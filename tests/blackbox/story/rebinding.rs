@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::to;
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, Plan, World};
+use crate::world::{self, StoryNetwork, StorySetup};
 
 #[test]
 fn a_name_that_turns_inside_is_never_followed() {
@@ -15,28 +15,28 @@ fn a_name_that_turns_inside_is_never_followed() {
     let (mut first, mut second, mut hops) = (Vec::new(), Vec::new(), Vec::new());
     for (number, address) in range::highlights().iter().enumerate() {
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
-        let turning: Value = json!([{"A": [PUBLIC]}, {kind: [address]}]);
+        let turning: Value = json!([{"A": [PUBLIC_ADDRESSES]}, {kind: [address]}]);
         let (direct, hop) = (
             format!("d{number}.example.com"),
             format!("h{number}.example.com"),
         );
         zone.insert(direct.clone(), turning.clone());
         zone.insert(hop.clone(), turning);
-        let direct = Fetch::new(format!("http://{direct}/"));
-        first.push((direct.clone(), Expect::Reached(PUBLIC)));
-        second.push((direct, Expect::Denied("ssrf_blocked")));
+        let direct = FetchCommand::new(format!("http://{direct}/"));
+        first.push((direct.clone(), FetchExpectation::Reached(PUBLIC_ADDRESSES)));
+        second.push((direct, FetchExpectation::Denied("ssrf_blocked")));
         let back = to(307, &format!("http://{hop}/secret"));
         hops.push((
-            Fetch::new(format!("http://{hop}{back}")),
-            Expect::Denied("ssrf_blocked"),
+            FetchCommand::new(format!("http://{hop}{back}")),
+            FetchExpectation::Denied("ssrf_blocked"),
         ));
     }
     let names = hops.len();
     world::run(
         "rebinding",
-        &Plan {
+        &StorySetup {
             zone: zone.into(),
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             world.check(&first);
@@ -53,7 +53,7 @@ fn a_name_that_turns_inside_is_never_followed() {
 }
 
 /// Each lookup asks once for each family.
-fn asked(world: &World, name: &str, lookups: usize) {
+fn asked(world: &StoryNetwork, name: &str, lookups: usize) {
     let questions = world.internet.questions();
     for kind in ["A", "AAAA"] {
         let count = questions
@@ -70,23 +70,24 @@ fn asked(world: &World, name: &str, lookups: usize) {
 fn a_connection_that_fails_does_not_use_another_answer() {
     // Nobody listens at port 8000 outside; inside somebody does. A caller may repeat the whole fetch; then the answer
     // is judged again, and no connection is tried without an answer of its own (D-6).
-    let turning = json!([{"A": [PUBLIC]}, {"A": ["127.0.0.1"]}]);
-    let zone = json!({"turning.example.com": turning, "closed.example.com": [{"A": [PUBLIC]}]});
-    let plan = Plan {
+    let turning = json!([{"A": [PUBLIC_ADDRESSES]}, {"A": ["127.0.0.1"]}]);
+    let zone =
+        json!({"turning.example.com": turning, "closed.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
+    let plan = StorySetup {
         zone,
-        ..Plan::default()
+        ..StorySetup::default()
     };
     world::run("refusing", &plan, |world| {
-        let fetch = Fetch::new("http://closed.example.com:8000/");
-        world.check_one(&fetch, &Expect::Denied("connect_failed"));
+        let fetch = FetchCommand::new("http://closed.example.com:8000/");
+        world.check_one(&fetch, &FetchExpectation::Denied("connect_failed"));
         let tries = usize::try_from(world.attempts()).unwrap();
         world.demand((1..=3).contains(&tries), || {
             format!("{tries} connection attempts")
         });
         asked(world, "closed.example.com", tries);
         let line = world.check_one(
-            &Fetch::new("http://turning.example.com:8000/"),
-            &Expect::Refused,
+            &FetchCommand::new("http://turning.example.com:8000/"),
+            &FetchExpectation::Refused,
         );
         let code = line["code"].as_str().unwrap_or_default();
         world.demand(["connect_failed", "ssrf_blocked"].contains(&code), || {

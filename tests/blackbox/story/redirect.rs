@@ -2,18 +2,18 @@
 
 use serde_json::{Map, json};
 
-use super::{REDIRECTS, public, to};
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
+use super::{REDIRECT_STATUSES, public, to};
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, Plan};
+use crate::world::{self, StorySetup};
 
 #[test]
 fn no_blocked_address_is_reached_by_a_redirect() {
     let mut zone = Map::new();
     let mut cases = Vec::new();
-    let statuses = REDIRECTS.iter().cycle();
+    let statuses = REDIRECT_STATUSES.iter().cycle();
     for ((number, address), status) in range::highlights().iter().enumerate().zip(statuses) {
         let (written, name) = (range::host(*address), format!("r{number}.example.com"));
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
@@ -29,9 +29,9 @@ fn no_blocked_address_is_reached_by_a_redirect() {
     }
     world::run(
         "redirect",
-        &Plan {
+        &StorySetup {
             zone: zone.into(),
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             world.check(&cases);
@@ -43,15 +43,15 @@ fn no_blocked_address_is_reached_by_a_redirect() {
     );
 }
 
-fn refused(status: u16, location: &str) -> (Fetch, Expect) {
+fn refused(status: u16, location: &str) -> (FetchCommand, FetchExpectation) {
     (
-        Fetch::new(public(&to(status, location))),
-        Expect::Denied("ssrf_blocked"),
+        FetchCommand::new(public(&to(status, location))),
+        FetchExpectation::Denied("ssrf_blocked"),
     )
 }
 
 /// Locations, and why they are not followed.
-const LOCATIONS: [(&str, &str); 18] = [
+const REFUSED_LOCATIONS: [(&str, &str); 18] = [
     ("http://localhost/", "blocked_host"),
     ("http://metadata.google.internal/", "blocked_host"),
     ("http://2130706433/", "ambiguous_host"),
@@ -75,43 +75,46 @@ const LOCATIONS: [(&str, &str); 18] = [
 #[test]
 fn a_redirect_goes_through_every_rule_again() {
     let zone = json!({
-        "one.example.com": [{"A": [PUBLIC]}],
-        "two.example.com": [{"A": [PUBLIC]}],
-        "three.example.org": [{"A": [PUBLIC]}],
+        "one.example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "two.example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "three.example.org": [{"A": [PUBLIC_ADDRESSES]}],
     });
     world::run(
         "again",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let mut cases: Vec<_> = LOCATIONS
+            let mut cases: Vec<_> = REFUSED_LOCATIONS
                 .iter()
                 .map(|(location, code)| {
-                    (Fetch::new(public(&to(302, location))), Expect::Denied(code))
+                    (
+                        FetchCommand::new(public(&to(302, location))),
+                        FetchExpectation::Denied(code),
+                    )
                 })
                 .collect();
             // The sentence then speaks of the redirect target; only the refusal matters here.
             let nowhere = public(&to(302, "http://nowhere.example.com/"));
-            cases.push((Fetch::new(nowhere), Expect::Refused));
+            cases.push((FetchCommand::new(nowhere), FetchExpectation::Refused));
             world.check(&cases);
             let listed = |list: &str| {
                 let start = format!(
                     "http://one.example.com{}",
                     to(302, "http://three.example.org/")
                 );
-                Fetch::new(start).set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list)
+                FetchCommand::new(start).set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list)
             };
             let app = json!({"enabled": null, "host_allowlist": ["*.example.com"]});
             world.check(&[
                 (
                     listed("*.example.com"),
-                    Expect::Denied("host_not_in_admin_allowlist"),
+                    FetchExpectation::Denied("host_not_in_admin_allowlist"),
                 ),
                 (
                     listed("*.example.com,three.example.org").policy(app),
-                    Expect::Denied("host_not_in_app_allowlist"),
+                    FetchExpectation::Denied("host_not_in_app_allowlist"),
                 ),
             ]);
             let questions = world.internet.questions();
@@ -123,7 +126,7 @@ fn a_redirect_goes_through_every_rule_again() {
             });
             world.check_one(
                 &listed("*.example.com,*.example.org"),
-                &Expect::Reached(PUBLIC),
+                &FetchExpectation::Reached(PUBLIC_ADDRESSES),
             );
         },
     );

@@ -1,32 +1,39 @@
-//! The same envelope when the URL stands in the arguments of a tool call: `dray resolve`, through the bus to the fetcher.
+//! The same envelope when the URL stands in the arguments of a tool call: `dray resolve`, through the bus to the
+//! fetcher.
 
 use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
 use super::{public, to};
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, Plan};
+use crate::world::{self, StorySetup};
 
 #[test]
 fn a_reference_leads_nowhere_that_a_fetch_does_not() {
     let mut zone = Map::new();
-    zone.insert("files.example.com".to_owned(), json!([{"A": [PUBLIC]}]));
-    zone.insert("unlisted.example.org".to_owned(), json!([{"A": [PUBLIC]}]));
+    zone.insert(
+        "files.example.com".to_owned(),
+        json!([{"A": [PUBLIC_ADDRESSES]}]),
+    );
+    zone.insert(
+        "unlisted.example.org".to_owned(),
+        json!([{"A": [PUBLIC_ADDRESSES]}]),
+    );
     let mut cases = vec![
         (
-            Fetch::new("http://files.example.com/").referred("text"),
-            Expect::Resolved("reached 93.184.216.34\n"),
+            FetchCommand::new("http://files.example.com/").referred("text"),
+            FetchExpectation::Resolved("reached 93.184.216.34\n"),
         ),
         (
-            Fetch::new(public("/bytes/3")).referred("base64"),
-            Expect::Resolved("AAAA"),
+            FetchCommand::new(public("/bytes/3")).referred("base64"),
+            FetchExpectation::Resolved("AAAA"),
         ),
     ];
-    for (number, prize) in range::PRIZES.iter().enumerate() {
+    for (number, prize) in range::SENSITIVE_ADDRESSES.iter().enumerate() {
         let address: IpAddr = prize.parse().unwrap();
         let (name, kind) = (
             format!("p{number}.example.com"),
@@ -45,20 +52,26 @@ fn a_reference_leads_nowhere_that_a_fetch_does_not() {
             public(&to(302, &there)),
         ];
         let url = &urls[number % urls.len()];
-        cases.push((Fetch::new(url).referred(kind), Expect::Rejected));
+        cases.push((
+            FetchCommand::new(url).referred(kind),
+            FetchExpectation::Rejected,
+        ));
     }
     let listed = |url: &str| {
         let policy = json!({"enabled": null, "host_allowlist": ["*.example.com"]});
-        Fetch::new(url).referred("text").policy(policy)
+        FetchCommand::new(url).referred("text").policy(policy)
     };
-    cases.push((listed("http://unlisted.example.org/"), Expect::Rejected));
+    cases.push((
+        listed("http://unlisted.example.org/"),
+        FetchExpectation::Rejected,
+    ));
     cases.push((
         listed("http://files.example.com/"),
-        Expect::Resolved("reached 93.184.216.34\n"),
+        FetchExpectation::Resolved("reached 93.184.216.34\n"),
     ));
-    let plan = Plan {
+    let plan = StorySetup {
         zone: zone.into(),
-        ..Plan::default()
+        ..StorySetup::default()
     };
     world::run("reference", &plan, |world| {
         world.check(&cases);

@@ -3,25 +3,25 @@
 use serde_json::json;
 
 use super::to;
-use crate::cable::{PUBLIC, PUBLIC_6};
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 #[test]
 fn a_request_holds_nothing_but_its_six_fields() {
-    let zone = json!({"one.example.com": [{"A": [PUBLIC]}], "two.example.com": [{"A": [PUBLIC]}]});
+    let zone = json!({"one.example.com": [{"A": [PUBLIC_ADDRESSES]}], "two.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
     world::run(
         "request",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             let second = to(302, "http://two.example.com:8080/file?x=%0d%0a#part");
             let url = format!("http://one.example.com{second}?token=secret#top");
-            let fetch = Fetch::new(url).set("EXTERNAL_URL_FETCH_USER_AGENT", "blackbox/1");
-            world.check_one(&fetch, &Expect::Reached(PUBLIC));
+            let fetch = FetchCommand::new(url).set("EXTERNAL_URL_FETCH_USER_AGENT", "blackbox/1");
+            world.check_one(&fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
             let expected = |target: &str, host: &str| {
                 format!(
                     "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: blackbox/1\r\nAccept: */*\r\n\
@@ -60,12 +60,12 @@ fn same(heads: &[String], wanted: &[String]) -> bool {
 
 #[test]
 fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
-    let zone = json!({"xn--bcher-kva.example.com": [{"A": [PUBLIC]}]});
+    let zone = json!({"xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
     world::run(
         "canonical",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             for (url, host) in [
@@ -81,9 +81,9 @@ fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
                 let reached = if url.contains("[2606") {
                     PUBLIC_6
                 } else {
-                    PUBLIC
+                    PUBLIC_ADDRESSES
                 };
-                world.check_one(&Fetch::new(url), &Expect::Reached(reached));
+                world.check_one(&FetchCommand::new(url), &FetchExpectation::Reached(reached));
                 let requests = world.internet.requests();
                 let right =
                     requests.len() == 1 && requests.iter().all(|request| request.host() == host);

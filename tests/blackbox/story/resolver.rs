@@ -2,40 +2,40 @@
 
 use serde_json::json;
 
-use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC, SYSTEM_NAME_SERVER};
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESSES, SYSTEM_NAME_SERVER};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
-const SERVERS: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
+const DNS_SERVERS_VARIABLE: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
 
 #[test]
 fn names_are_asked_fully_qualified_and_only_of_the_configured_server() {
     let zone = json!({
-        "files.example.com": [{"A": [PUBLIC]}],
-        "gone.example.com.corp.example": [{"A": [PUBLIC]}],
-        "gone.example.com.svc.cluster.example": [{"A": [PUBLIC]}],
+        "files.example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "gone.example.com.corp.example": [{"A": [PUBLIC_ADDRESSES]}],
+        "gone.example.com.svc.cluster.example": [{"A": [PUBLIC_ADDRESSES]}],
         "listed.example.com": [{"code": "NXDOMAIN"}],
     });
     world::run(
         "resolver",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let files = || Fetch::new("http://files.example.com/");
+            let files = || FetchCommand::new("http://files.example.com/");
             world.check(&[
-                (files(), Expect::Reached(PUBLIC)),
+                (files(), FetchExpectation::Reached(PUBLIC_ADDRESSES)),
                 // The search list of the system file would complete this one (D-1).
                 (
-                    Fetch::new("http://gone.example.com/"),
-                    Expect::Denied("dns_not_found"),
+                    FetchCommand::new("http://gone.example.com/"),
+                    FetchExpectation::Denied("dns_not_found"),
                 ),
                 // The hosts file of the system knows this one (D-1).
                 (
-                    Fetch::new("http://listed.example.com/"),
-                    Expect::Denied("dns_not_found"),
+                    FetchCommand::new("http://listed.example.com/"),
+                    FetchExpectation::Denied("dns_not_found"),
                 ),
             ]);
             let mut names: Vec<_> = world
@@ -56,22 +56,34 @@ fn names_are_asked_fully_qualified_and_only_of_the_configured_server() {
                 || format!("questions about {names:?}"),
             );
             served_by(world, &files(), NAME_SERVER);
-            served_by(world, &files().set(SERVERS, "9.9.9.9:53"), NAME_SERVER);
-            served_by(world, &files().set(SERVERS, "2620:fe::fe"), NAME_SERVER_6);
             served_by(
                 world,
-                &files().set(SERVERS, "[2620:fe::fe]:53"),
+                &files().set(DNS_SERVERS_VARIABLE, "9.9.9.9:53"),
+                NAME_SERVER,
+            );
+            served_by(
+                world,
+                &files().set(DNS_SERVERS_VARIABLE, "2620:fe::fe"),
+                NAME_SERVER_6,
+            );
+            served_by(
+                world,
+                &files().set(DNS_SERVERS_VARIABLE, "[2620:fe::fe]:53"),
                 NAME_SERVER_6,
             );
             // D-2: without the variable, the name servers of the system file, and nothing else from it.
-            served_by(world, &files().unset(SERVERS), SYSTEM_NAME_SERVER);
+            served_by(
+                world,
+                &files().unset(DNS_SERVERS_VARIABLE),
+                SYSTEM_NAME_SERVER,
+            );
         },
     );
 }
 
-fn served_by(world: &world::World, fetch: &Fetch, server: &str) {
+fn served_by(world: &world::StoryNetwork, fetch: &FetchCommand, server: &str) {
     world.internet.forget();
-    world.check_one(fetch, &Expect::Reached(PUBLIC));
+    world.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
     let questions = world.internet.questions();
     let (asked, right) = (
         questions.len(),
@@ -89,19 +101,19 @@ fn bad_answers_of_the_name_server_are_failures_with_the_right_name() {
         "servfail.example.com": [{"code": "SERVFAIL"}],
         "refused.example.com": [{"code": "REFUSED"}],
         "silent.example.com": [{"code": "SILENT"}],
-        "long.example.com": [{"A": [PUBLIC], "tcp_only": true}],
+        "long.example.com": [{"A": [PUBLIC_ADDRESSES], "tcp_only": true}],
     });
     world::run(
         "answer",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             let denied = |name: &str, code| {
                 (
-                    Fetch::new(format!("http://{name}.example.com/")),
-                    Expect::Denied(code),
+                    FetchCommand::new(format!("http://{name}.example.com/")),
+                    FetchExpectation::Denied(code),
                 )
             };
             world.check(&[
@@ -111,8 +123,8 @@ fn bad_answers_of_the_name_server_are_failures_with_the_right_name() {
                 denied("refused", "dns_failure"),
                 denied("silent", "timeout"),
                 (
-                    Fetch::new("http://long.example.com/"),
-                    Expect::Reached(PUBLIC),
+                    FetchCommand::new("http://long.example.com/"),
+                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
                 ),
             ]);
             let over_tcp = world

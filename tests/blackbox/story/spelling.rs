@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 /// Other ways to write an address, private or public (U-6, U-8).
-const AMBIGUOUS: [&str; 21] = [
+const AMBIGUOUS_ADDRESSES: [&str; 21] = [
     "http://127.1/",
     "http://127.0.1/",
     "http://2130706433/",
@@ -33,7 +33,7 @@ const AMBIGUOUS: [&str; 21] = [
 ];
 
 /// No absolute http(s) URL that everybody reads alike (U-1 to U-5, U-7, U-9).
-const INVALID: [&str; 33] = [
+const INVALID_URLS: [&str; 33] = [
     " http://good.example.com/",
     "http://good.example.com/ ",
     "http://good.example.com/a b",
@@ -70,7 +70,7 @@ const INVALID: [&str; 33] = [
 ];
 
 /// User info, also an empty one (U-4).
-const CREDENTIALS: [&str; 5] = [
+const CREDENTIAL_URLS: [&str; 5] = [
     "http://user@good.example.com/",
     "http://u:p@127.0.0.1/",
     "http://@good.example.com/",
@@ -79,7 +79,7 @@ const CREDENTIALS: [&str; 5] = [
 ];
 
 /// Other schemes (U-3, U-13).
-const SCHEMES: [&str; 7] = [
+const OTHER_SCHEMES: [&str; 7] = [
     "ftp://good.example.com/",
     "file:///etc/passwd",
     "gopher://127.0.0.1:6379/_x",
@@ -91,27 +91,39 @@ const SCHEMES: [&str; 7] = [
 
 #[test]
 fn odd_spellings_are_refused_before_anything_is_asked_or_sent() {
-    let zone = json!({"good.example.com": [{"A": [PUBLIC]}]});
+    let zone = json!({"good.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
     world::run(
         "spelling",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let coded = |url: &str, code| (Fetch::new(url), Expect::Coded(code));
+            let coded = |url: &str, code| (FetchCommand::new(url), FetchExpectation::Coded(code));
             let mut cases = Vec::new();
+            cases.extend(AMBIGUOUS_ADDRESSES.iter().map(|url| {
+                (
+                    FetchCommand::new(*url),
+                    FetchExpectation::Denied("ambiguous_host"),
+                )
+            }));
+            cases.extend(INVALID_URLS.iter().map(|url| coded(url, "invalid_url")));
             cases.extend(
-                AMBIGUOUS
+                CREDENTIAL_URLS
                     .iter()
-                    .map(|url| (Fetch::new(*url), Expect::Denied("ambiguous_host"))),
+                    .map(|url| coded(url, "url_credentials")),
             );
-            cases.extend(INVALID.iter().map(|url| coded(url, "invalid_url")));
-            cases.extend(CREDENTIALS.iter().map(|url| coded(url, "url_credentials")));
-            cases.extend(SCHEMES.iter().map(|url| coded(url, "unsupported_scheme")));
+            cases.extend(
+                OTHER_SCHEMES
+                    .iter()
+                    .map(|url| coded(url, "unsupported_scheme")),
+            );
             for port in [22, 25, 53, 81, 2375, 3128, 6379, 6443, 9200, 10250, 65535] {
                 let url = format!("http://good.example.com:{port}/");
-                cases.push((Fetch::new(url), Expect::Denied("port_not_allowed")));
+                cases.push((
+                    FetchCommand::new(url),
+                    FetchExpectation::Denied("port_not_allowed"),
+                ));
             }
             world.check(&cases);
             let questions = world.internet.questions();
@@ -125,28 +137,38 @@ fn odd_spellings_are_refused_before_anything_is_asked_or_sent() {
 
 #[test]
 fn the_port_list_is_the_operators() {
-    let mut plan = Plan {
-        zone: json!({"good.example.com": [{"A": [PUBLIC]}]}),
-        ..Plan::default()
+    let mut plan = StorySetup {
+        zone: json!({"good.example.com": [{"A": [PUBLIC_ADDRESSES]}]}),
+        ..StorySetup::default()
     };
     plan.openings.ports.push(8081);
     world::run("port", &plan, |world| {
-        let ports =
-            |url: &str, list: &str| Fetch::new(url).set("EXTERNAL_URL_FETCH_ALLOWED_PORTS", list);
+        let ports = |url: &str, list: &str| {
+            FetchCommand::new(url).set("EXTERNAL_URL_FETCH_ALLOWED_PORTS", list)
+        };
         let other = "http://good.example.com:8081/";
         world.check(&[
-            (Fetch::new(other), Expect::Denied("port_not_allowed")),
-            (ports(other, "80,8081"), Expect::Reached(PUBLIC)),
-            (ports(other, "any"), Expect::Reached(PUBLIC)),
+            (
+                FetchCommand::new(other),
+                FetchExpectation::Denied("port_not_allowed"),
+            ),
+            (
+                ports(other, "80,8081"),
+                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+            ),
+            (
+                ports(other, "any"),
+                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+            ),
             (
                 ports("http://good.example.com:22/", "any"),
-                Expect::Denied("port_not_allowed"),
+                FetchExpectation::Denied("port_not_allowed"),
             ),
             (
                 ports("http://good.example.com:8080/", "80,8081"),
-                Expect::Denied("port_not_allowed"),
+                FetchExpectation::Denied("port_not_allowed"),
             ),
-            (ports(other, "80,22"), Expect::NoStart),
+            (ports(other, "80,22"), FetchExpectation::NoStart),
         ]);
     });
 }

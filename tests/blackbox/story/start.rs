@@ -1,14 +1,14 @@
 //! Section 20: a configuration that could silently disable a restriction does not start, and sends nothing.
 
 use super::public;
-use crate::cable::PUBLIC;
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::PUBLIC_ADDRESSES;
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 #[test]
 fn a_doubtful_configuration_does_not_start() {
-    world::run("start", &Plan::default(), |world| {
+    world::run("start", &StorySetup::default(), |world| {
         let cases: Vec<_> = [
             ("EXTERNAL_URL_FETCH_ENABLED", "yes"),
             ("EXTERNAL_URL_FETCH_ENABLED", "1"),
@@ -40,8 +40,8 @@ fn a_doubtful_configuration_does_not_start() {
         .into_iter()
         .map(|(variable, value)| {
             (
-                Fetch::new(public("/")).set(variable, value),
-                Expect::NoStart,
+                FetchCommand::new(public("/")).set(variable, value),
+                FetchExpectation::NoStart,
             )
         })
         .collect();
@@ -51,6 +51,9 @@ fn a_doubtful_configuration_does_not_start() {
         });
         let questions = world.internet.questions();
         world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
-        world.check_one(&Fetch::new(public("/")), &Expect::Reached(PUBLIC));
+        world.check_one(
+            &FetchCommand::new(public("/")),
+            &FetchExpectation::Reached(PUBLIC_ADDRESSES),
+        );
     });
 }

@@ -3,43 +3,50 @@
 use serde_json::json;
 
 use super::to;
-use crate::cable::{PUBLIC, PUBLIC_6};
-use crate::expect::Expect;
-use crate::fetch::Fetch;
-use crate::world::{self, Plan};
+use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::expect::FetchExpectation;
+use crate::fetch::FetchCommand;
+use crate::world::{self, StorySetup};
 
 #[test]
 fn only_a_valid_certificate_for_the_name_is_accepted() {
-    let server = json!([{"A": [PUBLIC]}]);
+    let server = json!([{"A": [PUBLIC_ADDRESSES]}]);
     let zone = json!({
         "secure.example.com": server, "misnamed.example.com": server, "expired.example.com": server,
         "stranger.example.com": server, "secure.example.net": server,
     });
     world::run(
         "tls",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
-            let trusting =
-                |url: &str| Fetch::new(url).set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle());
-            let bad = Expect::Denied("tls_error");
+            let trusting = |url: &str| {
+                FetchCommand::new(url).set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle())
+            };
+            let bad = FetchExpectation::Denied("tls_error");
             world.check(&[
                 (
                     trusting("https://secure.example.com/"),
-                    Expect::Reached(PUBLIC),
+                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
                 ),
                 (
                     trusting("https://secure.example.com:8443/"),
-                    Expect::Reached(PUBLIC),
+                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
                 ),
-                (trusting("https://93.184.216.34/"), Expect::Reached(PUBLIC)),
+                (
+                    trusting("https://93.184.216.34/"),
+                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                ),
                 (
                     trusting("https://[2606:2800:220:1::1]/"),
-                    Expect::Reached(PUBLIC_6),
+                    FetchExpectation::Reached(PUBLIC_6),
                 ),
-                (Fetch::new("https://secure.example.com/"), bad.clone()),
+                (
+                    FetchCommand::new("https://secure.example.com/"),
+                    bad.clone(),
+                ),
                 (trusting("https://misnamed.example.com/"), bad.clone()),
                 (trusting("https://expired.example.com/"), bad.clone()),
                 (trusting("https://stranger.example.com/"), bad.clone()),
@@ -58,37 +65,40 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
 
 #[test]
 fn https_does_not_turn_into_http() {
-    let zone = json!({"secure.example.com": [{"A": [PUBLIC]}]});
+    let zone = json!({"secure.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
     world::run(
         "downgrade",
-        &Plan {
+        &StorySetup {
             zone,
-            ..Plan::default()
+            ..StorySetup::default()
         },
         |world| {
             let start = |location: &str| {
-                Fetch::new(format!("https://secure.example.com{}", to(302, location)))
+                FetchCommand::new(format!("https://secure.example.com{}", to(302, location)))
                     .set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle())
             };
             let allowed = start("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_ALLOW_DOWNGRADE", "true");
-            let upgrade = Fetch::new(format!(
+            let upgrade = FetchCommand::new(format!(
                 "http://secure.example.com{}",
                 to(301, "https://secure.example.com/")
             ))
             .set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle());
-            let only = Fetch::new("http://secure.example.com/")
+            let only = FetchCommand::new("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_HTTPS_ONLY", "true");
             world.check(&[
                 (
                     start("http://secure.example.com/"),
-                    Expect::Denied("redirect_downgrade"),
+                    FetchExpectation::Denied("redirect_downgrade"),
                 ),
-                (start("//secure.example.com/"), Expect::Reached(PUBLIC)),
-                (start("/plain"), Expect::Reached(PUBLIC)),
-                (allowed, Expect::Reached(PUBLIC)),
-                (upgrade, Expect::Reached(PUBLIC)),
-                (only, Expect::Denied("unsupported_scheme")),
+                (
+                    start("//secure.example.com/"),
+                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                ),
+                (start("/plain"), FetchExpectation::Reached(PUBLIC_ADDRESSES)),
+                (allowed, FetchExpectation::Reached(PUBLIC_ADDRESSES)),
+                (upgrade, FetchExpectation::Reached(PUBLIC_ADDRESSES)),
+                (only, FetchExpectation::Denied("unsupported_scheme")),
             ]);
         },
     );

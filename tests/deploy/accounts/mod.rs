@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use self::server::Server;
-use self::table::{Identity, admits, example, identities};
-use self::wire::Client;
+use self::server::AccountsServer;
+use self::table::{AccountIdentity, admits, example, identities};
+use self::wire::WireClient;
 
 mod product;
 pub(super) mod server;
@@ -14,7 +14,7 @@ mod wire;
 
 /// Subjects that would hurt, beside those of the other identities, and who may publish there all the same. Written by
 /// hand, so that a declaration of a service that asks for too much is noticed.
-const DANGEROUS: &[(&str, &[&str])] = &[
+const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.DELETE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PURGE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PURGE.KV_dray_ledger", &[]),
@@ -96,7 +96,7 @@ const DANGEROUS: &[(&str, &[&str])] = &[
 ];
 
 /// Subscriptions that would let somebody listen in.
-const LISTENING: &[(&str, Option<&str>)] = &[
+const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
     (">", None),
     ("*", None),
     ("dray.>", None),
@@ -126,8 +126,8 @@ const LISTENING: &[(&str, Option<&str>)] = &[
 ];
 
 /// Every subject worth trying to publish on.
-fn subjects(identities: &[Identity]) -> Vec<String> {
-    let mut subjects: Vec<String> = DANGEROUS
+fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
+    let mut subjects: Vec<String> = DANGEROUS_SUBJECTS
         .iter()
         .map(|(subject, _)| (*subject).to_owned())
         .collect();
@@ -150,7 +150,7 @@ fn subjects(identities: &[Identity]) -> Vec<String> {
 
 #[test]
 fn dangerous_subjects_are_for_the_named_identities_alone() {
-    for (subject, allowed) in DANGEROUS {
+    for (subject, allowed) in DANGEROUS_SUBJECTS {
         let mut may: Vec<_> = identities()
             .into_iter()
             .filter(|identity| identity.publish.iter().any(|line| admits(line, subject)))
@@ -164,7 +164,7 @@ fn dangerous_subjects_are_for_the_named_identities_alone() {
 #[test]
 fn no_identity_may_listen_in() {
     for identity in identities() {
-        for (subject, queue) in LISTENING {
+        for (subject, queue) in EAVESDROPPING_SUBJECTS {
             assert!(
                 !may_hear(&identity, subject, *queue),
                 "{} may hear {subject}",
@@ -176,7 +176,7 @@ fn no_identity_may_listen_in() {
 
 #[test]
 fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     let identities = identities();
     let subjects = subjects(&identities);
     let mut wrong = Vec::new();
@@ -207,7 +207,7 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
 }
 
 /// Where a line names a queue group for a subject, only named groups may join; otherwise any line without one does.
-fn may_hear(identity: &Identity, subject: &str, queue: Option<&str>) -> bool {
+fn may_hear(identity: &AccountIdentity, subject: &str, queue: Option<&str>) -> bool {
     let lines = || {
         let admitting = identity.subscribe.iter();
         admitting.filter(|(line, _)| admits(line, subject))
@@ -220,9 +220,9 @@ fn may_hear(identity: &Identity, subject: &str, queue: Option<&str>) -> bool {
 
 #[test]
 fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     let identities = identities();
-    let mut tried: Vec<(String, Option<&str>)> = LISTENING
+    let mut tried: Vec<(String, Option<&str>)> = EAVESDROPPING_SUBJECTS
         .iter()
         .map(|(subject, queue)| ((*subject).to_owned(), *queue))
         .collect();
@@ -250,7 +250,7 @@ fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() 
 
 #[test]
 fn nobody_enters_without_an_identity() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     for (user, password) in [
         ("", ""),
         ("egress-fetcher", ""),
@@ -279,7 +279,7 @@ fn stream(name: &str, subjects: &str) -> Value {
 
 /// A request whose reply is JSON.
 #[track_caller]
-fn ask(client: &mut Client, subject: &str, headers: &str, payload: &Value) -> Value {
+fn ask(client: &mut WireClient, subject: &str, headers: &str, payload: &Value) -> Value {
     let payload = if payload.is_null() {
         String::new()
     } else {
@@ -292,7 +292,7 @@ fn ask(client: &mut Client, subject: &str, headers: &str, payload: &Value) -> Va
 }
 
 /// Streams made by the identity whose job that is.
-fn provisioned(server: &Server) -> Client {
+fn provisioned(server: &AccountsServer) -> WireClient {
     let mut provisioner = server.client("provisioner");
     for (name, subjects) in [
         ("DRAY_WORK", "dray.work.>"),
@@ -322,7 +322,7 @@ fn provisioned(server: &Server) -> Client {
 }
 
 /// Messages in a stream.
-fn messages(client: &mut Client, stream: &str) -> u64 {
+fn messages(client: &mut WireClient, stream: &str) -> u64 {
     let subject = format!("$JS.API.STREAM.INFO.{stream}");
     ask(client, &subject, "", &Value::Null)["state"]["messages"]
         .as_u64()
@@ -331,7 +331,7 @@ fn messages(client: &mut Client, stream: &str) -> u64 {
 
 #[test]
 fn a_rollup_header_erases_nothing() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     provisioned(&server);
     let mut resolver = server.client("file-resolver");
     for key in [
@@ -364,7 +364,7 @@ fn a_rollup_header_erases_nothing() {
 
 #[test]
 fn nobody_but_the_provisioner_changes_streams_and_not_even_it_deletes() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     let mut provisioner = provisioned(&server);
     let mut publisher = server.client("publisher-acme");
     let accepted = ask(
@@ -408,7 +408,7 @@ fn nobody_but_the_provisioner_changes_streams_and_not_even_it_deletes() {
 
 #[test]
 fn work_goes_from_publisher_to_resolver_and_the_outcome_comes_back() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     provisioned(&server);
     let mut publisher = server.client("publisher-acme");
     publisher
@@ -449,7 +449,7 @@ fn work_goes_from_publisher_to_resolver_and_the_outcome_comes_back() {
 
 #[test]
 fn a_responder_answers_where_it_was_asked_and_nowhere_else() {
-    let server = Server::start();
+    let server = AccountsServer::start();
     let mut fetcher = server.client("egress-fetcher");
     fetcher
         .subscribe("dray.egress.v1.fetch", Some("egress-fetcher"))

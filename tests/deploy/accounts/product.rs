@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dray_bus::{
-    Bus, Completed, Delivery, EventFilter, Failure, Meta, NatsOptions, Sweeper, Topology,
-    WorkHandler, WorkSettings,
+    Bus, EventFilter, Meta, NatsOptions, Topology, WorkCompleted, WorkDelivery, WorkFailure,
+    WorkHandler, WorkSettings, WorkSweeper,
 };
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
@@ -12,17 +12,17 @@ use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
 use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::config::Sources;
+use dray_service::config::ConfigSources;
 use dray_service::{Host, Settings};
 use dray_types::{Clock, Deadline, Fault, FaultCode, Secret, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{Server, password};
+use super::server::{AccountsServer, password};
 
 /// A bus that logged in as one identity.
-async fn bus(server: &Server, user: &str) -> Bus {
+async fn bus(server: &AccountsServer, user: &str) -> Bus {
     let options = NatsOptions {
         user: user.to_owned(),
         password: Secret::new(password(user)),
@@ -35,8 +35,8 @@ async fn bus(server: &Server, user: &str) -> Bus {
 }
 
 /// A server with everything that the product needs, made by the identity whose job that is.
-async fn provisioned() -> Server {
-    let server = Server::start();
+async fn provisioned() -> AccountsServer {
+    let server = AccountsServer::start();
     let provisioner = bus(&server, "provisioner").await;
     let mismatches = provisioner.apply_topology(&Topology::default()).await;
     assert_eq!(mismatches.unwrap(), []);
@@ -63,17 +63,17 @@ fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
 }
 
 /// Resolves to nothing, or fails for good when the tool is called `broken`.
-struct Resolve;
+struct FakeResolver;
 
-impl WorkHandler<v1::ToolCallRequested> for Resolve {
+impl WorkHandler<v1::ToolCallRequested> for FakeResolver {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         if delivery.work.tool == "broken" {
             return Err(Fault::new(FaultCode::NotFound, "There is no such file.").into());
         }
-        Ok(Completed::event(&v1::ToolCallResolved {
+        Ok(WorkCompleted::event(&v1::ToolCallResolved {
             operation_id: delivery.meta.operation.to_string(),
             tool: delivery.work.tool,
             ..v1::ToolCallResolved::default()
@@ -84,13 +84,13 @@ impl WorkHandler<v1::ToolCallRequested> for Resolve {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_may_look_at_what_it_must_verify() {
     let server = provisioned().await;
-    let host = Host::new(Settings::new(Sources::default()))
+    let host = Host::new(Settings::new(ConfigSources::default()))
         .with::<FileResolver>()
         .with::<EgressFetcher>()
         .with::<SandboxTransfer>()
         .with::<PlatformDelivery>()
         .with::<Orchestrator>()
-        .with::<dray_service::Sweeper>();
+        .with::<dray_service::SweeperService>();
     for (permissions, _) in host.identities() {
         let service = permissions.user();
         let bus = bus(&server, service).await;
@@ -110,7 +110,7 @@ async fn published_work_is_done_told_and_shown_to_the_operator() {
     worker.spawn({
         let (bus, stop) = (resolver.clone(), stop.clone());
         async move {
-            bus.work("file-resolver", WorkSettings::default(), Resolve, stop)
+            bus.work("file-resolver", WorkSettings::default(), FakeResolver, stop)
                 .await
         }
     });
@@ -188,7 +188,7 @@ async fn the_sweeper_ends_what_nobody_finished() {
     let late = meta().with_deadline(Deadline::from_unix_ms(1));
     publisher.publish_work(&late, &work).await.unwrap();
     let sweeper = bus(&server, "sweeper").await;
-    let report = Sweeper::new(sweeper.clone()).sweep().await.unwrap();
+    let report = WorkSweeper::new(sweeper.clone()).sweep().await.unwrap();
     assert_eq!(report.buried, 1, "{report:?}");
     check_ready("sweeper", &sweeper).await;
 

@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 use super::table;
-use super::wire::{Client, Refusal};
+use super::wire::{Refusal, WireClient};
 use crate::support;
 
 /// Ends with the value.
-pub(in crate::deploy) struct Server {
+pub(in crate::deploy) struct AccountsServer {
     process: Child,
     address: SocketAddr,
     reader: Option<JoinHandle<()>>,
@@ -21,7 +21,7 @@ pub(in crate::deploy) struct Server {
     _folder: TempDir,
 }
 
-impl Server {
+impl AccountsServer {
     /// Starts it with a password for each identity, as the environment of a deployment gives them.
     pub(in crate::deploy) fn start() -> Self {
         Self::start_on("127.0.0.1:-1")
@@ -100,18 +100,18 @@ impl Server {
 
     /// A connection of one identity.
     #[track_caller]
-    pub(super) fn client(&self, user: &str) -> Client {
+    pub(super) fn client(&self, user: &str) -> WireClient {
         self.login(user, &password(user))
             .unwrap_or_else(|refusal| panic!("{user}: {refusal}"))
     }
 
     /// An attempt to log in.
-    pub(super) fn login(&self, user: &str, password: &str) -> Result<Client, Refusal> {
-        Client::connect(self.address, user, password)
+    pub(super) fn login(&self, user: &str, password: &str) -> Result<WireClient, Refusal> {
+        WireClient::connect(self.address, user, password)
     }
 }
 
-impl Drop for Server {
+impl Drop for AccountsServer {
     fn drop(&mut self) {
         // Already gone is gone.
         let _ = self.process.kill();

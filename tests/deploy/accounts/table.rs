@@ -3,7 +3,7 @@
 use super::super::read;
 
 /// One identity with everything it may do.
-pub(super) struct Identity {
+pub(super) struct AccountIdentity {
     pub(super) user: String,
     pub(super) publish: Vec<String>,
     /// Subject and queue group.
@@ -11,13 +11,13 @@ pub(super) struct Identity {
 }
 
 /// All identities of the accounts file, in its order.
-pub(super) fn identities() -> Vec<Identity> {
+pub(super) fn identities() -> Vec<AccountIdentity> {
     let text = read("deploy/nats/accounts.conf");
-    let mut identities: Vec<Identity> = Vec::new();
+    let mut identities: Vec<AccountIdentity> = Vec::new();
     let mut publishes = false;
     for line in text.lines().map(str::trim) {
         if let Some(user) = line.strip_prefix("user: ") {
-            identities.push(Identity {
+            identities.push(AccountIdentity {
                 user: user.trim_matches('"').to_owned(),
                 publish: Vec::new(),
                 subscribe: Vec::new(),

@@ -10,16 +10,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// One connection of one identity.
-pub(super) struct Client {
+pub(super) struct WireClient {
     stream: BufReader<TcpStream>,
     inbox: String,
     replies: u32,
-    messages: VecDeque<Message>,
+    messages: VecDeque<WireMessage>,
 }
 
 /// A message that arrived.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct WireMessage {
     /// On the identity's inbox, and not on a subscription of the test.
     private: bool,
     /// Where an answer is awaited; empty when nowhere.
@@ -30,7 +30,7 @@ pub(super) struct Message {
 /// What the server said against it.
 pub(super) type Refusal = String;
 
-impl Client {
+impl WireClient {
     /// Logs in and subscribes to the identity's own inbox.
     pub(super) fn connect(server: SocketAddr, user: &str, password: &str) -> Result<Self, Refusal> {
         let stream = TcpStream::connect(server).unwrap();
@@ -73,7 +73,7 @@ impl Client {
         subject: &str,
         headers: &str,
         payload: &[u8],
-    ) -> Result<Message, Refusal> {
+    ) -> Result<WireMessage, Refusal> {
         self.replies += 1;
         let reply = format!("{}.{}", self.inbox, self.replies);
         self.put(subject, &reply, headers, payload)?;
@@ -81,11 +81,11 @@ impl Client {
     }
 
     /// The next message on a subscription of the test.
-    pub(super) fn next(&mut self) -> Message {
+    pub(super) fn next(&mut self) -> WireMessage {
         self.wait(false)
     }
 
-    fn wait(&mut self, private: bool) -> Message {
+    fn wait(&mut self, private: bool) -> WireMessage {
         loop {
             let kept = self
                 .messages
@@ -160,7 +160,7 @@ impl Client {
         };
         let mut body = vec![0; total + 2];
         self.stream.read_exact(&mut body).unwrap();
-        self.messages.push_back(Message {
+        self.messages.push_back(WireMessage {
             // The inbox is the first subscription; a pulled message comes to it under its own subject.
             private: words[2] == "1",
             reply: reply.to_owned(),

@@ -1,5 +1,5 @@
-//! The images that `docker-compose.yml` and `deploy/Dockerfile` name, made from programs of this machine, since none can
-//! be pulled. Each has the programs, entry point and libraries that the deployment uses of the real one.
+//! The images that `docker-compose.yml` and `deploy/Dockerfile` name, made from programs of this machine, since none
+//! can be pulled. Each has the programs, entry point and libraries that the deployment uses of the real one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::deploy::{compose, read};
 use crate::support;
 
-const BUSYBOX: &str = "/bin/busybox";
+const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 
 /// What `gcr.io/distroless/cc-debian12` has of the libraries that a Rust program may need.
 const DISTROLESS_LIBRARIES: [&str; 8] = [
@@ -28,7 +28,7 @@ const DISTROLESS_LIBRARIES: [&str; 8] = [
 
 /// `cargo` in the image that builds: checks that everything the binary was built from is in the build context, and puts
 /// the binary that was built before in its place.
-const CARGO: &str = r#"#!/bin/sh
+const CARGO_SCRIPT: &str = r#"#!/bin/sh
 set -eu
 [ "$*" = "build --locked --profile dist --package dray" ] || { echo "not expected: cargo $*" >&2; exit 1; }
 while read -r source; do
@@ -74,7 +74,7 @@ pub(super) fn import_all(docker: &dyn Fn() -> Command) {
     let binary = support::dray();
     let build = ImageRoot::with_shell();
     build.add_program(&find("install"), "usr/bin/install");
-    build.add_script("usr/local/cargo/bin/cargo", CARGO);
+    build.add_script("usr/local/cargo/bin/cargo", CARGO_SCRIPT);
     build.add_program(&binary, "ready/dray");
     fs::write(build.path("ready/sources"), sources(&binary)).unwrap();
     let path = "ENV PATH=/usr/local/cargo/bin:/usr/bin:/bin";
@@ -151,8 +151,8 @@ impl ImageRoot {
     /// With a shell and the usual small programs.
     fn with_shell() -> Self {
         let root = Self::new();
-        root.add_program(Path::new(BUSYBOX), "bin/busybox");
-        let applets = support::stdout(Command::new(BUSYBOX).arg("--list"));
+        root.add_program(Path::new(BUSYBOX_PROGRAM), "bin/busybox");
+        let applets = support::stdout(Command::new(BUSYBOX_PROGRAM).arg("--list"));
         for applet in applets.lines().filter(|applet| *applet != "busybox") {
             symlink("busybox", root.path(&format!("bin/{applet}"))).unwrap();
         }

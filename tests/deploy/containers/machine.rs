@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dray_testkit::docker::{Engine, OUTSIDE_ADDRESS, command_in_network_of};
+use dray_testkit::docker::{DockerEngine, OUTSIDE_ADDRESS, command_in_network_of};
 use dray_testkit::eventually_within;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,7 +23,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(240);
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What an operator and the build of the image read.
-const REPOSITORY: [&str; 11] = [
+const REPOSITORY_FILES: [&str; 11] = [
     ".cargo",
     ".dockerignore",
     "Cargo.lock",
@@ -38,7 +38,7 @@ const REPOSITORY: [&str; 11] = [
 ];
 
 /// `docker` where compose is a program of its own.
-const DOCKER: &str = r#"#!/bin/sh
+const DOCKER_SCRIPT: &str = r#"#!/bin/sh
 if [ "${1:-}" = compose ]; then
     shift
     exec docker-compose "$@"
@@ -48,7 +48,7 @@ exec docker "$@"
 "#;
 
 pub(super) struct OperatorMachine {
-    pub(super) engine: Engine,
+    pub(super) engine: DockerEngine,
     directory: TempDir,
 }
 
@@ -66,18 +66,21 @@ impl OperatorMachine {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
         let mut copy = Command::new("cp");
-        let copy = copy.arg("-a").args(REPOSITORY).arg("--target-directory");
+        let copy = copy
+            .arg("-a")
+            .args(REPOSITORY_FILES)
+            .arg("--target-directory");
         let copy = copy.arg(directory.path().join("drayage"));
         support::stdout(copy.current_dir(support::root()));
         let programs = directory.path().join("programs");
         symlink(support::dray(), programs.join("dray")).unwrap();
         let has_plugin = Command::new("docker").args(["compose", "version"]).output();
         if !has_plugin.is_ok_and(|output| output.status.success()) {
-            fs::write(programs.join("docker"), DOCKER).unwrap();
+            fs::write(programs.join("docker"), DOCKER_SCRIPT).unwrap();
             let executable = fs::Permissions::from_mode(0o755);
             fs::set_permissions(programs.join("docker"), executable).unwrap();
         }
-        let engine = Engine::start_with_network();
+        let engine = DockerEngine::start_with_network();
         let machine = Self { engine, directory };
         images::import_all(&|| machine.command("docker"));
         machine

@@ -1,8 +1,8 @@
-//! `docker compose up` for real: the shipped Compose file and Dockerfile in a Docker Engine with a network of its own, and
-//! the operator's path of `deploy/README.md`, command by command.
+//! `docker compose up` for real: the shipped Compose file and Dockerfile in a Docker Engine with a network of its own,
+//! and the operator's path of `deploy/README.md`, command by command.
 //!
-//! The images are made here ([`images`]): the programs of NATS and of this product are real, those of MinIO are a fake that
-//! enforces the shipped policies, and the compiler's puts the binary under test in its place.
+//! The images are made here ([`images`]): the programs of NATS and of this product are real, those of MinIO are a fake
+//! that enforces the shipped policies, and the compiler's puts the binary under test in its place.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use dray_testkit::docker::OUTSIDE_ADDRESS;
 use serde_json::{Value, json};
 
-use super::all_services::REFUSALS;
-use super::compose::SERVICES;
+use super::all_services::PERMISSION_REFUSALS;
+use super::compose::SERVICE_NAMES;
 use crate::support;
 use machine::{OperatorMachine, operator_commands};
 
@@ -33,7 +33,7 @@ const FETCHES_PER_HOST: usize = 4;
 
 /// Containers that stay; the two others make topology and access keys and end.
 fn permanent() -> Vec<&'static str> {
-    SERVICES.into_iter().chain(["nats", "minio"]).collect()
+    SERVICE_NAMES.into_iter().chain(["nats", "minio"]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,7 +136,7 @@ fn nothing_was_refused(machine: &OperatorMachine) {
         .to_lowercase();
     assert!(log.contains("server is ready"), "no log of NATS:\n{log}");
     let mut lines = log.lines();
-    let refused = lines.find(|line| REFUSALS.iter().any(|words| line.contains(words)));
+    let refused = lines.find(|line| PERMISSION_REFUSALS.iter().any(|words| line.contains(words)));
     assert_eq!(refused, None);
     let refused = machine.run("docker compose exec -T minio mc refused");
     assert_eq!(refused.trim(), "[]");

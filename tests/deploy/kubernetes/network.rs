@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::{SERVICES, objects};
+use super::{SERVICE_NAMES, objects};
 
-const NAMESPACE: &str = "dray";
+const DRAY_NAMESPACE: &str = "dray";
 
 /// All policies of the base.
-static POLICIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+static BASE_POLICIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut objects = objects();
     objects.retain(|object| object["kind"] == "NetworkPolicy");
     objects
@@ -27,7 +27,7 @@ struct Pod {
 fn ours(name: &str) -> Pod {
     let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "dray"});
     Pod {
-        namespace: NAMESPACE,
+        namespace: DRAY_NAMESPACE,
         labels,
     }
 }
@@ -41,11 +41,11 @@ fn other(namespace: &'static str, label: &str, value: &str) -> Pod {
 }
 
 fn nats() -> Pod {
-    other(NAMESPACE, "app.kubernetes.io/name", "nats")
+    other(DRAY_NAMESPACE, "app.kubernetes.io/name", "nats")
 }
 
 fn minio() -> Pod {
-    other(NAMESPACE, "app.kubernetes.io/name", "minio")
+    other(DRAY_NAMESPACE, "app.kubernetes.io/name", "minio")
 }
 
 /// Whether a label selector selects these labels.
@@ -70,7 +70,7 @@ fn is_peer(peer: &Value, pod: &Pod) -> bool {
         return false;
     }
     let namespace = match &peer["namespaceSelector"] {
-        Value::Null => pod.namespace == NAMESPACE,
+        Value::Null => pod.namespace == DRAY_NAMESPACE,
         selector => selects(
             selector,
             &json!({"kubernetes.io/metadata.name": pod.namespace}),
@@ -85,9 +85,9 @@ fn allows(pod: &Pod, direction: &str, peer: &Pod, port: u64) -> bool {
         "egress" => ("Egress", "to"),
         _ => ("Ingress", "from"),
     };
-    let policies: Vec<&Value> = POLICIES
+    let policies: Vec<&Value> = BASE_POLICIES
         .iter()
-        .filter(|_| pod.namespace == NAMESPACE)
+        .filter(|_| pod.namespace == DRAY_NAMESPACE)
         .filter(|policy| selects(&policy["spec"]["podSelector"], &pod.labels))
         .filter(|policy| super::strings(&policy["spec"]["policyTypes"]).contains(&kind))
         .collect();
@@ -115,7 +115,7 @@ fn every_service_reaches_the_bus_the_store_and_the_collector() {
         "opentelemetry-collector",
     );
     let names = other("kube-system", "k8s-app", "kube-dns");
-    for name in SERVICES {
+    for name in SERVICE_NAMES {
         assert!(reaches(&ours(name), &nats(), 4222), "{name}");
         assert!(reaches(&ours(name), &minio(), 9000), "{name}");
         assert!(reaches(&ours(name), &collector, 4317), "{name}");
@@ -166,8 +166,8 @@ fn others_reach_only_what_their_label_says() {
 
 #[test]
 fn services_do_not_reach_each_other_but_through_the_bus() {
-    for from in SERVICES {
-        for to in SERVICES {
+    for from in SERVICE_NAMES {
+        for to in SERVICE_NAMES {
             for port in [5000, 9464, 50051] {
                 assert!(!reaches(&ours(from), &ours(to), port), "{from} {to} {port}");
             }

@@ -1,16 +1,16 @@
 //! Who may depend on whom.
 
-use crate::metadata::{Metadata, Package};
+use crate::metadata::{CargoMetadata, CargoPackage};
 
 /// Our crates and which of ours each may be built from. What stands left never knows what stands right.
-const EDGES: &[(&str, &[&str])] = &[
+const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-agent", &["dray-types"]),
     ("dray-tool", &["dray-types", "dray-agent"]),
     ("dray-dial", &["dray-types", "dray-agent", "dray-http"]),
-    ("dray-tool-dial", TOOL),
-    ("dray-tool-mcp", TOOL),
-    ("dray-tool-rest", TOOL),
+    ("dray-tool-dial", TOOL_EDGES),
+    ("dray-tool-mcp", TOOL_EDGES),
+    ("dray-tool-rest", TOOL_EDGES),
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
     ("dray-context", &["dray-types"]),
@@ -28,41 +28,41 @@ const EDGES: &[(&str, &[&str])] = &[
         &["dray-types", "dray-proto", "dray-bus", "dray-store"],
     ),
     ("dray-sandbox", &["dray-types", "dray-content"]),
-    ("dray-sandbox-apptainer", BACKEND),
-    ("dray-sandbox-daytona", BACKEND),
-    ("dray-sandbox-docker", BACKEND),
-    ("dray-sandbox-e2b", BACKEND),
-    ("dray-sandbox-kubernetes", BACKEND),
-    ("dray-sandbox-modal", BACKEND),
-    ("dray-sandbox-ssh", BACKEND),
+    ("dray-sandbox-apptainer", BACKEND_EDGES),
+    ("dray-sandbox-daytona", BACKEND_EDGES),
+    ("dray-sandbox-docker", BACKEND_EDGES),
+    ("dray-sandbox-e2b", BACKEND_EDGES),
+    ("dray-sandbox-kubernetes", BACKEND_EDGES),
+    ("dray-sandbox-modal", BACKEND_EDGES),
+    ("dray-sandbox-ssh", BACKEND_EDGES),
     (
         "dray-platform",
         &["dray-types", "dray-content", "dray-http"],
     ),
-    ("dray-platform-discord", PLATFORM),
-    ("dray-platform-email", PLATFORM),
-    ("dray-platform-matrix", PLATFORM),
-    ("dray-platform-slack", PLATFORM),
-    ("dray-platform-telegram", PLATFORM),
-    ("dray-platform-webhook", PLATFORM),
-    ("dray-platform-whatsapp", PLATFORM),
-    ("dray-egress-fetcher", SERVICE),
+    ("dray-platform-discord", PLATFORM_EDGES),
+    ("dray-platform-email", PLATFORM_EDGES),
+    ("dray-platform-matrix", PLATFORM_EDGES),
+    ("dray-platform-slack", PLATFORM_EDGES),
+    ("dray-platform-telegram", PLATFORM_EDGES),
+    ("dray-platform-webhook", PLATFORM_EDGES),
+    ("dray-platform-whatsapp", PLATFORM_EDGES),
+    ("dray-egress-fetcher", SERVICE_EDGES),
     ("dray-file-resolver", FILE_RESOLVER),
     ("dray-sandbox-transfer", SANDBOX_TRANSFER),
     ("dray-platform-delivery", PLATFORM_DELIVERY),
-    ("dray-orchestrator", ORCHESTRATOR),
+    ("dray-orchestrator", ORCHESTRATOR_EDGES),
     ("dray-testkit", &["dray-types", "dray-proto"]),
-    ("dray", EVERYTHING),
-    ("dray-tests", EVERYTHING),
-    ("dray-bench", EVERYTHING),
+    ("dray", ALL_CRATES),
+    ("dray-tests", ALL_CRATES),
+    ("dray-bench", ALL_CRATES),
     ("xtask", &[]),
 ];
 
 /// What one kind of sandbox is made of; another one is not among it.
-const BACKEND: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-sandbox"];
+const BACKEND_EDGES: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-sandbox"];
 
 /// What one chat platform is made of; another one is not among it.
-const PLATFORM: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-platform"];
+const PLATFORM_EDGES: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-platform"];
 
 /// A service and all kinds of sandboxes; no platform is among it.
 const SANDBOX_TRANSFER: &[&str] = &[
@@ -101,7 +101,7 @@ const PLATFORM_DELIVERY: &[&str] = &[
 ];
 
 /// What a service is made of; another service is not among it.
-const SERVICE: &[&str] = &[
+const SERVICE_EDGES: &[&str] = &[
     "dray-types",
     "dray-guard",
     "dray-proto",
@@ -125,7 +125,7 @@ const FILE_RESOLVER: &[&str] = &[
 ];
 
 /// What one kind of tool is made of; another one is not among it.
-const TOOL: &[&str] = &[
+const TOOL_EDGES: &[&str] = &[
     "dray-types",
     "dray-agent",
     "dray-http",
@@ -134,7 +134,7 @@ const TOOL: &[&str] = &[
 ];
 
 /// A service and all kinds of tools; no reader, sandbox or platform is among it.
-const ORCHESTRATOR: &[&str] = &[
+const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-types",
     "dray-guard",
     "dray-agent",
@@ -152,7 +152,7 @@ const ORCHESTRATOR: &[&str] = &[
 ];
 
 /// What stands at the right end.
-const EVERYTHING: &[&str] = &[
+const ALL_CRATES: &[&str] = &[
     "dray-types",
     "dray-agent",
     "dray-dial",
@@ -196,10 +196,10 @@ const EVERYTHING: &[&str] = &[
 ];
 
 /// Every crate may test itself with this one.
-const TESTKIT: &str = "dray-testkit";
+const TESTKIT_CRATE: &str = "dray-testkit";
 
 /// Libraries of others that only some of ours may name.
-const RESERVED: &[(&str, &[&str])] = &[
+const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
     // Tests look at the server behind the bus's back, the measurements compare with the bare client.
     ("async-nats", &["dray-bus", "dray-tests", "dray-bench"]),
     ("aws-sdk-s3", &["dray-store", "dray-tests", "dray-bench"]),
@@ -216,28 +216,28 @@ const RESERVED: &[(&str, &[&str])] = &[
 ];
 
 /// Libraries that must not be in what a crate is built from, at any depth.
-const ABSENT: &[(&str, &[&str], &str)] = &[
+const ABSENT_LIBRARIES: &[(&str, &[&str], &str)] = &[
     ("dray-types", &["tokio", "prost"], "types hold no machinery"),
     ("dray-guard", &["tokio", "prost"], "decisions do no I/O"),
-    ("dray-guard", CLIENTS, "decisions do no I/O"),
+    ("dray-guard", HTTP_CLIENTS, "decisions do no I/O"),
     (
         "dray-egress-fetcher",
-        CLIENTS,
+        HTTP_CLIENTS,
         "the judged address must be the dialled one, so no client that resolves names by itself",
     ),
 ];
 
 /// HTTP clients and TLS stacks that bring a resolver or a connector of their own.
-const CLIENTS: &[&str] = &["reqwest", "ureq", "isahc", "curl", "native-tls"];
+const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "isahc", "curl", "native-tls"];
 
 /// Every edge that is not allowed.
-pub(crate) fn breaches(metadata: &Metadata) -> Vec<String> {
+pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
     let mut breaches = Vec::new();
     for package in metadata.members() {
         breaches.extend(own_edges(metadata, package));
         breaches.extend(reserved(package));
     }
-    for (name, absent, reason) in ABSENT {
+    for (name, absent, reason) in ABSENT_LIBRARIES {
         let tree = metadata.normal_tree(name);
         for library in absent.iter().filter(|library| tree.contains(**library)) {
             breaches.push(format!("{name} is built from {library}: {reason}"));
@@ -247,8 +247,8 @@ pub(crate) fn breaches(metadata: &Metadata) -> Vec<String> {
 }
 
 /// Edges between our own crates.
-fn own_edges(metadata: &Metadata, package: &Package) -> Vec<String> {
-    let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == package.name) else {
+fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
+    let Some((_, allowed)) = ALLOWED_EDGES.iter().find(|(name, _)| *name == package.name) else {
         return vec![format!(
             "{} has no line in xtask/src/tidy/edges.rs: say what it may depend on",
             package.name
@@ -260,15 +260,15 @@ fn own_edges(metadata: &Metadata, package: &Package) -> Vec<String> {
         .iter()
         .filter(|declared| is_ours(&declared.name) && declared.name != package.name)
         .filter(|declared| !allowed.contains(&declared.name.as_str()))
-        .filter(|declared| !(declared.dev && declared.name == TESTKIT))
+        .filter(|declared| !(declared.dev && declared.name == TESTKIT_CRATE))
         .map(|declared| format!("{} must not depend on {}", package.name, declared.name))
         .collect()
 }
 
 /// Libraries that belong to other crates.
-fn reserved(package: &Package) -> Vec<String> {
+fn reserved(package: &CargoPackage) -> Vec<String> {
     let mut breaches = Vec::new();
-    for (library, owners) in RESERVED {
+    for (library, owners) in RESERVED_LIBRARIES {
         let named = package
             .declared
             .iter()
@@ -289,10 +289,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::metadata::Declared;
+    use crate::metadata::DeclaredDependency;
 
     /// A workspace from lines `crate: dependency, (dev-dependency)`; unknown names are others' libraries.
-    fn workspace(lines: &[&str]) -> Metadata {
+    fn workspace(lines: &[&str]) -> CargoMetadata {
         let mut packages = BTreeMap::new();
         for line in lines {
             let (name, rest) = line.split_once(':').unwrap();
@@ -300,16 +300,16 @@ mod tests {
                 .split(',')
                 .map(str::trim)
                 .filter(|word| !word.is_empty())
-                .map(|word| Declared {
+                .map(|word| DeclaredDependency {
                     name: word.trim_matches(['(', ')']).to_owned(),
                     rename: None,
                     dev: word.starts_with('('),
                 })
                 .collect();
             for other in &declared {
-                packages.entry(other.name.clone()).or_insert(Package {
+                packages.entry(other.name.clone()).or_insert(CargoPackage {
                     name: other.name.clone(),
-                    ..Package::default()
+                    ..CargoPackage::default()
                 });
             }
             let normal = declared
@@ -319,16 +319,16 @@ mod tests {
                 .collect();
             packages.insert(
                 name.to_owned(),
-                Package {
+                CargoPackage {
                     name: name.to_owned(),
                     member: true,
                     declared,
                     normal,
-                    ..Package::default()
+                    ..CargoPackage::default()
                 },
             );
         }
-        Metadata { packages }
+        CargoMetadata { packages }
     }
 
     fn check(lines: &[&str], expected: &[&str]) {
@@ -404,9 +404,9 @@ mod tests {
             .insert("native-tls".to_owned());
         deep.packages.insert(
             "native-tls".to_owned(),
-            Package {
+            CargoPackage {
                 name: "native-tls".to_owned(),
-                ..Package::default()
+                ..CargoPackage::default()
             },
         );
         let found = breaches(&deep);

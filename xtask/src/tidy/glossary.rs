@@ -1,22 +1,22 @@
 //! What `docs/glossary.md` points at exists.
 //!
-//! The last column of each row names crates, and after a crate its types, modules and files. A type that is renamed would
-//! otherwise stay in the glossary under its old name.
+//! The last column of each row names crates, and after a crate its types, modules and files. A type that is renamed
+//! would otherwise stay in the glossary under its old name.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::source::Source;
+use super::source::SourceFile;
 
 /// Rows that point at something that is not there.
-pub(crate) fn breaches(root: &Path, sources: &[Source]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn breaches(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("docs/glossary.md"))
         .context("cannot read docs/glossary.md")?;
     Ok(missing(&text, sources))
 }
 
-fn missing(glossary: &str, sources: &[Source]) -> Vec<String> {
+fn missing(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
     let mut breaches = Vec::new();
     for (at, line) in glossary.lines().enumerate() {
         let Some(place) = last_column(line) else {
@@ -49,7 +49,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a crate has a type, a module or a file of this name.
-fn is_there(home: &str, name: &str, sources: &[Source]) -> bool {
+fn is_there(home: &str, name: &str, sources: &[SourceFile]) -> bool {
     let folder = format!("crates/{home}/src/");
     let mut own = sources
         .iter()
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn reports_types_and_files_that_are_not_in_their_crate() {
-        let source = |path: &str, text: &str| Source {
+        let source = |path: &str, text: &str| SourceFile {
             path: path.to_owned(),
             text: text.to_owned(),
         };

@@ -4,13 +4,13 @@
 
 use anyhow::Context as _;
 
-use crate::metadata::Metadata;
+use crate::metadata::CargoMetadata;
 
 /// How the source of a package from a registry begins; one from a repository begins with `git+`.
-const REGISTRY: &str = "registry+";
+const REGISTRY_PREFIX: &str = "registry+";
 
 /// Packages whose licence is not on the list, or whose origin is not the registry.
-pub(crate) fn breaches(metadata: &Metadata, deny_toml: &str) -> anyhow::Result<Vec<String>> {
+pub(crate) fn breaches(metadata: &CargoMetadata, deny_toml: &str) -> anyhow::Result<Vec<String>> {
     let allowed = allow_list(deny_toml)?;
     let mut breaches = Vec::new();
     for package in metadata.packages.values() {
@@ -25,7 +25,7 @@ pub(crate) fn breaches(metadata: &Metadata, deny_toml: &str) -> anyhow::Result<V
         if let Some(source) = package
             .source
             .as_deref()
-            .filter(|source| !source.starts_with(REGISTRY))
+            .filter(|source| !source.starts_with(REGISTRY_PREFIX))
         {
             breaches.push(format!("{who} comes from {source}"));
         }
@@ -104,7 +104,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::metadata::Package;
+    use crate::metadata::CargoPackage;
 
     fn check(expression: &str, expected: bool) {
         let allowed = [
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn origin_and_licence_are_both_told() {
-        let package = Package {
+        let package = CargoPackage {
             name: "odd".to_owned(),
             version: "1.0.0".to_owned(),
             source: Some("git+https://example.org/odd".to_owned()),
-            ..Package::default()
+            ..CargoPackage::default()
         };
-        let metadata = Metadata {
+        let metadata = CargoMetadata {
             packages: BTreeMap::from([("odd".to_owned(), package)]),
         };
         assert_eq!(

@@ -16,12 +16,12 @@ mod source;
 mod unused;
 mod words;
 
-use crate::metadata::Metadata;
-use source::Source;
+use crate::metadata::CargoMetadata;
+use source::SourceFile;
 
 /// Prints every breach and fails when there is one.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
-    let metadata = Metadata::read(root)?;
+    let metadata = CargoMetadata::read(root)?;
     let sources = read_sources(root)?;
     let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
 
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Every Rust file that a person wrote.
-fn read_sources(root: &Path) -> anyhow::Result<Vec<Source>> {
+fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     let mut sources = Vec::new();
     for top in ["bench", "crates", "fuzz", "tests", "xtask"] {
         let top = root.join(top);
@@ -55,7 +55,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<Source>> {
 }
 
 /// Walks one folder.
-fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<SourceFile>) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
@@ -68,7 +68,7 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> anyhow::Res
             let text = fs::read_to_string(&path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
             let path = path.strip_prefix(root)?.to_string_lossy().into_owned();
-            sources.push(Source { path, text });
+            sources.push(SourceFile { path, text });
         }
     }
     Ok(())

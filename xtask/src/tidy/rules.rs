@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use super::source::Source;
+use super::source::SourceFile;
 
 /// The groups of rules: letter, subject, first and last number.
-const GROUPS: &[(char, &str, u32, u32)] = &[
+const RULE_GROUPS: &[(char, &str, u32, u32)] = &[
     ('I', "invariants", 1, 9),
     ('C', "input contract", 1, 4),
     ('P', "policy", 1, 5),
@@ -24,10 +24,10 @@ const GROUPS: &[(char, &str, u32, u32)] = &[
 ];
 
 /// Rules that no test names.
-pub(crate) fn breaches(sources: &[Source]) -> Vec<String> {
+pub(crate) fn breaches(sources: &[SourceFile]) -> Vec<String> {
     let named = named(sources);
     let mut breaches = Vec::new();
-    for (letter, subject, first, last) in GROUPS {
+    for (letter, subject, first, last) in RULE_GROUPS {
         for number in *first..=*last {
             if !named.contains(&(*letter, number)) {
                 breaches.push(format!(
@@ -41,7 +41,7 @@ pub(crate) fn breaches(sources: &[Source]) -> Vec<String> {
 
 /// Rules that tests name. The rules here are about the fetcher, its guard and its deployment, and only tests there
 /// count: other specifications use the same letters.
-fn named(sources: &[Source]) -> BTreeSet<(char, u32)> {
+fn named(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
     let homes = [
         "crates/dray-guard/",
         "crates/dray-egress-fetcher/",
@@ -52,7 +52,7 @@ fn named(sources: &[Source]) -> BTreeSet<(char, u32)> {
         .iter()
         .filter(|source| homes.iter().any(|home| source.path.starts_with(home)))
         .filter(|source| !source.path.ends_with("tidy/rules.rs"))
-        .flat_map(Source::test_lines)
+        .flat_map(SourceFile::test_lines)
         .flat_map(|(_, line)| ids(line))
         .collect()
 }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn only_tests_of_the_fetcher_count() {
         let text = "//! Why.\n// X-1 in the product\n#[cfg(test)]\n// X-2 in a test\n";
-        let source = |path: &str| Source {
+        let source = |path: &str| SourceFile {
             path: path.to_owned(),
             text: text.to_owned(),
         };

@@ -2,7 +2,7 @@
 
 /// One Rust file.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     /// Relative to the workspace, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
@@ -12,7 +12,7 @@ pub(crate) struct Source {
 const MAX_LINES: usize = 500;
 
 /// Words that mark unfinished work. Written in halves, so that this file does not hold them.
-const UNFINISHED: [&str; 5] = [
+const UNFINISHED_MARKERS: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("todo", "!("),
@@ -21,15 +21,15 @@ const UNFINISHED: [&str; 5] = [
 ];
 
 /// Waiting for time to pass instead of for what is expected.
-const SLEEP: &str = concat!("sleep", "(");
+const SLEEP_CALLS: &str = concat!("sleep", "(");
 
 /// What stands at a line, or above it, that sleeps under a clock which the test moves.
-const PAUSED: &str = "// paused clock";
+const PAUSED_MARKER: &str = "// paused clock";
 
 /// Ways to read the environment.
-const ENVIRONMENT: [&str; 3] = ["env::var(", "env::vars(", "env::var_os("];
+const ENVIRONMENT_READS: [&str; 3] = ["env::var(", "env::vars(", "env::var_os("];
 
-impl Source {
+impl SourceFile {
     /// The lines that only tests are built from, with their numbers from 1.
     pub(crate) fn test_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let all = self.is_test_file();
@@ -60,8 +60,8 @@ impl Source {
 }
 
 /// Breaches in one file.
-pub(crate) fn breaches(source: &Source) -> Vec<String> {
-    let Source { path, text } = source;
+pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
+    let SourceFile { path, text } = source;
     let mut breaches = Vec::new();
     if !text.starts_with("//!") {
         breaches.push(format!(
@@ -73,7 +73,10 @@ pub(crate) fn breaches(source: &Source) -> Vec<String> {
         breaches.push(format!("{path} has {lines} lines, more than {MAX_LINES}"));
     }
     for (at, line) in text.lines().enumerate() {
-        for word in UNFINISHED.iter().filter(|word| line.contains(**word)) {
+        for word in UNFINISHED_MARKERS
+            .iter()
+            .filter(|word| line.contains(**word))
+        {
             breaches.push(format!("{path}:{} holds `{word}`", at + 1));
         }
     }
@@ -81,7 +84,7 @@ pub(crate) fn breaches(source: &Source) -> Vec<String> {
     if reads_no_environment(path) {
         for (at, _) in source
             .product_lines()
-            .filter(|(_, line)| ENVIRONMENT.iter().any(|call| line.contains(call)))
+            .filter(|(_, line)| ENVIRONMENT_READS.iter().any(|call| line.contains(call)))
         {
             breaches.push(format!(
                 "{path}:{at} reads the environment, which is for the loader of dray-service alone"
@@ -93,15 +96,15 @@ pub(crate) fn breaches(source: &Source) -> Vec<String> {
 
 /// Tests that let time pass instead of waiting for what they expect. Doubles that are slow on purpose may, when the
 /// clock is paused and they say so.
-fn sleeps(source: &Source) -> Vec<String> {
+fn sleeps(source: &SourceFile) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut above = "";
     for (at, line) in source.test_lines() {
-        let excused = line.contains(PAUSED) || above.contains(PAUSED);
-        if line.contains(SLEEP) && !excused {
+        let excused = line.contains(PAUSED_MARKER) || above.contains(PAUSED_MARKER);
+        if line.contains(SLEEP_CALLS) && !excused {
             breaches.push(format!(
                 "{}:{at} sleeps in a test: `{}`; wait for the condition (dray_testkit::eventually), or pause the \
-                 clock and say `{PAUSED}`",
+                 clock and say `{PAUSED_MARKER}`",
                 source.path,
                 line.trim()
             ));
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     fn check(path: &str, text: &str, expected: &[&str]) {
-        let source = Source {
+        let source = SourceFile {
             path: path.to_owned(),
             text: text.to_owned(),
         };
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn unfinished_work_is_named_with_its_line() {
-        for word in UNFINISHED {
+        for word in UNFINISHED_MARKERS {
             check(
                 "bench/src/a.rs",
                 &format!("//! Why.\n\n    {word} later\n"),
@@ -168,21 +171,22 @@ mod tests {
 
     #[test]
     fn tests_wait_for_conditions() {
-        let text =
-            format!("//! Why.\nfn a() {{ {SLEEP}1); }}\n#[cfg(test)]\nmod t {{ {SLEEP}2); }}\n");
+        let text = format!(
+            "//! Why.\nfn a() {{ {SLEEP_CALLS}1); }}\n#[cfg(test)]\nmod t {{ {SLEEP_CALLS}2); }}\n"
+        );
         let told = |path: &str, at: usize, line: &str| {
             format!(
                 "{path}:{at} sleeps in a test: `{line}`; wait for the condition (dray_testkit::eventually), or pause \
-                 the clock and say `{PAUSED}`"
+                 the clock and say `{PAUSED_MARKER}`"
             )
         };
-        let last = format!("mod t {{ {SLEEP}2); }}");
+        let last = format!("mod t {{ {SLEEP_CALLS}2); }}");
         check(
             "crates/a/src/b.rs",
             &text,
             &[&told("crates/a/src/b.rs", 4, &last)],
         );
-        let first = format!("fn a() {{ {SLEEP}1); }}");
+        let first = format!("fn a() {{ {SLEEP_CALLS}1); }}");
         check(
             "crates/a/src/tests/b.rs",
             &text,
@@ -195,8 +199,9 @@ mod tests {
 
     #[test]
     fn a_double_may_be_slow_under_a_paused_clock() {
-        let text =
-            format!("//! Why.\n{PAUSED}: the peer answers late\n{SLEEP}1);\n{SLEEP}2); {PAUSED}\n");
+        let text = format!(
+            "//! Why.\n{PAUSED_MARKER}: the peer answers late\n{SLEEP_CALLS}1);\n{SLEEP_CALLS}2); {PAUSED_MARKER}\n"
+        );
         check("crates/a/src/tests/b.rs", &text, &[]);
     }
 

@@ -1,17 +1,21 @@
 //! Dependencies that nothing names: each costs every newcomer build time.
 
-use super::source::Source;
-use crate::metadata::{Declared, Metadata, Package};
+use super::source::SourceFile;
+use crate::metadata::{CargoMetadata, CargoPackage, DeclaredDependency};
 
 /// Crates that are there for a feature or a side effect, with the reason.
-const SILENT: &[(&str, &str)] = &[];
+const SILENT_DEPENDENCIES: &[(&str, &str)] = &[];
 
 /// Dependencies whose name stands in no file of the crate that declares them.
-pub(crate) fn breaches(metadata: &Metadata, sources: &[Source]) -> Vec<String> {
+pub(crate) fn breaches(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<String> {
     let mut breaches = Vec::new();
     for package in metadata.members() {
         let own = own_sources(package, sources);
-        let silent = |declared: &&Declared| SILENT.iter().all(|(name, _)| *name != declared.name);
+        let silent = |declared: &&DeclaredDependency| {
+            SILENT_DEPENDENCIES
+                .iter()
+                .all(|(name, _)| *name != declared.name)
+        };
         for declared in package.declared.iter().filter(silent) {
             let name = declared.rename.as_ref().unwrap_or(&declared.name);
             let name = name.replace('-', "_");
@@ -27,7 +31,7 @@ pub(crate) fn breaches(metadata: &Metadata, sources: &[Source]) -> Vec<String> {
 }
 
 /// Files of one package.
-fn own_sources<'all>(package: &Package, sources: &'all [Source]) -> Vec<&'all Source> {
+fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec<&'all SourceFile> {
     let folder = format!("{}/", package.folder);
     sources
         .iter()
@@ -54,20 +58,20 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &[&str]) {
-        let package = Package {
+        let package = CargoPackage {
             name: "ours".to_owned(),
             member: true,
             folder: "crates/ours".to_owned(),
-            declared: vec![Declared {
+            declared: vec![DeclaredDependency {
                 name: "http-body".to_owned(),
-                ..Declared::default()
+                ..DeclaredDependency::default()
             }],
-            ..Package::default()
+            ..CargoPackage::default()
         };
-        let metadata = Metadata {
+        let metadata = CargoMetadata {
             packages: BTreeMap::from([("ours".to_owned(), package)]),
         };
-        let source = |path: &str, text: &str| Source {
+        let source = |path: &str, text: &str| SourceFile {
             path: path.to_owned(),
             text: text.to_owned(),
         };

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::source::Source;
+use super::source::SourceFile;
 
 /// What `xtask/words.toml` says.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl WordRules {
 }
 
 /// Refused identifiers, and shares above their limits.
-pub(crate) fn breaches(sources: &[Source], rules: &WordRules) -> Vec<String> {
+pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut counts = WordCounts::default();
     for source in sources {
@@ -142,15 +142,15 @@ struct NameCount {
 }
 
 impl WordCounts {
-    fn add(&mut self, source: &Source, rules: &WordRules) {
+    fn add(&mut self, source: &SourceFile, rules: &WordRules) {
         let is_test = source.is_test_file();
         for (at, line) in source.text.lines().enumerate() {
             for (kind, name) in definitions(line) {
                 match kind {
-                    Definition::Type => self.types.add(!name[1..].contains(char::is_uppercase)),
-                    Definition::Constant => self.constants.add(!name.contains('_')),
-                    Definition::Function if !is_test => self.functions.add(!name.contains('_')),
-                    Definition::Function => {}
+                    DefinitionKind::Type => self.types.add(!name[1..].contains(char::is_uppercase)),
+                    DefinitionKind::Constant => self.constants.add(!name.contains('_')),
+                    DefinitionKind::Function if !is_test => self.functions.add(!name.contains('_')),
+                    DefinitionKind::Function => {}
                 }
             }
             if !is_test && line.trim_start().starts_with("//") {
@@ -188,14 +188,14 @@ impl NameCount {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Definition {
+enum DefinitionKind {
     Type,
     Constant,
     Function,
 }
 
 /// The names that a line of code defines.
-fn definitions(line: &str) -> Vec<(Definition, &str)> {
+fn definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
     let code = line.split("//").next().unwrap_or_default();
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = code
@@ -204,9 +204,9 @@ fn definitions(line: &str) -> Vec<(Definition, &str)> {
     let mut names = Vec::new();
     while let Some(word) = words.next() {
         let kind = match word {
-            "struct" | "enum" | "trait" => Definition::Type,
-            "const" => Definition::Constant,
-            "fn" => Definition::Function,
+            "struct" | "enum" | "trait" => DefinitionKind::Type,
+            "const" => DefinitionKind::Constant,
+            "fn" => DefinitionKind::Function,
             _ => continue,
         };
         let Some(name) = words.clone().next() else {
@@ -214,9 +214,9 @@ fn definitions(line: &str) -> Vec<(Definition, &str)> {
         };
         let is_upper = name.starts_with(char::is_uppercase);
         let is_named = match kind {
-            Definition::Type => is_upper,
-            Definition::Constant => is_upper && !name.contains(char::is_lowercase),
-            Definition::Function => !is_upper && !name.starts_with('_'),
+            DefinitionKind::Type => is_upper,
+            DefinitionKind::Constant => is_upper && !name.contains(char::is_lowercase),
+            DefinitionKind::Function => !is_upper && !name.starts_with('_'),
         };
         if is_named {
             names.push((kind, name));
@@ -243,7 +243,7 @@ fn odd_phrase<'a>(line: &str, rules: &'a WordRules) -> Option<(&'a str, &'a str)
 mod tests {
     use super::*;
 
-    const RULES: &str = r#"
+    const TEST_RULES: &str = r#"
         [identifiers]
         Shop = "WorkerContext"
         [phrases]
@@ -256,11 +256,11 @@ mod tests {
     "#;
 
     fn check(text: &str, expected: &[&str]) {
-        let source = Source {
+        let source = SourceFile {
             path: "a.rs".to_owned(),
             text: text.to_owned(),
         };
-        let rules = WordRules::parse(RULES).unwrap();
+        let rules = WordRules::parse(TEST_RULES).unwrap();
         assert_eq!(breaches(&[source], &rules), expected);
     }
 

@@ -1,6 +1,6 @@
 //! The first layer: what every installation knows by name (quickapps 8.1). Manifests rely on the names.
 
-use super::Layers;
+use super::LayerSet;
 
 /// Files of the layer and their contents.
 macro_rules! files {
@@ -9,7 +9,7 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 12] = files![
+const BUILT_IN_FILES: [(&str, &str); 12] = files![
     "prompt/anthropic_prompt.md",
     "prompt/gemini_prompt.md",
     "prompt/gpt_prompt.md",
@@ -25,9 +25,9 @@ const FILES: [(&str, &str); 12] = files![
 ];
 
 /// The first layer; layers of operators go on top of it.
-pub fn built_in() -> Layers {
-    let mut layers = Layers::default();
-    for (path, content) in FILES {
+pub fn built_in() -> LayerSet {
+    let mut layers = LayerSet::default();
+    for (path, content) in BUILT_IN_FILES {
         let added = layers.add(path, content);
         debug_assert!(matches!(added, Ok(true)), "{path} is an entry");
     }

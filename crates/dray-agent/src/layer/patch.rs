@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 /// A place that a patch may not change. Prints as `pointer: reason`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedPatch {
     /// JSON pointer (RFC 6901) into the patch.
     pub pointer: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RefusedPatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -23,13 +23,13 @@ impl fmt::Display for Refusal {
 
 /// The template with the patch applied; the template itself stays as it is.
 ///
-/// Objects merge, arrays and scalars replace, `null` deletes. A member `type` may stand nowhere in the patch, at no depth
-/// and in no array: it says what its object is, and an array would replace objects together with theirs.
+/// Objects merge, arrays and scalars replace, `null` deletes. A member `type` may stand nowhere in the patch, at no
+/// depth and in no array: it says what its object is, and an array would replace objects together with theirs.
 ///
 /// # Errors
 ///
 /// Every place where the patch has a `type`, in its order.
-pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<Refusal>> {
+pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<RefusedPatch>> {
     let mut refusals = Vec::new();
     for (key, change) in patch {
         find(key, change, "", &mut refusals);
@@ -42,10 +42,10 @@ pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<
     Ok(patched)
 }
 
-fn find(key: &str, change: &Value, at: &str, refusals: &mut Vec<Refusal>) {
+fn find(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
     let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
     if key == "type" {
-        refusals.push(Refusal { pointer });
+        refusals.push(RefusedPatch { pointer });
         return;
     }
     match change {
@@ -179,7 +179,7 @@ mod tests {
             &json!({"properties": {"p": {"type": "string"}}}),
             &["/properties/p/type"],
         );
-        let refusal = Refusal {
+        let refusal = RefusedPatch {
             pointer: "/tools/0/type".to_owned(),
         };
         assert_eq!(

@@ -5,65 +5,69 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::patch::{Refusal, apply};
-use super::{Kind, Layers};
+use super::patch::{RefusedPatch, apply};
+use super::{EntryKind, LayerSet};
 use crate::manifest::orchestrator::SystemPrompt;
 use crate::manifest::tool::{DeploymentTool, InternalTool, RestTool};
 use crate::manifest::toolset::{Predefined, ToolSet};
-use crate::manifest::{Problem, Reader};
+use crate::manifest::{ManifestProblem, ManifestReader};
 
 #[cfg(test)]
 mod tests;
 
 /// A template that could not be used. What names it is skipped; the rest survives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct TemplateFailure {
     /// Name of the template.
     pub template: String,
     /// Why.
-    pub cause: Cause,
+    pub cause: TemplateFailureCause,
 }
 
 /// Why a template could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum TemplateFailureCause {
     /// There is none of this kind.
-    Missing(Kind),
+    Missing(EntryKind),
     /// The manifest changes what it may not.
-    Refused(Vec<Refusal>),
+    Refused(Vec<RefusedPatch>),
     /// With the changes it is not what it should be.
-    Invalid(Vec<Problem>),
+    Invalid(Vec<ManifestProblem>),
     /// It leads back to itself.
     Endless,
 }
 
-impl Failure {
+impl TemplateFailure {
     /// What happened, in one line.
     pub fn message(&self) -> String {
         match &self.cause {
-            Cause::Missing(kind) => format!(
+            TemplateFailureCause::Missing(kind) => format!(
                 "{} '{}' not found in predefined content",
                 kind.as_str(),
                 self.template
             ),
-            Cause::Refused(_) => "the override is refused".to_owned(),
-            Cause::Invalid(_) => "the configuration is not valid".to_owned(),
-            Cause::Endless => "the template refers to itself".to_owned(),
+            TemplateFailureCause::Refused(_) => "the override is refused".to_owned(),
+            TemplateFailureCause::Invalid(_) => "the configuration is not valid".to_owned(),
+            TemplateFailureCause::Endless => "the template refers to itself".to_owned(),
         }
     }
 
     /// A line `path: reason` for each problem.
     pub fn details(&self) -> Vec<String> {
         match &self.cause {
-            Cause::Refused(refusals) => refusals.iter().map(ToString::to_string).collect(),
-            Cause::Invalid(problems) => problems.iter().map(ToString::to_string).collect(),
-            Cause::Missing(_) | Cause::Endless => Vec::new(),
+            TemplateFailureCause::Refused(refusals) => {
+                refusals.iter().map(ToString::to_string).collect()
+            }
+            TemplateFailureCause::Invalid(problems) => {
+                problems.iter().map(ToString::to_string).collect()
+            }
+            TemplateFailureCause::Missing(_) | TemplateFailureCause::Endless => Vec::new(),
         }
     }
 }
 
 /// The entry in the stage *Initialization issues* (quickapps 40).
-impl fmt::Display for Failure {
+impl fmt::Display for TemplateFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "- **template '{}'**: {}", self.template, self.message())?;
         let details = self.details();
@@ -76,41 +80,44 @@ impl fmt::Display for Failure {
 
 /// Tool sets without names of templates.
 #[derive(Clone, Debug, Default)]
-pub struct Resolved {
+pub struct ResolvedToolsets {
     /// What is enabled, in the order of the manifest.
     pub tool_sets: Vec<ToolSet>,
     /// What was skipped.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<TemplateFailure>,
     /// Lines for the log.
     pub warnings: Vec<String>,
 }
 
-impl Layers {
+impl LayerSet {
     /// The configured text of the system prompt. One of DIAL has none here: it is stored elsewhere.
     ///
     /// # Errors
     ///
-    /// [`Failure`] for a name that no layer has; the request ends with it.
-    pub fn system_prompt<'a>(&'a self, prompt: &'a SystemPrompt) -> Result<&'a str, Failure> {
+    /// [`TemplateFailure`] for a name that no layer has; the request ends with it.
+    pub fn system_prompt<'a>(
+        &'a self,
+        prompt: &'a SystemPrompt,
+    ) -> Result<&'a str, TemplateFailure> {
         match prompt {
             SystemPrompt::Custom { content, .. } => Ok(content),
             SystemPrompt::Dial { .. } => Ok(""),
-            SystemPrompt::Predefined { template, .. } => {
-                self.text(Kind::Prompt, template).ok_or_else(|| Failure {
+            SystemPrompt::Predefined { template, .. } => self
+                .text(EntryKind::Prompt, template)
+                .ok_or_else(|| TemplateFailure {
                     template: template.clone(),
-                    cause: Cause::Missing(Kind::Prompt),
-                })
-            }
+                    cause: TemplateFailureCause::Missing(EntryKind::Prompt),
+                }),
         }
     }
 
     /// The tool sets of a manifest with every template put in its place, first tool sets, then the tools in them.
     /// Disabled ones are dropped, and disabled templates not even looked for.
-    pub fn resolve(&self, reader: &Reader, tool_sets: Vec<ToolSet>) -> Resolved {
-        let mut run = Run {
+    pub fn resolve(&self, reader: &ManifestReader, tool_sets: Vec<ToolSet>) -> ResolvedToolsets {
+        let mut run = ResolutionRun {
             layers: self,
             reader,
-            resolved: Resolved::default(),
+            resolved: ResolvedToolsets::default(),
         };
         for tool_set in run.all(tool_sets) {
             let tool_set = run.with_tools(tool_set);
@@ -121,9 +128,9 @@ impl Layers {
 }
 
 /// Something that a template may stand for.
-trait Entry: DeserializeOwned + JsonSchema {
+trait TemplateTarget: DeserializeOwned + JsonSchema {
     /// Which templates.
-    const KIND: Kind;
+    const KIND: EntryKind;
 
     /// The template that it names.
     fn template(&self) -> Option<&Predefined>;
@@ -132,8 +139,8 @@ trait Entry: DeserializeOwned + JsonSchema {
     fn is_enabled(&self) -> bool;
 }
 
-impl Entry for ToolSet {
-    const KIND: Kind = Kind::ToolSet;
+impl TemplateTarget for ToolSet {
+    const KIND: EntryKind = EntryKind::ToolSet;
 
     fn template(&self) -> Option<&Predefined> {
         match self {
@@ -155,8 +162,8 @@ impl Entry for ToolSet {
     }
 }
 
-impl Entry for RestTool {
-    const KIND: Kind = Kind::Tool;
+impl TemplateTarget for RestTool {
+    const KIND: EntryKind = EntryKind::Tool;
 
     fn template(&self) -> Option<&Predefined> {
         match self {
@@ -173,8 +180,8 @@ impl Entry for RestTool {
     }
 }
 
-impl Entry for DeploymentTool {
-    const KIND: Kind = Kind::Tool;
+impl TemplateTarget for DeploymentTool {
+    const KIND: EntryKind = EntryKind::Tool;
 
     fn template(&self) -> Option<&Predefined> {
         match self {
@@ -192,8 +199,8 @@ impl Entry for DeploymentTool {
     }
 }
 
-impl Entry for InternalTool {
-    const KIND: Kind = Kind::Tool;
+impl TemplateTarget for InternalTool {
+    const KIND: EntryKind = EntryKind::Tool;
 
     fn template(&self) -> Option<&Predefined> {
         match self {
@@ -211,13 +218,13 @@ impl Entry for InternalTool {
 }
 
 /// One resolution.
-struct Run<'a> {
-    layers: &'a Layers,
-    reader: &'a Reader,
-    resolved: Resolved,
+struct ResolutionRun<'a> {
+    layers: &'a LayerSet,
+    reader: &'a ManifestReader,
+    resolved: ResolvedToolsets,
 }
 
-impl Run<'_> {
+impl ResolutionRun<'_> {
     fn with_tools(&mut self, mut tool_set: ToolSet) -> ToolSet {
         match &mut tool_set {
             ToolSet::RestApi(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
@@ -231,7 +238,7 @@ impl Run<'_> {
         tool_set
     }
 
-    fn all<T: Entry>(&mut self, entries: Vec<T>) -> Vec<T> {
+    fn all<T: TemplateTarget>(&mut self, entries: Vec<T>) -> Vec<T> {
         entries
             .into_iter()
             .filter_map(|entry| self.one(entry))
@@ -239,7 +246,7 @@ impl Run<'_> {
     }
 
     /// Follows templates until something stands by itself.
-    fn one<T: Entry>(&mut self, mut entry: T) -> Option<T> {
+    fn one<T: TemplateTarget>(&mut self, mut entry: T) -> Option<T> {
         let mut trail: Vec<String> = Vec::new();
         while entry.is_enabled() {
             let Some(template) = entry.template() else {
@@ -247,14 +254,14 @@ impl Run<'_> {
             };
             let name = template.template_name.clone();
             let read = if trail.contains(&name) {
-                Err(Cause::Endless)
+                Err(TemplateFailureCause::Endless)
             } else {
                 self.load(template)
             };
             match read {
                 Ok(read) => entry = read,
                 Err(cause) => {
-                    self.resolved.failures.push(Failure {
+                    self.resolved.failures.push(TemplateFailure {
                         template: name,
                         cause,
                     });
@@ -267,18 +274,21 @@ impl Run<'_> {
     }
 
     /// Reads a template with the changes of the manifest.
-    fn load<T: Entry>(&mut self, template: &Predefined) -> Result<T, Cause> {
+    fn load<T: TemplateTarget>(
+        &mut self,
+        template: &Predefined,
+    ) -> Result<T, TemplateFailureCause> {
         let name = &template.template_name;
         let body = self.layers.body(T::KIND, name);
-        let body = body.ok_or(Cause::Missing(T::KIND))?;
+        let body = body.ok_or(TemplateFailureCause::Missing(T::KIND))?;
         let body = match &template.patch {
-            Some(patch) => apply(body, patch).map_err(Cause::Refused)?,
+            Some(patch) => apply(body, patch).map_err(TemplateFailureCause::Refused)?,
             None => body.clone(),
         };
         let reading = self
             .reader
             .part::<T>(body)
-            .map_err(|invalid| Cause::Invalid(invalid.problems))?;
+            .map_err(|invalid| TemplateFailureCause::Invalid(invalid.problems))?;
         let warnings = reading.warnings.into_iter();
         self.resolved
             .warnings

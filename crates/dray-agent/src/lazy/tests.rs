@@ -152,7 +152,7 @@ fn refused_files_become_failures_and_then_there_are_none() {
 
 #[test]
 fn texts_of_failures_are_those_that_models_know() {
-    assert_eq!(MISSING, "Missing or empty attachment_url.");
+    assert_eq!(MISSING_URL_MESSAGE, "Missing or empty attachment_url.");
     assert_eq!(NO_PATH, "Invalid storage path for attachment file.");
     assert_eq!(
         NOT_ACCEPTED,

@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 
 /// What is wrong at one place of a document. Prints as `path: reason`; never shows a value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ManifestProblem {
     /// Keys and indices from the root, joined by dots; empty for the root.
     pub path: String,
     /// What is wrong.
     pub reason: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ManifestProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = if self.path.is_empty() {
             "(root)"
@@ -28,15 +28,15 @@ impl fmt::Display for Problem {
 
 /// What a check found.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    pub(super) problems: Vec<Problem>,
+pub(super) struct CheckReport {
+    pub(super) problems: Vec<ManifestProblem>,
     /// Paths of keys that no type knows.
     pub(super) unknown: Vec<String>,
 }
 
-impl Report {
+impl CheckReport {
     fn problem(&mut self, path: &str, reason: impl Into<String>) {
-        self.problems.push(Problem {
+        self.problems.push(ManifestProblem {
             path: path.to_owned(),
             reason: reason.into(),
         });
@@ -45,12 +45,12 @@ impl Report {
 
 /// A schema with the definitions that it refers to.
 #[derive(Debug)]
-pub(super) struct Schema(pub(super) Value);
+pub(super) struct ManifestSchema(pub(super) Value);
 
 /// Why no variant fits: the key that says so, if it is one, and the reason.
-pub(super) struct Miss(Option<&'static str>, String);
+pub(super) struct VariantMismatch(Option<&'static str>, String);
 
-impl Schema {
+impl ManifestSchema {
     pub(super) fn of<T: JsonSchema>() -> Self {
         let generator = SchemaSettings::draft2020_12().into_generator();
         Self(generator.into_root_schema_for::<T>().to_value())
@@ -62,7 +62,7 @@ impl Schema {
         &'s self,
         schema: &'s Value,
         value: &Value,
-    ) -> Result<Vec<&'s Map<String, Value>>, Miss> {
+    ) -> Result<Vec<&'s Map<String, Value>>, VariantMismatch> {
         let mut chain = Vec::new();
         self.collect(schema, value, &mut chain)?;
         Ok(chain)
@@ -73,7 +73,7 @@ impl Schema {
         schema: &'s Value,
         value: &Value,
         chain: &mut Vec<&'s Map<String, Value>>,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), VariantMismatch> {
         let Some(members) = schema.as_object() else {
             return Ok(());
         };
@@ -101,10 +101,16 @@ impl Schema {
     }
 
     /// Finds every problem of a value.
-    pub(super) fn check(&self, schema: &Value, value: &Value, path: &str, report: &mut Report) {
+    pub(super) fn check(
+        &self,
+        schema: &Value,
+        value: &Value,
+        path: &str,
+        report: &mut CheckReport,
+    ) {
         let chain = match self.applicable(schema, value) {
             Ok(chain) => chain,
-            Err(Miss(key, reason)) => {
+            Err(VariantMismatch(key, reason)) => {
                 let path = key.map_or_else(|| path.to_owned(), |key| join(path, key));
                 return report.problem(&path, reason);
             }
@@ -138,7 +144,7 @@ impl Schema {
         chain: &[&Map<String, Value>],
         object: &Map<String, Value>,
         path: &str,
-        report: &mut Report,
+        report: &mut CheckReport,
     ) {
         let required = chain.iter().filter_map(|members| members.get("required"));
         for key in required.filter_map(Value::as_array).flatten() {
@@ -161,7 +167,7 @@ impl Schema {
 }
 
 /// The one of a few alternatives whose type is that of the value; nothing for an allowed `null`.
-fn fitting<'s>(either: &'s [Value], value: &Value) -> Result<Option<&'s Value>, Miss> {
+fn fitting<'s>(either: &'s [Value], value: &Value) -> Result<Option<&'s Value>, VariantMismatch> {
     let is_null = |schema: &&Value| schema.get("type").and_then(Value::as_str) == Some("null");
     if value.is_null() && either.iter().any(|schema| is_null(&schema)) {
         return Ok(None);
@@ -173,7 +179,10 @@ fn fitting<'s>(either: &'s [Value], value: &Value) -> Result<Option<&'s Value>, 
     let typed = |schema: &&Value| schema.get("type").is_some_and(|kind| is_of(kind, value));
     match others.iter().find(|schema| typed(schema)) {
         Some(found) => Ok(Some(found)),
-        None => Err(Miss(None, "has none of the allowed types".to_owned())),
+        None => Err(VariantMismatch(
+            None,
+            "has none of the allowed types".to_owned(),
+        )),
     }
 }
 
@@ -190,18 +199,18 @@ pub(super) fn member<'s>(chain: &[&'s Map<String, Value>], key: &str) -> Option<
 }
 
 /// The variant that the value's `type` names; nothing when the variants are plain values, one of which it is.
-fn chosen<'s>(variants: &'s [Value], value: &Value) -> Result<Option<&'s Value>, Miss> {
+fn chosen<'s>(variants: &'s [Value], value: &Value) -> Result<Option<&'s Value>, VariantMismatch> {
     let plain: Vec<_> = variants.iter().flat_map(values).collect();
     if !plain.is_empty() {
         let fits = plain.contains(&value);
         return if fits {
             Ok(None)
         } else {
-            Err(Miss(None, one_of(&plain)))
+            Err(VariantMismatch(None, one_of(&plain)))
         };
     }
     if !value.is_object() {
-        return Err(Miss(None, must_be("an object", value)));
+        return Err(VariantMismatch(None, must_be("an object", value)));
     }
     let tag = |variant: &'s Value| variant.get("properties")?.get("type")?.get("const");
     let given = value.get("type");
@@ -210,7 +219,7 @@ fn chosen<'s>(variants: &'s [Value], value: &Value) -> Result<Option<&'s Value>,
         .find(|variant| given.is_some() && tag(variant) == given);
     found.map(Some).ok_or_else(|| {
         let tags: Vec<_> = variants.iter().filter_map(tag).collect();
-        Miss(Some("type"), one_of(&tags))
+        VariantMismatch(Some("type"), one_of(&tags))
     })
 }
 

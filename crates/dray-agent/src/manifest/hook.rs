@@ -67,18 +67,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::manifest::publish::{ID, editor};
-    use crate::manifest::{Invalid, Reader, Reading, Settings};
+    use crate::manifest::publish::{SCHEMA_ID, editor};
+    use crate::manifest::{InvalidManifest, ManifestReader, ManifestSettings, ReadManifest};
 
-    fn settings(preview: bool) -> Settings {
-        Settings {
+    fn settings(preview: bool) -> ManifestSettings {
+        ManifestSettings {
             preview,
             default_deployment: Some("m".to_owned()),
         }
     }
 
-    fn read(hooks: &Value) -> Result<Reading<super::super::Manifest>, Invalid> {
-        let reader = Reader::new(settings(true));
+    fn read(hooks: &Value) -> Result<ReadManifest<super::super::Manifest>, InvalidManifest> {
+        let reader = ManifestReader::new(settings(true));
         reader
             .manifest(json!({"orchestrator": {}, "contexts": [], "tool_sets": [], "hooks": hooks}))
     }
@@ -119,7 +119,9 @@ mod tests {
         let page = include_str!("../../../../docs/hooks.md");
         let (_, rest) = page.split_once("```json\n").unwrap();
         let example: Value = serde_json::from_str(rest.split_once("```").unwrap().0).unwrap();
-        let reading = Reader::new(settings(true)).manifest(example).unwrap();
+        let reading = ManifestReader::new(settings(true))
+            .manifest(example)
+            .unwrap();
         assert_eq!(reading.warnings, [""; 0]);
         assert_eq!(reading.value.hooks.unwrap().len(), 1);
     }
@@ -162,12 +164,12 @@ mod tests {
 
     #[test]
     fn hooks_are_published_with_preview_alone_and_hidden_tools_always() {
-        let schema = editor(&settings(true), ID);
+        let schema = editor(&settings(true), SCHEMA_ID);
         let hooks = &schema["properties"]["hooks"];
         assert_eq!(hooks["x-preview"], true);
         let text = schema.to_string();
         assert!(text.contains("append_if_changed") && text.contains("on_completion"));
-        let text = editor(&settings(false), ID).to_string();
+        let text = editor(&settings(false), SCHEMA_ID).to_string();
         assert!(!text.contains("append_if_changed"));
         assert!(text.contains("hidden_from_model"));
     }

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::check::{Schema, member};
+use super::check::{ManifestSchema, member};
 
-impl Schema {
+impl ManifestSchema {
     /// Renames keys and, unless `preview`, puts what is in preview out of use: members become `null`, variants
     /// leave their list. Adds one warning for each.
     pub(super) fn prepare(

@@ -5,25 +5,25 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::Manifest;
-use super::check::Schema;
+use super::check::ManifestSchema;
 use super::prepare::is_preview;
-use super::read::Settings;
+use super::read::ManifestSettings;
 
 /// The id of the schema, unless another one is configured.
-pub const ID: &str = "https://mydial.epam.com/custom_application_schemas/quickapps2";
+pub const SCHEMA_ID: &str = "https://mydial.epam.com/custom_application_schemas/quickapps2";
 
 /// What DIAL's schemas of application types are written in.
-const META: &str = "https://dial.epam.com/application_type_schemas/schema#";
+const META_SCHEMA: &str = "https://dial.epam.com/application_type_schemas/schema#";
 
 /// Private keys that only this service understands.
-const PRIVATE: [&str; 2] = ["x-alias", "x-rule"];
+const PRIVATE_KEYS: [&str; 2] = ["x-alias", "x-rule"];
 
 /// The schema for editors: no `dial:` fields at the root.
 ///
 /// Without preview, what is in preview is not in it. Definitions of root properties stand in place, and only
 /// definitions that something refers to are there.
-pub fn editor(settings: &Settings, id: &str) -> Value {
-    let mut schema = Schema::of::<Manifest>().0;
+pub fn editor(settings: &ManifestSettings, id: &str) -> Value {
+    let mut schema = ManifestSchema::of::<Manifest>().0;
     if let Some(deployment) = settings.deployment() {
         allow_default(&mut schema, deployment);
     }
@@ -32,7 +32,7 @@ pub fn editor(settings: &Settings, id: &str) -> Value {
     inline_properties(&mut schema, &definitions);
     keep_reachable(&schema, &mut definitions);
     if let Some(root) = schema.as_object_mut() {
-        root.insert("$schema".to_owned(), json!(META));
+        root.insert("$schema".to_owned(), json!(META_SCHEMA));
         root.insert("$id".to_owned(), json!(id));
         root.insert("$defs".to_owned(), Value::Object(definitions));
     }
@@ -40,7 +40,7 @@ pub fn editor(settings: &Settings, id: &str) -> Value {
 }
 
 /// The schema by which DIAL knows the type of application; who registers it adds the service's own addresses.
-pub fn application_type(settings: &Settings, id: &str) -> Value {
+pub fn application_type(settings: &ManifestSettings, id: &str) -> Value {
     let mut schema = editor(settings, id);
     let properties = schema
         .get_mut("properties")
@@ -90,7 +90,7 @@ fn tidy(schema: &mut Value, preview: bool) {
     match schema {
         Value::Object(members) => {
             members.retain(|key, value| {
-                !PRIVATE.contains(&key.as_str())
+                !PRIVATE_KEYS.contains(&key.as_str())
                     && (preview || key == "x-preview" || !is_preview(value.as_object()))
             });
             for member in members.values_mut() {

@@ -6,18 +6,18 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::Manifest;
-use super::check::{Problem, Report, Schema};
+use super::check::{CheckReport, ManifestProblem, ManifestSchema};
 
 /// What the service's configuration says about manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct ManifestSettings {
     /// Whether preview features may be used.
     pub preview: bool,
     /// The model of manifests that name none; blank is none.
     pub default_deployment: Option<String>,
 }
 
-impl Settings {
+impl ManifestSettings {
     /// The model of manifests that name none.
     pub(super) fn deployment(&self) -> Option<&str> {
         let id = self.default_deployment.as_deref()?.trim();
@@ -27,7 +27,7 @@ impl Settings {
 
 /// What was read, and what is to be logged about it.
 #[derive(Clone, Debug)]
-pub struct Reading<T> {
+pub struct ReadManifest<T> {
     /// What was read.
     pub value: T,
     /// A line for each feature put out of use and each key that is not known.
@@ -37,29 +37,29 @@ pub struct Reading<T> {
 /// A document with problems: status 400. Prints a line for each.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", lines(problems))]
-pub struct Invalid {
+pub struct InvalidManifest {
     /// All of them, in the order of the document; never empty.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ManifestProblem>,
 }
 
-fn lines(problems: &[Problem]) -> String {
-    let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
+fn lines(problems: &[ManifestProblem]) -> String {
+    let lines: Vec<_> = problems.iter().map(ManifestProblem::to_string).collect();
     lines.join("\n")
 }
 
 /// Reads manifests and their parts. Made once: it holds the schema.
 #[derive(Debug)]
-pub struct Reader {
-    settings: Settings,
-    schema: Schema,
+pub struct ManifestReader {
+    settings: ManifestSettings,
+    schema: ManifestSchema,
 }
 
-impl Reader {
+impl ManifestReader {
     /// A reader with the service's settings.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ManifestSettings) -> Self {
         Self {
             settings,
-            schema: Schema::of::<Manifest>(),
+            schema: ManifestSchema::of::<Manifest>(),
         }
     }
 
@@ -67,8 +67,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] with every problem.
-    pub fn manifest(&self, mut document: Value) -> Result<Reading<Manifest>, Invalid> {
+    /// [`InvalidManifest`] with every problem.
+    pub fn manifest(&self, mut document: Value) -> Result<ReadManifest<Manifest>, InvalidManifest> {
         if let (Some(id), Some(orchestrator)) = (
             self.settings.deployment(),
             document
@@ -84,7 +84,7 @@ impl Reader {
     pub(crate) fn part<T: DeserializeOwned + JsonSchema>(
         &self,
         document: Value,
-    ) -> Result<Reading<T>, Invalid> {
+    ) -> Result<ReadManifest<T>, InvalidManifest> {
         let schema = json!({ "$ref": format!("#/$defs/{}", T::schema_name()) });
         self.read(&schema, document)
     }
@@ -93,23 +93,23 @@ impl Reader {
         &self,
         schema: &Value,
         mut document: Value,
-    ) -> Result<Reading<T>, Invalid> {
+    ) -> Result<ReadManifest<T>, InvalidManifest> {
         let mut warnings = Vec::new();
         self.schema
             .prepare(schema, &mut document, self.settings.preview, &mut warnings);
-        let mut report = Report::default();
+        let mut report = CheckReport::default();
         self.schema.check(schema, &document, "", &mut report);
         if !report.problems.is_empty() {
-            return Err(Invalid {
+            return Err(InvalidManifest {
                 problems: report.problems,
             });
         }
         let unknown = report.unknown.iter();
         warnings.extend(unknown.map(|path| format!("Unknown key \"{path}\" is ignored.")));
         match serde_json::from_value(document) {
-            Ok(value) => Ok(Reading { value, warnings }),
-            Err(_) => Err(Invalid {
-                problems: vec![Problem {
+            Ok(value) => Ok(ReadManifest { value, warnings }),
+            Err(_) => Err(InvalidManifest {
+                problems: vec![ManifestProblem {
                     path: String::new(),
                     reason: "holds a number that is out of range".to_owned(),
                 }],

@@ -27,8 +27,8 @@ fn least(pointer: &str, value: Value) -> Value {
     document
 }
 
-fn reader(preview: bool) -> Reader {
-    Reader::new(Settings {
+fn reader(preview: bool) -> ManifestReader {
+    ManifestReader::new(ManifestSettings {
         preview,
         default_deployment: None,
     })
@@ -289,11 +289,12 @@ fn early_names_of_keys_are_read() {
 #[test]
 fn the_default_model_serves_where_none_is_named() {
     let read = |default: &str, deployment: Value| {
-        let settings = Settings {
+        let settings = ManifestSettings {
             preview: false,
             default_deployment: Some(default.to_owned()),
         };
-        let reading = Reader::new(settings).manifest(least("/orchestrator/deployment", deployment));
+        let reading =
+            ManifestReader::new(settings).manifest(least("/orchestrator/deployment", deployment));
         reading.map(|reading| reading.value.orchestrator.deployment.deployment_id)
     };
     assert_eq!(read("d", Value::Null).unwrap(), "d");

@@ -7,7 +7,7 @@ use super::Role;
 
 /// One thing that is wrong with the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Violation {
+pub enum ShapeViolation {
     /// The list of messages is empty; reported alone.
     #[error("Messages array must not be empty.")]
     Empty,
@@ -54,7 +54,7 @@ pub enum Violation {
 #[error("Invalid messages array")]
 pub struct InvalidMessages {
     /// Everything that is wrong, in order of place; never empty.
-    pub violations: Vec<Violation>,
+    pub violations: Vec<ShapeViolation>,
 }
 
 impl InvalidMessages {
@@ -95,9 +95,9 @@ pub fn check(roles: &[Role]) -> Result<(), InvalidMessages> {
     }
 }
 
-fn violations(roles: &[Role]) -> Vec<Violation> {
+fn violations(roles: &[Role]) -> Vec<ShapeViolation> {
     let Some(last) = roles.last() else {
-        return vec![Violation::Empty];
+        return vec![ShapeViolation::Empty];
     };
     let misplaced = misplaced(roles);
     if !misplaced.is_empty() {
@@ -105,9 +105,9 @@ fn violations(roles: &[Role]) -> Vec<Violation> {
     }
     let mut violations = alternation(roles);
     if !roles.contains(&Role::User) {
-        violations.insert(0, Violation::NoUser);
+        violations.insert(0, ShapeViolation::NoUser);
     } else if *last != Role::User {
-        violations.push(Violation::End {
+        violations.push(ShapeViolation::End {
             index: roles.len() - 1,
             role: *last,
         });
@@ -116,23 +116,23 @@ fn violations(roles: &[Role]) -> Vec<Violation> {
 }
 
 /// Roles that stand where they never may.
-fn misplaced(roles: &[Role]) -> Vec<Violation> {
+fn misplaced(roles: &[Role]) -> Vec<ShapeViolation> {
     let judge = |(index, role): (usize, &Role)| match role {
-        Role::System if index > 0 => Some(Violation::LateSystem { index }),
-        Role::Tool | Role::Function => Some(Violation::NotAllowed { index, role: *role }),
+        Role::System if index > 0 => Some(ShapeViolation::LateSystem { index }),
+        Role::Tool | Role::Function => Some(ShapeViolation::NotAllowed { index, role: *role }),
         _ => None,
     };
     roles.iter().enumerate().filter_map(judge).collect()
 }
 
 /// Speakers out of turn. After one, the next turn follows who really spoke.
-fn alternation(roles: &[Role]) -> Vec<Violation> {
+fn alternation(roles: &[Role]) -> Vec<ShapeViolation> {
     let mut violations = Vec::new();
     let mut expected = Role::User;
     let speakers = roles.iter().copied().enumerate();
     for (index, actual) in speakers.filter(|(_, role)| *role != Role::System) {
         if actual != expected {
-            violations.push(Violation::Alternation {
+            violations.push(ShapeViolation::Alternation {
                 index,
                 expected,
                 actual,

@@ -2,20 +2,20 @@
 
 use serde_json::{Map, Value};
 
-const NONE: &str = "No YAML frontmatter found";
+const NO_FRONT_MATTER: &str = "No YAML frontmatter found";
 const NO_MAP: &str = "YAML frontmatter is not a dictionary";
 
 /// What stands before the text.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct FrontMatter {
     pub(super) fields: Map<String, Value>,
     /// Whether values had to be quoted first.
     pub(super) repaired: bool,
 }
 
 /// Reads the front matter of a document. With `repairs`, values with colons that are not quoted are taken as text.
-pub(super) fn read(markdown: &str, repairs: bool) -> Result<Front, String> {
-    let (before, yaml) = split(markdown).ok_or_else(|| NONE.to_owned())?;
+pub(super) fn read(markdown: &str, repairs: bool) -> Result<FrontMatter, String> {
+    let (before, yaml) = split(markdown).ok_or_else(|| NO_FRONT_MATTER.to_owned())?;
     let (value, repaired) = match parse(yaml) {
         Ok(value) => (value, false),
         Err(at) => {
@@ -25,15 +25,15 @@ pub(super) fn read(markdown: &str, repairs: bool) -> Result<Front, String> {
         }
     };
     match value {
-        Value::Object(fields) => Ok(Front { fields, repaired }),
+        Value::Object(fields) => Ok(FrontMatter { fields, repaired }),
         _ => Err(NO_MAP.to_owned()),
     }
 }
 
 /// Where YAML is broken: line and column from 1, if that is known.
-type At = Option<(u64, u64)>;
+type YamlLocation = Option<(u64, u64)>;
 
-fn parse(yaml: &str) -> Result<Value, At> {
+fn parse(yaml: &str) -> Result<Value, YamlLocation> {
     // `y`, `no` and their like are words.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(yaml, options)
@@ -41,7 +41,7 @@ fn parse(yaml: &str) -> Result<Value, At> {
 }
 
 /// `before` lines of the document stand before the YAML.
-fn broken(at: At, before: u64) -> String {
+fn broken(at: YamlLocation, before: u64) -> String {
     match at {
         Some((line, column)) => {
             let line = line.saturating_add(before);

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::parse::shown;
-use super::{Parsed, Skill, parse_lenient};
+use super::{ParsedSkill, Skill, parse_lenient};
 use crate::issues::SkillIssue;
 
 /// What was behind the address of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedSkill {
     /// The address, as the manifest has it.
     pub url: String,
     /// The document, or why there is none, in words for the builder.
@@ -17,7 +17,7 @@ pub struct Fetched {
 
 /// All skills of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Learned {
+pub struct LoadedSkills {
     /// Those of the service, then those of the manifest, each name once.
     pub skills: Vec<Skill>,
     /// Why some are left out.
@@ -28,13 +28,13 @@ pub struct Learned {
 
 /// Adds fetched skills to those of the service, in the order of the manifest. Of one address the first counts; of one
 /// name that of the service, else the first.
-pub fn learn(predefined: &[Skill], fetched: Vec<Fetched>) -> Learned {
-    let mut learned = Learned {
+pub fn learn(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
+    let mut learned = LoadedSkills {
         skills: predefined.to_vec(),
-        ..Learned::default()
+        ..LoadedSkills::default()
     };
     let mut urls = HashSet::new();
-    for Fetched { url, content } in fetched {
+    for FetchedSkill { url, content } in fetched {
         if !urls.insert(url.clone()) {
             continue;
         }
@@ -43,7 +43,7 @@ pub fn learn(predefined: &[Skill], fetched: Vec<Fetched>) -> Learned {
             reason,
         };
         let parsed = content.and_then(|markdown| parse_lenient(&markdown));
-        let kept = parsed.and_then(|Parsed { skill, warnings }| {
+        let kept = parsed.and_then(|ParsedSkill { skill, warnings }| {
             clash(&skill.name, &learned.skills, predefined.len())?;
             Ok((skill, warnings))
         });

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Skill, front};
 
-const REQUIRED: &str = "Missing required fields (name/description)";
-const TOOLS: &str = "Invalid allowed-tools format";
+const MISSING_FIELDS: &str = "Missing required fields (name/description)";
+const INVALID_TOOLS: &str = "Invalid allowed-tools format";
 
 /// Most characters of a name.
 const NAME_LIMIT: usize = 64;
@@ -17,14 +17,14 @@ const DESCRIPTION_LIMIT: usize = 1024;
 const COMPATIBILITY_LIMIT: usize = 500;
 
 /// Most characters of a name in a message.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARACTERS: usize = 200;
 
 /// What a name should be.
-const FORMAT: &str = "lowercase letters, digits and single hyphens, none at the ends";
+const NAME_FORMAT: &str = "lowercase letters, digits and single hyphens, none at the ends";
 
 /// A skill that was read leniently.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedSkill {
     /// The skill.
     pub skill: Skill,
     /// What its author should correct.
@@ -45,7 +45,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
         return Err(format!("its name exceeds {NAME_LIMIT} characters"));
     }
     if !is_name(&skill.name) {
-        return Err(format!("its name is not of the form: {FORMAT}"));
+        return Err(format!("its name is not of the form: {NAME_FORMAT}"));
     }
     if longer(&skill.description, DESCRIPTION_LIMIT) {
         return Err(format!(
@@ -65,7 +65,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
 /// # Errors
 ///
 /// Why it cannot be used, in the words that builders know.
-pub fn parse_lenient(markdown: &str) -> Result<Parsed, String> {
+pub fn parse_lenient(markdown: &str) -> Result<ParsedSkill, String> {
     let (skill, repaired) = read(markdown, true)?;
     let name = &skill.name;
     let needs = skill.compatibility.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ pub fn parse_lenient(markdown: &str) -> Result<Parsed, String> {
             .then(|| format!("Skill name exceeds 64 characters: {}", shown(name))),
         (!is_name(name)).then(|| {
             format!(
-                "Skill name does not match recommended format: {} ({FORMAT})",
+                "Skill name does not match recommended format: {} ({NAME_FORMAT})",
                 shown(name)
             )
         }),
@@ -85,15 +85,15 @@ pub fn parse_lenient(markdown: &str) -> Result<Parsed, String> {
             .then(|| "Compatibility exceeds 500 characters".to_owned()),
     ];
     let warnings = warnings.into_iter().flatten().collect();
-    Ok(Parsed { skill, warnings })
+    Ok(ParsedSkill { skill, warnings })
 }
 
 /// The skill, and whether its front matter had to be repaired.
 fn read(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
-    let front::Front { fields, repaired } = front::read(markdown, repairs)?;
+    let front::FrontMatter { fields, repaired } = front::read(markdown, repairs)?;
     let field = |name: &str| fields.get(name).and_then(scalar);
     let (Some(name), Some(description)) = (field("name"), field("description")) else {
-        return Err(REQUIRED.to_owned());
+        return Err(MISSING_FIELDS.to_owned());
     };
     let skill = Skill {
         name,
@@ -126,10 +126,10 @@ fn tools(value: Option<&Value>) -> Result<Option<String>, String> {
         }
         Some(Value::Array(names)) => {
             let names: Option<Vec<_>> = names.iter().map(Value::as_str).collect();
-            let names = names.ok_or_else(|| TOOLS.to_owned())?;
+            let names = names.ok_or_else(|| INVALID_TOOLS.to_owned())?;
             Ok(Some(names.join(" ")).filter(|text| !text.is_empty()))
         }
-        Some(_) => Err(TOOLS.to_owned()),
+        Some(_) => Err(INVALID_TOOLS.to_owned()),
     }
 }
 
@@ -152,7 +152,10 @@ fn nested(value: &Value) -> String {
 
 /// A name as messages show it: no longer than anybody would read.
 pub(super) fn shown(name: &str) -> String {
-    let end = name.char_indices().nth(SHOWN).map(|(end, _)| end);
+    let end = name
+        .char_indices()
+        .nth(MAX_SHOWN_CHARACTERS)
+        .map(|(end, _)| end);
     match end.and_then(|end| name.get(..end)) {
         Some(start) => format!("{start}…"),
         None => name.to_owned(),

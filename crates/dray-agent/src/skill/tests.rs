@@ -39,8 +39,8 @@ fn warnings(front: &str) -> Vec<String> {
     parse_lenient(&document(front)).unwrap().warnings
 }
 
-fn fetched(url: &str, name: &str) -> Fetched {
-    Fetched {
+fn fetched(url: &str, name: &str) -> FetchedSkill {
+    FetchedSkill {
         url: url.to_owned(),
         content: Ok(document(&format!("name: {name}\ndescription: of {url}"))),
     }
@@ -187,7 +187,7 @@ fn colons_without_quotes_are_repaired_and_told() {
     let parsed = parse_lenient(&document(
         "name: a\ndescription: Use: when \"x\" \\ fails:\nmetadata:\n  note: a: b\nlicense: |\n  one: two: three\n  four",
     ));
-    let Parsed { skill, warnings } = parsed.unwrap();
+    let ParsedSkill { skill, warnings } = parsed.unwrap();
     assert_eq!(
         warnings,
         ["YAML repaired by quoting value(s) with unescaped colons"]
@@ -215,7 +215,7 @@ fn documents_that_grow_when_read_are_refused() {
 #[test]
 fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
     let predefined = [Skill::new("own", "d")];
-    let missing = Fetched {
+    let missing = FetchedSkill {
         url: "p/gone".to_owned(),
         content: Err("DIAL prompt has no content".to_owned()),
     };
@@ -262,7 +262,7 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
 
 #[test]
 fn skills_of_layers_come_sorted_and_bad_ones_are_named() {
-    let mut layers = Layers::default();
+    let mut layers = LayerSet::default();
     for (path, name) in [
         ("skills/b/SKILL.md", "b"),
         ("skills/a.md", "a"),
@@ -305,7 +305,7 @@ fn r_15_and_r_16_the_skill_of_files_follows_the_first_user_message_once() {
         call.function.arguments,
         r#"{"skill_name":"tool-call-file-parameter-formatting"}"#
     );
-    assert!(pair::is_synthetic(&call.id, READ));
+    assert!(pair::is_synthetic(&call.id, READ_SKILL_TOOL));
     assert_eq!(one[3].content, Some(Content::Text(file_skill().markdown)));
     assert_eq!(one[3].tool_call_id.as_ref(), Some(&call.id));
     inject(
@@ -349,7 +349,7 @@ proptest! {
     fn any_text_is_a_skill_or_refused(text in "(?s).{0,200}", front in "[-a-z:|>#&*!{}\\[\\]\"' \n\t]{0,120}") {
         let whole = document(&format!("name: a\ndescription: d\n{front}"));
         for text in [text, document(&front), whole] {
-            if let Ok(Parsed { skill, .. }) = parse_lenient(&text) {
+            if let Ok(ParsedSkill { skill, .. }) = parse_lenient(&text) {
                 prop_assert_eq!(&skill.markdown, &text);
                 prop_assert!(!skill.name.is_empty() && !skill.description.is_empty());
             }

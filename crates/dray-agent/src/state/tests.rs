@@ -104,8 +104,7 @@ fn the_state_names_its_keys_as_clients_know_them() {
             session_id: "s".to_owned(),
         }),
     };
-    let expected =
-        json!({HISTORY: [result("a")], ORCHESTRATOR: {"x": 1}, INTERPRETER: {"session_id": "s"}});
+    let expected = json!({HISTORY_KEY: [result("a")], ORCHESTRATOR_KEY: {"x": 1}, INTERPRETER_KEY: {"session_id": "s"}});
     assert_eq!(serde_json::to_value(state).unwrap(), expected);
 }
 
@@ -156,7 +155,7 @@ fn the_legacy_form_becomes_a_pair_for_each_call() {
 fn an_empty_or_null_history_only_loses_its_key() {
     for history in [json!([]), Value::Null] {
         unpacks(
-            json!([{"role": "assistant", "custom_content": {"state": {HISTORY: history}}}]),
+            json!([{"role": "assistant", "custom_content": {"state": {HISTORY_KEY: history}}}]),
             &json!([{"role": "assistant", "custom_content": {"state": {}}}]),
             &[],
         );
@@ -166,7 +165,7 @@ fn an_empty_or_null_history_only_loses_its_key() {
 #[test]
 fn other_messages_stay_untouched() {
     let untouched = json!([
-        {"role": "user", "content": "u", "custom_content": {"state": {HISTORY: [result("1")]}}},
+        {"role": "user", "content": "u", "custom_content": {"state": {HISTORY_KEY: [result("1")]}}},
         {"role": "assistant", "content": "a", "custom_content": {"state": {"k": 1}}},
         {"role": "assistant", "content": "a", "custom_content": {"state": "opaque"}},
         {"role": "assistant", "content": "a"},
@@ -176,7 +175,7 @@ fn other_messages_stay_untouched() {
 
 #[test]
 fn a_history_that_cannot_be_read_is_left_out_whole() {
-    let with = |history: Value| json!([{"role": "assistant", "content": "a", "custom_content": {"state": {HISTORY: history}}}]);
+    let with = |history: Value| json!([{"role": "assistant", "content": "a", "custom_content": {"state": {HISTORY_KEY: history}}}]);
     let without = json!([{"role": "assistant", "content": "a", "custom_content": {"state": {}}}]);
     let neither = "item 0: neither a message nor a call with its result";
     for (history, reason) in [
@@ -214,14 +213,17 @@ fn the_interpreters_session_is_the_newest_in_either_spelling() {
     };
     let (old, new) = (
         json!({OLD_INTERPRETER: "old"}),
-        json!({INTERPRETER: {"session_id": "new"}}),
+        json!({INTERPRETER_KEY: {"session_id": "new"}}),
     );
     assert_eq!(
         session(&[old.clone(), new.clone(), json!({})]).as_deref(),
         Some("new")
     );
     assert_eq!(session(&[new, old]).as_deref(), Some("old"));
-    assert_eq!(session(&[json!({INTERPRETER: {"session_id": 7}})]), None);
+    assert_eq!(
+        session(&[json!({INTERPRETER_KEY: {"session_id": 7}})]),
+        None
+    );
 }
 
 /// JSON without floating point.
@@ -274,7 +276,7 @@ proptest! {
         prop_assert_eq!(&packed, &rounds);
 
         let answer = |state| json!({"role": "assistant", "content": "done", "custom_content": {"state": state}});
-        let sent = json!([turn[0], answer(json!({HISTORY: packed, "other": other}))]);
+        let sent = json!([turn[0], answer(json!({HISTORY_KEY: packed, "other": other}))]);
         let unpacked = unpack(messages(sent));
         turn.push(answer(json!({"other": other})));
         prop_assert_eq!(serde_json::to_value(&unpacked.messages).unwrap(), Value::Array(turn));
@@ -283,7 +285,7 @@ proptest! {
 
     #[test]
     fn any_state_of_a_client_is_survived_and_loses_its_history(history in any_json()) {
-        let sent = json!([{"role": "assistant", "content": "a", "custom_content": {"state": {HISTORY: history}}}]);
+        let sent = json!([{"role": "assistant", "content": "a", "custom_content": {"state": {HISTORY_KEY: history}}}]);
         let unpacked = unpack(messages(sent));
         let last = unpacked.messages.last().and_then(|message| message.custom_content.clone());
         prop_assert_eq!(last.and_then(|custom| custom.state), Some(json!({})));

@@ -4,21 +4,21 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::HISTORY;
+use super::HISTORY_KEY;
 use crate::message::{Attachment, Content, CustomContent, Message, Role, ToolCall};
 
 /// Messages with their tool rounds, and what is to be logged about them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unpacked {
+pub struct UnpackedHistory {
     /// The conversation.
     pub messages: Vec<Message>,
     /// In order of place.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<HistoryNotice>,
 }
 
 /// What was strange about a stored history. `index` counts the messages that were given, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Notice {
+pub enum HistoryNotice {
     /// It was of the form of early releases; it was read.
     #[error("message {index}: tool history of the deprecated form")]
     Legacy {
@@ -54,8 +54,8 @@ pub enum Notice {
 ///
 /// The state went through the client, so it may be anything. A history of which one item cannot be read is left out
 /// whole: half of a round is worse than none.
-pub fn unpack(messages: Vec<Message>) -> Unpacked {
-    let mut unpacked = Unpacked {
+pub fn unpack(messages: Vec<Message>) -> UnpackedHistory {
+    let mut unpacked = UnpackedHistory {
         messages: Vec::with_capacity(messages.len()),
         notices: Vec::new(),
     };
@@ -63,7 +63,7 @@ pub fn unpack(messages: Vec<Message>) -> Unpacked {
         match take_history(&mut message) {
             Some(Value::Array(items)) => expand(index, &message, items, &mut unpacked),
             None | Some(Value::Null) => {}
-            Some(_) => unpacked.notices.push(Notice::NotAList { index }),
+            Some(_) => unpacked.notices.push(HistoryNotice::NotAList { index }),
         }
         unpacked.messages.push(message);
     }
@@ -76,11 +76,11 @@ fn take_history(message: &mut Message) -> Option<Value> {
         return None;
     }
     let state = message.custom_content.as_mut()?.state.as_mut()?;
-    state.as_object_mut()?.shift_remove(HISTORY)
+    state.as_object_mut()?.shift_remove(HISTORY_KEY)
 }
 
 /// Reads all items of one history, or none.
-fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut Unpacked) {
+fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut UnpackedHistory) {
     let mut rounds = Vec::with_capacity(items.len());
     let mut is_legacy = false;
     for (at, item) in items.into_iter().enumerate() {
@@ -91,7 +91,7 @@ fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut Unp
             legacy(message, item).map(|pair| rounds.extend(pair))
         };
         if let Err(reason) = read {
-            unpacked.notices.push(Notice::Unreadable {
+            unpacked.notices.push(HistoryNotice::Unreadable {
                 index,
                 item: at,
                 reason,
@@ -100,12 +100,12 @@ fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut Unp
         }
     }
     if is_legacy {
-        unpacked.notices.push(Notice::Legacy { index });
+        unpacked.notices.push(HistoryNotice::Legacy { index });
     }
     let before = rounds.len();
     keep_whole_rounds(&mut rounds);
     if rounds.len() < before {
-        unpacked.notices.push(Notice::Incomplete { index });
+        unpacked.notices.push(HistoryNotice::Incomplete { index });
     }
     unpacked.messages.append(&mut rounds);
 }
@@ -147,7 +147,7 @@ fn current(item: Value) -> Result<Message, &'static str> {
 
 /// An item of early releases.
 #[derive(Deserialize)]
-struct Legacy {
+struct LegacyItem {
     tool_call: ToolCall,
     tool_execution_result: LegacyResult,
 }
@@ -163,7 +163,7 @@ struct LegacyResult {
 
 /// A copy of the assistant message with this one call, and a tool message.
 fn legacy(message: &Message, item: Value) -> Result<[Message; 2], &'static str> {
-    let Legacy {
+    let LegacyItem {
         tool_call,
         tool_execution_result: result,
     } = serde_json::from_value(item).map_err(|_| "neither a message nor a call with its result")?;

@@ -7,21 +7,21 @@ use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
 /// What ends a stream.
-pub const DONE: &[u8] = b"data: [DONE]\n\n";
+pub const DONE_LINE: &[u8] = b"data: [DONE]\n\n";
 
-/// Adds one event to `out`: no spaces in the JSON, and nothing but ASCII, so that no client takes a character for the end
-/// of a line.
+/// Adds one event to `out`: no spaces in the JSON, and nothing but ASCII, so that no client takes a character for the
+/// end of a line.
 pub fn line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"data: ");
-    let written = event.serialize(&mut Serializer::with_formatter(&mut *out, Ascii));
+    let written = event.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
     debug_assert!(written.is_ok(), "memory takes all that is written");
     out.extend_from_slice(b"\n\n");
 }
 
 /// JSON whose strings are ASCII alone.
-struct Ascii;
+struct AsciiFormatter;
 
-impl Formatter for Ascii {
+impl Formatter for AsciiFormatter {
     fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
     where
         W: ?Sized + io::Write,

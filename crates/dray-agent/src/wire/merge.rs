@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 
 /// Chunks put together.
 #[derive(Clone, Debug, Default)]
-pub struct Merged {
+pub struct MergedAnswer {
     whole: Map<String, Value>,
 }
 
-impl Merged {
+impl MergedAnswer {
     /// Adds the next chunk: members merge key by key, texts append, numbers and `null` give way, arrays merge by the
     /// `index` of their elements.
     pub fn add(&mut self, chunk: Value) {

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::*;
 use crate::message::FunctionCall;
 
-fn writer() -> Writer {
-    Writer::new("id-1", 1_700_000_000, None)
+fn writer() -> ChunkWriter {
+    ChunkWriter::new("id-1", 1_700_000_000, None)
 }
 
 fn choice(chunk: &Value) -> &Value {
@@ -55,7 +55,7 @@ fn every_chunk_says_of_which_answer_it_is() {
             "usage": null,
         })
     );
-    let named = Writer::new("id-1", 1, Some("m".to_owned())).start();
+    let named = ChunkWriter::new("id-1", 1, Some("m".to_owned())).start();
     assert_eq!(named["model"], "m");
 }
 
@@ -107,8 +107,8 @@ fn each_event_has_its_chunk() {
 
 #[test]
 fn attachments_are_counted_by_answer_and_by_stage() {
-    const CHOICE: &str = "/choices/0/delta/custom_content/attachments/0/index";
-    const STAGE: &str = "/choices/0/delta/custom_content/stages/0/attachments/0/index";
+    const CHOICE_INDEX: &str = "/choices/0/delta/custom_content/attachments/0/index";
+    const STAGE_INDEX: &str = "/choices/0/delta/custom_content/stages/0/attachments/0/index";
     let mut writer = writer();
     let mut index = |event, pointer: &str| {
         let chunks = writer.event(event);
@@ -118,11 +118,11 @@ fn attachments_are_counted_by_answer_and_by_stage() {
         stage,
         attachment: file("a"),
     };
-    assert_eq!(index(Event::Attachment(file("a")), CHOICE), 0);
-    assert_eq!(index(in_stage(0), STAGE), 0);
-    assert_eq!(index(in_stage(1), STAGE), 0);
-    assert_eq!(index(in_stage(0), STAGE), 1);
-    assert_eq!(index(Event::Attachment(file("b")), CHOICE), 1);
+    assert_eq!(index(Event::Attachment(file("a")), CHOICE_INDEX), 0);
+    assert_eq!(index(in_stage(0), STAGE_INDEX), 0);
+    assert_eq!(index(in_stage(1), STAGE_INDEX), 0);
+    assert_eq!(index(in_stage(0), STAGE_INDEX), 1);
+    assert_eq!(index(Event::Attachment(file("b")), CHOICE_INDEX), 1);
 }
 
 #[test]
@@ -173,12 +173,12 @@ fn calls_for_the_client_count_on_and_have_no_finish_reason() {
 #[test]
 fn the_end_carries_usage_and_statistics() {
     let writer = writer();
-    let tokens = |prompt, completion| Tokens { prompt, completion };
+    let tokens = |prompt, completion| TokenUsage { prompt, completion };
     let model = |model: &str, tokens| ModelUsage {
         model: model.to_owned(),
         tokens,
     };
-    let end = writer.end(&Ending {
+    let end = writer.end(&AnswerEnd {
         reason: FinishReason::Length,
         usage: Some(tokens(10, 5)),
         per_model: vec![model("a", tokens(7, 5)), model("b", tokens(3, 0))],
@@ -232,7 +232,7 @@ fn stages_left_open_are_closed_in_order() {
 fn lines_are_ascii_without_spaces() {
     let mut out = Vec::new();
     line(&mut out, &json!({"a": "é\u{2028}🙂\n\"", "b": [1, null]}));
-    out.extend_from_slice(DONE);
+    out.extend_from_slice(DONE_LINE);
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "data: {\"a\":\"\\u00e9\\u2028\\ud83d\\ude42\\n\\\"\",\"b\":[1,null]}\n\ndata: [DONE]\n\n"
@@ -293,7 +293,7 @@ fn everything() -> Vec<Event> {
 #[test]
 fn a_whole_answer_is_its_chunks_put_together() {
     let mut writer = writer();
-    let mut merged = Merged::default();
+    let mut merged = MergedAnswer::default();
     merged.add(writer.start());
     for event in everything() {
         writer
@@ -301,12 +301,12 @@ fn a_whole_answer_is_its_chunks_put_together() {
             .into_iter()
             .for_each(|chunk| merged.add(chunk));
     }
-    merged.add(writer.end(&Ending {
-        usage: Some(Tokens {
+    merged.add(writer.end(&AnswerEnd {
+        usage: Some(TokenUsage {
             prompt: 1,
             completion: 2,
         }),
-        ..Ending::default()
+        ..AnswerEnd::default()
     }));
     assert_eq!(
         merged.into_answer(),
@@ -333,7 +333,7 @@ fn a_whole_answer_is_its_chunks_put_together() {
 #[test]
 fn calls_after_text_leave_the_text() {
     let mut writer = writer();
-    let mut merged = Merged::default();
+    let mut merged = MergedAnswer::default();
     merged.add(writer.start());
     for event in [
         Event::Content("text".to_owned()),
@@ -383,7 +383,7 @@ proptest! {
     #[test]
     fn text_in_any_pieces_is_the_same_answer(pieces in proptest::collection::vec(any::<String>(), 0..8)) {
         let mut writer = writer();
-        let mut merged = Merged::default();
+        let mut merged = MergedAnswer::default();
         merged.add(writer.start());
         for piece in &pieces {
             writer.event(Event::Content(piece.clone())).into_iter().for_each(|chunk| merged.add(chunk));

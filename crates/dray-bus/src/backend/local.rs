@@ -15,14 +15,14 @@ use bytes::Bytes;
 use dray_types::Clock;
 use tokio::sync::watch;
 
-pub(crate) use self::consumer::{Acker, Puller};
-use self::core::Routes;
-pub(crate) use self::core::{Inbox, Subscription};
-use self::faults::Faults;
+pub(crate) use self::consumer::{LocalAcker, LocalPuller};
+use self::core::SubjectRoutes;
+pub(crate) use self::core::{LocalInbox, LocalSubscription};
+use self::faults::FaultInjector;
 #[cfg(test)]
-pub(crate) use self::faults::{Fault, Plan};
-use self::log::Log;
-use super::{Acknowledged, KeyEntry, Outgoing, Start, Stored};
+pub(crate) use self::faults::{FaultPlan, InjectedFault};
+use self::log::StreamLog;
+use super::{CursorStart, KeyEntry, OutgoingMessage, StoredMessage, StreamAck};
 use crate::error::TransportError;
 use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 
@@ -31,27 +31,27 @@ const MAX_PAYLOAD: usize = 1024 * 1024;
 
 /// A world of its own; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Local {
-    world: Arc<World>,
-    faults: Faults,
+pub(crate) struct LocalBackend {
+    world: Arc<LocalServer>,
+    faults: FaultInjector,
 }
 
 #[derive(Debug)]
-struct World {
-    state: Mutex<State>,
+struct LocalServer {
+    state: Mutex<ServerState>,
     /// Moves whenever a log grows or a delivery is given back.
     changed: watch::Sender<u64>,
     clock: Clock,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    routes: Routes,
-    logs: BTreeMap<String, Log>,
+struct ServerState {
+    routes: SubjectRoutes,
+    logs: BTreeMap<String, StreamLog>,
 }
 
-impl World {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LocalServer {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,24 +61,24 @@ impl World {
     }
 }
 
-impl Local {
+impl LocalBackend {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
-            world: Arc::new(World {
+            world: Arc::new(LocalServer {
                 state: Mutex::default(),
                 changed: watch::Sender::new(0),
                 clock,
             }),
-            faults: Faults::default(),
+            faults: FaultInjector::default(),
         }
     }
 
     /// Another user of the same world, who meets with the plan's faults.
     #[cfg(test)]
-    pub(crate) fn faulty(&self, plan: &Arc<Plan>) -> Self {
+    pub(crate) fn faulty(&self, plan: &Arc<FaultPlan>) -> Self {
         Self {
             world: Arc::clone(&self.world),
-            faults: Faults::planned(plan),
+            faults: FaultInjector::planned(plan),
         }
     }
 
@@ -86,7 +86,7 @@ impl Local {
     pub(crate) async fn publish(
         &self,
         reply: Option<&str>,
-        message: &Outgoing,
+        message: &OutgoingMessage,
     ) -> Result<(), TransportError> {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
@@ -99,13 +99,13 @@ impl Local {
 
     pub(crate) async fn store(
         &self,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         _wait: Duration,
-    ) -> Result<Acknowledged, TransportError> {
+    ) -> Result<StreamAck, TransportError> {
         self.faults.step(|| self.store_now(message)).await
     }
 
-    fn store_now(&self, message: &Outgoing) -> Result<Acknowledged, TransportError> {
+    fn store_now(&self, message: &OutgoingMessage) -> Result<StreamAck, TransportError> {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
         let outcome = state
@@ -120,7 +120,7 @@ impl Local {
     fn with_log<T>(
         &self,
         stream: &str,
-        read: impl FnOnce(&mut Log, u64) -> T,
+        read: impl FnOnce(&mut StreamLog, u64) -> T,
     ) -> Result<T, TransportError> {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
@@ -138,7 +138,7 @@ impl Local {
         stream: &str,
         filter: &str,
         sequence: u64,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         self.with_log(stream, |log, _| log.next(filter, sequence))
     }
 
@@ -147,7 +147,7 @@ impl Local {
         &self,
         stream: &str,
         sequence: u64,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         self.with_log(stream, |log, _| log.at(sequence))
     }
 
@@ -155,13 +155,13 @@ impl Local {
         &self,
         stream: &str,
         filter: &str,
-        start: Start,
-    ) -> Result<Cursor, TransportError> {
+        start: CursorStart,
+    ) -> Result<LocalCursor, TransportError> {
         let next = self.with_log(stream, |log, _| match start {
-            Start::New => log.last_sequence() + 1,
-            Start::Sequence(sequence) => sequence,
+            CursorStart::New => log.last_sequence() + 1,
+            CursorStart::Sequence(sequence) => sequence,
         })?;
-        Ok(Cursor {
+        Ok(LocalCursor {
             local: self.clone(),
             stream: stream.to_owned(),
             filter: filter.to_owned(),
@@ -188,7 +188,7 @@ impl Local {
         bucket: &str,
         filter: &str,
         from: u64,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         let read = || self.with_log(&format!("KV_{bucket}"), |log, _| log.next(filter, from));
         self.faults.step(read).await
     }
@@ -216,7 +216,9 @@ impl Local {
         match state.logs.get_mut(&spec.name) {
             Some(log) => log.reconfigure(spec.clone()),
             None => {
-                state.logs.insert(spec.name.clone(), Log::new(spec.clone()));
+                state
+                    .logs
+                    .insert(spec.name.clone(), StreamLog::new(spec.clone()));
             }
         }
         Ok(())
@@ -242,13 +244,13 @@ impl Local {
     }
 }
 
-impl State {
+impl ServerState {
     /// Stores the message when a stream takes its subject.
     fn capture(
         &mut self,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         now_ms: u64,
-    ) -> Option<Result<Acknowledged, TransportError>> {
+    ) -> Option<Result<StreamAck, TransportError>> {
         let log = self
             .logs
             .values_mut()
@@ -259,9 +261,9 @@ impl State {
 
     /// Publishes what the server itself says (advisories).
     fn advise(&mut self, subject: String, body: &serde_json::Value, now_ms: u64) {
-        let message = Outgoing {
+        let message = OutgoingMessage {
             subject,
-            headers: crate::headers::Headers::new(),
+            headers: crate::headers::MessageHeaders::new(),
             payload: Bytes::from(body.to_string()),
         };
         if let Some(Err(error)) = self.capture(&message, now_ms) {
@@ -276,15 +278,15 @@ impl State {
 
 /// Reads a log from a sequence on, waiting for what is not there yet.
 #[derive(Debug)]
-pub(crate) struct Cursor {
-    local: Local,
+pub(crate) struct LocalCursor {
+    local: LocalBackend,
     stream: String,
     filter: String,
     next: u64,
 }
 
-impl Cursor {
-    pub(crate) async fn next(&mut self) -> Result<Stored, TransportError> {
+impl LocalCursor {
+    pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
         let mut changed = self.local.world.changed.subscribe();
         loop {
             let found = self

@@ -15,14 +15,14 @@ use async_nats::jetstream;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
 
-pub(crate) use self::inbox::Inbox;
-use self::inbox::Mux;
-pub(crate) use self::pull::{Acker, Cursor, Puller};
-use super::{Message, Outgoing};
+use self::inbox::InboxMux;
+pub(crate) use self::inbox::NatsInbox;
+pub(crate) use self::pull::{NatsAcker, NatsCursor, NatsPuller};
+use super::{CoreMessage, OutgoingMessage};
 use crate::error::{ConnectError, TransportError};
-use crate::headers::Headers;
-use crate::health::Health;
-use crate::metrics::Metrics;
+use crate::headers::MessageHeaders;
+use crate::health::ConnectionHealth;
+use crate::metrics::BusMetrics;
 use crate::options::NatsOptions;
 
 /// Longest wait until everything is on the wire (messaging-reliability 15 step 5).
@@ -34,23 +34,23 @@ const API_WAIT: Duration = Duration::from_secs(5);
 
 /// A connection. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Nats {
+pub(crate) struct NatsBackend {
     client: async_nats::Client,
     context: jetstream::Context,
-    mux: Mux,
-    health: Health,
+    mux: InboxMux,
+    health: ConnectionHealth,
     closed: watch::Receiver<bool>,
 }
 
-impl Nats {
+impl NatsBackend {
     pub(crate) async fn connect(
         options: &NatsOptions,
-        metrics: &Metrics,
-        health: &Health,
+        metrics: &BusMetrics,
+        health: &ConnectionHealth,
     ) -> Result<Self, ConnectError> {
-        let mux = Mux::default();
+        let mux = InboxMux::default();
         let (closing, closed) = watch::channel(false);
-        let watcher = connect::Watcher {
+        let watcher = connect::ConnectionWatcher {
             metrics: metrics.clone(),
             health: health.clone(),
             mux: mux.downgrade(),
@@ -76,7 +76,7 @@ impl Nats {
     pub(crate) async fn publish(
         &self,
         reply: Option<&str>,
-        message: &Outgoing,
+        message: &OutgoingMessage,
     ) -> Result<(), TransportError> {
         let headers = to_nats(&message.headers)?;
         let subject = message.subject.clone();
@@ -100,7 +100,7 @@ impl Nats {
         &self,
         subject: &str,
         group: Option<&str>,
-    ) -> Result<Subscription, TransportError> {
+    ) -> Result<NatsSubscription, TransportError> {
         let subject = subject.to_owned();
         let subscriber = match group {
             Some(group) => self.client.queue_subscribe(subject, group.to_owned()).await,
@@ -109,10 +109,10 @@ impl Nats {
         .map_err(TransportError::other)?;
         // The server must know it before anyone learns that it exists.
         self.flush(API_WAIT).await?;
-        Ok(Subscription { subscriber })
+        Ok(NatsSubscription { subscriber })
     }
 
-    pub(crate) fn inbox(&self) -> Inbox {
+    pub(crate) fn inbox(&self) -> NatsInbox {
         self.mux.open()
     }
 
@@ -155,12 +155,12 @@ impl Nats {
 
 /// A listener's end.
 #[derive(Debug)]
-pub(crate) struct Subscription {
+pub(crate) struct NatsSubscription {
     subscriber: async_nats::Subscriber,
 }
 
-impl Subscription {
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+impl NatsSubscription {
+    pub(crate) async fn next(&mut self) -> Option<CoreMessage> {
         self.subscriber.next().await.map(from_nats)
     }
 
@@ -175,7 +175,7 @@ impl Subscription {
 }
 
 /// Header values go through `parse`, because inserting text with a line break panics.
-fn to_nats(headers: &Headers) -> Result<async_nats::HeaderMap, TransportError> {
+fn to_nats(headers: &MessageHeaders) -> Result<async_nats::HeaderMap, TransportError> {
     let mut map = async_nats::HeaderMap::new();
     for (name, value) in headers.iter() {
         let refused = || TransportError::Header(name.to_owned());
@@ -186,8 +186,8 @@ fn to_nats(headers: &Headers) -> Result<async_nats::HeaderMap, TransportError> {
     Ok(map)
 }
 
-fn headers_of(map: Option<&async_nats::HeaderMap>) -> Headers {
-    let mut headers = Headers::new();
+fn headers_of(map: Option<&async_nats::HeaderMap>) -> MessageHeaders {
+    let mut headers = MessageHeaders::new();
     for (name, values) in map.into_iter().flat_map(async_nats::HeaderMap::iter) {
         for value in values {
             headers.append(name.as_ref(), value.as_str());
@@ -196,8 +196,8 @@ fn headers_of(map: Option<&async_nats::HeaderMap>) -> Headers {
     headers
 }
 
-fn from_nats(message: async_nats::Message) -> Message {
-    Message {
+fn from_nats(message: async_nats::Message) -> CoreMessage {
+    CoreMessage {
         headers: headers_of(message.headers.as_ref()),
         subject: message.subject.to_string(),
         reply: message.reply.map(|reply| reply.to_string()),

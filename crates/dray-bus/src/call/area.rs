@@ -5,30 +5,30 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Budget;
+use crate::backoff::RetryBudget;
 
 /// Timeouts in a row after which nothing is asked for a while (C-10).
-const SILENCES: u32 = 20;
+const MAX_TIMEOUTS_IN_A_ROW: u32 = 20;
 /// How long nothing is asked.
-const REST: Duration = Duration::from_secs(2);
+const OPEN_DURATION: Duration = Duration::from_secs(2);
 
 /// Shared by all callers of an area.
 #[derive(Debug, Default)]
-pub(crate) struct Area {
-    state: Mutex<State>,
+pub(crate) struct CircuitBreaker {
+    state: Mutex<BreakerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     silences: u32,
     rests_until: Option<Instant>,
     probing: bool,
-    budget: Budget,
+    budget: RetryBudget,
     /// The longest answer of late, in a slow decline.
     longest: Duration,
 }
 
-impl Area {
+impl CircuitBreaker {
     /// Whether a call may be made now; notes it when it may.
     pub(crate) fn may_ask(&self) -> bool {
         let mut state = self.lock();
@@ -68,8 +68,8 @@ impl Area {
     pub(crate) fn silent(&self) {
         let mut state = self.lock();
         state.silences = state.silences.saturating_add(1);
-        if state.silences >= SILENCES {
-            state.rests_until = Some(Instant::now() + REST);
+        if state.silences >= MAX_TIMEOUTS_IN_A_ROW {
+            state.rests_until = Some(Instant::now() + OPEN_DURATION);
         }
         state.probing = false;
     }
@@ -79,7 +79,7 @@ impl Area {
         self.lock().probing = false;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,18 +90,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn twenty_silences_rest_the_area_and_one_probe_wakes_it() {
-        let area = Area::default();
-        for _ in 0..SILENCES {
+        let area = CircuitBreaker::default();
+        for _ in 0..MAX_TIMEOUTS_IN_A_ROW {
             assert!(area.may_ask());
             area.silent();
         }
         assert!(!area.may_ask());
-        tokio::time::advance(REST).await;
+        tokio::time::advance(OPEN_DURATION).await;
         assert!(area.may_ask(), "one probe");
         assert!(!area.may_ask(), "and no second beside it");
         area.silent();
         assert!(!area.may_ask(), "a silent probe rests it again");
-        tokio::time::advance(REST).await;
+        tokio::time::advance(OPEN_DURATION).await;
         assert!(area.may_ask());
         area.answered(Duration::from_millis(1));
         assert!(area.may_ask() && area.may_ask());
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn an_answer_in_between_starts_the_count_again() {
-        let area = Area::default();
-        for _ in 0..SILENCES - 1 {
+        let area = CircuitBreaker::default();
+        for _ in 0..MAX_TIMEOUTS_IN_A_ROW - 1 {
             area.silent();
         }
         area.answered(Duration::ZERO);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn slow_answers_widen_the_first_try() {
-        let area = Area::default();
+        let area = CircuitBreaker::default();
         assert!(area.fits(Duration::from_millis(10)), "nothing known yet");
         area.answered(Duration::from_secs(6));
         assert!(!area.fits(Duration::from_secs(10)));

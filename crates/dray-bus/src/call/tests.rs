@@ -7,42 +7,45 @@ use dray_types::{Clock, Deadline, Fault, FaultCode};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use super::SILENCE;
+use super::HEARTBEAT_TIMEOUT;
 use crate::conformance::{meta, meter};
-use crate::{Bus, CallError, Incoming, Meta, Responder};
+use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
-const SUBJECT: &str = "dray.egress.v1.fetch";
-const SIGN: Duration = Duration::from_secs(5);
+const FETCH_SUBJECT: &str = "dray.egress.v1.fetch";
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-struct World {
+struct CallTest {
     bus: Bus,
     meta: Meta,
     responder: Responder,
 }
 
 /// A bus with one responder, and time for a call of ten minutes.
-async fn world() -> World {
+async fn world() -> CallTest {
     let clock = Clock::system();
     let bus = Bus::in_process(clock.clone(), &meter());
     let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));
-    World {
-        responder: bus.respond_to(SUBJECT, "egress-fetcher").await.unwrap(),
+    CallTest {
+        responder: bus
+            .respond_to(FETCH_SUBJECT, "egress-fetcher")
+            .await
+            .unwrap(),
         meta: meta("op", deadline),
         bus,
     }
 }
 
 /// Gives signs of life for this long.
-async fn work(incoming: &Incoming, time: Duration) {
+async fn work(incoming: &IncomingRequest, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
         incoming.alive().await;
         // paused clock
-        tokio::time::sleep(SIGN).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
-async fn answer(incoming: Incoming, name: &str) {
+async fn answer(incoming: IncomingRequest, name: &str) {
     let reply = v1::FetchReply {
         name: name.to_owned(),
         ..v1::FetchReply::default()
@@ -62,7 +65,7 @@ async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
             first.abandon();
             let died = Instant::now();
             let second = world.responder.next().await.unwrap();
-            assert!(died.elapsed() <= SILENCE, "{:?}", died.elapsed());
+            assert!(died.elapsed() <= HEARTBEAT_TIMEOUT, "{:?}", died.elapsed());
             answer(second, "second").await;
         };
         let asking = world.bus.call_watched(&world.meta, &request);
@@ -108,7 +111,7 @@ async fn a_watched_call_gives_up_after_three_that_died() {
         }
     };
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
-    assert_eq!((asked, begun.elapsed()), (3, SILENCE * 3));
+    assert_eq!((asked, begun.elapsed()), (3, HEARTBEAT_TIMEOUT * 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +149,7 @@ async fn a_call_made_once_goes_to_another_responder_when_one_stops_or_dies() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_made_once_waits_for_a_responder_to_appear() {
-    let World {
+    let CallTest {
         bus,
         meta,
         responder,
@@ -156,7 +159,10 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
     let serving = async {
         // paused clock: no responder is there for a while
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let mut responder = bus.respond_to(SUBJECT, "egress-fetcher").await.unwrap();
+        let mut responder = bus
+            .respond_to(FETCH_SUBJECT, "egress-fetcher")
+            .await
+            .unwrap();
         answer(responder.next().await.unwrap(), "late").await;
     };
     let (answered, ()) = tokio::join!(bus.call_once(&meta, &request), serving);
@@ -171,7 +177,7 @@ async fn nobody_is_watched_without_being_asked_to() {
         let only = world.responder.next().await.unwrap();
         assert!(!only.is_watched());
         // paused clock
-        tokio::time::sleep(SILENCE * 4).await;
+        tokio::time::sleep(HEARTBEAT_TIMEOUT * 4).await;
         answer(only, "quiet").await;
         assert!(world.responder.next().now_or_never().is_none());
     };

@@ -3,7 +3,7 @@
 use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};
 
-use super::calls::{SUBJECT, reply, request, responder, serve, within};
+use super::calls::{FETCH_SUBJECT, reply, request, responder, serve, within};
 use super::{World, on_both, outgoing, soon};
 use crate::{CallError, headers};
 
@@ -31,9 +31,9 @@ async fn an_envelope_arrives_as_it_was_sent(world: World) {
         ));
     let answering = async {
         let incoming = responder.next().await.unwrap();
-        assert_eq!(incoming.subject(), SUBJECT);
+        assert_eq!(incoming.subject(), FETCH_SUBJECT);
         assert_eq!(
-            incoming.headers().get(headers::SCHEMA),
+            incoming.headers().get(headers::SCHEMA_HEADER),
             Some("dray.v1.FetchRequest/1")
         );
         let meta = incoming.meta().unwrap();
@@ -61,13 +61,13 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
         headers
     };
     for (headers, payload) in [
-        (crate::Headers::new(), &b""[..]),
+        (crate::MessageHeaders::new(), &b""[..]),
         (reserved, &b""[..]),
         (valid, &b"\xff\xff\xff"[..]),
     ] {
         let mut inbox = world.backend().inbox();
         let address = inbox.address().to_owned();
-        let mut message = outgoing(SUBJECT, "", payload.to_vec());
+        let mut message = outgoing(FETCH_SUBJECT, "", payload.to_vec());
         message.headers = headers;
         world
             .backend()
@@ -75,7 +75,7 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
             .await
             .unwrap();
         let answer = soon("the fault", inbox.next()).await.unwrap();
-        assert_eq!(answer.headers.get(headers::OUTCOME), Some("fault"));
+        assert_eq!(answer.headers.get(headers::OUTCOME_HEADER), Some("fault"));
         let fault: v1::Fault = prost::Message::decode(answer.payload).unwrap();
         assert_eq!(fault.code(), v1::FaultCode::InvalidArgument);
     }
@@ -108,7 +108,7 @@ async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) 
         .await
         .unwrap();
     let refused = soon("the refusal", inbox.next()).await.unwrap();
-    assert_eq!(refused.headers.get(headers::OUTCOME), Some("fault"));
+    assert_eq!(refused.headers.get(headers::OUTCOME_HEADER), Some("fault"));
     let fault = <v1::Fault as prost::Message>::decode(refused.payload).unwrap();
     assert_eq!(fault.detail, "tenant_mismatch");
 }

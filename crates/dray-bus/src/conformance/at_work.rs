@@ -7,11 +7,11 @@ use dray_proto::v1::{self, LedgerState};
 use dray_testkit::eventually;
 use prost::Message as _;
 
-use super::{Script, Worker, World, outgoing, soon, tool_call};
-use crate::topology::WORK;
+use super::{ScriptedHandler, TestWorker, World, outgoing, soon, tool_call};
+use crate::topology::WORK_STREAM;
 use crate::{EventStream, Meta, WorkSettings};
 
-pub(super) const EVENTS: &str = "dray.event.toolcall.>";
+pub(super) const EVENT_SUBJECTS: &str = "dray.event.toolcall.>";
 
 pub(super) fn settings() -> WorkSettings {
     WorkSettings {
@@ -22,10 +22,10 @@ pub(super) fn settings() -> WorkSettings {
 }
 
 /// A provisioned world with a worker.
-pub(super) async fn at_work(world: &World) -> (Script, Worker) {
+pub(super) async fn at_work(world: &World) -> (ScriptedHandler, TestWorker) {
     world.provision(Duration::from_secs(30)).await;
-    let script = Script::default();
-    let worker = Worker::start(&world.bus, settings(), script.clone());
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&world.bus, settings(), script.clone());
     (script, worker)
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn nothing_pending(world: &World) {
     eventually("everything to be acknowledged", async || {
         let state = world
             .backend()
-            .consumer(WORK, "file-resolver")
+            .consumer(WORK_STREAM, "file-resolver")
             .await
             .unwrap()?;
         (state.pending + state.ack_pending == 0).then_some(())
@@ -75,7 +75,7 @@ pub(super) fn foreign(
     meta: &Meta,
     work: &v1::ToolCallRequested,
     redrives: u32,
-) -> crate::backend::Outgoing {
+) -> crate::backend::OutgoingMessage {
     let subject = work_subject(&v1::ToolCallRequested::default(), &meta.tenant);
     let id = message_id(&meta.operation, "toolcall.resolve", redrives);
     let mut message = outgoing(&subject, &id, work.encode_to_vec());

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{World, on_both, outgoing, soon};
 use crate::backend::NO_RESPONDERS;
-use crate::{Bus, CallError, Incoming, Meta, Responder};
+use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
 on_both!(
     a_call_is_answered_by_one_of_its_group,
@@ -27,7 +27,7 @@ on_both!(
     an_area_that_never_answers_rests_and_is_probed,
 );
 
-pub(super) const SUBJECT: &str = "dray.egress.v1.fetch";
+pub(super) const FETCH_SUBJECT: &str = "dray.egress.v1.fetch";
 
 pub(super) fn request(url: &str) -> v1::FetchRequest {
     v1::FetchRequest {
@@ -49,13 +49,15 @@ pub(super) fn within(world: &World, millis: u64) -> Meta {
 }
 
 pub(super) async fn responder(bus: &Bus) -> Responder {
-    bus.respond_to(SUBJECT, "egress-fetcher").await.unwrap()
+    bus.respond_to(FETCH_SUBJECT, "egress-fetcher")
+        .await
+        .unwrap()
 }
 
 /// Serves in the background until the set is dropped.
 pub(super) fn serve<F: Future<Output = ()> + Send + 'static>(
     mut responder: Responder,
-    answer: impl Fn(Incoming) -> F + Send + 'static,
+    answer: impl Fn(IncomingRequest) -> F + Send + 'static,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {

@@ -7,9 +7,10 @@ use dray_types::{FaultCode, TenantId};
 use prost::Message as _;
 
 use super::at_work::{
-    EVENTS, at_work, foreign, nothing_pending, record, rejection, reported, settings, submit,
+    EVENT_SUBJECTS, at_work, foreign, nothing_pending, record, rejection, reported, settings,
+    submit,
 };
-use super::{Script, Worker, World, on_both, outgoing, soon, tool_call};
+use super::{ScriptedHandler, TestWorker, World, on_both, outgoing, soon, tool_call};
 use crate::dead::{LetterError, LetterFilter, LetterState};
 use crate::{WorkSettings, headers};
 
@@ -25,7 +26,7 @@ on_both!(
 
 async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let meta = submit(&world, "op", "always-passing").await;
     let rejected = rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
@@ -46,13 +47,13 @@ async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(world: Worl
 
 async fn a_handler_that_panics_twice_is_poison(world: World) {
     world.provision(Duration::from_secs(30)).await;
-    let script = Script::default();
+    let script = ScriptedHandler::default();
     let patient = WorkSettings {
         attempts: 5,
         ..settings()
     };
-    let worker = Worker::start(&world.bus, patient, script.clone());
-    let mut events = world.events(EVENTS).await;
+    let worker = TestWorker::start(&world.bus, patient, script.clone());
+    let mut events = world.events(EVENT_SUBJECTS).await;
     submit(&world, "op", "panics").await;
     let rejected = rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
@@ -63,21 +64,21 @@ async fn a_handler_that_panics_twice_is_poison(world: World) {
 
 async fn poison_is_dead_lettered_and_told(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let good = |operation: &str| foreign(&world.meta(operation), &tool_call("works"), 0);
     let mut undecodable = good("one");
     undecodable.payload = bytes::Bytes::from_static(b"\xff\xff\xff");
     let mut unsupported = good("two");
     unsupported
         .headers
-        .set(headers::SCHEMA, "dray.v2.ToolCallRequested/1");
+        .set(headers::SCHEMA_HEADER, "dray.v2.ToolCallRequested/1");
     let mut forged = good("three");
-    forged.headers.set(headers::TENANT, "other");
+    forged.headers.set(headers::TENANT_HEADER, "other");
     let mut steering = good("four");
     steering.headers.append("Nats-Rollup-X", "all");
     steering.headers.append("nats-expected-nothing", "all");
     let mut bare = good("five");
-    bare.headers = crate::Headers::new();
+    bare.headers = crate::MessageHeaders::new();
     let poison = [undecodable, unsupported, forged, steering, bare];
     let count = poison.len();
     for message in poison {
@@ -112,7 +113,7 @@ async fn poison_is_dead_lettered_and_told(world: World) {
 
 async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let meta = submit(&world, "op", "always-passing").await;
     rejection(&mut events).await;
     let letters = world.bus.dead_letters();
@@ -124,7 +125,7 @@ async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
         shown
             .headers
             .iter()
-            .any(|header| header.name == headers::OPERATION)
+            .any(|header| header.name == headers::OPERATION_HEADER)
     );
 
     reported(&world, &meta).await;
@@ -147,7 +148,7 @@ async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
 
 async fn letters_are_found_by_tenant_code_and_state(world: World) {
     let (_, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     submit(&world, "passing", "always-passing").await;
     rejection(&mut events).await;
     submit(&world, "panics", "panics").await;
@@ -182,13 +183,13 @@ async fn letters_are_found_by_tenant_code_and_state(world: World) {
 
 async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
     world.provision(Duration::from_secs(30)).await;
-    let script = Script::default();
+    let script = ScriptedHandler::default();
     let hasty = WorkSettings {
         attempts: 1,
         ..settings()
     };
-    let worker = Worker::start(&world.bus, hasty, script.clone());
-    let mut events = world.events(EVENTS).await;
+    let worker = TestWorker::start(&world.bus, hasty, script.clone());
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let meta = submit(&world, "op", "fails-once").await;
     rejection(&mut events).await;
     reported(&world, &meta).await;
@@ -207,7 +208,7 @@ async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
 
 async fn a_letter_about_nothing_cannot_be_started_again(world: World) {
     let (_, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let bare = outgoing("dray.work.toolcall.v1.resolve.acme", "", "x");
     world
         .backend()

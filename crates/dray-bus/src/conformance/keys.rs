@@ -90,11 +90,14 @@ async fn keys_of_one_bucket_do_not_touch(world: World) {
 
 async fn keys_of_a_prefix_are_listed_without_those_deleted(world: World) {
     let keys = bucket(&world).await;
-    let names = |listing: &crate::Listing| {
+    let names = |listing: &crate::KeyListing| {
         let names: Vec<_> = listing.entries.iter().map(|(key, _)| key.clone()).collect();
         (names.join(" "), listing.truncated)
     };
-    assert_eq!(keys.list("a", 9).await.unwrap(), crate::Listing::default());
+    assert_eq!(
+        keys.list("a", 9).await.unwrap(),
+        crate::KeyListing::default()
+    );
     let first = keys.create("a.1", "one".into()).await.unwrap();
     keys.create("ab.1", "other".into()).await.unwrap();
     let second = keys.create("a.2", "two".into()).await.unwrap();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{World, on_both, small};
-use crate::topology::{Discard, Retention, StreamSpec, WORK};
-use crate::{Mismatch, Permissions, Topology};
+use crate::topology::{FullStreamPolicy, StreamRetention, StreamSpec, WORK_STREAM};
+use crate::{Permissions, Topology, TopologyMismatch};
 
 on_both!(
     what_is_applied_reads_back_without_a_difference,
@@ -16,7 +16,7 @@ on_both!(
     readiness_needs_the_ledger,
 );
 
-fn fields(mismatches: &[Mismatch]) -> Vec<&'static str> {
+fn fields(mismatches: &[TopologyMismatch]) -> Vec<&'static str> {
     mismatches.iter().map(|mismatch| mismatch.field).collect()
 }
 
@@ -46,8 +46,10 @@ async fn what_is_absent_is_told(world: World) {
 async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
     type Change = fn(&mut StreamSpec);
     let changes: [(&str, Change); 7] = [
-        ("retention", |spec| spec.retention = Retention::Interest),
-        ("discard", |spec| spec.discard = Discard::Old),
+        ("retention", |spec| {
+            spec.retention = StreamRetention::Interest
+        }),
+        ("discard", |spec| spec.discard = FullStreamPolicy::Old),
         ("max_age", |spec| spec.max_age += Duration::from_secs(1)),
         ("duplicate_window", |spec| spec.duplicate_window *= 2),
         ("max_msg_size", |spec| spec.max_message_size = 1000),
@@ -99,7 +101,7 @@ async fn applying_again_corrects_what_may_be_corrected(world: World) {
     let wanted = small(|_| {});
     assert_eq!(world.bus.verify_topology(&wanted).await.unwrap().len(), 2);
     assert_eq!(world.bus.apply_topology(&wanted).await.unwrap(), []);
-    let state = world.backend().stream(WORK).await.unwrap().unwrap();
+    let state = world.backend().stream(WORK_STREAM).await.unwrap().unwrap();
     assert_eq!(state.spec.max_age, Duration::from_hours(6));
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dray_testkit::eventually;
 
 use super::{World, on_both, outgoing, small};
-use crate::backend::{Acknowledged, Outgoing};
-use crate::topology::{EVENT, WORK};
+use crate::backend::{OutgoingMessage, StreamAck};
+use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{EventFilter, TransportError};
 
 on_both!(
@@ -23,11 +23,11 @@ on_both!(
     a_line_break_in_a_header_never_reaches_the_wire,
 );
 
-const SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
-const SECOND: Duration = Duration::from_secs(1);
+const EVENT_SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
+const ONE_SECOND: Duration = Duration::from_secs(1);
 
-async fn store(world: &World, message: Outgoing) -> Result<Acknowledged, TransportError> {
-    world.backend().store(&message, 5 * SECOND).await
+async fn store(world: &World, message: OutgoingMessage) -> Result<StreamAck, TransportError> {
+    world.backend().store(&message, 5 * ONE_SECOND).await
 }
 
 async fn provision(world: &World, change: impl FnOnce(&mut crate::Topology)) {
@@ -36,11 +36,13 @@ async fn provision(world: &World, change: impl FnOnce(&mut crate::Topology)) {
 
 async fn the_same_id_is_one_message_whatever_its_body(world: World) {
     provision(&world, |_| {}).await;
-    let first = store(&world, outgoing(SUBJECT, "a", "one")).await.unwrap();
-    assert!(!first.duplicate && first.stream == EVENT);
+    let first = store(&world, outgoing(EVENT_SUBJECT, "a", "one"))
+        .await
+        .unwrap();
+    assert!(!first.duplicate && first.stream == EVENT_STREAM);
     for (subject, body) in [
-        (SUBJECT, "one"),
-        (SUBJECT, "other"),
+        (EVENT_SUBJECT, "one"),
+        (EVENT_SUBJECT, "other"),
         ("dray.event.file.v1.resolved.other", "one"),
     ] {
         let again = store(&world, outgoing(subject, "a", body)).await.unwrap();
@@ -49,12 +51,14 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
             "{subject} {body}"
         );
     }
-    let other = store(&world, outgoing(SUBJECT, "b", "one")).await.unwrap();
+    let other = store(&world, outgoing(EVENT_SUBJECT, "b", "one"))
+        .await
+        .unwrap();
     assert!(!other.duplicate);
     assert_eq!(
         world
             .backend()
-            .stream(EVENT)
+            .stream(EVENT_STREAM)
             .await
             .unwrap()
             .unwrap()
@@ -79,23 +83,29 @@ async fn an_id_is_forgotten_after_the_window(world: World) {
         }
     })
     .await;
-    store(&world, outgoing(SUBJECT, "a", "")).await.unwrap();
+    store(&world, outgoing(EVENT_SUBJECT, "a", ""))
+        .await
+        .unwrap();
     assert!(
-        store(&world, outgoing(SUBJECT, "a", ""))
+        store(&world, outgoing(EVENT_SUBJECT, "a", ""))
             .await
             .unwrap()
             .duplicate
     );
     let world = &world;
     eventually("the window to end", async || {
-        let again = store(world, outgoing(SUBJECT, "a", "")).await.unwrap();
+        let again = store(world, outgoing(EVENT_SUBJECT, "a", ""))
+            .await
+            .unwrap();
         (!again.duplicate).then_some(())
     })
     .await;
 }
 
 async fn a_subject_without_a_stream_is_an_error_at_once(world: World) {
-    let error = store(&world, outgoing(SUBJECT, "a", "")).await.unwrap_err();
+    let error = store(&world, outgoing(EVENT_SUBJECT, "a", ""))
+        .await
+        .unwrap_err();
     assert!(
         matches!(error, TransportError::NotProvisioned(_)),
         "{error}"
@@ -120,7 +130,7 @@ async fn a_full_stream_refuses_new_messages_at_once(world: World) {
     assert!(matches!(error, TransportError::Full), "{error}");
     assert!((2..=4).contains(&accepted), "{accepted}");
     assert!(
-        store(&world, outgoing(SUBJECT, "", vec![0; 1000]))
+        store(&world, outgoing(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .is_ok(),
         "other streams go on"
@@ -135,11 +145,11 @@ async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
     })
     .await;
     for _ in 0..10 {
-        store(&world, outgoing(SUBJECT, "", vec![0; 1000]))
+        store(&world, outgoing(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .unwrap();
     }
-    let state = world.backend().stream(EVENT).await.unwrap().unwrap();
+    let state = world.backend().stream(EVENT_STREAM).await.unwrap().unwrap();
     assert!(
         (2..=4).contains(&state.messages) && state.last_sequence == 10,
         "{state:?}"
@@ -150,9 +160,9 @@ async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
 async fn a_message_over_the_streams_limit_is_refused(world: World) {
     provision(&world, |_| {}).await;
     let limit = 256 * 1024;
-    let at = outgoing(SUBJECT, "", vec![0; limit]);
+    let at = outgoing(EVENT_SUBJECT, "", vec![0; limit]);
     assert!(store(&world, at).await.is_ok());
-    let over = outgoing(SUBJECT, "", vec![0; limit + 1]);
+    let over = outgoing(EVENT_SUBJECT, "", vec![0; limit + 1]);
     let error = store(&world, over).await.unwrap_err();
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
 }
@@ -171,24 +181,29 @@ async fn a_message_over_the_servers_limit_is_refused(world: World) {
 async fn messages_are_read_in_order_from_where_one_likes(world: World) {
     provision(&world, |_| {}).await;
     for (id, subject) in [
-        ("1", SUBJECT),
+        ("1", EVENT_SUBJECT),
         ("2", "dray.event.file.v1.x.acme"),
-        ("3", SUBJECT),
+        ("3", EVENT_SUBJECT),
     ] {
         store(&world, outgoing(subject, id, id.to_owned()))
             .await
             .unwrap();
     }
     let backend = world.backend();
-    let next = |from| backend.read_next(EVENT, "dray.event.toolcall.>", from);
+    let next = |from| backend.read_next(EVENT_STREAM, "dray.event.toolcall.>", from);
     assert_eq!(next(1).await.unwrap().unwrap().payload, "1");
     assert_eq!(next(2).await.unwrap().unwrap().payload, "3");
     assert!(next(4).await.unwrap().is_none());
     assert_eq!(
-        backend.read_at(EVENT, 2).await.unwrap().unwrap().payload,
+        backend
+            .read_at(EVENT_STREAM, 2)
+            .await
+            .unwrap()
+            .unwrap()
+            .payload,
         "2"
     );
-    assert!(backend.read_at(EVENT, 9).await.unwrap().is_none());
+    assert!(backend.read_at(EVENT_STREAM, 9).await.unwrap().is_none());
     assert!(backend.read_at("NOWHERE", 1).await.is_err());
 
     let filter = EventFilter::new("dray.event.>").from_sequence(2);
@@ -199,13 +214,17 @@ async fn messages_are_read_in_order_from_where_one_likes(world: World) {
 
 async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
     provision(&world, |_| {}).await;
-    store(&world, outgoing(SUBJECT, "1", "old")).await.unwrap();
+    store(&world, outgoing(EVENT_SUBJECT, "1", "old"))
+        .await
+        .unwrap();
     let mut events = world
         .bus
         .events(EventFilter::new("dray.event.>"))
         .await
         .unwrap();
-    store(&world, outgoing(SUBJECT, "2", "new")).await.unwrap();
+    store(&world, outgoing(EVENT_SUBJECT, "2", "new"))
+        .await
+        .unwrap();
     let event = super::soon("the new event", events.next()).await.unwrap();
     assert_eq!(event.payload, "new");
     let error = world
@@ -218,19 +237,24 @@ async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
 
 async fn headers_and_bytes_come_back_as_they_were(world: World) {
     provision(&world, |_| {}).await;
-    let mut message = outgoing(SUBJECT, "1", vec![0, 255, 13, 10]);
+    let mut message = outgoing(EVENT_SUBJECT, "1", vec![0, 255, 13, 10]);
     message.headers.append("Dray-Schema", "dray.v1.X/1");
     message.headers.append("Repeated", "a");
     message.headers.append("Repeated", "b: c");
     let before = world.clock.now_ms();
     store(&world, message.clone()).await.unwrap();
-    let single = world.backend().read_at(EVENT, 1).await.unwrap().unwrap();
+    let single = world
+        .backend()
+        .read_at(EVENT_STREAM, 1)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((&single.payload, single.sequence), (&message.payload, 1));
     let stored = world.events("dray.event.>").await.next().await.unwrap();
     assert_eq!(stored.payload, message.payload);
-    assert_eq!(stored.subject, SUBJECT);
+    assert_eq!(stored.subject, EVENT_SUBJECT);
     assert!(stored.time_ms.abs_diff(before) < 60_000);
-    let sorted = |headers: &crate::Headers| {
+    let sorted = |headers: &crate::MessageHeaders| {
         let mut pairs: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -243,7 +267,7 @@ async fn headers_and_bytes_come_back_as_they_were(world: World) {
 
 async fn a_line_break_in_a_header_never_reaches_the_wire(world: World) {
     provision(&world, |_| {}).await;
-    let mut message = outgoing(SUBJECT, "1", "");
+    let mut message = outgoing(EVENT_SUBJECT, "1", "");
     message.headers.append("Dray-App", "a\r\nNats-Rollup: all");
     let error = store(&world, message.clone()).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");
@@ -252,7 +276,7 @@ async fn a_line_break_in_a_header_never_reaches_the_wire(world: World) {
     assert_eq!(
         world
             .backend()
-            .stream(WORK)
+            .stream(WORK_STREAM)
             .await
             .unwrap()
             .unwrap()

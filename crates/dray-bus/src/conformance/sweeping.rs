@@ -5,11 +5,11 @@ use std::time::Duration;
 use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::Deadline;
 
-use super::at_work::{EVENTS, nothing_pending, rejection, reported, settings, submit};
-use super::{Script, Worker, World, on_both, small, soon, tool_call};
-use crate::backend::Ack;
-use crate::topology::WORK;
-use crate::{SweepReport, Sweeper};
+use super::at_work::{EVENT_SUBJECTS, nothing_pending, rejection, reported, settings, submit};
+use super::{ScriptedHandler, TestWorker, World, on_both, small, soon, tool_call};
+use crate::backend::AckAction;
+use crate::topology::WORK_STREAM;
+use crate::{SweepReport, WorkSweeper};
 
 on_both!(
     the_sweeper_ends_what_nobody_finishes,
@@ -18,13 +18,13 @@ on_both!(
     the_sweeper_ends_a_restart_that_nobody_took,
 );
 
-async fn sweep(sweeper: &mut Sweeper) -> SweepReport {
+async fn sweep(sweeper: &mut WorkSweeper) -> SweepReport {
     sweeper.sweep().await.unwrap()
 }
 
 async fn the_sweeper_ends_what_nobody_finishes(world: World) {
     world.provision(Duration::from_secs(30)).await;
-    let mut sweeper = Sweeper::new(world.bus.clone());
+    let mut sweeper = WorkSweeper::new(world.bus.clone());
     let now_ms = world.clock.now_ms();
     let long_ago = world
         .meta("old")
@@ -39,7 +39,7 @@ async fn the_sweeper_ends_what_nobody_finishes(world: World) {
             .await
             .unwrap();
     }
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let report = sweep(&mut sweeper).await;
     assert_eq!((report.buried, report.waiting), (1, 1));
     let rejected = rejection(&mut events).await;
@@ -52,8 +52,8 @@ async fn the_sweeper_ends_what_nobody_finishes(world: World) {
     assert_eq!(record.terminal(), TerminalState::DeadLettered);
     assert_eq!(sweep(&mut sweeper).await.buried, 0);
     // A worker that gets the message later finds that it has ended.
-    let script = Script::default();
-    let worker = Worker::start(&world.bus, settings(), script.clone());
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&world.bus, settings(), script.clone());
     nothing_pending(&world).await;
     worker.stop().await;
     assert_eq!(script.runs("old"), 0);
@@ -84,9 +84,9 @@ async fn the_sweeper_tells_what_nobody_told(world: World) {
         ..v1::LedgerRecord::default()
     };
     world.bus.ledger().write(&key, done, 0).await.unwrap();
-    let mut sweeper = Sweeper::new(world.bus.clone());
+    let mut sweeper = WorkSweeper::new(world.bus.clone());
     assert_eq!(sweep(&mut sweeper).await.told, 1);
-    let event = soon("the event", world.events(EVENTS).await.next())
+    let event = soon("the event", world.events(EVENT_SUBJECTS).await.next())
         .await
         .unwrap();
     assert_eq!(event.payload, &b"\x0a\x02op"[..]);
@@ -102,7 +102,11 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
     let topology = small(|topology| topology.consumers[0].max_deliver = 1);
     world.bus.apply_topology(&topology).await.unwrap();
     let meta = submit(&world, "op", "works").await;
-    let mut puller = world.backend().puller(WORK, "file-resolver").await.unwrap();
+    let mut puller = world
+        .backend()
+        .puller(WORK_STREAM, "file-resolver")
+        .await
+        .unwrap();
     let never = tokio_util::sync::CancellationToken::new();
     let pulled = puller
         .fetch(1, Duration::from_secs(5), &never)
@@ -110,7 +114,7 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
         .unwrap();
     pulled[0]
         .acker
-        .send(Ack::Again(Duration::ZERO))
+        .send(AckAction::Again(Duration::ZERO))
         .await
         .unwrap();
     let gone = puller
@@ -118,7 +122,7 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
         .await
         .unwrap();
     assert!(gone.is_empty());
-    let mut sweeper = Sweeper::new(world.bus.clone());
+    let mut sweeper = WorkSweeper::new(world.bus.clone());
     let report = sweep(&mut sweeper).await;
     assert_eq!(report.buried, 1, "long before its deadline: {report:?}");
     assert_eq!(
@@ -129,7 +133,7 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
 
 async fn the_sweeper_ends_a_restart_that_nobody_took(world: World) {
     world.provision(Duration::from_secs(30)).await;
-    let mut sweeper = Sweeper::new(world.bus.clone());
+    let mut sweeper = WorkSweeper::new(world.bus.clone());
     let now_ms = world.clock.now_ms();
     let meta = world
         .meta("op")

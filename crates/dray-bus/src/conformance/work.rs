@@ -6,10 +6,11 @@ use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::{Deadline, OperationId};
 
 use super::at_work::{
-    EVENTS, at_work, foreign, nothing_pending, record, rejection, reported, settings, submit,
+    EVENT_SUBJECTS, at_work, foreign, nothing_pending, record, rejection, reported, settings,
+    submit,
 };
-use super::{Script, Worker, World, on_both, soon, tool_call};
-use crate::topology::{EVENT, WORK};
+use super::{ScriptedHandler, TestWorker, World, on_both, soon, tool_call};
+use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{WorkSettings, headers};
 
 on_both!(
@@ -33,11 +34,11 @@ on_both!(
 
 async fn work_is_done_once_told_once_and_acknowledged(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let meta = submit(&world, "op", "works").await;
     let event = soon("the event", events.next()).await.unwrap();
     assert_eq!(event.subject, "dray.event.toolcall.v1.resolved.acme");
-    assert_eq!(event.headers.get(headers::OPERATION), Some("op"));
+    assert_eq!(event.headers.get(headers::OPERATION_HEADER), Some("op"));
     assert_eq!(
         event.headers.get(headers::MESSAGE_ID),
         Some("acme/op:toolcall.resolved:0")
@@ -76,13 +77,13 @@ async fn the_same_operation_published_twice_is_done_once(world: World) {
     reported(&world, &meta).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
-    let events = world.backend().stream(EVENT).await.unwrap().unwrap();
+    let events = world.backend().stream(EVENT_STREAM).await.unwrap().unwrap();
     assert_eq!(events.messages, 1);
 }
 
 async fn a_permanent_failure_is_told_and_ends(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let meta = submit(&world, "op", "fails").await;
     let rejected = rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Failed);
@@ -123,7 +124,7 @@ async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(world
 
 async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let deadline = Deadline::after(world.clock.now_ms(), Duration::from_secs(4));
     let meta = world.meta("op").with_deadline(deadline);
     world
@@ -153,7 +154,7 @@ async fn a_panic_is_tried_once_more(world: World) {
 
 async fn a_result_that_is_too_large_is_a_failure(world: World) {
     let (_, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     submit(&world, "op", "too-large").await;
     let rejected = rejection(&mut events).await;
     assert_eq!(rejected.fault.unwrap().detail, "result_too_large");
@@ -162,7 +163,7 @@ async fn a_result_that_is_too_large_is_a_failure(world: World) {
 
 async fn work_after_its_deadline_expires_without_being_tried(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let meta = world.meta("op").with_deadline(Deadline::from_unix_ms(1));
     world
         .bus
@@ -182,7 +183,7 @@ async fn work_after_its_deadline_expires_without_being_tried(world: World) {
 
 async fn work_that_meets_its_deadline_is_cancelled_and_expires(world: World) {
     let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENTS).await;
+    let mut events = world.events(EVENT_SUBJECTS).await;
     let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(600));
     let meta = world.meta("op").with_deadline(deadline);
     world
@@ -211,8 +212,8 @@ async fn a_live_lease_of_another_worker_is_waited_for(world: World) {
         ..v1::LedgerRecord::default()
     };
     world.bus.ledger().write(&key, theirs, 0).await.unwrap();
-    let script = Script::default();
-    let worker = Worker::start(&world.bus, settings(), script.clone());
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&world.bus, settings(), script.clone());
     world
         .bus
         .publish_work(&meta, &tool_call("works"))
@@ -244,9 +245,9 @@ async fn a_recorded_effect_is_told_and_not_repeated(world: World) {
         ..v1::LedgerRecord::default()
     };
     world.bus.ledger().write(&key, done, 0).await.unwrap();
-    let script = Script::default();
-    let worker = Worker::start(&world.bus, settings(), script.clone());
-    let mut events = world.events(EVENTS).await;
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&world.bus, settings(), script.clone());
+    let mut events = world.events(EVENT_SUBJECTS).await;
     world
         .bus
         .publish_work(&meta, &tool_call("works"))
@@ -262,8 +263,8 @@ async fn a_recorded_effect_is_told_and_not_repeated(world: World) {
 
 async fn a_stop_lets_running_work_end(world: World) {
     world.provision(Duration::from_secs(30)).await;
-    let script = Script::default();
-    let worker = Worker::start(&world.bus, settings(), script.clone());
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&world.bus, settings(), script.clone());
     let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(800));
     let meta = world.meta("op").with_deadline(deadline);
     world
@@ -283,12 +284,12 @@ async fn a_stop_lets_running_work_end(world: World) {
 
 async fn a_stop_gives_back_what_does_not_end(world: World) {
     world.provision(Duration::from_secs(30)).await;
-    let script = Script::default();
+    let script = ScriptedHandler::default();
     let hasty = WorkSettings {
         drain: Duration::from_millis(200),
         ..settings()
     };
-    let worker = Worker::start(&world.bus, hasty, script.clone());
+    let worker = TestWorker::start(&world.bus, hasty, script.clone());
     let meta = submit(&world, "op", "waits").await;
     script.begun.cancelled().await;
     soon("the stop", worker.stop()).await;
@@ -299,7 +300,11 @@ async fn a_stop_gives_back_what_does_not_end(world: World) {
         (0, 0),
         "no attempt was counted"
     );
-    let mut puller = world.backend().puller(WORK, "file-resolver").await.unwrap();
+    let mut puller = world
+        .backend()
+        .puller(WORK_STREAM, "file-resolver")
+        .await
+        .unwrap();
     let never = tokio_util::sync::CancellationToken::new();
     let again = puller
         .fetch(1, Duration::from_secs(10), &never)
@@ -314,7 +319,7 @@ async fn an_unprovisioned_worker_says_so(world: World) {
         .work(
             "file-resolver",
             settings(),
-            Script::default(),
+            ScriptedHandler::default(),
             tokio_util::sync::CancellationToken::new(),
         )
         .await
@@ -332,11 +337,11 @@ async fn a_worker_whose_identity_was_refused_pulls_nothing(world: World) {
     world.provision(Duration::from_secs(30)).await;
     let refused = world.another().await;
     refused.inner.health.refused("dray.event.x".to_owned());
-    let script = Script::default();
-    let worker = Worker::start(&refused, settings(), script.clone());
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&refused, settings(), script.clone());
     submit(&world, "op", "works").await;
     soon("the stop", worker.stop()).await;
     assert_eq!(script.runs("op"), 0);
-    let state = world.backend().consumer(WORK, "file-resolver").await;
+    let state = world.backend().consumer(WORK_STREAM, "file-resolver").await;
     assert_eq!(state.unwrap().unwrap().pending, 1);
 }

@@ -7,15 +7,15 @@ use dray_types::{Deadline, Fault, OperationId};
 use prost::Message as _;
 
 use super::state::{LetterFilter, LetterState};
-use crate::backend::{Outgoing, Stored};
+use crate::backend::{OutgoingMessage, StoredMessage};
 use crate::bus::Bus;
 use crate::error::{PublishError, TransportError};
-use crate::headers::{self, Headers};
+use crate::headers::{self, MessageHeaders};
 use crate::ids;
 use crate::ledger::{LedgerError, LedgerKey};
-use crate::publish::Published;
-use crate::subject::{self, Parts};
-use crate::topology::{DEAD, WORK};
+use crate::publish::PublishReceipt;
+use crate::subject::{self, SubjectParts};
+use crate::topology::{DEAD_LETTER_STREAM, WORK_STREAM};
 
 /// Time that redriven work gets when nothing else is said.
 const DEFAULT_TIME: Duration = Duration::from_mins(10);
@@ -28,7 +28,7 @@ pub struct DeadLetters {
 
 /// One line about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct DeadLetterSummary {
     /// Its sequence in the dead-letter stream: what `show` and `redrive` take.
     pub sequence: u64,
     /// Subject of the original.
@@ -53,9 +53,9 @@ pub struct Summary {
 
 /// A dead letter with everything in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Show {
+pub struct DeadLetterDetails {
     /// The line about it.
-    pub summary: Summary,
+    pub summary: DeadLetterSummary,
     /// The letter.
     pub letter: v1::DeadLetter,
 }
@@ -110,7 +110,11 @@ impl DeadLetters {
     ///
     /// # Errors
     /// The bus.
-    pub async fn list(&self, from: u64, limit: usize) -> Result<Vec<Summary>, LetterError> {
+    pub async fn list(
+        &self,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<DeadLetterSummary>, LetterError> {
         self.find(&LetterFilter::default(), from, limit).await
     }
 
@@ -123,7 +127,7 @@ impl DeadLetters {
         filter: &LetterFilter,
         from: u64,
         limit: usize,
-    ) -> Result<Vec<Summary>, LetterError> {
+    ) -> Result<Vec<DeadLetterSummary>, LetterError> {
         let subject = filter.subject();
         let mut summaries = Vec::new();
         let mut next = from.max(1);
@@ -132,7 +136,7 @@ impl DeadLetters {
                 .bus
                 .inner
                 .backend
-                .read_next(DEAD, &subject, next)
+                .read_next(DEAD_LETTER_STREAM, &subject, next)
                 .await
                 .map_err(LetterError::Transport)?;
             let Some(stored) = found else { break };
@@ -158,12 +162,12 @@ impl DeadLetters {
     ///
     /// # Errors
     /// See [`LetterError`].
-    pub async fn show(&self, sequence: u64) -> Result<Show, LetterError> {
+    pub async fn show(&self, sequence: u64) -> Result<DeadLetterDetails, LetterError> {
         let stored = self
             .bus
             .inner
             .backend
-            .read_at(DEAD, sequence)
+            .read_at(DEAD_LETTER_STREAM, sequence)
             .await
             .map_err(LetterError::Transport)?
             .ok_or(LetterError::NotFound(sequence))?;
@@ -174,7 +178,7 @@ impl DeadLetters {
 
     /// Where the work of a letter stands; `Unknown` for a letter about something that is not work.
     async fn state(&self, letter: &v1::DeadLetter) -> Result<LetterState, LetterError> {
-        let Some(original) = Original::read(letter) else {
+        let Some(original) = OriginalWork::read(letter) else {
             return Ok(LetterState::Unknown);
         };
         let held = self.bus.ledger().read(&original.key()).await;
@@ -187,7 +191,7 @@ impl DeadLetters {
 
     /// Publishes the original again as a deliberate restart: next count in its id, attempts from zero, the same
     /// operation and trace, time until `deadline` (10 minutes unless given). A letter is good for one restart; between
-    /// the restart and the moment at which a worker takes it, [`Published::duplicate`] reports a second one.
+    /// the restart and the moment at which a worker takes it, [`PublishReceipt::duplicate`] reports a second one.
     ///
     /// # Errors
     /// See [`LetterError`].
@@ -195,8 +199,8 @@ impl DeadLetters {
         &self,
         sequence: u64,
         deadline: Option<Deadline>,
-    ) -> Result<Published, LetterError> {
-        let Show { summary, letter } = self.show(sequence).await?;
+    ) -> Result<PublishReceipt, LetterError> {
+        let DeadLetterDetails { summary, letter } = self.show(sequence).await?;
         match summary.state {
             LetterState::Restarted => return Err(LetterError::AlreadyRestarted(sequence)),
             LetterState::Resolved => return Err(LetterError::AlreadyResolved(sequence)),
@@ -206,13 +210,13 @@ impl DeadLetters {
         let deadline = deadline.unwrap_or_else(|| Deadline::after(now_ms, DEFAULT_TIME));
         let payload = self.original(sequence, &letter).await?;
         let headers = restart_headers(sequence, &letter, deadline)?;
-        let message = Outgoing {
+        let message = OutgoingMessage {
             subject: letter.subject,
             headers,
             payload: payload.into(),
         };
         self.bus
-            .publish_message(WORK, message, MESSAGE_LIMIT, deadline)
+            .publish_message(WORK_STREAM, message, MESSAGE_LIMIT, deadline)
             .await
             .map_err(LetterError::Publish)
     }
@@ -229,7 +233,7 @@ impl DeadLetters {
             .bus
             .inner
             .backend
-            .read_at(WORK, letter.stream_sequence)
+            .read_at(WORK_STREAM, letter.stream_sequence)
             .await
             .map_err(LetterError::Transport)?;
         stored
@@ -242,23 +246,23 @@ impl DeadLetters {
 }
 
 /// The work that a letter is about.
-struct Original<'a> {
-    parts: Parts<'a>,
-    headers: Headers,
+struct OriginalWork<'a> {
+    parts: SubjectParts<'a>,
+    headers: MessageHeaders,
     operation: OperationId,
     redrives: u32,
 }
 
-impl<'a> Original<'a> {
+impl<'a> OriginalWork<'a> {
     /// Reads its envelope; `None` when it was not work with an operation id.
     fn read(letter: &'a v1::DeadLetter) -> Option<Self> {
         let parts = subject::parts(&letter.subject)?;
-        let headers: Headers = letter
+        let headers: MessageHeaders = letter
             .headers
             .iter()
             .map(|header| (header.name.as_str(), header.value.as_str()))
             .collect();
-        let operation = OperationId::new(headers.get(headers::OPERATION)?).ok()?;
+        let operation = OperationId::new(headers.get(headers::OPERATION_HEADER)?).ok()?;
         let step = format!("{}.{}", parts.area, parts.verb);
         let redrives = headers
             .get(headers::MESSAGE_ID)
@@ -272,7 +276,7 @@ impl<'a> Original<'a> {
     }
 
     fn key(&self) -> LedgerKey {
-        let Parts {
+        let SubjectParts {
             area, verb, tenant, ..
         } = self.parts;
         LedgerKey::new(area, verb, tenant, &self.operation)
@@ -284,40 +288,40 @@ fn restart_headers(
     sequence: u64,
     letter: &v1::DeadLetter,
     deadline: Deadline,
-) -> Result<Headers, LetterError> {
-    let Original {
+) -> Result<MessageHeaders, LetterError> {
+    let OriginalWork {
         parts,
         headers: original,
         operation,
         redrives: before,
-    } = Original::read(letter).ok_or(LetterError::NotWork(sequence))?;
+    } = OriginalWork::read(letter).ok_or(LetterError::NotWork(sequence))?;
     let step = format!("{}.{}", parts.area, parts.verb);
-    let mut restart = Headers::new();
+    let mut restart = MessageHeaders::new();
     restart.append(
         headers::MESSAGE_ID,
         ids::message_id(parts.tenant, &operation, &step, before.saturating_add(1)),
     );
     for (name, value) in original.iter() {
         let steers = name.to_ascii_lowercase().starts_with("nats-");
-        if !steers && name != headers::DEADLINE {
+        if !steers && name != headers::DEADLINE_HEADER {
             restart.append(name, value);
         }
     }
-    restart.append(headers::DEADLINE, deadline.unix_ms().to_string());
+    restart.append(headers::DEADLINE_HEADER, deadline.unix_ms().to_string());
     Ok(restart)
 }
 
-fn open(stored: &Stored) -> Result<Show, LetterError> {
+fn open(stored: &StoredMessage) -> Result<DeadLetterDetails, LetterError> {
     let sequence = stored.sequence;
     let letter = v1::DeadLetter::decode(stored.payload.clone())
         .map_err(|source| LetterError::Corrupt { sequence, source })?;
     let operation = letter
         .headers
         .iter()
-        .find(|header| header.name == headers::OPERATION)
+        .find(|header| header.name == headers::OPERATION_HEADER)
         .map(|header| header.value.clone())
         .unwrap_or_default();
-    let summary = Summary {
+    let summary = DeadLetterSummary {
         sequence,
         subject: letter.subject.clone(),
         operation,
@@ -332,5 +336,5 @@ fn open(stored: &Stored) -> Result<Show, LetterError> {
         complete: letter.payload_complete,
         state: LetterState::Unknown,
     };
-    Ok(Show { summary, letter })
+    Ok(DeadLetterDetails { summary, letter })
 }

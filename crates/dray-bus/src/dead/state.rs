@@ -3,7 +3,7 @@
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{FaultCode, TenantId};
 
-use super::letters::Summary;
+use super::letters::DeadLetterSummary;
 
 /// Where the work of a dead letter stands, as the ledger knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub enum LetterState {
 
 impl LetterState {
     /// Every state.
-    pub const ALL: [Self; 4] = [Self::Open, Self::Restarted, Self::Resolved, Self::Unknown];
+    pub const ALL_STATES: [Self; 4] = [Self::Open, Self::Restarted, Self::Resolved, Self::Unknown];
 
     /// The name used on the command line and in JSON.
     pub const fn as_str(self) -> &'static str {
@@ -75,7 +75,7 @@ impl LetterFilter {
     }
 
     /// Whether the letter is meant, going by everything but its state, which costs a look into the ledger.
-    pub(super) fn admits(&self, letter: &Summary) -> bool {
+    pub(super) fn admits(&self, letter: &DeadLetterSummary) -> bool {
         let matches_area = |area: &String| {
             let work = format!("dray.work.{area}.");
             letter.subject.starts_with(&work)
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn filters_are_all_of_what_they_name() {
-        let letter = Summary {
+        let letter = DeadLetterSummary {
             sequence: 1,
             subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
             operation: "op".to_owned(),

@@ -7,7 +7,7 @@ use dray_types::Fault;
 
 /// Who claims, when, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claimant<'a> {
+pub(crate) struct ClaimRequest<'a> {
     pub(crate) owner: &'a str,
     pub(crate) now_ms: u64,
     pub(crate) lease: Duration,
@@ -21,7 +21,7 @@ pub(crate) struct Claimant<'a> {
 
 /// What to do with a delivery.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Decision {
+pub(crate) enum ClaimDecision {
     /// Write this entry; the worker whose write succeeds does the work.
     Work(Box<v1::LedgerRecord>),
     /// Another worker holds the lease for that long.
@@ -37,37 +37,42 @@ pub(crate) enum Decision {
 }
 
 /// Decides over the entry as it was read.
-pub(crate) fn decide(found: Option<&v1::LedgerRecord>, claimant: &Claimant<'_>) -> Decision {
+pub(crate) fn decide(
+    found: Option<&v1::LedgerRecord>,
+    claimant: &ClaimRequest<'_>,
+) -> ClaimDecision {
     let Some(record) = found else {
-        return Decision::Work(Box::new(claimed(v1::LedgerRecord::default(), claimant, 1)));
+        return ClaimDecision::Work(Box::new(claimed(v1::LedgerRecord::default(), claimant, 1)));
     };
     if claimant.redrives < record.redrives {
-        return Decision::Finish;
+        return ClaimDecision::Finish;
     }
     let lease = lease_left(record, claimant.now_ms);
     let under_way = matches!(record.state(), LedgerState::Claimed | LedgerState::Sending);
     if under_way && !lease.is_zero() {
-        return Decision::Held(lease);
+        return ClaimDecision::Held(lease);
     }
     // A lease of 0 was given back and needs no grace.
     if under_way && record.lease_until_ms > 0 && !claimant.grace.is_zero() {
-        return Decision::Held(claimant.grace);
+        return ClaimDecision::Held(claimant.grace);
     }
     if claimant.redrives > record.redrives && may_restart(record) {
-        return Decision::Work(Box::new(restarted(record, claimant)));
+        return ClaimDecision::Work(Box::new(restarted(record, claimant)));
     }
     match record.state() {
         LedgerState::Claimed | LedgerState::Unspecified if record.attempts >= claimant.attempts => {
-            Decision::Exhausted
+            ClaimDecision::Exhausted
         }
-        LedgerState::Claimed | LedgerState::Unspecified => Decision::Work(Box::new(claimed(
+        LedgerState::Claimed | LedgerState::Unspecified => ClaimDecision::Work(Box::new(claimed(
             record.clone(),
             claimant,
             record.attempts + 1,
         ))),
-        LedgerState::Sending => Decision::Ambiguous,
-        LedgerState::EffectDone | LedgerState::Failed | LedgerState::Unknown => Decision::Report,
-        LedgerState::Reported => Decision::Finish,
+        LedgerState::Sending => ClaimDecision::Ambiguous,
+        LedgerState::EffectDone | LedgerState::Failed | LedgerState::Unknown => {
+            ClaimDecision::Report
+        }
+        LedgerState::Reported => ClaimDecision::Finish,
     }
 }
 
@@ -97,7 +102,11 @@ fn may_restart(record: &v1::LedgerRecord) -> bool {
     }
 }
 
-fn claimed(record: v1::LedgerRecord, claimant: &Claimant<'_>, attempts: u32) -> v1::LedgerRecord {
+fn claimed(
+    record: v1::LedgerRecord,
+    claimant: &ClaimRequest<'_>,
+    attempts: u32,
+) -> v1::LedgerRecord {
     let first_seen_ms = match record.first_seen_ms {
         0 => claimant.now_ms,
         seen => seen,
@@ -114,7 +123,7 @@ fn claimed(record: v1::LedgerRecord, claimant: &Claimant<'_>, attempts: u32) -> 
     }
 }
 
-fn restarted(record: &v1::LedgerRecord, claimant: &Claimant<'_>) -> v1::LedgerRecord {
+fn restarted(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
     let fresh = v1::LedgerRecord {
         epoch: record.epoch,
         first_seen_ms: record.first_seen_ms,
@@ -210,8 +219,8 @@ fn until(now_ms: u64, lease: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn claimant(now_ms: u64) -> Claimant<'static> {
-        Claimant {
+    fn claimant(now_ms: u64) -> ClaimRequest<'static> {
+        ClaimRequest {
             owner: "me",
             now_ms,
             lease: Duration::from_secs(45),
@@ -221,9 +230,9 @@ mod tests {
         }
     }
 
-    fn work(decision: Decision) -> v1::LedgerRecord {
+    fn work(decision: ClaimDecision) -> v1::LedgerRecord {
         match decision {
-            Decision::Work(record) => *record,
+            ClaimDecision::Work(record) => *record,
             other => panic!("{other:?}"),
         }
     }
@@ -252,7 +261,7 @@ mod tests {
         let record = first();
         assert_eq!(
             decide(Some(&record), &claimant(6_000)),
-            Decision::Held(Duration::from_secs(40))
+            ClaimDecision::Held(Duration::from_secs(40))
         );
         let next = work(decide(Some(&record), &claimant(46_000)));
         assert_eq!(
@@ -263,19 +272,19 @@ mod tests {
 
     #[test]
     fn a_lease_that_ran_out_while_the_bus_was_away_is_respected_for_a_moment() {
-        let restored = Claimant {
+        let restored = ClaimRequest {
             grace: Duration::from_secs(3),
             ..claimant(50_000)
         };
         let record = first();
         assert_eq!(
             decide(Some(&record), &restored),
-            Decision::Held(Duration::from_secs(3))
+            ClaimDecision::Held(Duration::from_secs(3))
         );
         let given_back = released(&record, None, 50_000, false);
         assert!(matches!(
             decide(Some(&given_back), &restored),
-            Decision::Work(_)
+            ClaimDecision::Work(_)
         ));
     }
 
@@ -288,7 +297,10 @@ mod tests {
             assert_eq!(record.attempts, attempt);
         }
         let record = released(&record, None, 4_000, true);
-        assert_eq!(decide(Some(&record), &claimant(5_000)), Decision::Exhausted);
+        assert_eq!(
+            decide(Some(&record), &claimant(5_000)),
+            ClaimDecision::Exhausted
+        );
     }
 
     #[test]
@@ -311,9 +323,15 @@ mod tests {
             let event = v1::RecordedEvent::default();
             let record = ended(&first(), terminal, event, None, 2_000);
             assert_eq!(record.state(), state);
-            assert_eq!(decide(Some(&record), &claimant(3_000)), Decision::Report);
+            assert_eq!(
+                decide(Some(&record), &claimant(3_000)),
+                ClaimDecision::Report
+            );
             let record = reported(&record);
-            assert_eq!(decide(Some(&record), &claimant(3_000)), Decision::Finish);
+            assert_eq!(
+                decide(Some(&record), &claimant(3_000)),
+                ClaimDecision::Finish
+            );
             assert!(is_terminal(&record));
         }
     }
@@ -324,17 +342,17 @@ mod tests {
         record.state = LedgerState::Sending.into();
         assert!(matches!(
             decide(Some(&record), &claimant(2_000)),
-            Decision::Held(_)
+            ClaimDecision::Held(_)
         ));
         assert_eq!(
             decide(Some(&record), &claimant(99_000)),
-            Decision::Ambiguous
+            ClaimDecision::Ambiguous
         );
     }
 
     #[test]
     fn only_what_did_not_succeed_can_be_started_again() {
-        let again = Claimant {
+        let again = ClaimRequest {
             redrives: 1,
             ..claimant(90_000)
         };
@@ -357,19 +375,22 @@ mod tests {
             assert!(!is_terminal(&record) && record.result.is_none());
             assert_eq!(
                 decide(Some(&record), &claimant(90_000)),
-                Decision::Finish,
+                ClaimDecision::Finish,
                 "the message of the first start is of no use any more"
             );
         }
         for terminal in [TerminalState::Done, TerminalState::Unknown] {
-            assert_eq!(decide(Some(&end(terminal)), &again), Decision::Finish);
+            assert_eq!(decide(Some(&end(terminal)), &again), ClaimDecision::Finish);
         }
         let live = first();
-        let early = Claimant {
+        let early = ClaimRequest {
             redrives: 1,
             ..claimant(2_000)
         };
-        assert!(matches!(decide(Some(&live), &early), Decision::Held(_)));
+        assert!(matches!(
+            decide(Some(&live), &early),
+            ClaimDecision::Held(_)
+        ));
     }
 
     #[test]

@@ -7,17 +7,17 @@ use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::{Deadline, Fault as WorkFault, FaultCode};
 use tokio_util::sync::CancellationToken;
 
-use super::{Stage, TICK, on_paused_clock, tick};
-use crate::backend::local::{Fault, Plan};
+use super::{CLOCK_TICK, ModelStage, on_paused_clock, tick};
+use crate::backend::local::{FaultPlan, InjectedFault};
 use crate::conformance::{meta, resolved, tool_call};
-use crate::{Bus, Completed, Delivery, Failure, WorkHandler, WorkSettings};
+use crate::{Bus, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
 
 /// What is promised after a worker was killed.
-const RECOVERY: Duration = Duration::from_secs(10);
+const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// How long a dependency is away.
 const DEPENDENCY_OUTAGE: Duration = Duration::from_mins(1);
 /// Operations that wait for it.
-const OPERATIONS: usize = 20;
+const WAITING_OPERATIONS: usize = 20;
 
 /// Ends immediately, or never. Notes its epochs.
 #[derive(Clone, Default)]
@@ -29,13 +29,13 @@ struct NotesEpochs {
 impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
         if self.never_ends {
             std::future::pending::<()>().await;
         }
-        Ok(Completed::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved(&delivery)))
     }
 }
 
@@ -49,34 +49,34 @@ struct NeedsDependency {
 impl WorkHandler<v1::ToolCallRequested> for NeedsDependency {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         if self.clock.now_ms() < self.away_until_ms {
             let fault = WorkFault::new(FaultCode::Unavailable, "later")
                 .detail("no_responder")
                 .retry_after(Duration::from_secs(1));
             return Err(fault.into());
         }
-        Ok(Completed::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved(&delivery)))
     }
 }
 
 /// Works for a while and notes the epochs.
 #[derive(Clone)]
-struct Slow {
+struct SlowHandler {
     takes: Duration,
     epochs: Arc<Mutex<Vec<u64>>>,
 }
 
-impl WorkHandler<v1::ToolCallRequested> for Slow {
+impl WorkHandler<v1::ToolCallRequested> for SlowHandler {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
         // paused clock
         tokio::time::sleep(self.takes).await;
-        Ok(Completed::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved(&delivery)))
     }
 }
 
@@ -88,7 +88,7 @@ async fn work(bus: Bus, handler: impl WorkHandler<v1::ToolCallRequested>) {
         .unwrap();
 }
 
-async fn publish(stage: &Stage, number: usize) -> crate::Meta {
+async fn publish(stage: &ModelStage, number: usize) -> crate::Meta {
     let deadline = Deadline::after(stage.clock.now_ms(), Duration::from_secs(240));
     let meta = meta(&format!("op-{number}"), deadline);
     stage
@@ -100,7 +100,7 @@ async fn publish(stage: &Stage, number: usize) -> crate::Meta {
 }
 
 /// Waits until the operation has ended.
-async fn reported(stage: &Stage, meta: &crate::Meta) -> v1::LedgerRecord {
+async fn reported(stage: &ModelStage, meta: &crate::Meta) -> v1::LedgerRecord {
     loop {
         let ledger = stage.bus.ledger();
         let found = ledger
@@ -111,13 +111,13 @@ async fn reported(stage: &Stage, meta: &crate::Meta) -> v1::LedgerRecord {
             return record;
         }
         // paused clock
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(CLOCK_TICK).await;
     }
 }
 
 /// One worker dies at a step of its own; the other one is there from then on.
-async fn recovers_after_a_kill(step: u32, fault: Fault) {
-    let stage = Stage::set().await;
+async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
+    let stage = ModelStage::set().await;
     let _ticking = tick(&stage.clock);
     let meta = publish(&stage, 0).await;
     let handler = NotesEpochs::default();
@@ -125,7 +125,7 @@ async fn recovers_after_a_kill(step: u32, fault: Fault) {
         never_ends: true,
         ..handler.clone()
     };
-    let plan = Arc::new(Plan::new(vec![(step, fault)]));
+    let plan = Arc::new(FaultPlan::new(vec![(step, fault)]));
     tokio::select! {
         () = work(stage.bus_of(&plan), stuck) => panic!("nobody stopped it"),
         () = plan.dead.cancelled() => {}
@@ -140,13 +140,13 @@ async fn recovers_after_a_kill(step: u32, fault: Fault) {
         }
     }
     let recovery = Duration::from_millis(stage.clock.now_ms() - killed_at_ms);
-    assert!(recovery <= RECOVERY, "step {step}: {recovery:?}");
+    assert!(recovery <= MAX_RECOVERY, "step {step}: {recovery:?}");
 }
 
 #[test]
 fn work_of_a_killed_worker_ends_within_ten_seconds_whenever_it_was_killed() {
     for step in 0..32 {
-        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for fault in [InjectedFault::CrashBefore, InjectedFault::CrashAfter] {
             on_paused_clock(recovers_after_a_kill(step, fault));
         }
     }
@@ -155,14 +155,14 @@ fn work_of_a_killed_worker_ends_within_ten_seconds_whenever_it_was_killed() {
 #[test]
 fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
     on_paused_clock(async {
-        let stage = Stage::set().await;
+        let stage = ModelStage::set().await;
         let _ticking = tick(&stage.clock);
         let handler = NeedsDependency {
             clock: stage.clock.clone(),
             away_until_ms: stage.clock.now_ms() + 60_000,
         };
         let mut metas = Vec::new();
-        for number in 0..OPERATIONS {
+        for number in 0..WAITING_OPERATIONS {
             metas.push(publish(&stage, number).await);
         }
         let all_reported = async {
@@ -178,25 +178,28 @@ fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
             () = all_reported => {}
         }
         let took = Duration::from_millis(stage.clock.now_ms() - begun_ms);
-        assert!(took <= DEPENDENCY_OUTAGE + RECOVERY + RECOVERY, "{took:?}");
+        assert!(
+            took <= DEPENDENCY_OUTAGE + MAX_RECOVERY + MAX_RECOVERY,
+            "{took:?}"
+        );
         assert_eq!(stage.bus.dead_letters().list(1, 1).await.unwrap(), []);
     });
 }
 
 #[test]
 fn renewals_that_are_lost_or_unanswered_do_not_interrupt_the_only_worker() {
-    for fault in [Fault::LoseRequest, Fault::LoseAnswer] {
+    for fault in [InjectedFault::LoseRequest, InjectedFault::LoseAnswer] {
         on_paused_clock(async {
-            let stage = Stage::set().await;
+            let stage = ModelStage::set().await;
             let _ticking = tick(&stage.clock);
             let meta = publish(&stage, 0).await;
-            let handler = Slow {
+            let handler = SlowHandler {
                 takes: Duration::from_secs(30),
                 epochs: Arc::default(),
             };
             // Every other step fails: a renewal, or the read after one that was stored without an answer.
             let faults = (8..60).step_by(2).map(|step| (step, fault)).collect();
-            let plan = Arc::new(Plan::new(faults));
+            let plan = Arc::new(FaultPlan::new(faults));
             let record = tokio::select! {
                 () = work(stage.bus_of(&plan), handler.clone()) => panic!("nobody stopped it"),
                 record = reported(&stage, &meta) => record,

@@ -3,7 +3,8 @@
 use super::Permissions;
 use crate::ledger;
 use crate::topology::{
-    ADVISORY, AUDIT, DEAD, EVENT, LEDGER, SWEEPER_ADVISORY, SWEEPER_WORK, Topology, WORK,
+    ADVISORY_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, EVENT_STREAM, LEDGER_STREAM,
+    SWEEPER_ADVISORY, SWEEPER_WORK, Topology, WORK_STREAM,
 };
 
 impl Permissions {
@@ -11,22 +12,25 @@ impl Permissions {
     #[must_use]
     pub fn sweeps(self) -> Self {
         let topology = Topology::default();
-        let own = [(WORK, SWEEPER_WORK), (ADVISORY, SWEEPER_ADVISORY)];
+        let own = [
+            (WORK_STREAM, SWEEPER_WORK),
+            (ADVISORY_STREAM, SWEEPER_ADVISORY),
+        ];
         topology
             .consumers
             .iter()
             .filter(|spec| own.contains(&(spec.stream.as_str(), spec.durable.as_str())))
             .fold(self, Self::pulls)
-            .with_stream(EVENT)
-            .with_stream(DEAD)
-            .with_stream(LEDGER)
+            .with_stream(EVENT_STREAM)
+            .with_stream(DEAD_LETTER_STREAM)
+            .with_stream(LEDGER_STREAM)
             // The age of the oldest letter that waits for an operator.
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD}"))
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
             // A recorded end may be any event, and unreadable work may be of any area.
             .allow_publish("dray.event.>".to_owned())
             .allow_publish("dray.dead.>".to_owned())
-            .allow_publish(format!("$KV.{}.>", ledger::BUCKET))
-            .reads_key(ledger::BUCKET, ">")
+            .allow_publish(format!("$KV.{}.>", ledger::LEDGER_BUCKET))
+            .reads_key(ledger::LEDGER_BUCKET, ">")
     }
 
     /// Looks at every stream and consumer, follows what happens, reads dead letters and starts their work again.
@@ -36,11 +40,11 @@ impl Permissions {
             .allow_publish("dray.work.>".to_owned())
             .allow_publish("$JS.API.STREAM.INFO.*".to_owned())
             .allow_publish("$JS.API.CONSUMER.INFO.>".to_owned())
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD}"))
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{WORK}"))
-            .reads_key(ledger::BUCKET, ">");
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{WORK_STREAM}"))
+            .reads_key(ledger::LEDGER_BUCKET, ">");
         // Ephemeral consumers only: a name in the subject could be that of a durable, and change it.
-        [WORK, EVENT, DEAD, AUDIT]
+        [WORK_STREAM, EVENT_STREAM, DEAD_LETTER_STREAM, AUDIT_STREAM]
             .into_iter()
             .fold(all, |all, stream| {
                 all.allow_publish(format!("$JS.API.CONSUMER.CREATE.{stream}"))
@@ -85,7 +89,16 @@ mod tests {
             .collect();
         assert_eq!(durables, [SWEEPER_WORK, SWEEPER_ADVISORY]);
         let streams: Vec<_> = topology.streams.iter().map(|spec| &*spec.name).collect();
-        assert_eq!(streams, [WORK, EVENT, DEAD, ADVISORY, LEDGER]);
+        assert_eq!(
+            streams,
+            [
+                WORK_STREAM,
+                EVENT_STREAM,
+                DEAD_LETTER_STREAM,
+                ADVISORY_STREAM,
+                LEDGER_STREAM
+            ]
+        );
     }
 
     #[test]

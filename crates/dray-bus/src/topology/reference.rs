@@ -73,8 +73,8 @@ fn stream_row(stream: &StreamSpec) -> String {
         stream.name,
         subjects.join(", "),
         match stream.discard {
-            super::Discard::New => "refuses new",
-            super::Discard::Old => "drops the oldest",
+            super::FullStreamPolicy::New => "refuses new",
+            super::FullStreamPolicy::Old => "drops the oldest",
         },
         period(stream.max_age),
         period(stream.duplicate_window),

@@ -6,21 +6,23 @@ use std::time::Duration;
 use dray_types::TenantId;
 
 use super::{
-    ADVISORY, AUDIT, CONVERSIONS, ConsumerSpec, DEAD, DELIVERIES, Discard, EVENT, LEDGER, PLATFORM,
-    Retention, SESSIONS, SWEEPER_ADVISORY, SWEEPER_WORK, StreamSpec, Topology, UPLOADS, WORK,
+    ADVISORY_STREAM, AUDIT_STREAM, CONVERSION_STREAM, ConsumerSpec, DEAD_LETTER_STREAM,
+    DELIVERY_STREAM, EVENT_STREAM, FullStreamPolicy, LEDGER_STREAM, PLATFORM_STREAM,
+    SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, StreamRetention, StreamSpec, Topology,
+    UPLOAD_STREAM, WORK_STREAM,
 };
 
-const MINUTE: u64 = 60;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
-const KIB: u32 = 1024;
+const MINUTE_SECONDS: u64 = 60;
+const HOUR_SECONDS: u64 = 60 * MINUTE_SECONDS;
+const DAY_SECONDS: u64 = 24 * HOUR_SECONDS;
+const KIB_BYTES: u32 = 1024;
 
 /// What is said of a stream in the table: name, subjects, discard, age and window in seconds, message size,
 /// share of the store in percent.
-struct Row(
+struct StreamRow(
     &'static str,
     &'static [&'static str],
-    Discard,
+    FullStreamPolicy,
     u64,
     u64,
     u32,
@@ -31,113 +33,113 @@ struct Row(
 ///
 /// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
 /// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAMS: [Row; 11] = [
-    Row(
-        WORK,
+const STREAM_ROWS: [StreamRow; 11] = [
+    StreamRow(
+        WORK_STREAM,
         &["dray.work.>"],
-        Discard::New,
-        6 * HOUR,
-        30 * MINUTE,
-        256 * KIB,
+        FullStreamPolicy::New,
+        6 * HOUR_SECONDS,
+        30 * MINUTE_SECONDS,
+        256 * KIB_BYTES,
         18,
     ),
-    Row(
-        EVENT,
+    StreamRow(
+        EVENT_STREAM,
         &["dray.event.>"],
-        Discard::Old,
-        72 * HOUR,
-        30 * MINUTE,
-        256 * KIB,
+        FullStreamPolicy::Old,
+        72 * HOUR_SECONDS,
+        30 * MINUTE_SECONDS,
+        256 * KIB_BYTES,
         15,
     ),
-    Row(
-        DEAD,
+    StreamRow(
+        DEAD_LETTER_STREAM,
         &["dray.dead.>"],
-        Discard::New,
-        14 * DAY,
-        24 * HOUR,
-        512 * KIB,
+        FullStreamPolicy::New,
+        14 * DAY_SECONDS,
+        24 * HOUR_SECONDS,
+        512 * KIB_BYTES,
         8,
     ),
-    Row(
-        AUDIT,
+    StreamRow(
+        AUDIT_STREAM,
         &["dray.audit.>"],
-        Discard::Old,
-        30 * DAY,
-        30 * MINUTE,
-        64 * KIB,
+        FullStreamPolicy::Old,
+        30 * DAY_SECONDS,
+        30 * MINUTE_SECONDS,
+        64 * KIB_BYTES,
         8,
     ),
-    Row(
-        ADVISORY,
+    StreamRow(
+        ADVISORY_STREAM,
         &[
             "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
             "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
         ],
-        Discard::Old,
-        14 * DAY,
-        2 * MINUTE,
-        64 * KIB,
+        FullStreamPolicy::Old,
+        14 * DAY_SECONDS,
+        2 * MINUTE_SECONDS,
+        64 * KIB_BYTES,
         2,
     ),
-    Row(
-        LEDGER,
+    StreamRow(
+        LEDGER_STREAM,
         &["$KV.dray_ledger.>"],
-        Discard::New,
-        72 * HOUR,
-        2 * MINUTE,
-        256 * KIB,
+        FullStreamPolicy::New,
+        72 * HOUR_SECONDS,
+        2 * MINUTE_SECONDS,
+        256 * KIB_BYTES,
         8,
     ),
-    Row(
-        SESSIONS,
+    StreamRow(
+        SESSION_STREAM,
         &["$KV.dray_sessions.>"],
-        Discard::New,
-        90 * DAY,
-        2 * MINUTE,
-        64 * KIB,
+        FullStreamPolicy::New,
+        90 * DAY_SECONDS,
+        2 * MINUTE_SECONDS,
+        64 * KIB_BYTES,
         2,
     ),
-    Row(
-        UPLOADS,
+    StreamRow(
+        UPLOAD_STREAM,
         &["$KV.dray_uploads.>"],
-        Discard::New,
-        14 * DAY,
-        2 * MINUTE,
-        256 * KIB,
+        FullStreamPolicy::New,
+        14 * DAY_SECONDS,
+        2 * MINUTE_SECONDS,
+        256 * KIB_BYTES,
         2,
     ),
-    Row(
-        DELIVERIES,
+    StreamRow(
+        DELIVERY_STREAM,
         &["$KV.dray_deliveries.>"],
-        Discard::New,
-        14 * DAY,
-        2 * MINUTE,
-        256 * KIB,
+        FullStreamPolicy::New,
+        14 * DAY_SECONDS,
+        2 * MINUTE_SECONDS,
+        256 * KIB_BYTES,
         4,
     ),
-    Row(
-        PLATFORM,
+    StreamRow(
+        PLATFORM_STREAM,
         &["$KV.dray_platform.>"],
-        Discard::New,
-        30 * DAY,
-        2 * MINUTE,
-        64 * KIB,
+        FullStreamPolicy::New,
+        30 * DAY_SECONDS,
+        2 * MINUTE_SECONDS,
+        64 * KIB_BYTES,
         1,
     ),
-    Row(
-        CONVERSIONS,
+    StreamRow(
+        CONVERSION_STREAM,
         &["$KV.dray_conversions.>"],
-        Discard::Old,
-        DAY,
-        2 * MINUTE,
-        4 * KIB,
+        FullStreamPolicy::Old,
+        DAY_SECONDS,
+        2 * MINUTE_SECONDS,
+        4 * KIB_BYTES,
         1,
     ),
 ];
 
 /// Stream, durable, filter, `ack_wait` in seconds, `max_ack_pending`, `max_batch`, `max_deliver`.
-type Line = (&'static str, &'static str, &'static str, u64, u64, u64, i64);
+type ConsumerRow = (&'static str, &'static str, &'static str, u64, u64, u64, i64);
 
 /// Seconds after which work is handed out again whose worker gives no sign of life. Workers give one every third of
 /// it, so this bounds the recovery from a killed worker and not the time that work may take.
@@ -149,9 +151,9 @@ const MAX_DELIVER: i64 = 1_000;
 /// How long a publisher may take to acknowledge an event; it gives no signs of life.
 const PUBLISHER_ACK_WAIT: Duration = Duration::from_secs(30);
 
-const CONSUMERS: [Line; 14] = [
+const CONSUMER_ROWS: [ConsumerRow; 14] = [
     (
-        WORK,
+        WORK_STREAM,
         "file-resolver",
         "dray.work.toolcall.>",
         ACK_WAIT,
@@ -160,7 +162,7 @@ const CONSUMERS: [Line; 14] = [
         MAX_DELIVER,
     ),
     (
-        WORK,
+        WORK_STREAM,
         "sandbox-transfer",
         "dray.work.sandbox.>",
         ACK_WAIT,
@@ -169,7 +171,7 @@ const CONSUMERS: [Line; 14] = [
         MAX_DELIVER,
     ),
     (
-        WORK,
+        WORK_STREAM,
         "platform-delivery",
         "dray.work.delivery.>",
         ACK_WAIT,
@@ -192,7 +194,7 @@ const CONSUMERS: [Line; 14] = [
     platform("platform-delivery-webhook", "dray.work.delivery-webhook.>"),
     platform("platform-delivery-cli", "dray.work.delivery-cli.>"),
     (
-        WORK,
+        WORK_STREAM,
         "inbound",
         "dray.work.inbound.>",
         ACK_WAIT,
@@ -200,13 +202,13 @@ const CONSUMERS: [Line; 14] = [
         8,
         MAX_DELIVER,
     ),
-    (WORK, SWEEPER_WORK, "dray.work.>", 60, 256, 64, -1),
-    (ADVISORY, SWEEPER_ADVISORY, "", 60, 256, 64, -1),
+    (WORK_STREAM, SWEEPER_WORK, "dray.work.>", 60, 256, 64, -1),
+    (ADVISORY_STREAM, SWEEPER_ADVISORY, "", 60, 256, 64, -1),
 ];
 
 /// One platform's queue of deliveries.
-const fn platform(durable: &'static str, filter: &'static str) -> Line {
-    (WORK, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
+const fn platform(durable: &'static str, filter: &'static str) -> ConsumerRow {
+    (WORK_STREAM, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
 }
 
 /// Bytes of store for which streams are sized unless set otherwise.
@@ -216,11 +218,11 @@ impl Topology {
     /// Everything, with `replicas` copies, sized for a store of `store_bytes`.
     pub fn new(replicas: usize, store_bytes: u64) -> Self {
         Self {
-            streams: STREAMS
+            streams: STREAM_ROWS
                 .iter()
                 .map(|row| row.spec(replicas, store_bytes))
                 .collect(),
-            consumers: CONSUMERS.iter().map(consumer).collect(),
+            consumers: CONSUMER_ROWS.iter().map(consumer).collect(),
         }
     }
 
@@ -230,7 +232,7 @@ impl Topology {
     pub fn with_publishers(mut self, tenants: &[TenantId]) -> Self {
         self.consumers
             .extend(tenants.iter().map(|tenant| ConsumerSpec {
-                stream: EVENT.to_owned(),
+                stream: EVENT_STREAM.to_owned(),
                 durable: format!("publisher-{}", tenant.token()),
                 filter: format!("dray.event.toolcall.v1.*.{}", tenant.token()),
                 ack_wait: PUBLISHER_ACK_WAIT,
@@ -251,14 +253,14 @@ impl Default for Topology {
     }
 }
 
-impl Row {
+impl StreamRow {
     fn spec(&self, replicas: usize, store_bytes: u64) -> StreamSpec {
         let Self(name, subjects, discard, age, window, message, share) = *self;
         let is_bucket = name.starts_with("KV_");
         StreamSpec {
             name: name.to_owned(),
             subjects: subjects.iter().map(|&subject| subject.to_owned()).collect(),
-            retention: Retention::Limits,
+            retention: StreamRetention::Limits,
             discard,
             max_age: Duration::from_secs(age),
             duplicate_window: Duration::from_secs(window),
@@ -274,7 +276,7 @@ impl Row {
     }
 }
 
-fn consumer(line: &Line) -> ConsumerSpec {
+fn consumer(line: &ConsumerRow) -> ConsumerSpec {
     let (stream, durable, filter, ack_wait, max_ack_pending, max_batch, max_deliver) = *line;
     ConsumerSpec {
         stream: stream.to_owned(),

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{ConsumerSpec, Discard, StreamSpec};
+use super::{ConsumerSpec, FullStreamPolicy, StreamSpec};
 use crate::subject;
 
 /// One field that is not what the services depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct TopologyMismatch {
     /// `<stream>` or `<stream>/<durable>`.
     pub object: String,
     /// The field; `existence` when the object is absent.
@@ -18,7 +18,7 @@ pub struct Mismatch {
     pub found: String,
 }
 
-impl fmt::Display for Mismatch {
+impl fmt::Display for TopologyMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -72,12 +72,12 @@ pub fn call_subjects() -> Vec<String> {
     subjects
 }
 
-struct Comparison {
+struct FieldComparison {
     object: String,
-    mismatches: Vec<Mismatch>,
+    mismatches: Vec<TopologyMismatch>,
 }
 
-impl Comparison {
+impl FieldComparison {
     fn field<T: PartialEq + fmt::Debug>(&mut self, field: &'static str, expected: &T, found: &T) {
         self.rule(field, expected == found, expected, found);
     }
@@ -90,7 +90,7 @@ impl Comparison {
         found: &dyn fmt::Debug,
     ) {
         if !holds {
-            self.mismatches.push(Mismatch {
+            self.mismatches.push(TopologyMismatch {
                 object: self.object.clone(),
                 field,
                 expected: format!("{expected:?}"),
@@ -100,8 +100,8 @@ impl Comparison {
     }
 }
 
-fn absent(object: String) -> Vec<Mismatch> {
-    vec![Mismatch {
+fn absent(object: String) -> Vec<TopologyMismatch> {
+    vec![TopologyMismatch {
         object,
         field: "existence",
         expected: "present".to_owned(),
@@ -111,11 +111,11 @@ fn absent(object: String) -> Vec<Mismatch> {
 
 /// Compares what the services depend on. How large a stream may grow and how many copies it has is the
 /// operator's choice, as long as there is a bound.
-pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<Mismatch> {
+pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<TopologyMismatch> {
     let Some(found) = found else {
         return absent(wanted.name.clone());
     };
-    let mut comparison = Comparison {
+    let mut comparison = FieldComparison {
         object: wanted.name.clone(),
         mismatches: Vec::new(),
     };
@@ -161,11 +161,14 @@ pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<Mis
 }
 
 /// Compares everything: a consumer has no fields to choose.
-pub(super) fn consumer(wanted: &ConsumerSpec, found: Option<&ConsumerSpec>) -> Vec<Mismatch> {
+pub(super) fn consumer(
+    wanted: &ConsumerSpec,
+    found: Option<&ConsumerSpec>,
+) -> Vec<TopologyMismatch> {
     let Some(found) = found else {
         return absent(wanted.object());
     };
-    let mut comparison = Comparison {
+    let mut comparison = FieldComparison {
         object: wanted.object(),
         mismatches: Vec::new(),
     };
@@ -187,7 +190,7 @@ pub(super) fn consumer(wanted: &ConsumerSpec, found: Option<&ConsumerSpec>) -> V
     comparison.mismatches
 }
 
-impl fmt::Display for Discard {
+impl fmt::Display for FullStreamPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::New => "new",
@@ -202,7 +205,7 @@ mod tests {
 
     use prost::Message as _;
 
-    use super::super::{Retention, Topology};
+    use super::super::{StreamRetention, Topology};
     use super::*;
 
     #[test]
@@ -218,8 +221,10 @@ mod tests {
             assert_eq!(fields, [field]);
         };
         check("subjects", |spec| spec.subjects.push("other.>".into()));
-        check("retention", |spec| spec.retention = Retention::WorkQueue);
-        check("discard", |spec| spec.discard = Discard::Old);
+        check("retention", |spec| {
+            spec.retention = StreamRetention::WorkQueue
+        });
+        check("discard", |spec| spec.discard = FullStreamPolicy::Old);
         check("max_age", |spec| spec.max_age += Duration::from_secs(1));
         check("duplicate_window", |spec| spec.duplicate_window /= 2);
         check("max_msg_size", |spec| spec.max_message_size += 1);

@@ -13,16 +13,16 @@ use crate::meta::Meta;
 pub trait WorkHandler<W>: Send + Sync + 'static {
     /// Does it. May be called again for the same operation, with a higher epoch, after a crash, a lost lease or a
     /// failure that may pass; effects go to places that carry the epoch, or are idempotent
-    /// (messaging-reliability 7.3). When [`Delivery::cancel`] fires the handler has 2 s to return.
+    /// (messaging-reliability 7.3). When [`WorkDelivery::cancel`] fires the handler has 2 s to return.
     fn handle(
         &self,
-        delivery: Delivery<W>,
-    ) -> impl Future<Output = Result<Completed, Failure>> + Send;
+        delivery: WorkDelivery<W>,
+    ) -> impl Future<Output = Result<WorkCompleted, WorkFailure>> + Send;
 }
 
 /// One message, decoded, with its claim.
 #[derive(Clone, Debug)]
-pub struct Delivery<W> {
+pub struct WorkDelivery<W> {
     /// Its envelope. The tenant is that of the subject.
     pub meta: Meta,
     /// The message.
@@ -42,33 +42,33 @@ pub struct Delivery<W> {
 
 /// The work is done, and this is the event that says so.
 #[derive(Clone, Debug)]
-pub struct Completed {
-    pub(crate) event: Recorded,
+pub struct WorkCompleted {
+    pub(crate) event: RecordedEvent,
 }
 
-impl Completed {
+impl WorkCompleted {
     /// Done, reported by `event`. An event above [`super::RESULT_LIMIT`] turns the work into a failure: large results
     /// travel by claim.
     pub fn event<E: Event>(event: &E) -> Self {
         Self {
-            event: Recorded::new(event),
+            event: RecordedEvent::new(event),
         }
     }
 }
 
 /// The work failed. Whether it is tried again follows from the fault's retry advice.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct WorkFailure {
     pub(crate) fault: Fault,
-    pub(crate) event: Option<Recorded>,
+    pub(crate) event: Option<RecordedEvent>,
 }
 
-impl Failure {
+impl WorkFailure {
     /// A failure whose rejection event is `event` instead of the usual one, if it turns out to be final.
     pub fn with_event<E: Event>(fault: Fault, event: &E) -> Self {
         Self {
             fault,
-            event: Some(Recorded::new(event)),
+            event: Some(RecordedEvent::new(event)),
         }
     }
 
@@ -78,7 +78,7 @@ impl Failure {
     }
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for WorkFailure {
     fn from(fault: Fault) -> Self {
         Self { fault, event: None }
     }
@@ -86,14 +86,14 @@ impl From<Fault> for Failure {
 
 /// An event without its address.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedEvent {
     subject: fn(&dray_types::TenantId) -> String,
     step: String,
     schema: String,
     payload: Bytes,
 }
 
-impl Recorded {
+impl RecordedEvent {
     pub(crate) fn new<E: Event>(event: &E) -> Self {
         Self {
             subject: event_subject::<E>,

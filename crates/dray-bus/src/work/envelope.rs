@@ -3,16 +3,16 @@
 use dray_proto::MESSAGE_LIMIT;
 use dray_types::{Fault, FaultCode};
 
-use crate::backend::Stored;
+use crate::backend::StoredMessage;
 use crate::headers;
 use crate::ids;
 use crate::ledger::LedgerKey;
 use crate::meta::{InvalidEnvelope, Meta};
-use crate::subject::{self, Parts};
+use crate::subject::{self, SubjectParts};
 
 /// A message whose envelope can be trusted as far as its subject goes.
 #[derive(Clone, Debug)]
-pub(crate) struct Envelope {
+pub(crate) struct WorkEnvelope {
     pub(crate) meta: Meta,
     pub(crate) area: String,
     pub(crate) verb: String,
@@ -22,7 +22,7 @@ pub(crate) struct Envelope {
 
 /// Why a message cannot be worked on, ever.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Poison {
+pub(crate) enum PoisonMessage {
     #[error("payload and headers are over the limit")]
     TooLarge,
     #[error("the subject is not one of work")]
@@ -39,7 +39,7 @@ pub(crate) enum Poison {
     Panicked,
 }
 
-impl Poison {
+impl PoisonMessage {
     fn detail(&self) -> &'static str {
         match self {
             Self::TooLarge => "message_too_large",
@@ -52,16 +52,16 @@ impl Poison {
     }
 }
 
-impl From<&Poison> for Fault {
-    fn from(poison: &Poison) -> Self {
+impl From<&PoisonMessage> for Fault {
+    fn from(poison: &PoisonMessage) -> Self {
         match poison {
-            Poison::Panicked => Self::internal().detail(poison.detail()),
-            Poison::TooLarge
-            | Poison::Subject
-            | Poison::Envelope(_)
-            | Poison::TenantMismatch
-            | Poison::Schema
-            | Poison::Undecodable => {
+            PoisonMessage::Panicked => Self::internal().detail(poison.detail()),
+            PoisonMessage::TooLarge
+            | PoisonMessage::Subject
+            | PoisonMessage::Envelope(_)
+            | PoisonMessage::TenantMismatch
+            | PoisonMessage::Schema
+            | PoisonMessage::Undecodable => {
                 Self::new(FaultCode::InvalidArgument, "The message cannot be read.")
                     .detail(poison.detail())
                     .advice("Correct the message and publish it again with a new operation id.")
@@ -70,18 +70,18 @@ impl From<&Poison> for Fault {
     }
 }
 
-impl Envelope {
+impl WorkEnvelope {
     /// Reads everything but the payload's type.
-    pub(crate) fn read(message: &Stored) -> Result<Self, Poison> {
+    pub(crate) fn read(message: &StoredMessage) -> Result<Self, PoisonMessage> {
         if message.headers.wire_size() + message.payload.len() > MESSAGE_LIMIT {
-            return Err(Poison::TooLarge);
+            return Err(PoisonMessage::TooLarge);
         }
-        let Parts {
+        let SubjectParts {
             area, verb, tenant, ..
-        } = subject::parts(&message.subject).ok_or(Poison::Subject)?;
+        } = subject::parts(&message.subject).ok_or(PoisonMessage::Subject)?;
         let meta = Meta::from_headers(&message.headers)?;
         if meta.tenant.token() != tenant {
-            return Err(Poison::TenantMismatch);
+            return Err(PoisonMessage::TenantMismatch);
         }
         let step = format!("{area}.{verb}");
         let redrives = message
@@ -116,10 +116,10 @@ mod tests {
 
     use super::*;
 
-    fn message(subject: &str, change: impl FnOnce(&mut Stored)) -> Stored {
+    fn message(subject: &str, change: impl FnOnce(&mut StoredMessage)) -> StoredMessage {
         let meta = Meta::new(TenantId::new("acme").unwrap(), Deadline::from_unix_ms(9))
             .with_operation(OperationId::new("op").unwrap());
-        let mut message = Stored {
+        let mut message = StoredMessage {
             sequence: 1,
             subject: subject.to_owned(),
             headers: meta.headers("dray.v1.X/1"),
@@ -130,11 +130,11 @@ mod tests {
         message
     }
 
-    const SUBJECT: &str = "dray.work.toolcall.v1.resolve.acme";
+    const WORK_SUBJECT: &str = "dray.work.toolcall.v1.resolve.acme";
 
     #[test]
     fn an_envelope_names_its_ledger_entry_and_its_restarts() {
-        let read = Envelope::read(&message(SUBJECT, |message| {
+        let read = WorkEnvelope::read(&message(WORK_SUBJECT, |message| {
             message
                 .headers
                 .append(headers::MESSAGE_ID, "acme/op:toolcall.resolve:2");
@@ -149,29 +149,31 @@ mod tests {
 
     #[test]
     fn what_cannot_be_trusted_is_poison() {
-        let check = |message: Stored, expected: Poison| {
-            assert_eq!(Envelope::read(&message).unwrap_err(), expected);
+        let check = |message: StoredMessage, expected: PoisonMessage| {
+            assert_eq!(WorkEnvelope::read(&message).unwrap_err(), expected);
         };
         check(
             message("dray.work.toolcall.v1.resolve.evil", |_| {}),
-            Poison::TenantMismatch,
+            PoisonMessage::TenantMismatch,
         );
-        check(message("dray.work.x", |_| {}), Poison::Subject);
+        check(message("dray.work.x", |_| {}), PoisonMessage::Subject);
         check(
-            message(SUBJECT, |message| {
+            message(WORK_SUBJECT, |message| {
                 message.payload = vec![0; MESSAGE_LIMIT].into();
             }),
-            Poison::TooLarge,
+            PoisonMessage::TooLarge,
         );
         check(
-            message(SUBJECT, |message| message.headers.remove(headers::DEADLINE)),
-            Poison::Envelope(InvalidEnvelope::Missing(headers::DEADLINE)),
+            message(WORK_SUBJECT, |message| {
+                message.headers.remove(headers::DEADLINE_HEADER)
+            }),
+            PoisonMessage::Envelope(InvalidEnvelope::Missing(headers::DEADLINE_HEADER)),
         );
         check(
-            message(SUBJECT, |message| {
+            message(WORK_SUBJECT, |message| {
                 message.headers.append("Nats-Rollup", "all");
             }),
-            Poison::Envelope(InvalidEnvelope::Reserved("Nats-Rollup".to_owned())),
+            PoisonMessage::Envelope(InvalidEnvelope::Reserved("Nats-Rollup".to_owned())),
         );
     }
 

@@ -8,22 +8,22 @@ use std::time::Duration;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::Fault;
 
-use super::{Envelope, WorkSettings};
-use crate::backend::{Ack, Pulled, Stored};
+use super::{WorkEnvelope, WorkSettings};
+use crate::backend::{AckAction, PulledMessage, StoredMessage};
 use crate::backoff::park_delay;
 use crate::bus::Bus;
 use crate::dead;
 use crate::error::PublishError;
-use crate::ledger::record::{self, Claimant, Decision};
-use crate::ledger::{Held, Ledger, LedgerError};
-use crate::topology::EVENT;
+use crate::ledger::record::{self, ClaimDecision, ClaimRequest};
+use crate::ledger::{Ledger, LedgerError, RevisionedRecord};
+use crate::topology::EVENT_STREAM;
 
 /// Longest wait for the confirmation of an acknowledgement (step 9).
 const CONFIRM_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a job cannot go on now. The delivery is left to redelivery.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Stuck {
+pub(crate) enum JobError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
@@ -31,17 +31,17 @@ pub(crate) enum Stuck {
 }
 
 /// An operation in hand.
-pub(crate) struct Job<'a> {
+pub(crate) struct WorkJob<'a> {
     pub(crate) bus: &'a Bus,
     pub(crate) ledger: Ledger,
-    pub(crate) envelope: &'a Envelope,
-    pub(crate) held: Option<Held>,
+    pub(crate) envelope: &'a WorkEnvelope,
+    pub(crate) held: Option<RevisionedRecord>,
     /// Distinguishes two deliveries that one worker claims in the same millisecond.
     nonce: u64,
 }
 
-impl<'a> Job<'a> {
-    pub(crate) fn new(bus: &'a Bus, envelope: &'a Envelope) -> Self {
+impl<'a> WorkJob<'a> {
+    pub(crate) fn new(bus: &'a Bus, envelope: &'a WorkEnvelope) -> Self {
         Self {
             bus,
             ledger: bus.ledger(),
@@ -58,9 +58,9 @@ impl<'a> Job<'a> {
     }
 
     /// What may be done now, over the entry as last read.
-    pub(crate) fn decide(&self, settings: &WorkSettings) -> Decision {
+    pub(crate) fn decide(&self, settings: &WorkSettings) -> ClaimDecision {
         let owner = format!("{}{}", settings.owner, self.owner_suffix());
-        let claimant = Claimant {
+        let claimant = ClaimRequest {
             owner: &owner,
             now_ms: self.bus.now_ms(),
             lease: settings.lease,
@@ -144,13 +144,13 @@ impl<'a> Job<'a> {
     /// Publishes the dead letter, then records that end (messaging-reliability 9: in this order).
     pub(crate) async fn bury(
         &mut self,
-        original: &Stored,
+        original: &StoredMessage,
         delivered: u64,
         event: v1::RecordedEvent,
         fault: &Fault,
         service_version: &str,
-    ) -> Result<(), Stuck> {
-        let letter = dead::Letter {
+    ) -> Result<(), JobError> {
+        let letter = dead::DeadLetter {
             original,
             delivered,
             record: self.held.as_ref().map(|held| &held.record),
@@ -164,7 +164,7 @@ impl<'a> Job<'a> {
     }
 
     /// Publishes the recorded event and records that (steps 7 and 8).
-    pub(crate) async fn report(&mut self) -> Result<(), Stuck> {
+    pub(crate) async fn report(&mut self) -> Result<(), JobError> {
         let record = self.record();
         if let Some(event) = record.result.clone() {
             publish_recorded(self.bus, self.envelope, event).await?;
@@ -177,16 +177,24 @@ impl<'a> Job<'a> {
     }
 
     /// The last step: success is acknowledged, every other end terminates the message (step 9).
-    pub(crate) async fn finish(&self, pulled: &Pulled) {
+    pub(crate) async fn finish(&self, pulled: &PulledMessage) {
         let done = self.record().terminal() == TerminalState::Done;
-        settle(pulled, if done { Ack::Done } else { Ack::Term }).await;
+        settle(
+            pulled,
+            if done {
+                AckAction::Done
+            } else {
+                AckAction::Term
+            },
+        )
+        .await;
     }
 }
 
 /// Publishes an event exactly as it was recorded.
 async fn publish_recorded(
     bus: &Bus,
-    envelope: &Envelope,
+    envelope: &WorkEnvelope,
     event: v1::RecordedEvent,
 ) -> Result<(), PublishError> {
     let v1::RecordedEvent {
@@ -197,7 +205,7 @@ async fn publish_recorded(
     } = event;
     let payload = bytes::Bytes::from(payload);
     bus.publish_encoded(
-        EVENT,
+        EVENT_STREAM,
         &envelope.meta,
         subject,
         &schema,
@@ -209,7 +217,7 @@ async fn publish_recorded(
 }
 
 /// Acknowledges for good. A failure is harmless: the redelivery finds the ledger entry.
-pub(crate) async fn settle(pulled: &Pulled, ack: Ack) {
+pub(crate) async fn settle(pulled: &PulledMessage, ack: AckAction) {
     if let Err(error) = pulled.acker.confirm(ack, CONFIRM_WAIT).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
@@ -219,8 +227,8 @@ pub(crate) async fn settle(pulled: &Pulled, ack: Ack) {
 }
 
 /// Gives the delivery back for later.
-pub(crate) async fn again(pulled: &Pulled, delay: Duration) {
-    if let Err(error) = pulled.acker.send(Ack::Again(delay)).await {
+pub(crate) async fn again(pulled: &PulledMessage, delay: Duration) {
+    if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
             "a message was not handed back; it comes again after ack_wait"
@@ -229,7 +237,7 @@ pub(crate) async fn again(pulled: &Pulled, delay: Duration) {
 }
 
 /// Gives the delivery back because the bus or the ledger failed.
-pub(crate) async fn stuck(pulled: &Pulled, error: &Stuck) {
+pub(crate) async fn stuck(pulled: &PulledMessage, error: &JobError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         "a delivery is left to redelivery"
@@ -251,7 +259,7 @@ mod tests {
         let bus = Bus::in_process(clock.clone(), &meter());
         bus.apply_topology(&small(|_| {})).await.unwrap();
         let meta = meta("op", dray_types::Deadline::from_unix_ms(9_000));
-        let message = Stored {
+        let message = StoredMessage {
             sequence: 1,
             subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
             headers: meta.headers("dray.v1.ToolCallRequested/1"),
@@ -259,15 +267,15 @@ mod tests {
             time_ms: 0,
         };
         assert!(message.headers.get(headers::MESSAGE_ID).is_none());
-        let envelope = Envelope::read(&message).unwrap();
+        let envelope = WorkEnvelope::read(&message).unwrap();
         let settings = WorkSettings::default();
-        let mut jobs = [Job::new(&bus, &envelope), Job::new(&bus, &envelope)];
+        let mut jobs = [WorkJob::new(&bus, &envelope), WorkJob::new(&bus, &envelope)];
         for job in &mut jobs {
             assert!(job.read().await.unwrap().is_none());
         }
         let mut claims = Vec::new();
         for job in &mut jobs {
-            let Decision::Work(record) = job.decide(&settings) else {
+            let ClaimDecision::Work(record) = job.decide(&settings) else {
                 panic!("nobody has claimed it yet");
             };
             claims.push(job.write(*record).await.is_ok());

@@ -10,29 +10,32 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::delivery::{Completed, Delivery, Failure, Recorded, WorkHandler};
+use super::delivery::{RecordedEvent, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 use super::envelope::is_schema;
-use super::job::{self, Job, Stuck};
+use super::job::{self, JobError, WorkJob};
 use super::retry::{FailedAttempt, NextStep};
-use super::supervise::{Ended, supervise};
+use super::supervise::{HandlerEnd, supervise};
 use super::verdicts::{expiry, last_fault, unknown};
-use super::{Envelope, Poison, RESULT_LIMIT, Shop};
-use crate::backend::{Ack, Pulled};
+use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext};
+use crate::backend::{AckAction, PulledMessage};
 use crate::backoff::work_delay;
 use crate::dead;
 use crate::headers;
 use crate::ledger::LedgerError;
-use crate::ledger::record::{self, Decision};
+use crate::ledger::record::{self, ClaimDecision};
 
 /// Delay of what is given back at the end of a drain.
 const STOP_DELAY: Duration = Duration::from_secs(1);
 /// Readings of a ledger entry that keeps moving.
-const READINGS: u32 = 5;
+const MAX_LEDGER_READS: u32 = 5;
 /// Detail of a fault that stands for a panic.
-const PANIC: &str = "panic";
+const PANIC_DETAIL: &str = "panic";
 
 /// Does everything that one delivery asks for. Never fails: what cannot be done now comes again.
-pub(super) async fn process<W: Work, H: WorkHandler<W>>(shop: &Arc<Shop<H>>, pulled: Pulled) {
+pub(super) async fn process<W: Work, H: WorkHandler<W>>(
+    shop: &Arc<WorkerContext<H>>,
+    pulled: PulledMessage,
+) {
     let begun = Instant::now();
     if pulled.delivered > 1 {
         shop.bus.inner.metrics.redelivered_total.add(1, &[]);
@@ -62,41 +65,41 @@ pub(super) async fn process<W: Work, H: WorkHandler<W>>(shop: &Arc<Shop<H>>, pul
 }
 
 async fn deliver<W: Work, H: WorkHandler<W>>(
-    shop: &Arc<Shop<H>>,
-    pulled: &Pulled,
-) -> Result<&'static str, Stuck> {
+    shop: &Arc<WorkerContext<H>>,
+    pulled: &PulledMessage,
+) -> Result<&'static str, JobError> {
     let message = &pulled.message;
-    let envelope = match Envelope::read(message) {
+    let envelope = match WorkEnvelope::read(message) {
         Ok(envelope) => envelope,
         Err(poison) => return poisoned(shop, pulled, None, &poison).await,
     };
-    if !is_schema(message.headers.get(headers::SCHEMA), &W::full_name())
+    if !is_schema(message.headers.get(headers::SCHEMA_HEADER), &W::full_name())
         || !W::serves(&envelope.area)
         || envelope.verb != W::VERB
     {
-        return poisoned(shop, pulled, Some(&envelope), &Poison::Schema).await;
+        return poisoned(shop, pulled, Some(&envelope), &PoisonMessage::Schema).await;
     }
     let Ok(work) = W::decode(message.payload.clone()) else {
-        return poisoned(shop, pulled, Some(&envelope), &Poison::Undecodable).await;
+        return poisoned(shop, pulled, Some(&envelope), &PoisonMessage::Undecodable).await;
     };
-    let mut task = Task {
+    let mut task = DeliveryTask {
         shop,
         pulled,
         work: &work,
-        job: Job::new(&shop.bus, &envelope),
+        job: WorkJob::new(&shop.bus, &envelope),
     };
     match task.claim().await? {
-        Claim::Ours => task.work().await,
-        Claim::Held(left) => {
+        ClaimOutcome::Ours => task.work().await,
+        ClaimOutcome::Held(left) => {
             job::again(pulled, left).await;
             Ok("held")
         }
-        Claim::Ended(label) => {
+        ClaimOutcome::Ended(label) => {
             task.job.report().await?;
             task.job.finish(pulled).await;
             Ok(label)
         }
-        Claim::Told => {
+        ClaimOutcome::Told => {
             task.job.finish(pulled).await;
             Ok("repeated")
         }
@@ -104,7 +107,7 @@ async fn deliver<W: Work, H: WorkHandler<W>>(
 }
 
 /// What a delivery is to us.
-enum Claim {
+enum ClaimOutcome {
     Ours,
     Held(Duration),
     Ended(&'static str),
@@ -112,47 +115,47 @@ enum Claim {
 }
 
 /// One delivery of decoded work.
-struct Task<'a, W, H> {
-    shop: &'a Arc<Shop<H>>,
-    pulled: &'a Pulled,
+struct DeliveryTask<'a, W, H> {
+    shop: &'a Arc<WorkerContext<H>>,
+    pulled: &'a PulledMessage,
     work: &'a W,
-    job: Job<'a>,
+    job: WorkJob<'a>,
 }
 
-impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
+impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     /// Steps 2 and 3: expired, ended, another worker's, or ours.
-    async fn claim(&mut self) -> Result<Claim, Stuck> {
-        for _ in 0..READINGS {
+    async fn claim(&mut self) -> Result<ClaimOutcome, JobError> {
+        for _ in 0..MAX_LEDGER_READS {
             self.job.read().await?;
             match self.try_claim().await {
-                Err(Stuck::Ledger(LedgerError::Moved)) => {}
+                Err(JobError::Ledger(LedgerError::Moved)) => {}
                 other => return other,
             }
         }
         Err(LedgerError::Moved.into())
     }
 
-    async fn try_claim(&mut self) -> Result<Claim, Stuck> {
+    async fn try_claim(&mut self) -> Result<ClaimOutcome, JobError> {
         let now_ms = self.shop.bus.now_ms();
         let expired = self.job.envelope.meta.deadline.has_passed(now_ms);
         match self.job.decide(&self.shop.settings) {
-            Decision::Held(left) => Ok(Claim::Held(left)),
-            Decision::Report => Ok(Claim::Ended("reported")),
-            Decision::Finish => Ok(Claim::Told),
-            Decision::Ambiguous => {
+            ClaimDecision::Held(left) => Ok(ClaimOutcome::Held(left)),
+            ClaimDecision::Report => Ok(ClaimOutcome::Ended("reported")),
+            ClaimDecision::Finish => Ok(ClaimOutcome::Told),
+            ClaimDecision::Ambiguous => {
                 self.end(TerminalState::Unknown, &unknown(), None).await?;
-                Ok(Claim::Ended("unknown"))
+                Ok(ClaimOutcome::Ended("unknown"))
             }
-            Decision::Work(_) | Decision::Exhausted if expired => {
+            ClaimDecision::Work(_) | ClaimDecision::Exhausted if expired => {
                 self.end(TerminalState::Expired, &expiry(), None).await?;
-                Ok(Claim::Ended("expired"))
+                Ok(ClaimOutcome::Ended("expired"))
             }
-            Decision::Exhausted => {
+            ClaimDecision::Exhausted => {
                 let fault = last_fault(&self.job.record());
                 self.bury(&fault).await?;
-                Ok(Claim::Ended("dead"))
+                Ok(ClaimOutcome::Ended("dead"))
             }
-            Decision::Work(record) => {
+            ClaimDecision::Work(record) => {
                 let is_new = self.job.held.is_none();
                 let metrics = &self.shop.bus.inner.metrics;
                 if is_new && self.pulled.delivered > 1 {
@@ -162,7 +165,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
                 if is_new {
                     self.compare_clocks().await;
                 }
-                Ok(Claim::Ours)
+                Ok(ClaimOutcome::Ours)
             }
         }
     }
@@ -185,10 +188,10 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
     }
 
     /// Steps 4 to 9.
-    async fn work(&mut self) -> Result<&'static str, Stuck> {
+    async fn work(&mut self) -> Result<&'static str, JobError> {
         let record = self.job.record();
         tracing::Span::current().record("dray.attempt", record.attempts);
-        let delivery = Delivery {
+        let delivery = WorkDelivery {
             meta: self.job.envelope.meta.clone(),
             work: self.work_copy(),
             epoch: record.epoch,
@@ -199,15 +202,15 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         };
         let ended = supervise(self.shop, &mut self.job, self.pulled, delivery).await;
         let label = match ended {
-            Ended::Completed(completed) => self.complete(completed).await,
-            Ended::Failed(failure) => self.fail(failure).await,
-            Ended::Panicked => self.panicked().await,
-            Ended::Expired => self
+            HandlerEnd::Completed(completed) => self.complete(completed).await,
+            HandlerEnd::Failed(failure) => self.fail(failure).await,
+            HandlerEnd::Panicked => self.panicked().await,
+            HandlerEnd::Expired => self
                 .end(TerminalState::Expired, &expiry(), None)
                 .await
                 .map(|()| Some("expired")),
-            Ended::Stopped => self.release(None, STOP_DELAY, false).await.map(|()| None),
-            Ended::LeaseLost => Err(LedgerError::Moved.into()),
+            HandlerEnd::Stopped => self.release(None, STOP_DELAY, false).await.map(|()| None),
+            HandlerEnd::LeaseLost => Err(LedgerError::Moved.into()),
         };
         match label {
             Ok(Some(label)) => {
@@ -219,7 +222,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
             }
             Ok(None) => Ok("again"),
             // Another worker has taken over: not a word, not even an acknowledgement.
-            Err(Stuck::Ledger(LedgerError::Moved)) => {
+            Err(JobError::Ledger(LedgerError::Moved)) => {
                 self.shop.bus.inner.metrics.lease_lost_total.add(1, &[]);
                 Ok("lease_lost")
             }
@@ -232,7 +235,10 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         W::decode(self.pulled.message.payload.clone()).unwrap_or_default()
     }
 
-    async fn complete(&mut self, completed: Completed) -> Result<Option<&'static str>, Stuck> {
+    async fn complete(
+        &mut self,
+        completed: WorkCompleted,
+    ) -> Result<Option<&'static str>, JobError> {
         if completed.event.len() > RESULT_LIMIT {
             tracing::error!(size = completed.event.len(), "a result event is too large");
             let fault = Fault::new(FaultCode::TooLarge, "The result is too large to be sent.")
@@ -246,8 +252,8 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         Ok(Some("done"))
     }
 
-    async fn fail(&mut self, failure: Failure) -> Result<Option<&'static str>, Stuck> {
-        let Failure { fault, event } = failure;
+    async fn fail(&mut self, failure: WorkFailure) -> Result<Option<&'static str>, JobError> {
+        let WorkFailure { fault, event } = failure;
         tracing::Span::current().record("dray.code", fault.code.as_str());
         let deadline = self.job.envelope.meta.deadline;
         let attempt = FailedAttempt {
@@ -273,18 +279,18 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         }
     }
 
-    async fn panicked(&mut self) -> Result<Option<&'static str>, Stuck> {
+    async fn panicked(&mut self) -> Result<Option<&'static str>, JobError> {
         tracing::error!("a handler panicked");
         let record = self.job.record();
         let before = record
             .last_error
             .as_ref()
-            .is_some_and(|fault| fault.detail == PANIC);
+            .is_some_and(|fault| fault.detail == PANIC_DETAIL);
         if before || record.attempts >= self.shop.settings.attempts {
-            self.bury(&Fault::from(&Poison::Panicked)).await?;
+            self.bury(&Fault::from(&PoisonMessage::Panicked)).await?;
             return Ok(Some("dead"));
         }
-        let fault = Fault::internal().detail(PANIC);
+        let fault = Fault::internal().detail(PANIC_DETAIL);
         self.release(Some(&fault), work_delay(record.attempts), true)
             .await?;
         Ok(None)
@@ -295,7 +301,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         fault: Option<&Fault>,
         delay: Duration,
         counted: bool,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), JobError> {
         let released = record::released(&self.job.record(), fault, self.shop.bus.now_ms(), counted);
         self.job.write(released).await?;
         job::again(self.pulled, delay).await;
@@ -306,8 +312,8 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         &mut self,
         terminal: TerminalState,
         fault: &Fault,
-        own: Option<Recorded>,
-    ) -> Result<(), Stuck> {
+        own: Option<RecordedEvent>,
+    ) -> Result<(), JobError> {
         let event = match own.filter(|event| event.len() <= RESULT_LIMIT) {
             Some(event) => self.addressed(event),
             None => self.rejected(terminal, fault),
@@ -316,7 +322,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
         Ok(())
     }
 
-    async fn bury(&mut self, fault: &Fault) -> Result<(), Stuck> {
+    async fn bury(&mut self, fault: &Fault) -> Result<(), JobError> {
         let event = self.rejected(TerminalState::DeadLettered, fault);
         let version = &self.shop.settings.service_version;
         self.job
@@ -333,21 +339,21 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
     fn rejected(&self, terminal: TerminalState, fault: &Fault) -> v1::RecordedEvent {
         let operation = &self.job.envelope.meta.operation;
         let event = self.work.rejected(operation, terminal, fault);
-        self.addressed(Recorded::new(&event))
+        self.addressed(RecordedEvent::new(&event))
     }
 
-    fn addressed(&self, event: Recorded) -> v1::RecordedEvent {
+    fn addressed(&self, event: RecordedEvent) -> v1::RecordedEvent {
         event.addressed(&self.job.envelope.meta, self.job.envelope.redrives)
     }
 }
 
 /// A message that will never be understood: dead letter, event, never again.
 async fn poisoned<H>(
-    shop: &Arc<Shop<H>>,
-    pulled: &Pulled,
-    envelope: Option<&Envelope>,
-    poison: &Poison,
-) -> Result<&'static str, Stuck> {
+    shop: &Arc<WorkerContext<H>>,
+    pulled: &PulledMessage,
+    envelope: Option<&WorkEnvelope>,
+    poison: &PoisonMessage,
+) -> Result<&'static str, JobError> {
     tracing::error!(
         error = poison as &dyn std::error::Error,
         "a message is poison"
@@ -360,11 +366,11 @@ async fn poisoned<H>(
         &shop.settings.service_version,
     )
     .await?;
-    job::settle(pulled, Ack::Term).await;
+    job::settle(pulled, AckAction::Term).await;
     Ok("poison")
 }
 
-fn process_span(durable: &str, pulled: &Pulled) -> tracing::Span {
+fn process_span(durable: &str, pulled: &PulledMessage) -> tracing::Span {
     let header = |name| pulled.message.headers.get(name).unwrap_or_default();
     let subject = &pulled.message.subject;
     let template = subject
@@ -379,9 +385,9 @@ fn process_span(durable: &str, pulled: &Pulled) -> tracing::Span {
         messaging.message.id = header(headers::MESSAGE_ID),
         messaging.consumer.group.name = durable,
         messaging.message.delivery_count = pulled.delivered,
-        dray.operation_id = header(headers::OPERATION),
-        dray.tenant = header(headers::TENANT),
-        trace_id = header(headers::TRACEPARENT).get(3..35).unwrap_or_default(),
+        dray.operation_id = header(headers::OPERATION_HEADER),
+        dray.tenant = header(headers::TENANT_HEADER),
+        trace_id = header(headers::TRACEPARENT_HEADER).get(3..35).unwrap_or_default(),
         dray.attempt = tracing::field::Empty,
         dray.code = tracing::field::Empty,
     )

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dray_types::{Fault, FaultCode, Retry};
+use dray_types::{Fault, FaultCode, RetryAdvice};
 
 use crate::backoff::{park_delay, work_delay};
 
@@ -54,7 +54,7 @@ pub(super) enum NextStep {
 impl FailedAttempt<'_> {
     /// Decides over the failure. Back-off has jitter, so equal failures get different delays.
     pub(super) fn next_step(&self) -> NextStep {
-        let Retry::After(wanted) = self.fault.retry else {
+        let RetryAdvice::After(wanted) = self.fault.retry else {
             return NextStep::Fail;
         };
         let wanted = wanted.min(MAX_DELAY);
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_failure_that_cannot_pass_or_has_no_time_left_ends_the_work() {
         let lasting = Fault {
-            retry: Retry::Never,
+            retry: RetryAdvice::Never,
             ..fault("no_responder")
         };
         assert_eq!(attempt(&lasting, 1, 240).next_step(), NextStep::Fail);
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(attempt(&passing, 1, 1).next_step(), NextStep::Fail);
         let busy = Fault {
             code: FaultCode::RateLimited,
-            retry: Retry::After(Duration::from_secs(30)),
+            retry: RetryAdvice::After(Duration::from_secs(30)),
             ..fault("")
         };
         assert_eq!(attempt(&busy, 1, 20).next_step(), NextStep::Fail);

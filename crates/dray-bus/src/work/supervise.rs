@@ -7,16 +7,16 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::Instrument as _;
 
-use super::delivery::{Completed, Delivery, Failure, WorkHandler};
-use super::job::Job;
-use super::{Shop, WorkSettings};
-use crate::backend::{Ack, Pulled};
+use super::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
+use super::job::WorkJob;
+use super::{WorkSettings, WorkerContext};
+use crate::backend::{AckAction, PulledMessage};
 use crate::ledger::{LedgerError, record};
 
 /// How the handler ended.
-pub(super) enum Ended {
-    Completed(Completed),
-    Failed(Failure),
+pub(super) enum HandlerEnd {
+    Completed(WorkCompleted),
+    Failed(WorkFailure),
     Panicked,
     /// The deadline passed first.
     Expired,
@@ -26,15 +26,15 @@ pub(super) enum Ended {
     Stopped,
 }
 
-type Outcome = Option<Result<Result<Completed, Failure>, JoinError>>;
+type HandlerOutcome = Option<Result<Result<WorkCompleted, WorkFailure>, JoinError>>;
 
 /// Runs the handler in a task of its own, so that it cannot hold up its own heartbeat.
 pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
-    shop: &std::sync::Arc<Shop<H>>,
-    job: &mut Job<'_>,
-    pulled: &Pulled,
-    delivery: Delivery<W>,
-) -> Ended {
+    shop: &std::sync::Arc<WorkerContext<H>>,
+    job: &mut WorkJob<'_>,
+    pulled: &PulledMessage,
+    delivery: WorkDelivery<W>,
+) -> HandlerEnd {
     let deadline = delivery.meta.deadline;
     let cancel = delivery.cancel.clone();
     let mut task = JoinSet::new();
@@ -50,24 +50,24 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
         let cut = tokio::select! {
             biased;
             outcome = task.join_next() => return ended(outcome),
-            () = shop.hard_stop.cancelled() => Ended::Stopped,
+            () = shop.hard_stop.cancelled() => HandlerEnd::Stopped,
             _ = progress.tick() => {
                 heartbeat(pulled, shop.ack_wait / 3).await;
                 continue;
             }
             _ = renewal.tick() => match renew(job, &shop.settings).await {
-                Renewal::Renewed => {
+                LeaseRenewal::Renewed => {
                     renewed = Instant::now();
                     continue;
                 }
-                Renewal::Unanswered if renewed.elapsed() < shop.settings.outage => continue,
-                Renewal::Unanswered | Renewal::TakenOver => Ended::LeaseLost,
+                LeaseRenewal::Unanswered if renewed.elapsed() < shop.settings.outage => continue,
+                LeaseRenewal::Unanswered | LeaseRenewal::TakenOver => HandlerEnd::LeaseLost,
             },
             () = tokio::time::sleep(expiry) => {
                 if !deadline.has_passed(shop.bus.now_ms()) {
                     continue;
                 }
-                Ended::Expired
+                HandlerEnd::Expired
             }
         };
         cancel.cancel();
@@ -75,12 +75,12 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
             tokio::time::timeout(shop.settings.grace, task.join_next()).await,
             cut,
         ) {
-            (_, Ended::LeaseLost) => {
+            (_, HandlerEnd::LeaseLost) => {
                 task.shutdown().await;
-                Ended::LeaseLost
+                HandlerEnd::LeaseLost
             }
             // It finished after all, with its lease in hand: what was done counts.
-            (Ok(Some(Ok(Ok(completed)))), _) => Ended::Completed(completed),
+            (Ok(Some(Ok(Ok(completed)))), _) => HandlerEnd::Completed(completed),
             (_, cut) => {
                 task.shutdown().await;
                 cut
@@ -95,8 +95,8 @@ fn every(period: Duration) -> tokio::time::Interval {
     interval
 }
 
-async fn heartbeat(pulled: &Pulled, limit: Duration) {
-    let sent = pulled.acker.send(Ack::Progress);
+async fn heartbeat(pulled: &PulledMessage, limit: Duration) {
+    let sent = pulled.acker.send(AckAction::Progress);
     if let Ok(Err(error)) = tokio::time::timeout(limit, sent).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
@@ -106,7 +106,7 @@ async fn heartbeat(pulled: &Pulled, limit: Duration) {
 }
 
 /// What became of one renewal.
-enum Renewal {
+enum LeaseRenewal {
     Renewed,
     /// The bus did not answer. The claim stands as long as no other worker has claimed the work.
     Unanswered,
@@ -115,26 +115,26 @@ enum Renewal {
 }
 
 /// Prolongs the lease by one write, which may take no longer than the pause between two of them.
-async fn renew(job: &mut Job<'_>, settings: &WorkSettings) -> Renewal {
+async fn renew(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRenewal {
     let longer = record::renewed(&job.record(), job.bus.now_ms(), settings.lease);
     match tokio::time::timeout(settings.renew, job.write(longer)).await {
-        Ok(Ok(())) => Renewal::Renewed,
-        Ok(Err(LedgerError::Moved)) => Renewal::TakenOver,
+        Ok(Ok(())) => LeaseRenewal::Renewed,
+        Ok(Err(LedgerError::Moved)) => LeaseRenewal::TakenOver,
         Ok(Err(error)) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "a lease was not renewed"
             );
-            Renewal::Unanswered
+            LeaseRenewal::Unanswered
         }
-        Err(_elapsed) => Renewal::Unanswered,
+        Err(_elapsed) => LeaseRenewal::Unanswered,
     }
 }
 
-fn ended(outcome: Outcome) -> Ended {
+fn ended(outcome: HandlerOutcome) -> HandlerEnd {
     match outcome {
-        Some(Ok(Ok(completed))) => Ended::Completed(completed),
-        Some(Ok(Err(failure))) => Ended::Failed(failure),
-        Some(Err(_)) | None => Ended::Panicked,
+        Some(Ok(Ok(completed))) => HandlerEnd::Completed(completed),
+        Some(Ok(Err(failure))) => HandlerEnd::Failed(failure),
+        Some(Err(_)) | None => HandlerEnd::Panicked,
     }
 }

@@ -1,14 +1,14 @@
 //! Who one is on the bus, and over what: TLS, client certificates, `NKey`s, the inbox of one's own.
 
 use dray_bus::{Bus, ConnectError, NatsOptions};
-use dray_testkit::nats::{NatsServer, Options};
+use dray_testkit::nats::{NatsServer, NatsServerOptions};
 use dray_types::{Clock, Secret};
 
 use crate::rig::meter;
 
 /// The pair of the server's own documentation.
-const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
-const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+const USER_SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+const USER_PUBLIC_KEY: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
 async fn enter(options: &NatsOptions) -> Result<Bus, ConnectError> {
     Bus::connect(options, Clock::system(), &meter()).await
@@ -16,14 +16,14 @@ async fn enter(options: &NatsOptions) -> Result<Bus, ConnectError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_an_identity_and_another_is_not() {
-    let server = Options::default()
+    let server = NatsServerOptions::default()
         .config(&format!(
-            "authorization {{ users: [ {{ nkey: {PUBLIC}, permissions: {{
+            "authorization {{ users: [ {{ nkey: {USER_PUBLIC_KEY}, permissions: {{
                 publish: \"nothing.else\", subscribe: \"_INBOX_file-resolver.>\" }} }} ] }}"
         ))
         .start();
     let with_key = |name: &str| NatsOptions {
-        nkey_seed: Secret::new(SEED),
+        nkey_seed: Secret::new(USER_SEED),
         ..NatsOptions::at(server.url()).named(name)
     };
     enter(&with_key("file-resolver")).await.unwrap();
@@ -38,7 +38,7 @@ fn tls_server(folder: &std::path::Path) -> NatsServer {
     std::fs::write(folder.join("cert.pem"), issued.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), issued.signing_key.serialize_pem()).unwrap();
     let path = |name: &str| folder.join(name).display().to_string();
-    Options::default()
+    NatsServerOptions::default()
         .config(&format!(
             "tls {{ cert_file: \"{}\", key_file: \"{}\" }}",
             path("cert.pem"),

@@ -10,7 +10,7 @@ use dray_testkit::{eventually, nats};
 use dray_types::{Clock, Secret};
 use tokio::time::Instant;
 
-use crate::rig::{Rig, meter};
+use crate::rig::{FaultRig, meter};
 
 fn work(bytes: usize) -> v1::ToolCallRequested {
     v1::ToolCallRequested {
@@ -20,7 +20,7 @@ fn work(bytes: usize) -> v1::ToolCallRequested {
 }
 
 /// Publishes until the stream is full, and tells how many it took.
-async fn fill(rig: &Rig) -> u32 {
+async fn fill(rig: &FaultRig) -> u32 {
     let mut taken = 0;
     loop {
         let meta = rig.meta(&format!("op-{taken}"));
@@ -40,7 +40,7 @@ async fn fill(rig: &Rig) -> u32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_stream_is_busy_after_a_while_and_takes_work_again_when_there_is_room() {
-    let rig = Rig::start(nats::NatsServer::start()).await;
+    let rig = FaultRig::start(nats::NatsServer::start()).await;
     let shrink =
         |bytes: u64| move |topology: &mut dray_bus::Topology| topology.streams[0].max_bytes = bytes;
     rig.provision(shrink(64 * 1024)).await;
@@ -63,7 +63,7 @@ async fn a_full_stream_is_busy_after_a_while_and_takes_work_again_when_there_is_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_room_refuses_streams_instead_of_filling_the_disk() {
-    let server = nats::Options::default()
+    let server = nats::NatsServerOptions::default()
         .config("jetstream { max_file_store: 1MB }")
         .start();
     let bus = crate::rig::connect(&server, "provisioner").await;
@@ -75,10 +75,10 @@ async fn a_server_without_room_refuses_streams_instead_of_filling_the_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_message_limit_is_the_same_on_small_and_large_servers() {
     for limit in ["512KB", "8MB"] {
-        let server = nats::Options::default()
+        let server = nats::NatsServerOptions::default()
             .config(&format!("max_payload: {limit}"))
             .start();
-        let rig = Rig::start(server).await;
+        let rig = FaultRig::start(server).await;
         rig.bus.round_trip().await.unwrap();
         let meta = rig.meta("op");
         let taken = rig
@@ -112,7 +112,7 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_too_small_a_limit_keeps_the_service_unready() {
-    let server = nats::Options::default()
+    let server = nats::NatsServerOptions::default()
         .config("max_payload: 131072")
         .start();
     let bus = crate::rig::connect(&server, "file-resolver").await;
@@ -123,7 +123,7 @@ async fn a_server_with_too_small_a_limit_keeps_the_service_unready() {
     );
 }
 
-const USERS: &str = r#"
+const USER_LIMITS: &str = r#"
 accounts {
   A {
     jetstream: enabled
@@ -149,9 +149,11 @@ async fn enter(server: &nats::NatsServer, user: &str, password: &str) -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_server_forbids_fails_at_once_and_makes_the_service_unready() {
-    let server = nats::Options::default().config(USERS).start();
+    let server = nats::NatsServerOptions::default()
+        .config(USER_LIMITS)
+        .start();
     let bus = enter(&server, "provisioner", "p").await.unwrap();
-    let rig = Rig {
+    let rig = FaultRig {
         server,
         bus,
         clock: Clock::system(),
@@ -188,7 +190,9 @@ async fn what_the_server_forbids_fails_at_once_and_makes_the_service_unready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_identity_or_option_is_an_error_at_the_start() {
-    let server = nats::Options::default().config(USERS).start();
+    let server = nats::NatsServerOptions::default()
+        .config(USER_LIMITS)
+        .start();
     let error = enter(&server, "file-resolver", "wrong").await.unwrap_err();
     assert!(matches!(error, ConnectError::Connect(_)), "{error}");
     for options in [
@@ -215,7 +219,7 @@ async fn a_bus_waits_for_streams_that_are_provisioned_later() {
     let server = nats::NatsServer::start();
     let bus = crate::rig::connect(&server, "file-resolver").await;
     assert!(bus.round_trip().await.is_err());
-    let rig = Rig::start(server).await;
+    let rig = FaultRig::start(server).await;
     eventually("readiness", async || bus.round_trip().await.ok()).await;
     drop(rig);
 }

@@ -9,7 +9,7 @@ use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::rig::{Rig, connect};
+use crate::rig::{FaultRig, connect};
 
 fn within(millis: u64) -> Meta {
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_millis(millis));
@@ -71,7 +71,7 @@ async fn a_call_survives_an_outage_shorter_than_its_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_server_makes_the_probe_fail_and_a_resumed_one_mends_it() {
-    let rig = Rig::start(NatsServer::start()).await;
+    let rig = FaultRig::start(NatsServer::start()).await;
     rig.bus.round_trip().await.unwrap();
     rig.server.pause();
     assert!(rig.bus.round_trip().await.is_err());
@@ -84,7 +84,7 @@ async fn a_paused_server_makes_the_probe_fail_and_a_resumed_one_mends_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_is_remembered_over_a_restart_of_the_server() {
-    let mut rig = Rig::start(NatsServer::start()).await;
+    let mut rig = FaultRig::start(NatsServer::start()).await;
     let meta = rig.meta("op");
     let work = v1::ToolCallRequested::default();
     let first = rig.bus.publish_work(&meta, &work).await.unwrap();
@@ -100,7 +100,7 @@ async fn an_id_is_remembered_over_a_restart_of_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_of_events_goes_on_after_an_outage() {
-    let mut rig = Rig::start(NatsServer::start()).await;
+    let mut rig = FaultRig::start(NatsServer::start()).await;
     let filter = EventFilter::new("dray.event.>").from_start();
     let mut events = rig.bus.events(filter).await.unwrap();
     let publisher = connect(&rig.server, "file-resolver").await;
@@ -122,7 +122,7 @@ async fn a_reader_of_events_goes_on_after_an_outage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_bus_refuses_at_once() {
-    let rig = Rig::start(NatsServer::start()).await;
+    let rig = FaultRig::start(NatsServer::start()).await;
     let other = connect(&rig.server, "file-resolver").await;
     other.drain().await;
     let begun = Instant::now();

@@ -4,32 +4,34 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_bus::{Bus, Completed, Delivery, Failure, Meta, Topology, WorkHandler, WorkSettings};
+use dray_bus::{
+    Bus, Meta, Topology, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings,
+};
 use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_testkit::{eventually, nats::NatsServer};
 use dray_types::{Deadline, Fault};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{Rig, connect};
+use crate::rig::{FaultRig, connect};
 
 /// Store of the standard topology.
 const STORE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A server with the standard topology.
-async fn shipped() -> Rig {
-    let rig = Rig::start(NatsServer::start()).await;
+async fn shipped() -> FaultRig {
+    let rig = FaultRig::start(NatsServer::start()).await;
     let topology = Topology::new(1, STORE_BYTES);
     rig.provision(|provisioned| *provisioned = topology).await;
     rig
 }
 
 /// A worker with a connection of its own; ends without a word when dropped.
-struct Worker {
+struct ConnectedWorker {
     _task: JoinSet<()>,
 }
 
-impl Worker {
+impl ConnectedWorker {
     async fn start(
         server: &NatsServer,
         settings: WorkSettings,
@@ -46,13 +48,13 @@ impl Worker {
     }
 }
 
-async fn find(rig: &Rig, meta: &Meta) -> Option<v1::LedgerRecord> {
+async fn find(rig: &FaultRig, meta: &Meta) -> Option<v1::LedgerRecord> {
     let ledger = rig.bus.ledger();
     let found = ledger.find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
     found.await.ok().flatten()
 }
 
-async fn reported(rig: &Rig, meta: &Meta) -> v1::LedgerRecord {
+async fn reported(rig: &FaultRig, meta: &Meta) -> v1::LedgerRecord {
     eventually("the end to be reported", async || {
         let found = find(rig, meta).await;
         found.filter(|record| record.state() == LedgerState::Reported)
@@ -60,8 +62,8 @@ async fn reported(rig: &Rig, meta: &Meta) -> v1::LedgerRecord {
     .await
 }
 
-fn done(delivery: &Delivery<v1::ToolCallRequested>) -> Completed {
-    Completed::event(&v1::ToolCallResolved {
+fn done(delivery: &WorkDelivery<v1::ToolCallRequested>) -> WorkCompleted {
+    WorkCompleted::event(&v1::ToolCallResolved {
         operation_id: delivery.meta.operation.to_string(),
         ..v1::ToolCallResolved::default()
     })
@@ -69,12 +71,12 @@ fn done(delivery: &Delivery<v1::ToolCallRequested>) -> Completed {
 
 /// Notes its epochs, and ends once it is allowed to.
 #[derive(Clone, Default)]
-struct Gated {
+struct GatedHandler {
     epochs: Arc<Mutex<Vec<u64>>>,
     open: CancellationToken,
 }
 
-impl Gated {
+impl GatedHandler {
     fn epochs(&self) -> Vec<u64> {
         self.epochs.lock().unwrap().clone()
     }
@@ -87,11 +89,11 @@ impl Gated {
     }
 }
 
-impl WorkHandler<v1::ToolCallRequested> for Gated {
+impl WorkHandler<v1::ToolCallRequested> for GatedHandler {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
         self.open.cancelled().await;
         Ok(done(&delivery))
@@ -103,17 +105,17 @@ pub(crate) async fn take_over_from_a_killed_worker() {
     let rig = shipped().await;
     let deadline = Deadline::after(rig.clock.now_ms(), Duration::from_secs(20));
     let meta = rig.meta("op").with_deadline(deadline);
-    let stuck = Gated::default();
-    let killed = Worker::start(&rig.server, WorkSettings::default(), stuck.clone()).await;
+    let stuck = GatedHandler::default();
+    let killed = ConnectedWorker::start(&rig.server, WorkSettings::default(), stuck.clone()).await;
     rig.bus
         .publish_work(&meta, &v1::ToolCallRequested::default())
         .await
         .unwrap();
     stuck.begun().await;
     drop(killed);
-    let open = Gated::default();
+    let open = GatedHandler::default();
     open.open.cancel();
-    let _worker = Worker::start(&rig.server, WorkSettings::default(), open.clone()).await;
+    let _worker = ConnectedWorker::start(&rig.server, WorkSettings::default(), open.clone()).await;
     let record = reported(&rig, &meta).await;
     assert_eq!(record.terminal(), TerminalState::Done, "{record:?}");
     assert_eq!((stuck.epochs(), open.epochs()), (vec![1], vec![2]));
@@ -121,15 +123,15 @@ pub(crate) async fn take_over_from_a_killed_worker() {
 
 /// Two workers; the server is away until the lease of the one at work has run out.
 pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
-    let mut rig = Rig::start(NatsServer::start()).await;
+    let mut rig = FaultRig::start(NatsServer::start()).await;
     let settings = WorkSettings {
         lease: Duration::from_secs(3),
         renew: Duration::from_secs(1),
         ..WorkSettings::default()
     };
-    let handler = Gated::default();
-    let _first = Worker::start(&rig.server, settings.clone(), handler.clone()).await;
-    let _second = Worker::start(&rig.server, settings, handler.clone()).await;
+    let handler = GatedHandler::default();
+    let _first = ConnectedWorker::start(&rig.server, settings.clone(), handler.clone()).await;
+    let _second = ConnectedWorker::start(&rig.server, settings, handler.clone()).await;
     let meta = rig.meta("op");
     rig.submit(&rig.bus, "op").await;
     handler.begun().await;
@@ -156,16 +158,16 @@ pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
 
 /// Asks a dependency and counts how often.
 #[derive(Clone)]
-struct Asks {
+struct DependentHandler {
     bus: Bus,
     runs: Arc<Mutex<Vec<String>>>,
 }
 
-impl WorkHandler<v1::ToolCallRequested> for Asks {
+impl WorkHandler<v1::ToolCallRequested> for DependentHandler {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         let operation = delivery.meta.operation.to_string();
         self.runs.lock().unwrap().push(operation);
         let request = v1::FetchRequest::default();
@@ -183,12 +185,12 @@ pub(crate) async fn park_while_nobody_answers(operations: usize) {
         attempts: 2,
         ..WorkSettings::default()
     };
-    let handler = Asks {
+    let handler = DependentHandler {
         bus: connect(&rig.server, "file-resolver").await,
         runs: Arc::default(),
     };
     let max_attempts = settings.attempts as usize;
-    let _worker = Worker::start(&rig.server, settings, handler.clone()).await;
+    let _worker = ConnectedWorker::start(&rig.server, settings, handler.clone()).await;
     let names: BTreeSet<String> = (0..operations)
         .map(|number| format!("op-{number}"))
         .collect();

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_bus::{
-    Bus, Completed, Delivery, EventFilter, Failure, Meta, NatsOptions, Topology, WorkHandler,
-    WorkSettings,
+    Bus, EventFilter, Meta, NatsOptions, Topology, WorkCompleted, WorkDelivery, WorkFailure,
+    WorkHandler, WorkSettings,
 };
 use dray_proto::v1;
 use dray_proto::v1::LedgerState;
@@ -21,13 +21,13 @@ pub(crate) fn meter() -> Meter {
     NoopMeterProvider::new().meter("test")
 }
 
-pub(crate) struct Rig {
+pub(crate) struct FaultRig {
     pub(crate) server: NatsServer,
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
 }
 
-impl Rig {
+impl FaultRig {
     /// A provisioned server whose consumers hand out again after two seconds.
     pub(crate) async fn start(server: NatsServer) -> Self {
         let clock = Clock::system();
@@ -60,7 +60,7 @@ impl Rig {
     }
 
     /// Every accepted operation has one reported end, one event, and its effect once.
-    pub(crate) async fn check(&self, accepted: &BTreeSet<String>, sink: &Sink) {
+    pub(crate) async fn check(&self, accepted: &BTreeSet<String>, sink: &IdempotentSink) {
         let tenant = TenantId::new("acme").unwrap();
         for operation in accepted {
             let id = OperationId::new(operation.as_str()).unwrap();
@@ -116,12 +116,12 @@ pub(crate) async fn connect(server: &NatsServer, name: &str) -> Bus {
 
 /// A sink whose effects are idempotent: what counts is which operations have one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sink {
+pub(crate) struct IdempotentSink {
     effects: Arc<Mutex<BTreeSet<String>>>,
     takes: Duration,
 }
 
-impl Sink {
+impl IdempotentSink {
     /// A sink into which one piece of work takes this long.
     pub(crate) fn taking(takes: Duration) -> Self {
         Self {
@@ -135,17 +135,17 @@ impl Sink {
     }
 }
 
-impl WorkHandler<v1::ToolCallRequested> for Sink {
+impl WorkHandler<v1::ToolCallRequested> for IdempotentSink {
     async fn handle(
         &self,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         tokio::time::timeout(self.takes, delivery.cancel.cancelled())
             .await
             .ok();
         let operation = delivery.meta.operation.to_string();
         self.effects.lock().unwrap().insert(operation.clone());
-        Ok(Completed::event(&v1::ToolCallResolved {
+        Ok(WorkCompleted::event(&v1::ToolCallResolved {
             operation_id: operation,
             ..v1::ToolCallResolved::default()
         }))
@@ -153,14 +153,14 @@ impl WorkHandler<v1::ToolCallRequested> for Sink {
 }
 
 /// A worker with a connection of its own.
-pub(crate) struct Worker {
+pub(crate) struct ConnectedWorker {
     bus: Bus,
     task: JoinSet<()>,
     stop: CancellationToken,
 }
 
-impl Worker {
-    pub(crate) async fn start(server: &NatsServer, sink: &Sink) -> Self {
+impl ConnectedWorker {
+    pub(crate) async fn start(server: &NatsServer, sink: &IdempotentSink) -> Self {
         let bus = connect(server, "file-resolver").await;
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();

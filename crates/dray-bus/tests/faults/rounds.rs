@@ -7,7 +7,7 @@ use dray_testkit::nats::NatsServer;
 use rand::Rng as _;
 use tokio::time::Instant;
 
-use crate::rig::{Rig, Sink, Worker, connect};
+use crate::rig::{ConnectedWorker, FaultRig, IdempotentSink, connect};
 
 fn names(prefix: &str, count: usize) -> BTreeSet<String> {
     (0..count)
@@ -20,7 +20,7 @@ fn some_millis(most: u64) -> Duration {
 }
 
 /// Lets work go on for a random moment, by waiting for that many more effects.
-async fn after_some_effects(sink: &Sink, more: usize) {
+async fn after_some_effects(sink: &IdempotentSink, more: usize) {
     let wanted = sink.effects().len() + more;
     dray_testkit::eventually("more effects", async || {
         (sink.effects().len() >= wanted).then_some(())
@@ -30,7 +30,7 @@ async fn after_some_effects(sink: &Sink, more: usize) {
 
 /// The server is killed while work is published: nothing acknowledged is lost, nothing is stored twice.
 pub(crate) async fn kill_during_publish(rounds: usize, each: usize) {
-    let mut rig = Rig::start(NatsServer::start()).await;
+    let mut rig = FaultRig::start(NatsServer::start()).await;
     let publisher = connect(&rig.server, "orchestrator").await;
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
@@ -49,18 +49,18 @@ pub(crate) async fn kill_during_publish(rounds: usize, each: usize) {
         }
         accepted.extend(operations);
     }
-    let sink = Sink::default();
-    let worker = Worker::start(&rig.server, &sink).await;
+    let sink = IdempotentSink::default();
+    let worker = ConnectedWorker::start(&rig.server, &sink).await;
     rig.check(&accepted, &sink).await;
     worker.stop().await;
 }
 
 /// The server is killed, restarted or paused while work is done.
 pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
-    let mut rig = Rig::start(NatsServer::start()).await;
+    let mut rig = FaultRig::start(NatsServer::start()).await;
     let publisher = connect(&rig.server, "orchestrator").await;
-    let sink = Sink::taking(Duration::from_millis(5));
-    let worker = Worker::start(&rig.server, &sink).await;
+    let sink = IdempotentSink::taking(Duration::from_millis(5));
+    let worker = ConnectedWorker::start(&rig.server, &sink).await;
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
         let operations = names(&format!("round-{round}"), each);
@@ -89,16 +89,16 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
 
 /// A worker that has been at work on `each` new operations for a random moment.
 async fn worker_under_load(
-    rig: &Rig,
-    sink: &Sink,
+    rig: &FaultRig,
+    sink: &IdempotentSink,
     round: usize,
     each: usize,
-) -> (Worker, BTreeSet<String>) {
+) -> (ConnectedWorker, BTreeSet<String>) {
     let operations = names(&format!("round-{round}"), each);
     for operation in &operations {
         rig.submit(&rig.bus, operation).await;
     }
-    let worker = Worker::start(&rig.server, sink).await;
+    let worker = ConnectedWorker::start(&rig.server, sink).await;
     tokio::time::timeout(some_millis(150), std::future::pending::<()>())
         .await
         .ok();
@@ -107,8 +107,8 @@ async fn worker_under_load(
 
 /// Workers are stopped in an orderly way at random moments under load; each stop keeps its budget.
 pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
-    let rig = Rig::start(NatsServer::start()).await;
-    let sink = Sink::taking(Duration::from_millis(20));
+    let rig = FaultRig::start(NatsServer::start()).await;
+    let sink = IdempotentSink::taking(Duration::from_millis(20));
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
         let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;
@@ -117,22 +117,22 @@ pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
         worker.stop().await;
         assert!(begun.elapsed() < Duration::from_secs(50));
     }
-    let worker = Worker::start(&rig.server, &sink).await;
+    let worker = ConnectedWorker::start(&rig.server, &sink).await;
     rig.check(&accepted, &sink).await;
     worker.stop().await;
 }
 
 /// Workers die at random moments under load.
 pub(crate) async fn kills_under_load(rounds: usize, each: usize) {
-    let rig = Rig::start(NatsServer::start()).await;
-    let sink = Sink::taking(Duration::from_millis(20));
+    let rig = FaultRig::start(NatsServer::start()).await;
+    let sink = IdempotentSink::taking(Duration::from_millis(20));
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
         let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;
         accepted.extend(operations);
         worker.kill().await;
     }
-    let worker = Worker::start(&rig.server, &sink).await;
+    let worker = ConnectedWorker::start(&rig.server, &sink).await;
     rig.check(&accepted, &sink).await;
     worker.stop().await;
 }

@@ -4,19 +4,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-const TELEGRAM: Limits = Limits {
+const TELEGRAM_LIMITS: CaptionLimits = CaptionLimits {
     caption: 1024,
     message: 4096,
-    unit: Unit::Utf16,
+    unit: CaptionUnit::Utf16,
 };
 
 fn pieces(text: &str, limit: usize) -> Vec<String> {
-    split(text, limit, Unit::Chars)
+    split(text, limit, CaptionUnit::Chars)
 }
 
 #[test]
 fn units_count_what_their_platform_counts() {
-    for (unit, count) in [(Unit::Utf16, 5), (Unit::Chars, 4), (Unit::Bytes, 10)] {
+    for (unit, count) in [
+        (CaptionUnit::Utf16, 5),
+        (CaptionUnit::Chars, 4),
+        (CaptionUnit::Bytes, 10),
+    ] {
         assert_eq!(unit.count("a😀é報"), count, "{unit:?}");
     }
 }
@@ -24,24 +28,33 @@ fn units_count_what_their_platform_counts() {
 #[test]
 fn words_within_the_limit_go_with_the_file() {
     assert_eq!(
-        fit("  hello\n", TELEGRAM),
-        Caption::Fits("hello".to_owned())
+        fit("  hello\n", TELEGRAM_LIMITS),
+        CaptionPlacement::Fits("hello".to_owned())
     );
-    assert_eq!(fit(" \n", TELEGRAM), Caption::None);
+    assert_eq!(fit(" \n", TELEGRAM_LIMITS), CaptionPlacement::None);
     let exact = "😀".repeat(512);
-    assert_eq!(fit(&exact, TELEGRAM), Caption::Fits(exact.clone()));
+    assert_eq!(
+        fit(&exact, TELEGRAM_LIMITS),
+        CaptionPlacement::Fits(exact.clone())
+    );
     let over = format!("{exact}a");
-    assert_eq!(fit(&over, TELEGRAM), Caption::Separate(vec![over]));
+    assert_eq!(
+        fit(&over, TELEGRAM_LIMITS),
+        CaptionPlacement::Separate(vec![over])
+    );
 }
 
 #[test]
 fn where_files_carry_no_words_all_go_separately() {
-    let audio = Limits {
+    let audio = CaptionLimits {
         caption: 0,
         message: 10,
-        unit: Unit::Chars,
+        unit: CaptionUnit::Chars,
     };
-    assert_eq!(fit("hi", audio), Caption::Separate(vec!["hi".to_owned()]));
+    assert_eq!(
+        fit("hi", audio),
+        CaptionPlacement::Separate(vec!["hi".to_owned()])
+    );
 }
 
 #[test]
@@ -65,7 +78,7 @@ fn what_reads_as_one_character_stays_whole() {
     assert_eq!(pieces(&format!("ab{family}cd"), 5), ["ab", family, "cd"]);
     assert_eq!(pieces("abcde\u{301}f", 5), ["abcd", "e\u{301}f"]);
     assert_eq!(pieces("🇩🇪🇫🇷🇮🇹", 5), ["🇩🇪🇫🇷", "🇮🇹"]);
-    assert_eq!(split("aaa😀", 4, Unit::Utf16), ["aaa", "😀"]);
+    assert_eq!(split("aaa😀", 4, CaptionUnit::Utf16), ["aaa", "😀"]);
 }
 
 #[test]
@@ -78,8 +91,8 @@ fn a_character_too_long_for_a_message_is_cut_all_the_same() {
 
 #[test]
 fn a_limit_that_no_text_fits_still_ends() {
-    assert_eq!(split("😀😀", 0, Unit::Bytes), ["😀", "😀"]);
-    assert_eq!(split(" \n ", 1, Unit::Chars), Vec::<String>::new());
+    assert_eq!(split("😀😀", 0, CaptionUnit::Bytes), ["😀", "😀"]);
+    assert_eq!(split(" \n ", 1, CaptionUnit::Chars), Vec::<String>::new());
 }
 
 #[test]
@@ -123,7 +136,7 @@ proptest! {
     fn pieces_fit_and_nothing_visible_is_lost(
         text in "([a-z😀é\u{301}🇩\u{200D}]{0,12}[ \n]{0,3}){0,30}",
         limit in 0_usize..40,
-        unit in prop::sample::select(vec![Unit::Utf16, Unit::Chars, Unit::Bytes]),
+        unit in prop::sample::select(vec![CaptionUnit::Utf16, CaptionUnit::Chars, CaptionUnit::Bytes]),
     ) {
         let pieces = split(&text, limit, unit);
         for piece in &pieces {
@@ -135,8 +148,8 @@ proptest! {
 
     #[test]
     fn any_text_is_split(text in "\\PC*", limit in 0_usize..64) {
-        let pieces = split(&text, limit, Unit::Utf16);
-        prop_assert!(pieces.iter().all(|piece| Unit::Utf16.count(piece) <= limit.max(4)));
+        let pieces = split(&text, limit, CaptionUnit::Utf16);
+        prop_assert!(pieces.iter().all(|piece| CaptionUnit::Utf16.count(piece) <= limit.max(4)));
     }
 
     #[test]

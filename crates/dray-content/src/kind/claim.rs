@@ -1,116 +1,175 @@
 //! What a name claims its file to be, and whether the bytes bear it out.
 
 use super::text;
-use super::types::{Archive, Audio, Document, Executable, Image, Kind, UNKNOWN, Video};
+use super::types::{
+    ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind, ImageKind,
+    UNKNOWN_MEDIA_TYPE, VideoKind,
+};
 
 /// Extensions, and what they may stand for.
-type Claim = (&'static [&'static str], fn(Kind) -> bool);
+type Claim = (&'static [&'static str], fn(ContentKind) -> bool);
 
 /// Extensions that promise certain bytes, by the kinds they may stand for.
-const CLAIMS: &[Claim] = &[
-    (&["png", "apng"], |kind| kind == Kind::Image(Image::Png)),
+const EXTENSION_CLAIMS: &[Claim] = &[
+    (&["png", "apng"], |kind| {
+        kind == ContentKind::Image(ImageKind::Png)
+    }),
     (&["jpg", "jpeg", "jpe", "jfif"], |kind| {
-        kind == Kind::Image(Image::Jpeg)
+        kind == ContentKind::Image(ImageKind::Jpeg)
     }),
     (&["gif"], |kind| {
-        matches!(kind, Kind::Image(Image::Gif { .. }))
+        matches!(kind, ContentKind::Image(ImageKind::Gif { .. }))
     }),
     (&["webp"], |kind| {
-        matches!(kind, Kind::Image(Image::Webp { .. }))
+        matches!(kind, ContentKind::Image(ImageKind::Webp { .. }))
     }),
-    (&["bmp"], |kind| kind == Kind::Image(Image::Bmp)),
-    (&["tif", "tiff"], |kind| kind == Kind::Image(Image::Tiff)),
-    (&["heic", "heif"], |kind| kind == Kind::Image(Image::Heic)),
-    (&["avif"], |kind| kind == Kind::Image(Image::Avif)),
+    (&["bmp"], |kind| kind == ContentKind::Image(ImageKind::Bmp)),
+    (&["tif", "tiff"], |kind| {
+        kind == ContentKind::Image(ImageKind::Tiff)
+    }),
+    (&["heic", "heif"], |kind| {
+        kind == ContentKind::Image(ImageKind::Heic)
+    }),
+    (&["avif"], |kind| {
+        kind == ContentKind::Image(ImageKind::Avif)
+    }),
     (&["svg", "svgz"], |kind| {
-        kind == Kind::Document(Document::Svg)
+        kind == ContentKind::Document(DocumentKind::Svg)
     }),
     (&["mp4", "m4v"], |kind| {
         matches!(
             kind,
-            Kind::Video(Video::Mp4(_) | Video::Quicktime | Video::ThreeGp)
+            ContentKind::Video(VideoKind::Mp4(_) | VideoKind::Quicktime | VideoKind::ThreeGp)
         )
     }),
     (&["mov", "qt"], |kind| {
-        matches!(kind, Kind::Video(Video::Mp4(_) | Video::Quicktime))
+        matches!(
+            kind,
+            ContentKind::Video(VideoKind::Mp4(_) | VideoKind::Quicktime)
+        )
     }),
     (&["3gp", "3g2"], |kind| {
-        matches!(kind, Kind::Video(Video::ThreeGp | Video::Mp4(_)))
+        matches!(
+            kind,
+            ContentKind::Video(VideoKind::ThreeGp | VideoKind::Mp4(_))
+        )
     }),
     (&["mkv", "mka"], |kind| {
-        matches!(kind, Kind::Video(Video::Matroska | Video::Webm))
+        matches!(
+            kind,
+            ContentKind::Video(VideoKind::Matroska | VideoKind::Webm)
+        )
     }),
     (&["webm"], |kind| {
-        matches!(kind, Kind::Video(Video::Matroska | Video::Webm))
+        matches!(
+            kind,
+            ContentKind::Video(VideoKind::Matroska | VideoKind::Webm)
+        )
     }),
-    (&["avi"], |kind| kind == Kind::Video(Video::Avi)),
-    (&["mp3", "m2a"], |kind| kind == Kind::Audio(Audio::Mp3)),
+    (&["avi"], |kind| kind == ContentKind::Video(VideoKind::Avi)),
+    (&["mp3", "m2a"], |kind| {
+        kind == ContentKind::Audio(AudioKind::Mp3)
+    }),
     (&["m4a", "m4b"], |kind| {
-        matches!(kind, Kind::Audio(Audio::M4a) | Kind::Video(Video::Mp4(_)))
+        matches!(
+            kind,
+            ContentKind::Audio(AudioKind::M4a) | ContentKind::Video(VideoKind::Mp4(_))
+        )
     }),
     (&["ogg", "oga", "ogv"], |kind| {
         matches!(
             kind,
-            Kind::Audio(Audio::OggOpus { .. } | Audio::OggOther) | Kind::Video(Video::Ogg)
+            ContentKind::Audio(AudioKind::OggOpus { .. } | AudioKind::OggOther)
+                | ContentKind::Video(VideoKind::Ogg)
         )
     }),
     (&["opus"], |kind| {
-        matches!(kind, Kind::Audio(Audio::OggOpus { .. }))
+        matches!(kind, ContentKind::Audio(AudioKind::OggOpus { .. }))
     }),
-    (&["wav"], |kind| kind == Kind::Audio(Audio::Wav)),
-    (&["flac"], |kind| kind == Kind::Audio(Audio::Flac)),
-    (&["aac"], |kind| kind == Kind::Audio(Audio::Aac)),
-    (&["amr"], |kind| kind == Kind::Audio(Audio::Amr)),
-    (&["pdf"], |kind| kind == Kind::Document(Document::Pdf)),
+    (&["wav"], |kind| kind == ContentKind::Audio(AudioKind::Wav)),
+    (&["flac"], |kind| {
+        kind == ContentKind::Audio(AudioKind::Flac)
+    }),
+    (&["aac"], |kind| kind == ContentKind::Audio(AudioKind::Aac)),
+    (&["amr"], |kind| kind == ContentKind::Audio(AudioKind::Amr)),
+    (&["pdf"], |kind| {
+        kind == ContentKind::Document(DocumentKind::Pdf)
+    }),
     (&["docx", "docm"], |kind| {
-        kind == Kind::Document(Document::Docx)
+        kind == ContentKind::Document(DocumentKind::Docx)
     }),
     (&["xlsx", "xlsm"], |kind| {
-        kind == Kind::Document(Document::Xlsx)
+        kind == ContentKind::Document(DocumentKind::Xlsx)
     }),
     (&["pptx", "pptm"], |kind| {
-        kind == Kind::Document(Document::Pptx)
+        kind == ContentKind::Document(DocumentKind::Pptx)
     }),
-    (&["odt"], |kind| kind == Kind::Document(Document::Odt)),
-    (&["ods"], |kind| kind == Kind::Document(Document::Ods)),
-    (&["odp"], |kind| kind == Kind::Document(Document::Odp)),
-    (&["epub"], |kind| kind == Kind::Document(Document::Epub)),
-    (&["rtf"], |kind| kind == Kind::Document(Document::Rtf)),
+    (&["odt"], |kind| {
+        kind == ContentKind::Document(DocumentKind::Odt)
+    }),
+    (&["ods"], |kind| {
+        kind == ContentKind::Document(DocumentKind::Ods)
+    }),
+    (&["odp"], |kind| {
+        kind == ContentKind::Document(DocumentKind::Odp)
+    }),
+    (&["epub"], |kind| {
+        kind == ContentKind::Document(DocumentKind::Epub)
+    }),
+    (&["rtf"], |kind| {
+        kind == ContentKind::Document(DocumentKind::Rtf)
+    }),
     (&["html", "htm", "xhtml"], |kind| {
-        kind == Kind::Document(Document::Html)
+        kind == ContentKind::Document(DocumentKind::Html)
     }),
     (&["zip"], |kind| {
         matches!(
             kind,
-            Kind::Archive(Archive::Zip | Archive::Jar | Archive::Apk)
+            ContentKind::Archive(ArchiveKind::Zip | ArchiveKind::Jar | ArchiveKind::Apk)
         )
     }),
     (&["apk"], |kind| {
-        matches!(kind, Kind::Archive(Archive::Apk | Archive::Jar))
+        matches!(
+            kind,
+            ContentKind::Archive(ArchiveKind::Apk | ArchiveKind::Jar)
+        )
     }),
     (&["jar"], |kind| {
-        matches!(kind, Kind::Archive(Archive::Jar | Archive::Zip))
+        matches!(
+            kind,
+            ContentKind::Archive(ArchiveKind::Jar | ArchiveKind::Zip)
+        )
     }),
-    (&["gz", "tgz"], |kind| kind == Kind::Archive(Archive::Gzip)),
-    (&["tar"], |kind| kind == Kind::Archive(Archive::Tar)),
+    (&["gz", "tgz"], |kind| {
+        kind == ContentKind::Archive(ArchiveKind::Gzip)
+    }),
+    (&["tar"], |kind| {
+        kind == ContentKind::Archive(ArchiveKind::Tar)
+    }),
     (&["bz2", "tbz2"], |kind| {
-        kind == Kind::Archive(Archive::Bzip2)
+        kind == ContentKind::Archive(ArchiveKind::Bzip2)
     }),
-    (&["xz", "txz"], |kind| kind == Kind::Archive(Archive::Xz)),
-    (&["7z"], |kind| kind == Kind::Archive(Archive::SevenZip)),
-    (&["rar"], |kind| kind == Kind::Archive(Archive::Rar)),
+    (&["xz", "txz"], |kind| {
+        kind == ContentKind::Archive(ArchiveKind::Xz)
+    }),
+    (&["7z"], |kind| {
+        kind == ContentKind::Archive(ArchiveKind::SevenZip)
+    }),
+    (&["rar"], |kind| {
+        kind == ContentKind::Archive(ArchiveKind::Rar)
+    }),
     (&["exe", "dll", "scr"], |kind| {
-        kind == Kind::Executable(Executable::Pe)
+        kind == ContentKind::Executable(ExecutableKind::Pe)
     }),
 ];
 
 /// Whether an extension stands for something that these bytes are not. An extension without a claim never does; a
 /// text type does when the bytes are not text.
-pub(super) fn disagrees(kind: Kind, extension: &str) -> bool {
-    if kind == Kind::Empty {
+pub(super) fn disagrees(kind: ContentKind, extension: &str) -> bool {
+    if kind == ContentKind::Empty {
         return false;
     }
-    if let Some((_, fits)) = CLAIMS
+    if let Some((_, fits)) = EXTENSION_CLAIMS
         .iter()
         .find(|(extensions, _)| extensions.contains(&extension))
     {
@@ -118,61 +177,61 @@ pub(super) fn disagrees(kind: Kind, extension: &str) -> bool {
     }
     let textual = matches!(
         kind,
-        Kind::Text
-            | Kind::Executable(Executable::Script)
-            | Kind::Document(Document::Html | Document::Svg | Document::Rtf)
+        ContentKind::Text
+            | ContentKind::Executable(ExecutableKind::Script)
+            | ContentKind::Document(DocumentKind::Html | DocumentKind::Svg | DocumentKind::Rtf)
     );
     text::sort(extension).is_some() && !textual
 }
 
 /// The media type that a name alone suggests, for headers where no bytes are at hand. Never trusted for routing.
 pub fn media_type_of_name(name: &str) -> &'static str {
-    const CANDIDATES: &[Kind] = &[
-        Kind::Image(Image::Png),
-        Kind::Image(Image::Jpeg),
-        Kind::Image(Image::Gif { animated: false }),
-        Kind::Image(Image::Webp { animated: false }),
-        Kind::Image(Image::Bmp),
-        Kind::Image(Image::Tiff),
-        Kind::Image(Image::Heic),
-        Kind::Image(Image::Avif),
-        Kind::Document(Document::Svg),
-        Kind::Video(Video::Mp4(super::Codec::Unknown)),
-        Kind::Video(Video::Quicktime),
-        Kind::Video(Video::ThreeGp),
-        Kind::Video(Video::Webm),
-        Kind::Video(Video::Matroska),
-        Kind::Video(Video::Avi),
-        Kind::Audio(Audio::Mp3),
-        Kind::Audio(Audio::M4a),
-        Kind::Audio(Audio::OggOther),
-        Kind::Audio(Audio::Wav),
-        Kind::Audio(Audio::Flac),
-        Kind::Document(Document::Pdf),
-        Kind::Document(Document::Docx),
-        Kind::Document(Document::Xlsx),
-        Kind::Document(Document::Pptx),
-        Kind::Document(Document::Odt),
-        Kind::Document(Document::Ods),
-        Kind::Document(Document::Odp),
-        Kind::Document(Document::Epub),
-        Kind::Document(Document::Rtf),
-        Kind::Document(Document::Html),
-        Kind::Archive(Archive::Zip),
-        Kind::Archive(Archive::Gzip),
-        Kind::Archive(Archive::Tar),
+    const CANDIDATE_KINDS: &[ContentKind] = &[
+        ContentKind::Image(ImageKind::Png),
+        ContentKind::Image(ImageKind::Jpeg),
+        ContentKind::Image(ImageKind::Gif { animated: false }),
+        ContentKind::Image(ImageKind::Webp { animated: false }),
+        ContentKind::Image(ImageKind::Bmp),
+        ContentKind::Image(ImageKind::Tiff),
+        ContentKind::Image(ImageKind::Heic),
+        ContentKind::Image(ImageKind::Avif),
+        ContentKind::Document(DocumentKind::Svg),
+        ContentKind::Video(VideoKind::Mp4(super::VideoCodec::Unknown)),
+        ContentKind::Video(VideoKind::Quicktime),
+        ContentKind::Video(VideoKind::ThreeGp),
+        ContentKind::Video(VideoKind::Webm),
+        ContentKind::Video(VideoKind::Matroska),
+        ContentKind::Video(VideoKind::Avi),
+        ContentKind::Audio(AudioKind::Mp3),
+        ContentKind::Audio(AudioKind::M4a),
+        ContentKind::Audio(AudioKind::OggOther),
+        ContentKind::Audio(AudioKind::Wav),
+        ContentKind::Audio(AudioKind::Flac),
+        ContentKind::Document(DocumentKind::Pdf),
+        ContentKind::Document(DocumentKind::Docx),
+        ContentKind::Document(DocumentKind::Xlsx),
+        ContentKind::Document(DocumentKind::Pptx),
+        ContentKind::Document(DocumentKind::Odt),
+        ContentKind::Document(DocumentKind::Ods),
+        ContentKind::Document(DocumentKind::Odp),
+        ContentKind::Document(DocumentKind::Epub),
+        ContentKind::Document(DocumentKind::Rtf),
+        ContentKind::Document(DocumentKind::Html),
+        ContentKind::Archive(ArchiveKind::Zip),
+        ContentKind::Archive(ArchiveKind::Gzip),
+        ContentKind::Archive(ArchiveKind::Tar),
     ];
     let extension = crate::name::extension(name);
     if let Some((media_type, _)) = text::sort(&extension) {
         return media_type;
     }
-    let same = |kind: &&Kind| kind.extension() == Some(extension.as_str());
-    if let Some(kind) = CANDIDATES.iter().find(same) {
+    let same = |kind: &&ContentKind| kind.extension() == Some(extension.as_str());
+    if let Some(kind) = CANDIDATE_KINDS.iter().find(same) {
         return kind.media_type();
     }
-    let claim = CLAIMS
+    let claim = EXTENSION_CLAIMS
         .iter()
         .find(|(extensions, _)| extensions.contains(&extension.as_str()));
-    let kind = claim.and_then(|(_, fits)| CANDIDATES.iter().find(|kind| fits(**kind)));
-    kind.map_or(UNKNOWN, |kind| kind.media_type())
+    let kind = claim.and_then(|(_, fits)| CANDIDATE_KINDS.iter().find(|kind| fits(**kind)));
+    kind.map_or(UNKNOWN_MEDIA_TYPE, |kind| kind.media_type())
 }

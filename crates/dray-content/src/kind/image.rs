@@ -1,28 +1,31 @@
 //! Pictures and their dimensions: PNG, JPEG, GIF, BMP, TIFF.
 
 use super::bytes::{array, be16, be32, index, le16, le32};
-use super::sniff::Found;
-use super::types::{Image, Kind};
+use super::sniff::SniffResult;
+use super::types::{ContentKind, ImageKind};
 
-pub(super) fn sniff(head: &[u8]) -> Option<Found> {
+pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     let (image, dimensions) = if head.starts_with(b"\x89PNG\r\n\x1A\n") {
-        (Image::Png, png(head))
+        (ImageKind::Png, png(head))
     } else if head.starts_with(b"\xFF\xD8\xFF") {
-        (Image::Jpeg, jpeg(head))
+        (ImageKind::Jpeg, jpeg(head))
     } else if head.starts_with(b"GIF87a") || head.starts_with(b"GIF89a") {
         let animated = gif_is_animated(head);
-        (Image::Gif { animated }, pair(le16(head, 6), le16(head, 8)))
+        (
+            ImageKind::Gif { animated },
+            pair(le16(head, 6), le16(head, 8)),
+        )
     } else if is_bmp(head) {
-        (Image::Bmp, bmp(head))
+        (ImageKind::Bmp, bmp(head))
     } else if head.starts_with(b"II*\0") || head.starts_with(b"MM\0*") {
-        (Image::Tiff, None)
+        (ImageKind::Tiff, None)
     } else {
         return None;
     };
     let dimensions = dimensions.filter(|(width, height)| *width > 0 && *height > 0);
-    Some(Found {
+    Some(SniffResult {
         dimensions,
-        ..Found::of(Kind::Image(image))
+        ..SniffResult::of(ContentKind::Image(image))
     })
 }
 

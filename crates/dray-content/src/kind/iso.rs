@@ -1,15 +1,16 @@
 //! ISO base media: MP4, M4A, MOV, 3GP, HEIC, AVIF, distinguished by brand.
 
 use super::bytes::{array, be32, find, index, is_at};
-use super::sniff::Found;
-use super::types::{Audio, Codec, Image, Kind, Video};
+use super::sniff::SniffResult;
+use super::types::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 
 /// Brands looked at beside the major one.
 const BRANDS_MAX: usize = 32;
 
-pub(super) fn sniff(head: &[u8]) -> Option<Found> {
+pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     if !is_at(head, 4, b"ftyp") {
-        return is_old_quicktime(head).then_some(Found::of(Kind::Video(Video::Quicktime)));
+        return is_old_quicktime(head)
+            .then_some(SniffResult::of(ContentKind::Video(VideoKind::Quicktime)));
     }
     let major = array::<4>(head, 8)?;
     let end = index(be32(head, 0)?).min(head.len());
@@ -17,30 +18,30 @@ pub(super) fn sniff(head: &[u8]) -> Option<Found> {
     let compatible = compatible
         .get(..compatible.len().min(BRANDS_MAX))
         .unwrap_or_default();
-    Some(Found::of(by_brand(major, compatible, head)))
+    Some(SniffResult::of(by_brand(major, compatible, head)))
 }
 
-fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> Kind {
+fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind {
     match &major {
         b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"hevm" | b"hevs" => {
-            Kind::Image(Image::Heic)
+            ContentKind::Image(ImageKind::Heic)
         }
-        b"avif" | b"avis" => Kind::Image(Image::Avif),
+        b"avif" | b"avis" => ContentKind::Image(ImageKind::Avif),
         // The general picture brand leaves the coding to the others.
         b"mif1" | b"msf1"
             if compatible
                 .iter()
                 .any(|brand| matches!(brand, b"avif" | b"avis")) =>
         {
-            Kind::Image(Image::Avif)
+            ContentKind::Image(ImageKind::Avif)
         }
-        b"mif1" | b"msf1" => Kind::Image(Image::Heic),
-        b"M4A " | b"M4B " | b"M4P " => Kind::Audio(Audio::M4a),
-        b"qt  " => Kind::Video(Video::Quicktime),
-        [b'3', b'g', ..] => Kind::Video(Video::ThreeGp),
-        b"crx " => Kind::Image(Image::Other),
-        _ if compatible.contains(b"M4A ") => Kind::Audio(Audio::M4a),
-        _ => Kind::Video(Video::Mp4(codec(head))),
+        b"mif1" | b"msf1" => ContentKind::Image(ImageKind::Heic),
+        b"M4A " | b"M4B " | b"M4P " => ContentKind::Audio(AudioKind::M4a),
+        b"qt  " => ContentKind::Video(VideoKind::Quicktime),
+        [b'3', b'g', ..] => ContentKind::Video(VideoKind::ThreeGp),
+        b"crx " => ContentKind::Image(ImageKind::Other),
+        _ if compatible.contains(b"M4A ") => ContentKind::Audio(AudioKind::M4a),
+        _ => ContentKind::Video(VideoKind::Mp4(codec(head))),
     }
 }
 
@@ -53,17 +54,17 @@ fn is_old_quicktime(head: &[u8]) -> bool {
 }
 
 /// Looks at the sample descriptions. A file has one per track; those of sound say nothing about pictures.
-fn codec(head: &[u8]) -> Codec {
+fn codec(head: &[u8]) -> VideoCodec {
     let mut from = 0;
-    let mut found = Codec::Unknown;
+    let mut found = VideoCodec::Unknown;
     while let Some(at) = find(head, from, b"stsd") {
         match array::<4>(head, at + 16).as_ref() {
-            Some(b"avc1" | b"avc2" | b"avc3" | b"avc4") => return Codec::H264,
+            Some(b"avc1" | b"avc2" | b"avc3" | b"avc4") => return VideoCodec::H264,
             Some(
                 b"hvc1" | b"hev1" | b"av01" | b"vp08" | b"vp09" | b"mp4v" | b"dvh1" | b"dvhe"
                 | b"apch" | b"apcn",
             ) => {
-                found = Codec::Other;
+                found = VideoCodec::Other;
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 /// What a text is marked up as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(super) enum MarkupRoot {
     /// SVG.
     Svg,
     /// HTML or XHTML.
@@ -12,13 +12,13 @@ pub(super) enum Root {
 }
 
 /// Elements that make browsers take a text for HTML (WHATWG MIME sniffing 7.1), and `svg`'s outer page.
-const HTML: [&str; 16] = [
+const HTML_ELEMENTS: [&str; 16] = [
     "html", "head", "script", "iframe", "h1", "div", "font", "table", "a", "style", "title", "b",
     "body", "br", "p", "meta",
 ];
 
 /// The root of a text without byte order mark.
-pub(super) fn root(text: &str) -> Option<Root> {
+pub(super) fn root(text: &str) -> Option<MarkupRoot> {
     let mut rest = text.trim_start();
     let is_xml = begins(rest, "<?xml");
     loop {
@@ -31,9 +31,9 @@ pub(super) fn root(text: &str) -> Option<Root> {
                 .unwrap_or_default()
         } else if begins(rest, "<!doctype") {
             match doctype(rest) {
-                Doctype::Html => return Some(Root::Html),
-                Doctype::Svg => return Some(Root::Svg),
-                Doctype::Other(rest) => rest,
+                DoctypeKind::Html => return Some(MarkupRoot::Html),
+                DoctypeKind::Svg => return Some(MarkupRoot::Svg),
+                DoctypeKind::Other(rest) => rest,
             }
         } else {
             break;
@@ -41,28 +41,28 @@ pub(super) fn root(text: &str) -> Option<Root> {
         .trim_start();
     }
     // XML may call its elements what it likes; only a whole page is one.
-    let root = element(rest).filter(|root| !is_xml || *root == Root::Svg || is_page(rest));
-    root.or(is_xml.then_some(Root::Xml))
+    let root = element(rest).filter(|root| !is_xml || *root == MarkupRoot::Svg || is_page(rest));
+    root.or(is_xml.then_some(MarkupRoot::Xml))
 }
 
 /// What a document type says.
-enum Doctype<'text> {
+enum DoctypeKind<'text> {
     Html,
     Svg,
     /// Nothing of interest; the text goes on here.
     Other(&'text str),
 }
 
-fn doctype(text: &str) -> Doctype<'_> {
+fn doctype(text: &str) -> DoctypeKind<'_> {
     let name = text
         .get("<!doctype".len()..)
         .unwrap_or_default()
         .trim_start();
     if begins(name, "html") {
-        return Doctype::Html;
+        return DoctypeKind::Html;
     }
     if begins(name, "svg") {
-        return Doctype::Svg;
+        return DoctypeKind::Svg;
     }
     // The internal subset may hold `>`.
     let end = match (text.find('['), text.find('>')) {
@@ -71,11 +71,11 @@ fn doctype(text: &str) -> Doctype<'_> {
         }
         _ => after(text, ">"),
     };
-    Doctype::Other(end.unwrap_or_default())
+    DoctypeKind::Other(end.unwrap_or_default())
 }
 
 /// What the first element makes of the text.
-fn element(text: &str) -> Option<Root> {
+fn element(text: &str) -> Option<MarkupRoot> {
     let inner = text.strip_prefix('<')?;
     let name = inner
         .split(|character: char| character.is_whitespace() || matches!(character, '>' | '/'))
@@ -83,10 +83,13 @@ fn element(text: &str) -> Option<Root> {
     let closed = name.len() < inner.len();
     let local = name.rsplit(':').next().unwrap_or(name);
     if local.eq_ignore_ascii_case("svg") {
-        return Some(Root::Svg);
+        return Some(MarkupRoot::Svg);
     }
-    let is_html = closed && HTML.iter().any(|known| local.eq_ignore_ascii_case(known));
-    is_html.then_some(Root::Html)
+    let is_html = closed
+        && HTML_ELEMENTS
+            .iter()
+            .any(|known| local.eq_ignore_ascii_case(known));
+    is_html.then_some(MarkupRoot::Html)
 }
 
 /// Whether the first element is `html`, with or without prefix.

@@ -1,7 +1,7 @@
 //! What a file is, by its bytes (platform-delivery 4).
 //!
 //! Bytes decide how a file travels; its name only chooses among kinds that share their bytes: the sorts of text, old
-//! Office documents. A name that claims something else is reported ([`Detected::disagrees`]), and nothing more.
+//! Office documents. A name that claims something else is reported ([`DetectedKind::disagrees`]), and nothing more.
 
 mod bytes;
 mod claim;
@@ -19,16 +19,19 @@ mod types;
 mod zip;
 
 pub use claim::media_type_of_name;
-pub use types::{Archive, Audio, Codec, Document, Executable, Image, Kind, Video};
+pub use types::{
+    ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind, ImageKind, VideoCodec,
+    VideoKind,
+};
 
 /// How much of the start of a file [`detect`] wants to see. Less works, and finds less.
-pub const HEAD: usize = 64 * 1024;
+pub const HEAD_BYTES: usize = 64 * 1024;
 
 /// What a file was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detected {
+pub struct DetectedKind {
     /// The kind.
-    pub kind: Kind,
+    pub kind: ContentKind,
     /// Its media type, such as `image/png`.
     pub media_type: &'static str,
     /// The usual extension, without a dot; nothing where the kind has none.
@@ -41,18 +44,18 @@ pub struct Detected {
 
 /// Finds out what a file is.
 ///
-/// `head` is its start, up to [`HEAD`] bytes; `name` how it is called; `size` how many bytes it has in all, which
+/// `head` is its start, up to [`HEAD_BYTES`] bytes; `name` how it is called; `size` how many bytes it has in all, which
 /// says whether `head` is everything.
-pub fn detect(head: &[u8], name: &str, size: u64) -> Detected {
+pub fn detect(head: &[u8], name: &str, size: u64) -> DetectedKind {
     let extension = crate::name::extension(name);
     let whole = u64::try_from(head.len()).is_ok_and(|length| length >= size);
     let found = if size == 0 {
-        sniff::Found::of(Kind::Empty)
+        sniff::SniffResult::of(ContentKind::Empty)
     } else {
         sniff::sniff(head, &extension, whole)
     };
     let media_type = found.media_type.unwrap_or_else(|| found.kind.media_type());
-    Detected {
+    DetectedKind {
         kind: found.kind,
         media_type,
         extension: found.extension.or_else(|| found.kind.extension()),

@@ -1,10 +1,10 @@
 //! Ogg, distinguished by the first packet.
 
 use super::bytes::is_at;
-use super::sniff::Found;
-use super::types::{Audio, Kind, Video};
+use super::sniff::SniffResult;
+use super::types::{AudioKind, ContentKind, VideoKind};
 
-pub(super) fn sniff(head: &[u8]) -> Option<Found> {
+pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     if !head.starts_with(b"OggS") {
         return None;
     }
@@ -12,15 +12,15 @@ pub(super) fn sniff(head: &[u8]) -> Option<Found> {
     let packet = 27 + usize::from(head.get(26).copied().unwrap_or(1));
     let kind = if is_at(head, packet, b"OpusHead") {
         let channels = head.get(packet + 9).copied().unwrap_or_default();
-        return Some(Found::typed(
-            Kind::Audio(Audio::OggOpus { channels }),
+        return Some(SniffResult::typed(
+            ContentKind::Audio(AudioKind::OggOpus { channels }),
             "audio/ogg",
             "ogg",
         ));
     } else if is_at(head, packet, b"\x80theora") {
-        Kind::Video(Video::Ogg)
+        ContentKind::Video(VideoKind::Ogg)
     } else {
-        Kind::Audio(Audio::OggOther)
+        ContentKind::Audio(AudioKind::OggOther)
     };
-    Some(Found::of(kind))
+    Some(SniffResult::of(kind))
 }

@@ -1,23 +1,23 @@
 //! RIFF: WebP, WAV, AVI.
 
 use super::bytes::{array, is_at, le16, le24, le32};
-use super::sniff::Found;
-use super::types::{Audio, Image, Kind, Video};
+use super::sniff::SniffResult;
+use super::types::{AudioKind, ContentKind, ImageKind, VideoKind};
 
-pub(super) fn sniff(head: &[u8]) -> Option<Found> {
+pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
     match &array::<4>(head, 8)? {
         b"WEBP" => Some(webp(head)),
-        b"WAVE" => Some(Found::of(Kind::Audio(Audio::Wav))),
-        b"AVI " => Some(Found::of(Kind::Video(Video::Avi))),
+        b"WAVE" => Some(SniffResult::of(ContentKind::Audio(AudioKind::Wav))),
+        b"AVI " => Some(SniffResult::of(ContentKind::Video(VideoKind::Avi))),
         _ => None,
     }
 }
 
 /// WebP in its three forms: extended, lossless, lossy.
-fn webp(head: &[u8]) -> Found {
+fn webp(head: &[u8]) -> SniffResult {
     let animated = is_at(head, 12, b"VP8X") && head.get(20).is_some_and(|flags| flags & 2 != 0);
     let dimensions = match array::<4>(head, 12).as_ref() {
         Some(b"VP8X") => le24(head, 24)
@@ -32,8 +32,8 @@ fn webp(head: &[u8]) -> Found {
         _ => None,
     };
     let dimensions = dimensions.filter(|(width, height)| *width > 0 && *height > 0);
-    Found {
+    SniffResult {
         dimensions,
-        ..Found::of(Kind::Image(Image::Webp { animated }))
+        ..SniffResult::of(ContentKind::Image(ImageKind::Webp { animated }))
     }
 }

@@ -3,21 +3,23 @@
 use infer::MatcherType;
 
 use super::bytes::{be32, find, is_at, le32};
-use super::types::{Archive, Audio, Document, Executable, Image, Kind, Video};
+use super::types::{
+    ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind, ImageKind, VideoKind,
+};
 use super::{ebml, image, iso, ogg, riff, text, zip};
 
 /// What was found, with what the kind alone does not say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub(super) kind: Kind,
+pub(super) struct SniffResult {
+    pub(super) kind: ContentKind,
     pub(super) media_type: Option<&'static str>,
     pub(super) extension: Option<&'static str>,
     pub(super) dimensions: Option<(u32, u32)>,
 }
 
-impl Found {
+impl SniffResult {
     /// A kind that says everything.
-    pub(super) const fn of(kind: Kind) -> Self {
+    pub(super) const fn of(kind: ContentKind) -> Self {
         Self {
             kind,
             media_type: None,
@@ -28,7 +30,7 @@ impl Found {
 
     /// A kind of which there are several media types.
     pub(super) const fn typed(
-        kind: Kind,
+        kind: ContentKind,
         media_type: &'static str,
         extension: &'static str,
     ) -> Self {
@@ -42,48 +44,66 @@ impl Found {
 }
 
 /// Magic numbers at the start that need no second look.
-const MAGIC: &[(&[u8], Kind)] = &[
-    (b"%PDF-", Kind::Document(Document::Pdf)),
-    (b"{\\rtf", Kind::Document(Document::Rtf)),
-    (b"fLaC", Kind::Audio(Audio::Flac)),
-    (b"#!AMR", Kind::Audio(Audio::Amr)),
-    (b"MThd\0\0\0\x06", Kind::Audio(Audio::Midi)),
-    (b"BZh", Kind::Archive(Archive::Bzip2)),
-    (b"\xFD7zXZ\0", Kind::Archive(Archive::Xz)),
-    (b"\x28\xB5\x2F\xFD", Kind::Archive(Archive::Zstd)),
-    (b"7z\xBC\xAF\x27\x1C", Kind::Archive(Archive::SevenZip)),
-    (b"Rar!\x1A\x07", Kind::Archive(Archive::Rar)),
-    (b"\x7FELF", Kind::Executable(Executable::Elf)),
-    (b"\xFE\xED\xFA\xCE", Kind::Executable(Executable::MachO)),
-    (b"\xFE\xED\xFA\xCF", Kind::Executable(Executable::MachO)),
-    (b"\xCE\xFA\xED\xFE", Kind::Executable(Executable::MachO)),
-    (b"\xCF\xFA\xED\xFE", Kind::Executable(Executable::MachO)),
-    (b"\0asm", Kind::Executable(Executable::Other)),
-    (b"dex\n0", Kind::Executable(Executable::Other)),
+const MAGIC_NUMBERS: &[(&[u8], ContentKind)] = &[
+    (b"%PDF-", ContentKind::Document(DocumentKind::Pdf)),
+    (b"{\\rtf", ContentKind::Document(DocumentKind::Rtf)),
+    (b"fLaC", ContentKind::Audio(AudioKind::Flac)),
+    (b"#!AMR", ContentKind::Audio(AudioKind::Amr)),
+    (b"MThd\0\0\0\x06", ContentKind::Audio(AudioKind::Midi)),
+    (b"BZh", ContentKind::Archive(ArchiveKind::Bzip2)),
+    (b"\xFD7zXZ\0", ContentKind::Archive(ArchiveKind::Xz)),
+    (b"\x28\xB5\x2F\xFD", ContentKind::Archive(ArchiveKind::Zstd)),
+    (
+        b"7z\xBC\xAF\x27\x1C",
+        ContentKind::Archive(ArchiveKind::SevenZip),
+    ),
+    (b"Rar!\x1A\x07", ContentKind::Archive(ArchiveKind::Rar)),
+    (b"\x7FELF", ContentKind::Executable(ExecutableKind::Elf)),
+    (
+        b"\xFE\xED\xFA\xCE",
+        ContentKind::Executable(ExecutableKind::MachO),
+    ),
+    (
+        b"\xFE\xED\xFA\xCF",
+        ContentKind::Executable(ExecutableKind::MachO),
+    ),
+    (
+        b"\xCE\xFA\xED\xFE",
+        ContentKind::Executable(ExecutableKind::MachO),
+    ),
+    (
+        b"\xCF\xFA\xED\xFE",
+        ContentKind::Executable(ExecutableKind::MachO),
+    ),
+    (b"\0asm", ContentKind::Executable(ExecutableKind::Other)),
+    (b"dex\n0", ContentKind::Executable(ExecutableKind::Other)),
 ];
 
 /// The compound file of old Office.
-const COMPOUND: &[u8] = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";
+const COMPOUND_FILE_MAGIC: &[u8] = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";
 
 /// Finds out what a file with bytes is. `extension` is in lower case; `whole` when `head` is all of the file.
-pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Found {
+pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> SniffResult {
     if let Some(found) = structured(head, extension) {
         return found;
     }
-    if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)) {
+    if let Some((_, kind)) = MAGIC_NUMBERS
+        .iter()
+        .find(|(magic, _)| head.starts_with(magic))
+    {
         return magic(*kind, head);
     }
     if let Some(found) = text::sniff(head, extension, whole) {
         return found;
     }
     if let Some(kind) = binary(head) {
-        return Found::of(kind);
+        return SniffResult::of(kind);
     }
     tail(head)
 }
 
 /// Formats whose start must be read to know them.
-fn structured(head: &[u8], extension: &str) -> Option<Found> {
+fn structured(head: &[u8], extension: &str) -> Option<SniffResult> {
     image::sniff(head)
         .or_else(|| riff::sniff(head))
         .or_else(|| iso::sniff(head))
@@ -92,7 +112,7 @@ fn structured(head: &[u8], extension: &str) -> Option<Found> {
         .or_else(|| zip::sniff(head, extension))
         .or_else(|| compressed(head, extension))
         .or_else(|| compound(head, extension))
-        .or_else(|| is_tar(head).then_some(Found::of(Kind::Archive(Archive::Tar))))
+        .or_else(|| is_tar(head).then_some(SniffResult::of(ContentKind::Archive(ArchiveKind::Tar))))
 }
 
 /// The mark of POSIX; before it there was only the sum of the header, with its own field as spaces.
@@ -116,79 +136,84 @@ fn is_tar(head: &[u8]) -> bool {
 }
 
 /// gzip; a compressed SVG is one still.
-fn compressed(head: &[u8], extension: &str) -> Option<Found> {
+fn compressed(head: &[u8], extension: &str) -> Option<SniffResult> {
     head.starts_with(b"\x1F\x8B\x08").then(|| match extension {
-        "svgz" => Found::typed(Kind::Document(Document::Svg), "image/svg+xml", "svgz"),
-        _ => Found::of(Kind::Archive(Archive::Gzip)),
+        "svgz" => SniffResult::typed(
+            ContentKind::Document(DocumentKind::Svg),
+            "image/svg+xml",
+            "svgz",
+        ),
+        _ => SniffResult::of(ContentKind::Archive(ArchiveKind::Gzip)),
     })
 }
 
 /// A compound file names its program only deep inside; the file name must do.
-fn compound(head: &[u8], extension: &str) -> Option<Found> {
-    head.starts_with(COMPOUND).then(|| match extension {
-        "doc" | "dot" => Found::of(Kind::Document(Document::Doc)),
-        "xls" | "xlt" => Found::of(Kind::Document(Document::Xls)),
-        "ppt" | "pps" | "pot" => Found::of(Kind::Document(Document::Ppt)),
-        "msi" | "msp" => Found::typed(
-            Kind::Executable(Executable::Other),
-            "application/x-msi",
-            "msi",
-        ),
-        "msg" => Found::typed(
-            Kind::Document(Document::Other),
-            "application/vnd.ms-outlook",
-            "msg",
-        ),
-        _ => Found {
-            extension: None,
-            ..Found::typed(
-                Kind::Document(Document::Other),
-                "application/x-ole-storage",
-                "",
-            )
-        },
-    })
+fn compound(head: &[u8], extension: &str) -> Option<SniffResult> {
+    head.starts_with(COMPOUND_FILE_MAGIC)
+        .then(|| match extension {
+            "doc" | "dot" => SniffResult::of(ContentKind::Document(DocumentKind::Doc)),
+            "xls" | "xlt" => SniffResult::of(ContentKind::Document(DocumentKind::Xls)),
+            "ppt" | "pps" | "pot" => SniffResult::of(ContentKind::Document(DocumentKind::Ppt)),
+            "msi" | "msp" => SniffResult::typed(
+                ContentKind::Executable(ExecutableKind::Other),
+                "application/x-msi",
+                "msi",
+            ),
+            "msg" => SniffResult::typed(
+                ContentKind::Document(DocumentKind::Other),
+                "application/vnd.ms-outlook",
+                "msg",
+            ),
+            _ => SniffResult {
+                extension: None,
+                ..SniffResult::typed(
+                    ContentKind::Document(DocumentKind::Other),
+                    "application/x-ole-storage",
+                    "",
+                )
+            },
+        })
 }
 
 /// Magic of few characters is believed only when what follows is not text.
-fn magic(kind: Kind, head: &[u8]) -> Found {
+fn magic(kind: ContentKind, head: &[u8]) -> SniffResult {
     let bzip2_level = head.get(3).is_some_and(u8::is_ascii_digit);
     match kind {
-        Kind::Archive(Archive::Bzip2) if !bzip2_level => {
-            text::sniff(head, "", false).unwrap_or(Found::of(Kind::Binary))
+        ContentKind::Archive(ArchiveKind::Bzip2) if !bzip2_level => {
+            text::sniff(head, "", false).unwrap_or(SniffResult::of(ContentKind::Binary))
         }
-        Kind::Executable(Executable::Other) if head.starts_with(b"\0asm") => {
-            Found::typed(kind, "application/wasm", "wasm")
+        ContentKind::Executable(ExecutableKind::Other) if head.starts_with(b"\0asm") => {
+            SniffResult::typed(kind, "application/wasm", "wasm")
         }
-        Kind::Executable(Executable::Other) => {
-            Found::typed(kind, "application/vnd.android.dex", "dex")
+        ContentKind::Executable(ExecutableKind::Other) => {
+            SniffResult::typed(kind, "application/vnd.android.dex", "dex")
         }
-        kind => Found::of(kind),
+        kind => SniffResult::of(kind),
     }
 }
 
 /// Formats whose magic is so short that text could begin with it; text was ruled out before.
-fn binary(head: &[u8]) -> Option<Kind> {
+fn binary(head: &[u8]) -> Option<ContentKind> {
     if head.starts_with(b"MZ") {
-        return Some(Kind::Executable(Executable::Pe));
+        return Some(ContentKind::Executable(ExecutableKind::Pe));
     }
     if head.starts_with(b"\xCA\xFE\xBA\xBE") {
         // Both fat binaries and classes begin so; no binary has as many architectures as the oldest class has version.
         let fat = be32(head, 4).is_some_and(|count| count < 45);
-        return Some(Kind::Executable(if fat {
-            Executable::MachO
+        return Some(ContentKind::Executable(if fat {
+            ExecutableKind::MachO
         } else {
-            Executable::Other
+            ExecutableKind::Other
         }));
     }
     if head.starts_with(b"FORM") && (is_at(head, 8, b"AIFF") || is_at(head, 8, b"AIFC")) {
-        return Some(Kind::Audio(Audio::Aiff));
+        return Some(ContentKind::Audio(AudioKind::Aiff));
     }
     if head.starts_with(b"ID3") || mpeg_frames(head) {
-        return Some(Kind::Audio(Audio::Mp3));
+        return Some(ContentKind::Audio(AudioKind::Mp3));
     }
     if matches!(head, [0xFF, 0xF0 | 0xF1 | 0xF8 | 0xF9, ..]) {
-        return Some(Kind::Audio(Audio::Aac));
+        return Some(ContentKind::Audio(AudioKind::Aac));
     }
     None
 }
@@ -211,7 +236,8 @@ fn mpeg_frame(head: &[u8]) -> Option<usize> {
     const V1_L2: [usize; 15] = [
         0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
     ];
-    const V2: [usize; 15] = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
+    const MP3_V2_BITRATES: [usize; 15] =
+        [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
     let [0xFF, second, third, _, ..] = *head else {
         return None;
     };
@@ -222,7 +248,7 @@ fn mpeg_frame(head: &[u8]) -> Option<usize> {
     let rates = match (version, layer) {
         (3, 1) => V1_L3,
         (3, _) => V1_L2,
-        _ => V2,
+        _ => MP3_V2_BITRATES,
     };
     let kilobits = rates
         .get(usize::from(third >> 4))
@@ -241,7 +267,7 @@ fn mpeg_frame(head: &[u8]) -> Option<usize> {
 }
 
 /// What was looked at more closely here than the library does, and was found to be something else.
-const JUDGED: [&str; 4] = [
+const REFINED_TYPES: [&str; 4] = [
     "audio/mpeg",
     "audio/aac",
     "image/bmp",
@@ -249,25 +275,26 @@ const JUDGED: [&str; 4] = [
 ];
 
 /// What a library knows of formats without special routing.
-fn tail(head: &[u8]) -> Found {
+fn tail(head: &[u8]) -> SniffResult {
     // A Windows program whose old header is all that was seen.
     if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::index(at), b"PE\0\0")) {
-        return Found::of(Kind::Executable(Executable::Pe));
+        return SniffResult::of(ContentKind::Executable(ExecutableKind::Pe));
     }
-    let Some(known) = infer::get(head).filter(|known| !JUDGED.contains(&known.mime_type())) else {
-        return Found::of(Kind::Binary);
+    let Some(known) = infer::get(head).filter(|known| !REFINED_TYPES.contains(&known.mime_type()))
+    else {
+        return SniffResult::of(ContentKind::Binary);
     };
     let kind = match known.matcher_type() {
-        MatcherType::Image => Kind::Image(Image::Other),
-        MatcherType::Video => Kind::Video(Video::Other),
-        MatcherType::Audio => Kind::Audio(Audio::Other),
-        MatcherType::Archive => Kind::Archive(Archive::Other),
-        MatcherType::Book | MatcherType::Doc => Kind::Document(Document::Other),
+        MatcherType::Image => ContentKind::Image(ImageKind::Other),
+        MatcherType::Video => ContentKind::Video(VideoKind::Other),
+        MatcherType::Audio => ContentKind::Audio(AudioKind::Other),
+        MatcherType::Archive => ContentKind::Archive(ArchiveKind::Other),
+        MatcherType::Book | MatcherType::Doc => ContentKind::Document(DocumentKind::Other),
         MatcherType::App | MatcherType::Font | MatcherType::Text | MatcherType::Custom => {
-            Kind::Binary
+            ContentKind::Binary
         }
     };
-    Found::typed(kind, known.mime_type(), known.extension())
+    SniffResult::typed(kind, known.mime_type(), known.extension())
 }
 
 /// Where `needle` stands in the first `within` bytes.

@@ -1,14 +1,14 @@
 //! Text: valid UTF-8 without NUL in its first 8 KiB; which sort, the name says.
 
-use super::markup::{self, Root};
-use super::sniff::Found;
-use super::types::{Document, Executable, Kind};
+use super::markup::{self, MarkupRoot};
+use super::sniff::SniffResult;
+use super::types::{ContentKind, DocumentKind, ExecutableKind};
 
 /// How much is looked at.
-const LOOK: usize = 8 * 1024;
+const SNIFF_BYTES: usize = 8 * 1024;
 
 /// Sorts of text by extension: what people call it, and its media type.
-const SORTS: &[(&[&str], &str, &str)] = &[
+const TEXT_TYPES: &[(&[&str], &str, &str)] = &[
     (&["txt", "text", "log"], "text/plain", "txt"),
     (&["md", "markdown"], "text/markdown", "md"),
     (&["csv"], "text/csv", "csv"),
@@ -46,16 +46,22 @@ const SORTS: &[(&[&str], &str, &str)] = &[
 ];
 
 /// Text, or nothing when it is not. `whole` when `head` is all of the file.
-pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<Found> {
+pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffResult> {
     let text = as_text(head, whole)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match (markup::root(text), extension) {
-        (Some(Root::Svg), _) | (_, "svg") => return Some(Found::of(Kind::Document(Document::Svg))),
-        (Some(Root::Html), _) | (_, "html" | "htm" | "xhtml" | "shtml") => {
-            return Some(Found::of(Kind::Document(Document::Html)));
+        (Some(MarkupRoot::Svg), _) | (_, "svg") => {
+            return Some(SniffResult::of(ContentKind::Document(DocumentKind::Svg)));
         }
-        (Some(Root::Xml), _) if sort(extension).is_none() => {
-            return Some(Found::typed(Kind::Text, "application/xml", "xml"));
+        (Some(MarkupRoot::Html), _) | (_, "html" | "htm" | "xhtml" | "shtml") => {
+            return Some(SniffResult::of(ContentKind::Document(DocumentKind::Html)));
+        }
+        (Some(MarkupRoot::Xml), _) if sort(extension).is_none() => {
+            return Some(SniffResult::typed(
+                ContentKind::Text,
+                "application/xml",
+                "xml",
+            ));
         }
         _ => {}
     }
@@ -63,17 +69,21 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<Found> 
         .strip_prefix("#!")
         .map(|rest| rest.trim_start_matches([' ', '\t']));
     if interpreter.is_some_and(|path| path.starts_with('/')) {
-        return Some(Found::of(Kind::Executable(Executable::Script)));
+        return Some(SniffResult::of(ContentKind::Executable(
+            ExecutableKind::Script,
+        )));
     }
     Some(match sort(extension) {
-        Some((media_type, extension)) => Found::typed(Kind::Text, media_type, extension),
-        None => Found::of(Kind::Text),
+        Some((media_type, extension)) => {
+            SniffResult::typed(ContentKind::Text, media_type, extension)
+        }
+        None => SniffResult::of(ContentKind::Text),
     })
 }
 
 /// The media type and usual extension of a sort of text.
 pub(super) fn sort(extension: &str) -> Option<(&'static str, &'static str)> {
-    let row = SORTS
+    let row = TEXT_TYPES
         .iter()
         .find(|(extensions, _, _)| extensions.contains(&extension))?;
     Some((row.1, row.2))
@@ -81,7 +91,7 @@ pub(super) fn sort(extension: &str) -> Option<(&'static str, &'static str)> {
 
 /// The start of a text. A character may be cut at the end of what is looked at, not at the end of the file.
 fn as_text(head: &[u8], whole: bool) -> Option<&str> {
-    let seen = head.get(..LOOK.min(head.len()))?;
+    let seen = head.get(..SNIFF_BYTES.min(head.len()))?;
     if seen.is_empty() || seen.contains(&0) {
         return None;
     }

@@ -2,19 +2,19 @@
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ContentKind {
     /// A picture without scripts.
-    Image(Image),
+    Image(ImageKind),
     /// Moving pictures.
-    Video(Video),
+    Video(VideoKind),
     /// Sound.
-    Audio(Audio),
+    Audio(AudioKind),
     /// Pages, tables, slides; also SVG and HTML, which bear scripts and are never shown as pictures.
-    Document(Document),
+    Document(DocumentKind),
     /// Files in a file, or one compressed.
-    Archive(Archive),
+    Archive(ArchiveKind),
     /// Something a machine runs, under any name.
-    Executable(Executable),
+    Executable(ExecutableKind),
     /// UTF-8 text of any sort.
     Text,
     /// Bytes of an unknown type.
@@ -25,7 +25,7 @@ pub enum Kind {
 
 /// Pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Image {
+pub enum ImageKind {
     /// PNG.
     Png,
     /// JPEG.
@@ -54,9 +54,9 @@ pub enum Image {
 
 /// Moving pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Video {
+pub enum VideoKind {
     /// MP4.
-    Mp4(Codec),
+    Mp4(VideoCodec),
     /// `QuickTime`.
     Quicktime,
     /// 3GP and 3G2.
@@ -75,7 +75,7 @@ pub enum Video {
 
 /// How the pictures of an MP4 are coded, as far as the head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Codec {
+pub enum VideoCodec {
     /// H.264, which every platform plays.
     H264,
     /// Something else.
@@ -86,7 +86,7 @@ pub enum Codec {
 
 /// Sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Audio {
+pub enum AudioKind {
     /// MP3.
     Mp3,
     /// MPEG-4 audio.
@@ -116,7 +116,7 @@ pub enum Audio {
 
 /// Documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Document {
+pub enum DocumentKind {
     /// PDF.
     Pdf,
     /// Word.
@@ -151,7 +151,7 @@ pub enum Document {
 
 /// Archives and compressed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Archive {
+pub enum ArchiveKind {
     /// ZIP.
     Zip,
     /// An Android package.
@@ -178,7 +178,7 @@ pub enum Archive {
 
 /// Programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Executable {
+pub enum ExecutableKind {
     /// ELF.
     Elf,
     /// Windows.
@@ -191,7 +191,7 @@ pub enum Executable {
     Other,
 }
 
-impl Kind {
+impl ContentKind {
     /// The media type.
     pub fn media_type(self) -> &'static str {
         match self {
@@ -202,7 +202,7 @@ impl Kind {
             Self::Archive(archive) => archive.facts().0,
             Self::Executable(executable) => executable.facts().0,
             Self::Text => "text/plain",
-            Self::Binary => UNKNOWN,
+            Self::Binary => UNKNOWN_MEDIA_TYPE,
             Self::Empty => "application/x-empty",
         }
     }
@@ -224,9 +224,9 @@ impl Kind {
 }
 
 /// The media type of unknown content.
-pub(super) const UNKNOWN: &str = "application/octet-stream";
+pub(super) const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
-impl Image {
+impl ImageKind {
     fn facts(self) -> (&'static str, &'static str) {
         match self {
             Self::Png => ("image/png", "png"),
@@ -237,12 +237,12 @@ impl Image {
             Self::Tiff => ("image/tiff", "tiff"),
             Self::Heic => ("image/heic", "heic"),
             Self::Avif => ("image/avif", "avif"),
-            Self::Other => (UNKNOWN, ""),
+            Self::Other => (UNKNOWN_MEDIA_TYPE, ""),
         }
     }
 }
 
-impl Video {
+impl VideoKind {
     fn facts(self) -> (&'static str, &'static str) {
         match self {
             Self::Mp4(_) => ("video/mp4", "mp4"),
@@ -252,12 +252,12 @@ impl Video {
             Self::Webm => ("video/webm", "webm"),
             Self::Avi => ("video/x-msvideo", "avi"),
             Self::Ogg => ("video/ogg", "ogv"),
-            Self::Other => (UNKNOWN, ""),
+            Self::Other => (UNKNOWN_MEDIA_TYPE, ""),
         }
     }
 }
 
-impl Audio {
+impl AudioKind {
     fn facts(self) -> (&'static str, &'static str) {
         match self {
             Self::Mp3 => ("audio/mpeg", "mp3"),
@@ -269,12 +269,12 @@ impl Audio {
             Self::Aac => ("audio/aac", "aac"),
             Self::Aiff => ("audio/aiff", "aiff"),
             Self::Midi => ("audio/midi", "mid"),
-            Self::Other => (UNKNOWN, ""),
+            Self::Other => (UNKNOWN_MEDIA_TYPE, ""),
         }
     }
 }
 
-impl Document {
+impl DocumentKind {
     fn facts(self) -> (&'static str, &'static str) {
         match self {
             Self::Pdf => ("application/pdf", "pdf"),
@@ -300,12 +300,12 @@ impl Document {
             Self::Rtf => ("application/rtf", "rtf"),
             Self::Html => ("text/html", "html"),
             Self::Svg => ("image/svg+xml", "svg"),
-            Self::Other => (UNKNOWN, ""),
+            Self::Other => (UNKNOWN_MEDIA_TYPE, ""),
         }
     }
 }
 
-impl Archive {
+impl ArchiveKind {
     fn facts(self) -> (&'static str, &'static str) {
         match self {
             Self::Zip => ("application/zip", "zip"),
@@ -318,19 +318,19 @@ impl Archive {
             Self::Zstd => ("application/zstd", "zst"),
             Self::SevenZip => ("application/x-7z-compressed", "7z"),
             Self::Rar => ("application/vnd.rar", "rar"),
-            Self::Other => (UNKNOWN, ""),
+            Self::Other => (UNKNOWN_MEDIA_TYPE, ""),
         }
     }
 }
 
-impl Executable {
+impl ExecutableKind {
     fn facts(self) -> (&'static str, &'static str) {
         match self {
             Self::Elf => ("application/x-executable", ""),
             Self::Pe => ("application/vnd.microsoft.portable-executable", "exe"),
             Self::MachO => ("application/x-mach-binary", ""),
             Self::Script => ("text/x-script", ""),
-            Self::Other => (UNKNOWN, ""),
+            Self::Other => (UNKNOWN_MEDIA_TYPE, ""),
         }
     }
 }

@@ -1,27 +1,27 @@
 //! ZIP and what is made of it: Office documents, EPUB, packages.
 
 use super::bytes::{find, index, is_at, le16, le32};
-use super::sniff::Found;
-use super::types::{Archive, Document, Kind};
+use super::sniff::SniffResult;
+use super::types::{ArchiveKind, ContentKind, DocumentKind};
 
 /// Entries looked at.
 const ENTRIES_MAX: usize = 256;
 
 /// The mark of an entry.
-const ENTRY: &[u8] = b"PK\x03\x04";
+const ENTRY_SIGNATURE: &[u8] = b"PK\x03\x04";
 
 /// The bit that moves sizes behind the data.
 const SIZES_BEHIND: u16 = 1 << 3;
 
-pub(super) fn sniff(head: &[u8], extension: &str) -> Option<Found> {
+pub(super) fn sniff(head: &[u8], extension: &str) -> Option<SniffResult> {
     if head.starts_with(b"PK\x05\x06") || head.starts_with(b"PK\x07\x08") {
-        return Some(Found::of(Kind::Archive(Archive::Zip)));
+        return Some(SniffResult::of(ContentKind::Archive(ArchiveKind::Zip)));
     }
-    if !head.starts_with(ENTRY) {
+    if !head.starts_with(ENTRY_SIGNATURE) {
         return None;
     }
-    let mut seen = Seen::default();
-    let entries = Entries { head, at: Some(0) };
+    let mut seen = ZipNames::default();
+    let entries = ZipEntries { head, at: Some(0) };
     for (at, entry) in entries.take(ENTRIES_MAX).enumerate() {
         if at == 0
             && entry.name == b"mimetype"
@@ -36,94 +36,97 @@ pub(super) fn sniff(head: &[u8], extension: &str) -> Option<Found> {
 
 /// Names that matter.
 #[derive(Default)]
-struct Seen {
+struct ZipNames {
     content_types: bool,
-    part: Option<Document>,
+    part: Option<DocumentKind>,
     manifest: bool,
     android: bool,
 }
 
-impl Seen {
+impl ZipNames {
     fn note(&mut self, name: &[u8]) {
         match name {
             b"[Content_Types].xml" => self.content_types = true,
             b"META-INF/MANIFEST.MF" => self.manifest = true,
             b"AndroidManifest.xml" => self.android = true,
-            _ if name.starts_with(b"word/") => self.part = self.part.or(Some(Document::Docx)),
-            _ if name.starts_with(b"xl/") => self.part = self.part.or(Some(Document::Xlsx)),
-            _ if name.starts_with(b"ppt/") => self.part = self.part.or(Some(Document::Pptx)),
+            _ if name.starts_with(b"word/") => self.part = self.part.or(Some(DocumentKind::Docx)),
+            _ if name.starts_with(b"xl/") => self.part = self.part.or(Some(DocumentKind::Xlsx)),
+            _ if name.starts_with(b"ppt/") => self.part = self.part.or(Some(DocumentKind::Pptx)),
             _ => {}
         }
     }
 
-    fn found(&self, extension: &str) -> Found {
+    fn found(&self, extension: &str) -> SniffResult {
         if self.android {
-            return Found::of(Kind::Archive(Archive::Apk));
+            return SniffResult::of(ContentKind::Archive(ArchiveKind::Apk));
         }
         if self.content_types {
             // The telling part may stand behind the head; then the name may choose among the three.
             let named = match extension {
-                "docx" | "docm" | "dotx" => Some(Document::Docx),
-                "xlsx" | "xlsm" | "xltx" => Some(Document::Xlsx),
-                "pptx" | "pptm" | "ppsx" => Some(Document::Pptx),
+                "docx" | "docm" | "dotx" => Some(DocumentKind::Docx),
+                "xlsx" | "xlsm" | "xltx" => Some(DocumentKind::Xlsx),
+                "pptx" | "pptm" | "ppsx" => Some(DocumentKind::Pptx),
                 _ => None,
             };
             if let Some(document) = self.part.or(named) {
-                return Found::of(Kind::Document(document));
+                return SniffResult::of(ContentKind::Document(document));
             }
         }
         if self.manifest {
-            return Found::of(Kind::Archive(Archive::Jar));
+            return SniffResult::of(ContentKind::Archive(ArchiveKind::Jar));
         }
-        Found::of(Kind::Archive(Archive::Zip))
+        SniffResult::of(ContentKind::Archive(ArchiveKind::Zip))
     }
 }
 
 /// The first entry of EPUB and open documents holds the media type, not compressed.
-fn by_media_type(content: &[u8]) -> Option<Found> {
-    let known: [(&[u8], Document); 4] = [
-        (b"application/epub+zip", Document::Epub),
-        (b"application/vnd.oasis.opendocument.text", Document::Odt),
+fn by_media_type(content: &[u8]) -> Option<SniffResult> {
+    let known: [(&[u8], DocumentKind); 4] = [
+        (b"application/epub+zip", DocumentKind::Epub),
+        (
+            b"application/vnd.oasis.opendocument.text",
+            DocumentKind::Odt,
+        ),
         (
             b"application/vnd.oasis.opendocument.spreadsheet",
-            Document::Ods,
+            DocumentKind::Ods,
         ),
         (
             b"application/vnd.oasis.opendocument.presentation",
-            Document::Odp,
+            DocumentKind::Odp,
         ),
     ];
     let content = content.trim_ascii();
     if let Some((_, document)) = known.iter().find(|(name, _)| content == *name) {
-        return Some(Found::of(Kind::Document(*document)));
+        return Some(SniffResult::of(ContentKind::Document(*document)));
     }
     let open = content.starts_with(b"application/vnd.oasis.opendocument.");
-    open.then_some(Found::typed(
-        Kind::Document(Document::Other),
+    open.then_some(SniffResult::typed(
+        ContentKind::Document(DocumentKind::Other),
         "application/vnd.oasis.opendocument",
         "odf",
     ))
 }
 
 /// One entry as far as the head shows it.
-struct Entry<'head> {
+struct ZipEntry<'head> {
     name: &'head [u8],
     /// Its bytes as they are stored; empty where the size comes behind them.
     content: &'head [u8],
 }
 
 /// Walks the entries from one to the next, never into the content of one whose size is given.
-struct Entries<'head> {
+struct ZipEntries<'head> {
     head: &'head [u8],
     at: Option<usize>,
 }
 
-impl<'head> Iterator for Entries<'head> {
-    type Item = Entry<'head>;
+impl<'head> Iterator for ZipEntries<'head> {
+    type Item = ZipEntry<'head>;
 
-    fn next(&mut self) -> Option<Entry<'head>> {
+    fn next(&mut self) -> Option<ZipEntry<'head>> {
         let (head, at) = (self.head, self.at?);
-        if !is_at(head, at, ENTRY) {
+        if !is_at(head, at, ENTRY_SIGNATURE) {
             return None;
         }
         let flags = le16(head, at + 6)?;
@@ -135,11 +138,11 @@ impl<'head> Iterator for Entries<'head> {
         let behind = flags & SIZES_BEHIND != 0 && size == 0;
         let end = start.saturating_add(if behind { 0 } else { size });
         self.at = if behind {
-            find(head, start, ENTRY)
+            find(head, start, ENTRY_SIGNATURE)
         } else {
             Some(end)
         };
         let content = head.get(start..end).unwrap_or_default();
-        Some(Entry { name, content })
+        Some(ZipEntry { name, content })
     }
 }

@@ -2,18 +2,18 @@
 
 /// One file that a history mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line<'text> {
+pub struct FileLine<'text> {
     /// The name as the line shows it.
     pub name: &'text str,
     /// The size as the line shows it; older wordings have none.
     pub size: Option<&'text str>,
     /// What became of the file.
-    pub outcome: Outcome<'text>,
+    pub outcome: UploadOutcome<'text>,
 }
 
 /// What became of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'text> {
+pub enum UploadOutcome<'text> {
     /// It is at this path.
     At(&'text str),
     /// It is at this path, and its text stands in the message as well.
@@ -30,7 +30,7 @@ const AFTER_PATH: [&str; 3] = [
 ];
 
 /// Reads one line. Gives nothing for any other text.
-pub fn read(line: &str) -> Option<Line<'_>> {
+pub fn read(line: &str) -> Option<FileLine<'_>> {
     let inner = line.trim().strip_prefix('[')?.strip_suffix(']')?;
     if let Some(rest) = inner.strip_prefix("User uploaded: ") {
         return ours(rest);
@@ -51,11 +51,11 @@ pub fn read(line: &str) -> Option<Line<'_>> {
         .iter()
         .find_map(|end| rest.split_once(end))
         .map_or(rest, |(path, _)| path);
-    older(name, Outcome::At(path.trim_end_matches('.')))
+    older(name, UploadOutcome::At(path.trim_end_matches('.')))
 }
 
 /// Every line of a message that mentions a file, in order.
-pub fn read_all(message: &str) -> impl Iterator<Item = Line<'_>> {
+pub fn read_all(message: &str) -> impl Iterator<Item = FileLine<'_>> {
     message.lines().filter_map(read)
 }
 
@@ -63,22 +63,22 @@ pub fn read_all(message: &str) -> impl Iterator<Item = Line<'_>> {
 ///
 /// A name may imitate either, but no name holds a separator, so it cannot imitate a path: where a path stands, it
 /// begins behind the first `at` that an absolute one follows.
-fn ours(rest: &str) -> Option<Line<'_>> {
+fn ours(rest: &str) -> Option<FileLine<'_>> {
     let absolute = |tail: &str| {
         tail.starts_with('/') || tail.starts_with("~/") || tail.get(1..3) == Some(":\\")
     };
     if let Some((name, size, path)) = parts(rest, ") at ", absolute) {
-        return Some(Line {
+        return Some(FileLine {
             name,
             size: Some(size),
-            outcome: Outcome::At(path),
+            outcome: UploadOutcome::At(path),
         });
     }
     let (name, size, reason) = parts(rest, ") — not available: ", |tail| !tail.is_empty())?;
-    Some(Line {
+    Some(FileLine {
         name,
         size: Some(size),
-        outcome: Outcome::NotAvailable(reason),
+        outcome: UploadOutcome::NotAvailable(reason),
     })
 }
 
@@ -111,16 +111,18 @@ fn is_size(text: &str) -> bool {
 }
 
 /// `NAME'. Its content has been included below. The file is also saved at: PATH`.
-fn inlined(rest: &str) -> Option<Line<'_>> {
+fn inlined(rest: &str) -> Option<FileLine<'_>> {
     let (name, path) =
         rest.split_once("'. Its content has been included below. The file is also saved at: ")?;
-    older(name, Outcome::Inlined(path))
+    older(name, UploadOutcome::Inlined(path))
 }
 
 /// A line without a size.
-fn older<'text>(name: &'text str, outcome: Outcome<'text>) -> Option<Line<'text>> {
-    let (Outcome::At(path) | Outcome::Inlined(path) | Outcome::NotAvailable(path)) = outcome;
-    (!name.is_empty() && !path.is_empty()).then_some(Line {
+fn older<'text>(name: &'text str, outcome: UploadOutcome<'text>) -> Option<FileLine<'text>> {
+    let (UploadOutcome::At(path)
+    | UploadOutcome::Inlined(path)
+    | UploadOutcome::NotAvailable(path)) = outcome;
+    (!name.is_empty() && !path.is_empty()).then_some(FileLine {
         name,
         size: None,
         outcome,

@@ -39,25 +39,25 @@ fn older_wordings_are_read() {
     let cases = [
         (
             "[The user sent a text document: 'it's a.md'. Its content has been included below. The file is also saved at: /h/doc_1_a.md]",
-            ("it's a.md", Outcome::Inlined("/h/doc_1_a.md")),
+            ("it's a.md", UploadOutcome::Inlined("/h/doc_1_a.md")),
         ),
         (
             "[The user sent a document: 'r.pdf'. It is saved at: /h/doc_2_r.pdf. Its text is not inlined here; use a tool to read it.]",
-            ("r.pdf", Outcome::At("/h/doc_2_r.pdf")),
+            ("r.pdf", UploadOutcome::At("/h/doc_2_r.pdf")),
         ),
         (
             "[The user sent a document: 'r.pdf'. The file is saved at: /h/r. x.pdf. Ask the user what they'd like you to do with it.]",
-            ("r.pdf", Outcome::At("/h/r. x.pdf")),
+            ("r.pdf", UploadOutcome::At("/h/r. x.pdf")),
         ),
         (
             "[The user sent a document: 'r.pdf'. It is saved at: /h/r.pdf.]",
-            ("r.pdf", Outcome::At("/h/r.pdf")),
+            ("r.pdf", UploadOutcome::At("/h/r.pdf")),
         ),
     ];
     for (text, (name, outcome)) in cases {
         assert_eq!(
             read(text),
-            Some(Line {
+            Some(FileLine {
                 name,
                 size: None,
                 outcome
@@ -114,11 +114,11 @@ proptest! {
         let line = uploaded(&raw, bytes, &path);
         prop_assert!(!line.contains('\n') && line.matches(']').count() == 1);
         let (shown, size) = (name::for_prompt(&raw), size::human(bytes));
-        let expected = Line { name: &shown, size: Some(&size), outcome: Outcome::At(&path) };
+        let expected = FileLine { name: &shown, size: Some(&size), outcome: UploadOutcome::At(&path) };
         prop_assert_eq!(read(&line), Some(expected));
         let line = not_available(&raw, Some(bytes), &reason);
         let told = read(&line).map(|line| line.outcome);
-        prop_assert!(matches!(told, Some(Outcome::NotAvailable(_))), "{line}");
+        prop_assert!(matches!(told, Some(UploadOutcome::NotAvailable(_))), "{line}");
     }
 
     #[test]
@@ -127,7 +127,7 @@ proptest! {
         let path = format!("/workspace/uploads/{name}");
         let line = uploaded(&name, bytes, &path);
         let size = size::human(bytes);
-        let expected = Line { name: &name::for_prompt(&name), size: Some(&size), outcome: Outcome::At(&path) };
+        let expected = FileLine { name: &name::for_prompt(&name), size: Some(&size), outcome: UploadOutcome::At(&path) };
         prop_assert_eq!(read(&line), Some(expected));
     }
 }

@@ -4,21 +4,21 @@ use std::ops::Range;
 
 /// What a message asks for all of its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Directives {
+pub struct MediaDirectives {
     /// `[[audio_as_voice]]`: audio files go as voice messages. Other files are not meant.
     pub audio_as_voice: bool,
     /// `[[as_document]]`: everything goes as it is, nothing as picture, video or audio.
     pub as_document: bool,
 }
 
-const VOICE: &str = "[[audio_as_voice]]";
-const DOCUMENT: &str = "[[as_document]]";
+const VOICE_DIRECTIVE: &str = "[[audio_as_voice]]";
+const DOCUMENT_DIRECTIVE: &str = "[[as_document]]";
 
-impl Directives {
+impl MediaDirectives {
     /// Adds what one directive asks for.
     pub(super) fn note(&mut self, text: &str) {
-        self.audio_as_voice |= text.eq_ignore_ascii_case(VOICE);
-        self.as_document |= text.eq_ignore_ascii_case(DOCUMENT);
+        self.audio_as_voice |= text.eq_ignore_ascii_case(VOICE_DIRECTIVE);
+        self.as_document |= text.eq_ignore_ascii_case(DOCUMENT_DIRECTIVE);
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn at_start(text: &str) -> Option<usize> {
         text.get(..word.len())
             .is_some_and(|found| found.eq_ignore_ascii_case(word))
     };
-    [VOICE, DOCUMENT]
+    [VOICE_DIRECTIVE, DOCUMENT_DIRECTIVE]
         .iter()
         .find(|word| is_start(word))
         .map(|word| word.len())
@@ -42,9 +42,9 @@ pub(super) fn at_start(text: &str) -> Option<usize> {
 
 /// How many bytes at the end of `text` may become a directive.
 pub(super) fn unfinished(text: &str) -> usize {
-    let longest = VOICE.len() - 1;
+    let longest = VOICE_DIRECTIVE.len() - 1;
     let starts = |tail: &str| {
-        [VOICE, DOCUMENT].iter().any(|word| {
+        [VOICE_DIRECTIVE, DOCUMENT_DIRECTIVE].iter().any(|word| {
             tail.len() < word.len()
                 && word
                     .get(..tail.len())

@@ -1,13 +1,13 @@
 //! The words of the tag language: where a tag starts, what may stand around it, where a path may end.
 
 /// What begins a tag, in any case.
-pub(super) const WORD: &str = "MEDIA:";
+pub(super) const TAG_WORD: &str = "MEDIA:";
 
 /// Wrappers swallowed on each side of a tag.
 pub(super) const WRAPPERS_MAX: usize = 3;
 
 /// Extensions that help to find the end of a path. They never decide whether a file may go (platform-delivery 3.7.5).
-const EXTENSIONS: [&str; 62] = [
+const PATH_EXTENSIONS: [&str; 62] = [
     "png", "jpg", "jpeg", "gif", "webp", "bmp", "tiff", "svg", "mp4", "mov", "avi", "mkv", "webm",
     "3gp", "mp3", "m2a", "wav", "ogg", "opus", "m4a", "flac", "pdf", "docx", "doc", "odt", "rtf",
     "txt", "md", "epub", "xlsx", "xls", "ods", "csv", "tsv", "json", "xml", "yaml", "yml", "kmz",
@@ -30,7 +30,7 @@ pub(super) fn has_known_extension(path: &str) -> bool {
 /// Whether an extension is in the list, in any case.
 pub(super) fn is_known(extension: &str) -> bool {
     extension.len() <= EXTENSION_MAX
-        && EXTENSIONS
+        && PATH_EXTENSIONS
             .iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
 }
@@ -45,12 +45,12 @@ pub(super) fn known_prefixes(text: &str) -> impl Iterator<Item = usize> {
 /// Where `MEDIA:` stands.
 pub(super) fn occurrences(text: &str) -> impl Iterator<Item = usize> {
     let bytes = text.as_bytes();
-    let stem = WORD.len() - 1;
+    let stem = TAG_WORD.len() - 1;
     bytes.iter().enumerate().filter_map(move |(at, byte)| {
         let start = at.checked_sub(stem).filter(|_| *byte == b':')?;
         bytes
             .get(start..=at)?
-            .eq_ignore_ascii_case(WORD.as_bytes())
+            .eq_ignore_ascii_case(TAG_WORD.as_bytes())
             .then_some(start)
     })
 }

@@ -3,12 +3,14 @@
 
 use std::ops::Range;
 
-use super::directive::{self, Directives};
-use super::grammar::{WORD, is_wrapper, occurrences, path_start, quoted_start, wrappers_before};
-use super::mask::Masks;
-use super::tag::{Tag, unit};
-use super::tidy::Tidy;
-use super::{Extraction, Found, TAGS_MAX};
+use super::directive::{self, MediaDirectives};
+use super::grammar::{
+    TAG_WORD, is_wrapper, occurrences, path_start, quoted_start, wrappers_before,
+};
+use super::mask::LineMasks;
+use super::tag::{MediaTag, unit};
+use super::tidy::WhitespaceTidier;
+use super::{FoundMedia, MediaExtraction, TAGS_MAX};
 
 /// White space between `MEDIA:` and a path on another line.
 const SPACE_MAX: usize = 64;
@@ -22,9 +24,9 @@ const JOINS_MAX: usize = 8;
 /// most for the end of its line, or of the line after `MEDIA:` where the path has not come yet.
 #[derive(Clone, Debug, Default)]
 pub struct HoldBack {
-    masks: Masks,
-    tidy: Tidy,
-    found: Found,
+    masks: LineMasks,
+    tidy: WhitespaceTidier,
+    found: FoundMedia,
     /// Begins with a line that is not done with.
     buffer: String,
     /// How much of the buffer was passed on.
@@ -77,16 +79,16 @@ impl HoldBack {
     }
 
     /// Gives the rest of the text, and all that was found in the whole.
-    pub fn finish(mut self, resolve: impl FnMut(&str) -> Option<String>) -> Extraction {
+    pub fn finish(mut self, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
         let mut text = String::new();
         self.advance(true, resolve, &mut text);
-        let Found {
+        let FoundMedia {
             files,
             notices,
             directives,
             ..
         } = self.found;
-        Extraction {
+        MediaExtraction {
             files,
             text,
             notices,
@@ -101,9 +103,9 @@ impl HoldBack {
     }
 
     /// Every tag of the units that are complete, with the place where its unit starts.
-    pub(super) fn tags(&self, at_end: bool) -> (Vec<Tag>, Directives) {
+    pub(super) fn tags(&self, at_end: bool) -> (Vec<MediaTag>, MediaDirectives) {
         let (mut masks, mut start, mut tags) = (self.masks.clone(), 0, Vec::new());
-        let mut directives = Directives::default();
+        let mut directives = MediaDirectives::default();
         while let Some((length, text)) = next(&self.buffer, &masks, start, at_end) {
             let found = unit(text, &mut masks);
             found
@@ -197,7 +199,7 @@ impl HoldBack {
 /// The next complete unit from `start` on: its length and text.
 fn next<'text>(
     buffer: &'text str,
-    masks: &Masks,
+    masks: &LineMasks,
     start: usize,
     at_end: bool,
 ) -> Option<(usize, &'text str)> {
@@ -208,7 +210,7 @@ fn next<'text>(
 
 /// Passes on what the cuts leave of a unit.
 fn emit(
-    tidy: &mut Tidy,
+    tidy: &mut WhitespaceTidier,
     text: &str,
     released: usize,
     cuts: &[Range<usize>],
@@ -224,7 +226,7 @@ fn emit(
 }
 
 /// The length of the unit at the start of `rest`: a line, with those that its last tag reaches to.
-fn unit_length(rest: &str, masks: &Masks, at_end: bool) -> Option<usize> {
+fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
     let whole = |from: usize| {
         let newline = rest.get(from..)?.find('\n').map(|at| from + at + 1);
         newline.or(at_end.then_some(rest.len()))
@@ -257,21 +259,21 @@ fn unit_length(rest: &str, masks: &Masks, at_end: bool) -> Option<usize> {
 /// Whether a line ends with `MEDIA:`.
 fn ends_open(line: &str) -> bool {
     let line = line.trim_end();
-    let start = line.len().checked_sub(WORD.len());
+    let start = line.len().checked_sub(TAG_WORD.len());
     start
         .and_then(|start| line.get(start..))
-        .is_some_and(|end| end.eq_ignore_ascii_case(WORD))
+        .is_some_and(|end| end.eq_ignore_ascii_case(TAG_WORD))
 }
 
 /// How many bytes at the end of `text` may become `MEDIA:`, with wrappers before it.
 fn unfinished(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let begun = (1..WORD.len()).find(|length| {
+    let begun = (1..TAG_WORD.len()).find(|length| {
         let tail = bytes
             .len()
             .checked_sub(*length)
             .and_then(|start| bytes.get(start..));
-        tail.zip(WORD.as_bytes().get(..*length))
+        tail.zip(TAG_WORD.as_bytes().get(..*length))
             .is_some_and(|(tail, word)| tail.eq_ignore_ascii_case(word))
     });
     let begun = begun.unwrap_or(0);

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// What earlier lines say about the next one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Masks {
+pub(super) struct LineMasks {
     /// The fence that is open: its character and how often it stood there.
     fence: Option<(char, usize)>,
     /// Brackets of JSON that are open.
@@ -25,7 +25,7 @@ pub(super) struct LineMask {
     pub(super) strings: Vec<Range<usize>>,
 }
 
-impl Masks {
+impl LineMasks {
     /// Whether the last line was inside a fence, or opened one.
     pub(super) fn in_fence(&self) -> bool {
         self.fence.is_some()

@@ -31,10 +31,10 @@ mod tag;
 mod tests;
 mod tidy;
 
-pub use directive::Directives;
+pub use directive::MediaDirectives;
 pub use hold::HoldBack;
 pub use prose::{RemoteImage, bare_paths, remote_images};
-pub use tag::{CANDIDATES_MAX, Candidate, Tag};
+pub use tag::{CANDIDATES_MAX, MediaTag, TagCandidate};
 
 use crate::name;
 
@@ -43,7 +43,7 @@ pub const TAGS_MAX: usize = 256;
 
 /// What an answer holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extraction {
+pub struct MediaExtraction {
     /// Files to deliver, in order, each once.
     pub files: Vec<String>,
     /// What remains to be said; empty when no text message is to be sent.
@@ -51,23 +51,23 @@ pub struct Extraction {
     /// Names, without folders, of what was tagged and does not exist; for the failure notice.
     pub notices: Vec<String>,
     /// What the message asks for all of its files.
-    pub directives: Directives,
+    pub directives: MediaDirectives,
 }
 
 /// Takes the tags out of an answer. `exists` says whether a path, as it is written, is a file that may go.
-pub fn extract(text: &str, mut exists: impl FnMut(&str) -> bool) -> Extraction {
+pub fn extract(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
     extract_with(text, |path| exists(path).then(|| path.to_owned()))
 }
 
 /// As [`extract`], where `resolve` also gives the full path (`~` expanded): two ways to write one file are one.
-pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> Extraction {
+pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.finish(resolve)
 }
 
 /// Finds the tags of an answer and decides nothing. Spans are byte ranges of `text`.
-pub fn scan(text: &str) -> (Vec<Tag>, Directives) {
+pub fn scan(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.tags(true)
@@ -82,22 +82,22 @@ pub fn paths(text: &str) -> Vec<String> {
 
 /// What was found so far.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct FoundMedia {
     files: Vec<String>,
     seen: BTreeSet<String>,
     notices: Vec<String>,
-    directives: Directives,
+    directives: MediaDirectives,
     /// Tags decided.
     tags: usize,
     /// Bytes looked at.
     steps: usize,
 }
 
-impl Found {
+impl FoundMedia {
     /// Decides one tag. Gives what to cut from the text.
     fn decide(
         &mut self,
-        tag: &Tag,
+        tag: &MediaTag,
         mut resolve: impl FnMut(&str) -> Option<String>,
     ) -> Option<Range<usize>> {
         if self.tags >= TAGS_MAX {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::grammar::{has_known_extension, is_boundary, path_start};
-use super::mask::Masks;
+use super::mask::LineMasks;
 
 /// Bytes of the longest path and of the longest address.
 const LENGTH_MAX: usize = 4096;
@@ -12,7 +12,7 @@ const LENGTH_MAX: usize = 4096;
 const COUNT_MAX: usize = 64;
 
 /// Extensions of pictures in addresses.
-const PICTURES: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
+const PICTURE_EXTENSIONS: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
 
 /// Hosts whose addresses are pictures without looking so.
 const PICTURE_HOSTS: [&str; 3] = ["fal.media", "fal-cdn", "replicate.delivery"];
@@ -90,7 +90,7 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
 
 /// Pieces of text outside of everything masked, with where they start. None goes over the end of a line.
 fn unmasked(text: &str) -> Vec<(usize, &str)> {
-    let (mut masks, mut start, mut pieces) = (Masks::default(), 0, Vec::new());
+    let (mut masks, mut start, mut pieces) = (LineMasks::default(), 0, Vec::new());
     for line in text.split_inclusive('\n') {
         let mask = masks.line(line);
         if !mask.whole {
@@ -202,6 +202,8 @@ fn looks_like_picture(url: &str) -> bool {
         .nth(1)
         .and_then(|rest| rest.split('/').next())
         .unwrap_or_default();
-    PICTURES.iter().any(|extension| place.ends_with(extension))
+    PICTURE_EXTENSIONS
+        .iter()
+        .any(|extension| place.ends_with(extension))
         || PICTURE_HOSTS.iter().any(|known| host.contains(known))
 }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::directive;
 use super::grammar::{
-    WORD, glued, has_known_extension, is_boundary, occurrences, path_start, quoted_start,
+    TAG_WORD, glued, has_known_extension, is_boundary, occurrences, path_start, quoted_start,
     sentinels_at, wrappers_at, wrappers_before,
 };
-use super::mask::{LineMask, Masks};
+use super::mask::{LineMask, LineMasks};
 
 /// Candidates that one tag may have.
 pub const CANDIDATES_MAX: usize = 32;
@@ -19,15 +19,15 @@ const WORDS_MAX: usize = 8;
 const PATH_MAX: usize = 4096;
 
 /// What may stand at the end of a quoted path and not belong to it (platform-delivery 3.3).
-const TRAILING: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')', '}', ']'];
+const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')', '}', ']'];
 
 /// One tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tag {
+pub struct MediaTag {
     /// Where `MEDIA:` stands.
     pub at: usize,
     /// What the path may be, longest first; at least one, at most [`CANDIDATES_MAX`].
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<TagCandidate>,
     /// Which candidate is meant when none exists. Without one the text then stays as it is.
     pub fallback: Option<usize>,
     /// The path stands in quotes or backticks.
@@ -38,7 +38,7 @@ pub struct Tag {
 
 /// What a tag may mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct TagCandidate {
     /// The path as it is written.
     pub path: String,
     /// What is cut from the text when this is it. Wrappers between two tags may be in the spans of both.
@@ -47,18 +47,18 @@ pub struct Candidate {
 
 /// What was found in one unit.
 #[derive(Debug, Default)]
-pub(super) struct Unit {
-    pub(super) tags: Vec<Tag>,
+pub(super) struct TagUnit {
+    pub(super) tags: Vec<MediaTag>,
     pub(super) directives: Vec<Range<usize>>,
     /// Bytes looked at, for proof that the work is linear.
     pub(super) steps: usize,
 }
 
 /// Finds the tags of a unit and goes on with `masks` behind it.
-pub(super) fn unit(text: &str, masks: &mut Masks) -> Unit {
+pub(super) fn unit(text: &str, masks: &mut LineMasks) -> TagUnit {
     let lines = line_masks(text, masks);
     let directives: Vec<_> = directive::occurrences(text).collect();
-    let mut scanner = Scanner {
+    let mut scanner = TagScanner {
         text,
         lines: &lines,
         directives: &directives,
@@ -70,11 +70,11 @@ pub(super) fn unit(text: &str, masks: &mut Masks) -> Unit {
     while let Some(at) = starts.next() {
         let limit = starts.peek().copied().unwrap_or(text.len());
         if let Some(tag) = scanner.tag(at, limit) {
-            scanner.floor = at + WORD.len();
+            scanner.floor = at + TAG_WORD.len();
             tags.push(tag);
         }
     }
-    Unit {
+    TagUnit {
         tags,
         steps: scanner.steps,
         directives,
@@ -82,7 +82,7 @@ pub(super) fn unit(text: &str, masks: &mut Masks) -> Unit {
 }
 
 /// The mask of every line, with where it starts.
-fn line_masks(text: &str, masks: &mut Masks) -> Vec<(usize, LineMask)> {
+fn line_masks(text: &str, masks: &mut LineMasks) -> Vec<(usize, LineMask)> {
     let mut start = 0;
     let mut lines = Vec::new();
     for line in text.split_inclusive('\n') {
@@ -92,7 +92,7 @@ fn line_masks(text: &str, masks: &mut Masks) -> Vec<(usize, LineMask)> {
     lines
 }
 
-struct Scanner<'unit> {
+struct TagScanner<'unit> {
     text: &'unit str,
     lines: &'unit [(usize, LineMask)],
     directives: &'unit [Range<usize>],
@@ -101,9 +101,9 @@ struct Scanner<'unit> {
     steps: usize,
 }
 
-impl Scanner<'_> {
+impl TagScanner<'_> {
     /// The tag whose `MEDIA:` stands at `at`; nothing of it stands at or behind `limit`.
-    fn tag(&mut self, at: usize, limit: usize) -> Option<Tag> {
+    fn tag(&mut self, at: usize, limit: usize) -> Option<MediaTag> {
         let index = self
             .lines
             .partition_point(|(start, _)| *start <= at)
@@ -125,7 +125,7 @@ impl Scanner<'_> {
             return self.code(at, line_start + span.start..line_start + span.end, limit);
         }
         let opening = at - wrappers_before(self.text, at, self.floor);
-        let behind = self.text.get(at + WORD.len()..limit)?;
+        let behind = self.text.get(at + TAG_WORD.len()..limit)?;
         let start = limit - behind.trim_start().len();
         let end = self.region_end(start, limit);
         let region = self.text.get(start..end)?;
@@ -165,22 +165,22 @@ impl Scanner<'_> {
     }
 
     /// A tag that is all there is in a piece of inline code.
-    fn code(&mut self, at: usize, span: Range<usize>, limit: usize) -> Option<Tag> {
+    fn code(&mut self, at: usize, span: Range<usize>, limit: usize) -> Option<MediaTag> {
         let opening = at - wrappers_before(self.text, at, self.floor);
         if limit < span.end || opening > span.start {
             return None;
         }
-        let inner = self.text.get(at + WORD.len()..span.end)?;
+        let inner = self.text.get(at + TAG_WORD.len()..span.end)?;
         self.steps += inner.len();
         let body = inner.trim_end_matches(['`', '"', '\'', '*', '_']);
         let path = body.trim_start().trim_start_matches(['"', '\'']);
         path_start(path)?;
-        let candidate = Candidate {
+        let candidate = TagCandidate {
             path: path.to_owned(),
-            span: opening..self.closing(at + WORD.len() + body.len(), true),
+            span: opening..self.closing(at + TAG_WORD.len() + body.len(), true),
         };
         // Wrappers beyond the third, or a space, would leave half of the code behind.
-        (candidate.span.end >= span.end && path.len() <= PATH_MAX).then(|| Tag {
+        (candidate.span.end >= span.end && path.len() <= PATH_MAX).then(|| MediaTag {
             at,
             candidates: vec![candidate],
             fallback: None,
@@ -197,7 +197,7 @@ impl Scanner<'_> {
         start: usize,
         region: &str,
         quote: char,
-    ) -> Option<Tag> {
+    ) -> Option<MediaTag> {
         let mut candidates = Vec::new();
         for (close, _) in region.match_indices(quote).skip(1).take(WORDS_MAX) {
             let path = region.get(1..close)?.trim();
@@ -207,21 +207,21 @@ impl Scanner<'_> {
                 continue;
             }
             let span = opening..self.closing(start + close + 1, opening < at);
-            let bare = path.trim_end_matches(TRAILING);
+            let bare = path.trim_end_matches(TRAILING_CHARACTERS);
             if bare.len() < path.len() && path_start(bare).is_some() {
-                candidates.push(Candidate {
+                candidates.push(TagCandidate {
                     path: bare.to_owned(),
                     span: span.clone(),
                 });
             }
-            candidates.push(Candidate {
+            candidates.push(TagCandidate {
                 path: path.to_owned(),
                 span,
             });
         }
         candidates.reverse();
         let fallback = candidates.len().checked_sub(1)?;
-        Some(Tag {
+        Some(MediaTag {
             at,
             candidates,
             fallback: Some(fallback),
@@ -231,7 +231,7 @@ impl Scanner<'_> {
     }
 
     /// A path without quotes: every place where it may end makes a candidate.
-    fn bare(&mut self, at: usize, opening: usize, start: usize, region: &str) -> Option<Tag> {
+    fn bare(&mut self, at: usize, opening: usize, start: usize, region: &str) -> Option<MediaTag> {
         let first = path_start(region)?;
         // No bare path goes over these two.
         let stop = region.find(['`', '"']).unwrap_or(region.len());
@@ -282,7 +282,7 @@ impl Scanner<'_> {
         start: usize,
         region: &str,
         mut ends: Vec<(usize, bool)>,
-    ) -> Option<Tag> {
+    ) -> Option<MediaTag> {
         ends.sort_unstable_by(|one, other| other.cmp(one));
         ends.dedup_by_key(|(end, _)| *end);
         let excess = ends.len().saturating_sub(CANDIDATES_MAX);
@@ -290,13 +290,13 @@ impl Scanner<'_> {
         let fallback = ends.iter().rposition(|(_, known)| *known);
         let candidate = |(end, _): &(usize, bool)| {
             let path = region.get(..*end)?.to_owned();
-            Some(Candidate {
+            Some(TagCandidate {
                 path,
                 span: opening..self.closing(start + end, opening < at),
             })
         };
-        let candidates: Vec<Candidate> = ends.iter().filter_map(candidate).collect();
-        (!candidates.is_empty()).then_some(Tag {
+        let candidates: Vec<TagCandidate> = ends.iter().filter_map(candidate).collect();
+        (!candidates.is_empty()).then_some(MediaTag {
             at,
             candidates,
             fallback,
@@ -320,9 +320,12 @@ impl Scanner<'_> {
             let opens = next.is_some_and(|next| next.is_alphanumeric() || next == '/');
             wrapped
                 || !opens
-                || occurrences(rest.get(length..length + WORD.len()).unwrap_or_default())
-                    .next()
-                    .is_some()
+                || occurrences(
+                    rest.get(length..length + TAG_WORD.len())
+                        .unwrap_or_default(),
+                )
+                .next()
+                .is_some()
         };
         let closers = Some(wrappers_at(rest))
             .filter(|length| closes(*length))
@@ -356,7 +359,7 @@ fn is_bounded(region: &str, end: usize, rest_of_text: &str) -> bool {
         )
 }
 
-impl Tag {
+impl MediaTag {
     /// The same tag in a text that begins `by` bytes earlier.
     pub(super) fn moved(mut self, by: usize) -> Self {
         self.at += by;

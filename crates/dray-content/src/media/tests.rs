@@ -9,7 +9,7 @@ mod table;
 use super::*;
 
 /// What `text` gives when exactly `existing` exist.
-fn given(text: &str, existing: &[&str]) -> Extraction {
+fn given(text: &str, existing: &[&str]) -> MediaExtraction {
     extract(text, |path| existing.contains(&path))
 }
 

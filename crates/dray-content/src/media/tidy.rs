@@ -3,12 +3,12 @@
 
 /// Passes text on, holding back white space until something visible follows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tidy {
+pub(super) struct WhitespaceTidier {
     begun: bool,
     space: String,
 }
 
-impl Tidy {
+impl WhitespaceTidier {
     /// Takes the next piece and gives what can be shown.
     pub(super) fn push(&mut self, piece: &str, fenced: bool, shown: &mut String) {
         for character in piece.chars() {

@@ -28,13 +28,13 @@ pub const PROMPT_MAX: usize = 120;
 const KEY_MAX: usize = 120;
 
 /// What a file is called of which no name is left.
-const NAMELESS: &str = "file";
+const DEFAULT_NAME: &str = "file";
 
 /// Longer than this, what follows the last dot is prose and no extension.
 const EXTENSION_MAX: usize = 24;
 
 /// What Windows takes for devices, in any case and with any extension.
-const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
 
 /// The name under which a file that came from outside is kept (platform-delivery 11, last paragraph).
 ///
@@ -59,7 +59,7 @@ pub fn clean(raw: impl AsRef<[u8]>) -> String {
     };
     let name = shorten(&undevice(shorten(&name, CLEAN_MAX, "")), CLEAN_MAX, "");
     if name.is_empty() {
-        NAMELESS.to_owned()
+        DEFAULT_NAME.to_owned()
     } else {
         name
     }
@@ -95,7 +95,7 @@ pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     let last = raw
         .rsplit(|byte| matches!(byte, b'/' | b'\\'))
         .find(|part| !part.is_empty());
-    shown(last.unwrap_or(NAMELESS.as_bytes()), SHOWN_MAX)
+    shown(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
 }
 
 /// A name that can stand inside brackets in a prompt: [`clean`], brackets as `_`, at most [`PROMPT_MAX`] characters
@@ -146,7 +146,7 @@ pub fn ascii_safe(name: &str) -> String {
     let (stem, extension) = split(&cleaned);
     let stem = squeeze(stem);
     let stem = if stem.trim_matches(['_', '.', '-']).is_empty() {
-        NAMELESS
+        DEFAULT_NAME
     } else {
         &stem
     };
@@ -225,7 +225,7 @@ fn is_device(stem: &str) -> bool {
         characters.next().is_none()
             && first.is_some_and(|character| "0123456789¹²³".contains(character))
     });
-    numbered || DEVICES.contains(&upper.as_str())
+    numbered || WINDOWS_DEVICE_NAMES.contains(&upper.as_str())
 }
 
 /// What follows the last separator; separators at the end do not count.

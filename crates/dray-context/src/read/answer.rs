@@ -3,27 +3,27 @@
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::arguments::Handle;
-use super::failure::{Code, Failure};
+use super::arguments::ReadHandle;
+use super::failure::{FailureCode, ReadFailure};
 use crate::escape::escape;
 use crate::limits;
 
 /// Whether a file was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum ReadStatus {
     /// It was.
     Ok,
     /// It was not; the content says why.
     Error,
 }
 
-/// One file of an answer. As JSON its keys are `id` (or `index`, or `url`), `name`, `content`, then what add:
-/// `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
+/// One file of an answer. As JSON its keys are `id` (or `index`, or `url`), `name`, `content`, then what
+/// add: `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileAnswer {
     /// How it was named.
-    pub handle: Handle,
+    pub handle: ReadHandle,
     /// The name that was asked for.
     pub asked: String,
     /// What it is called.
@@ -31,9 +31,9 @@ pub struct FileAnswer {
     /// Its text, or why there is none.
     pub content: String,
     /// Whether it was read.
-    pub status: Status,
+    pub status: ReadStatus,
     /// Why not.
-    pub code: Option<Code>,
+    pub code: Option<FailureCode>,
     /// The first character of the content within the text.
     pub offset: Option<usize>,
     /// Characters of the whole text.
@@ -45,13 +45,13 @@ pub struct FileAnswer {
 }
 
 impl FileAnswer {
-    pub(super) fn of(handle: Handle, asked: &str) -> Self {
+    pub(super) fn of(handle: ReadHandle, asked: &str) -> Self {
         Self {
             handle,
             asked: asked.to_owned(),
             file_name: String::new(),
             content: String::new(),
-            status: Status::Error,
+            status: ReadStatus::Error,
             code: None,
             offset: None,
             length: None,
@@ -60,7 +60,7 @@ impl FileAnswer {
         }
     }
 
-    pub(super) fn failed(self, file_name: &str, failure: &Failure) -> Self {
+    pub(super) fn failed(self, file_name: &str, failure: &ReadFailure) -> Self {
         Self {
             file_name: file_name.to_owned(),
             content: failure.text().to_owned(),
@@ -71,9 +71,9 @@ impl FileAnswer {
 
     fn key(&self) -> &'static str {
         match self.handle {
-            Handle::Id => "id",
-            Handle::Index => "index",
-            Handle::Url => "url",
+            ReadHandle::Id => "id",
+            ReadHandle::Index => "index",
+            ReadHandle::Url => "url",
         }
     }
 }
@@ -103,12 +103,12 @@ impl Serialize for FileAnswer {
 /// The whole answer, one file for each name of the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Answer {
+pub struct ReadAnswer {
     /// In the order of the call.
     pub files: Vec<FileAnswer>,
 }
 
-impl Answer {
+impl ReadAnswer {
     /// The tool's result: compact JSON, with status and paging.
     pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| "[]".to_owned())
@@ -116,7 +116,7 @@ impl Answer {
 
     /// The tool's result as the older generations wrote it: three keys, no status.
     pub fn plain_json(&self) -> String {
-        let files: Vec<_> = self.files.iter().map(Plain).collect();
+        let files: Vec<_> = self.files.iter().map(PlainAnswer).collect();
         serde_json::to_string(&files).unwrap_or_else(|_| "[]".to_owned())
     }
 
@@ -172,9 +172,9 @@ fn ends(content: &str) -> String {
 }
 
 /// Three keys.
-struct Plain<'a>(&'a FileAnswer);
+struct PlainAnswer<'a>(&'a FileAnswer);
 
-impl Serialize for Plain<'_> {
+impl Serialize for PlainAnswer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry(self.0.key(), &self.0.asked)?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The tool's name.
-pub const TOOL: &str = "read_files";
+pub const READ_TOOL: &str = "read_files";
 
 /// Its name in stored calls of G0. Accepted, never advertised.
 pub const LEGACY_TOOL: &str = "file_read";
@@ -11,7 +11,7 @@ pub const LEGACY_TOOL: &str = "file_read";
 /// How a call names its files; also the key of each answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Handle {
+pub enum ReadHandle {
     /// By id.
     Id,
     /// By number, as G0 did.
@@ -22,9 +22,9 @@ pub enum Handle {
 
 /// A checked call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
+pub struct ReadArguments {
     /// How files are named.
-    pub handle: Handle,
+    pub handle: ReadHandle,
     /// The names, in order, duplicates included.
     pub names: Vec<String>,
     /// The first character of each file to answer with.
@@ -38,54 +38,57 @@ pub struct Arguments {
 /// The sentence that is the tool's result when a call cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(String);
+pub struct InvalidArguments(String);
 
 /// The result of calling a tool that there is none of.
 pub fn unknown_tool(name: &str) -> String {
     format!("Can't find the tool {name}")
 }
 
-impl Arguments {
+impl ReadArguments {
     /// From the text that a model wrote.
-    pub fn parse(tool: &str, text: &str) -> Result<Self, Invalid> {
-        let value = lenient(text).ok_or_else(|| Invalid("Params is not object".to_owned()))?;
+    pub fn parse(tool: &str, text: &str) -> Result<Self, InvalidArguments> {
+        let value =
+            lenient(text).ok_or_else(|| InvalidArguments("Params is not object".to_owned()))?;
         Self::read(tool, &value)
     }
 
     /// From JSON. A string is taken for JSON that was written twice.
-    pub fn read(tool: &str, value: &Value) -> Result<Self, Invalid> {
-        if !matches!(tool, TOOL | LEGACY_TOOL) {
-            return Err(Invalid(unknown_tool(tool)));
+    pub fn read(tool: &str, value: &Value) -> Result<Self, InvalidArguments> {
+        if !matches!(tool, READ_TOOL | LEGACY_TOOL) {
+            return Err(InvalidArguments(unknown_tool(tool)));
         }
         if let Value::String(text) = value {
             return match lenient(text).filter(Value::is_object) {
                 Some(value) => Self::read(tool, &value),
-                None => Err(Invalid("Params is not object".to_owned())),
+                None => Err(InvalidArguments("Params is not object".to_owned())),
             };
         }
         let Value::Object(fields) = value else {
-            return Err(Invalid("Params is not object".to_owned()));
+            return Err(InvalidArguments("Params is not object".to_owned()));
         };
         let (handle, field) = match tool {
-            LEGACY_TOOL => (Handle::Index, "file_indexes"),
+            LEGACY_TOOL => (ReadHandle::Index, "file_indexes"),
             _ if !fields.contains_key("ids") && fields.contains_key("urls") => {
-                (Handle::Url, "urls")
+                (ReadHandle::Url, "urls")
             }
-            _ => (Handle::Id, "ids"),
+            _ => (ReadHandle::Id, "ids"),
         };
         let names = strings(fields.get(field))
-            .ok_or_else(|| Invalid(format!("{field}: expected an array of strings")))?;
+            .ok_or_else(|| InvalidArguments(format!("{field}: expected an array of strings")))?;
         let count = |name: &str| count(fields.get(name), name);
         let limit = count("limit")?;
         if limit == Some(0) {
-            return Err(Invalid("limit: expected a number of at least 1".to_owned()));
+            return Err(InvalidArguments(
+                "limit: expected a number of at least 1".to_owned(),
+            ));
         }
         let range = match fields.get("range") {
             None | Some(Value::Null) => None,
             Some(Value::String(range)) => {
                 Some(range.trim().to_owned()).filter(|range| !range.is_empty())
             }
-            Some(_) => return Err(Invalid("range: expected a string".to_owned())),
+            Some(_) => return Err(InvalidArguments("range: expected a string".to_owned())),
         };
         Ok(Self {
             handle,
@@ -102,8 +105,8 @@ fn strings(value: Option<&Value>) -> Option<Vec<String>> {
     names.map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-fn count(value: Option<&Value>, name: &str) -> Result<Option<usize>, Invalid> {
-    let refused = || Invalid(format!("{name}: expected a whole number of at least 0"));
+fn count(value: Option<&Value>, name: &str) -> Result<Option<usize>, InvalidArguments> {
+    let refused = || InvalidArguments(format!("{name}: expected a whole number of at least 0"));
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {

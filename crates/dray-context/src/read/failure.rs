@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Why, from a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum FailureCode {
     /// No file has that id.
     UnknownId,
     /// Its link expired and could not be renewed.
@@ -28,9 +28,9 @@ pub enum Code {
     Failed,
 }
 
-impl Code {
+impl FailureCode {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL_CODES: [Self; 10] = [
         Self::UnknownId,
         Self::Expired,
         Self::TooLarge,
@@ -64,17 +64,17 @@ impl Code {
 
 /// One failure, with the sentence for the model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ReadFailure {
     /// Why.
-    pub code: Code,
+    pub code: FailureCode,
     /// What to say instead of the code's own sentence. It must hold no address, path or token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-impl Failure {
+impl ReadFailure {
     /// With the code's own sentence.
-    pub fn of(code: Code) -> Self {
+    pub fn of(code: FailureCode) -> Self {
         Self {
             code,
             message: None,
@@ -82,7 +82,7 @@ impl Failure {
     }
 
     /// With another sentence.
-    pub fn saying(code: Code, message: impl Into<String>) -> Self {
+    pub fn saying(code: FailureCode, message: impl Into<String>) -> Self {
         Self {
             code,
             message: Some(message.into()),
@@ -92,7 +92,7 @@ impl Failure {
     /// The size limit, in the contract's words.
     pub fn too_large(limit_bytes: u64) -> Self {
         let message = format!("File exceeds maximum allowed size ({limit_bytes} bytes)");
-        Self::saying(Code::TooLarge, message)
+        Self::saying(FailureCode::TooLarge, message)
     }
 
     /// What the model sees.

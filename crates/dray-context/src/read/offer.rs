@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::arguments::TOOL;
-use crate::generation::Generation;
+use super::arguments::READ_TOOL;
+use crate::generation::ContractGeneration;
 
 /// What decides whether the tool is offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exposure {
+pub struct ToolExposure {
     /// The app lets people choose files.
     pub selection_allowed: bool,
     /// The map of documents holds something.
@@ -20,7 +20,7 @@ pub struct Exposure {
 /// Where the tool is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Variant {
+pub enum ToolVariant {
     /// An agent node.
     #[default]
     Agent,
@@ -31,26 +31,32 @@ pub enum Variant {
 }
 
 /// Whether a model is offered the tool.
-pub fn is_offered(generation: Generation, variant: Variant, exposure: Exposure) -> bool {
-    if variant == Variant::ToolCall {
+pub fn is_offered(
+    generation: ContractGeneration,
+    variant: ToolVariant,
+    exposure: ToolExposure,
+) -> bool {
+    if variant == ToolVariant::ToolCall {
         return exposure.has_files;
     }
     match generation {
-        Generation::G0 | Generation::G1 | Generation::G2 | Generation::G3 => {
-            exposure.selection_allowed
-        }
-        Generation::G4 | Generation::G5 | Generation::G6 | Generation::Stable => {
-            exposure.has_documents
-        }
+        ContractGeneration::G0
+        | ContractGeneration::G1
+        | ContractGeneration::G2
+        | ContractGeneration::G3 => exposure.selection_allowed,
+        ContractGeneration::G4
+        | ContractGeneration::G5
+        | ContractGeneration::G6
+        | ContractGeneration::Stable => exposure.has_documents,
     }
 }
 
 /// Extensions that the caller's reader can really read, without dots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Formats(pub Vec<String>);
+pub struct ReadableFormats(pub Vec<String>);
 
-impl Formats {
+impl ReadableFormats {
     /// These extensions.
     pub fn of(extensions: &[&str]) -> Self {
         let dotless = |extension: &&str| extension.trim_start_matches('.').to_ascii_lowercase();
@@ -81,33 +87,35 @@ impl Formats {
 
 /// The tool as a model sees it.
 pub fn schema(
-    generation: Generation,
-    variant: Variant,
-    formats: &Formats,
+    generation: ContractGeneration,
+    variant: ToolVariant,
+    formats: &ReadableFormats,
     max_files: usize,
 ) -> Value {
     let (description, parameters) = match (generation, variant) {
-        (Generation::G6, _) => (
+        (ContractGeneration::G6, _) => (
             "Read the content of specified files.".to_owned(),
             json!({"type": "object", "properties": {"urls": {
                 "type": "array", "items": {"type": "string"},
                 "maxItems": crate::limits::max_files(max_files),
                 "description": "Absolute HTTP(S) file URLs"}}, "required": ["urls"]}),
         ),
-        (_, Variant::ToolCall) => (
+        (_, ToolVariant::ToolCall) => (
             "解析文件内容，获取文本。".to_owned(),
             json!({"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}}},
                 "required": ["ids"]}),
         ),
-        (_, Variant::SkillEditor) => (
+        (_, ToolVariant::SkillEditor) => (
             "读取 Skill Detail 对话上传的文档内容；文件不在虚拟机中，必须传入对话文件列表里的 id"
                 .to_owned(),
             ids_alone(),
         ),
-        (Generation::Stable, Variant::Agent) => (stable_description(formats), with_pages()),
-        (_, Variant::Agent) => ("读取指定文件的内容".to_owned(), ids_alone()),
+        (ContractGeneration::Stable, ToolVariant::Agent) => {
+            (stable_description(formats), with_pages())
+        }
+        (_, ToolVariant::Agent) => ("读取指定文件的内容".to_owned(), ids_alone()),
     };
-    json!({"type": "function", "function": {"name": TOOL, "description": description, "parameters": parameters}})
+    json!({"type": "function", "function": {"name": READ_TOOL, "description": description, "parameters": parameters}})
 }
 
 fn ids_alone() -> Value {
@@ -127,7 +135,7 @@ fn with_pages() -> Value {
     }, "required": ["ids"]})
 }
 
-fn stable_description(formats: &Formats) -> String {
+fn stable_description(formats: &ReadableFormats) -> String {
     format!(
         "读取文档并返回文档内容，支持: {}。图片、音频和视频已附在消息中，不能读取为文本。",
         formats.list()
@@ -135,11 +143,11 @@ fn stable_description(formats: &Formats) -> String {
 }
 
 /// The entry of the catalogue that builders of apps see.
-pub fn catalogue_entry(formats: Option<&Formats>) -> Value {
+pub fn catalogue_entry(formats: Option<&ReadableFormats>) -> Value {
     let description = formats.map_or_else(
         || "读取文件内容，并返回文件内容。".to_owned(),
         |formats| format!("读取文档并返回文档内容，支持: {}", formats.list()),
     );
-    json!({"id": TOOL, "name": {"zh-CN": "文件解析", "zh-Hant": "文件解析", "en": "FileParsing"},
+    json!({"id": READ_TOOL, "name": {"zh-CN": "文件解析", "zh-Hant": "文件解析", "en": "FileParsing"},
         "icon": "core/workflow/template/readFiles", "description": description})
 }

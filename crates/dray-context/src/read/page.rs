@@ -2,7 +2,7 @@
 
 /// A part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<'a> {
+pub struct TextPage<'a> {
     /// The part.
     pub text: &'a str,
     /// Its first character.
@@ -14,7 +14,7 @@ pub struct Page<'a> {
 }
 
 /// At most `limit` characters from `offset` on. `None` when that is behind the end of a text that is not empty.
-pub fn cut(text: &str, offset: usize, limit: usize) -> Option<Page<'_>> {
+pub fn cut(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
     let length = text.chars().count();
     if offset > 0 && offset >= length {
         return None;
@@ -25,7 +25,7 @@ pub fn cut(text: &str, offset: usize, limit: usize) -> Option<Page<'_>> {
     };
     let end = offset.saturating_add(limit).min(length);
     let page = text.get(byte_of(offset)..byte_of(end))?;
-    Some(Page {
+    Some(TextPage {
         text: page,
         offset,
         length,

@@ -4,22 +4,22 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Answer, FileAnswer, Status};
-use super::arguments::{Arguments, Handle, Invalid};
-use super::failure::{Code, Failure};
+use super::answer::{FileAnswer, ReadAnswer, ReadStatus};
+use super::arguments::{InvalidArguments, ReadArguments, ReadHandle};
+use super::failure::{FailureCode, ReadFailure};
 use super::page;
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, FileCatalog};
 use crate::limits;
 use crate::model::AgentInputFile;
 
 /// A call, decided. Also its JSON form, so that reading may happen elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
+pub struct ReadPlan {
     /// How files were named; the key of each answer.
-    pub handle: Handle,
+    pub handle: ReadHandle,
     /// One for each name, in order, duplicates included.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PlanEntry>,
     /// The first character of each file to answer with.
     #[serde(default)]
     pub offset: usize,
@@ -33,19 +33,19 @@ pub struct Plan {
 /// One name of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct PlanEntry {
     /// As it was asked for.
     pub name: String,
     /// What is to be done.
-    pub step: Step,
+    pub step: PlanStep,
 }
 
 /// What is to be done for one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Step {
+pub enum PlanStep {
     /// Read a file.
-    Read(Task),
+    Read(ReadTask),
     /// Nothing: it cannot be read.
     Refuse {
         /// What the file is called, when there is one.
@@ -53,14 +53,14 @@ pub enum Step {
         file_name: String,
         /// Why.
         #[serde(flatten)]
-        failure: Failure,
+        failure: ReadFailure,
     },
 }
 
 /// A file to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Task {
+pub struct ReadTask {
     /// Which one. Its key, when it has one, is better than its URL.
     pub file: AgentInputFile,
     /// The URL that others can open.
@@ -74,14 +74,14 @@ pub struct Task {
 /// A call as it comes from elsewhere: everything that a decision needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Call {
+pub struct ReadCall {
     /// The tool's name; absent means `read_files`.
     #[serde(default = "tool")]
     pub tool: String,
     /// What the model said: an object, or the text of one.
     pub arguments: serde_json::Value,
-    /// The files of the conversation, from [`crate::Built::catalog`].
-    pub catalog: Catalog,
+    /// The files of the conversation, from [`crate::BuiltContext::catalog`].
+    pub catalog: FileCatalog,
     /// Characters of all files together; absent means what `contextTokens` leaves untouched, or
     /// [`limits::READ_BUDGET`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,23 +92,23 @@ pub struct Call {
 }
 
 fn tool() -> String {
-    super::TOOL.to_owned()
+    super::READ_TOOL.to_owned()
 }
 
-impl Call {
+impl ReadCall {
     /// Decides it. The error's sentence is the tool's result.
-    pub fn plan(&self) -> Result<Plan, Invalid> {
-        let arguments = Arguments::read(&self.tool, &self.arguments)?;
+    pub fn plan(&self) -> Result<ReadPlan, InvalidArguments> {
+        let arguments = ReadArguments::read(&self.tool, &self.arguments)?;
         let by_context = self.context_tokens.map(limits::untouched_chars);
         let budget = self.budget.or(by_context).unwrap_or(limits::READ_BUDGET);
-        Ok(Plan::new(&arguments, &self.catalog, budget))
+        Ok(ReadPlan::new(&arguments, &self.catalog, budget))
     }
 }
 
 /// What a reader found: all of the text, or all of the asked range of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Text {
+pub struct ReadText {
     /// The text.
     pub text: String,
     /// What the download is called; used when the upload had no name.
@@ -119,7 +119,7 @@ pub struct Text {
     pub incomplete: bool,
 }
 
-impl Text {
+impl ReadText {
     /// A whole text.
     pub fn of(text: impl Into<String>) -> Self {
         Self {
@@ -129,16 +129,16 @@ impl Text {
     }
 }
 
-impl Plan {
+impl ReadPlan {
     /// Decides a call. `budget` is in characters; see [`limits::READ_BUDGET`] and [`limits::untouched_chars`].
-    pub fn new(arguments: &Arguments, catalog: &Catalog, budget: usize) -> Self {
+    pub fn new(arguments: &ReadArguments, catalog: &FileCatalog, budget: usize) -> Self {
         let entries = arguments.names.iter().enumerate();
-        let entries = entries.map(|(at, name)| Entry {
+        let entries = entries.map(|(at, name)| PlanEntry {
             name: name.clone(),
             step: if at < limits::READ_IDS {
                 decide(arguments, catalog, name)
             } else {
-                refuse("", Failure::of(Code::TooMany))
+                refuse("", ReadFailure::of(FailureCode::TooMany))
             },
         });
         Self {
@@ -150,23 +150,23 @@ impl Plan {
         }
     }
 
-    /// What is to be read, in the order in which [`Plan::assemble`] wants the results. A file that was asked for twice
-    /// is here twice.
-    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+    /// What is to be read, in the order in which [`ReadPlan::assemble`] wants the results. A file that was asked for
+    /// twice is here twice.
+    pub fn tasks(&self) -> impl Iterator<Item = &ReadTask> {
         self.entries.iter().filter_map(|entry| match &entry.step {
-            Step::Read(task) => Some(task),
-            Step::Refuse { .. } => None,
+            PlanStep::Read(task) => Some(task),
+            PlanStep::Refuse { .. } => None,
         })
     }
 
     /// Reads one after the other.
-    pub fn run(&self, read: impl FnMut(&Task) -> Result<Text, Failure>) -> Answer {
+    pub fn run(&self, read: impl FnMut(&ReadTask) -> Result<ReadText, ReadFailure>) -> ReadAnswer {
         self.assemble(self.tasks().map(read).collect())
     }
 
     /// Puts results, in the order of the tasks, into the order of the request. A result that is missing is a failure of
     /// that file alone.
-    pub fn assemble(&self, results: Vec<Result<Text, Failure>>) -> Answer {
+    pub fn assemble(&self, results: Vec<Result<ReadText, ReadFailure>>) -> ReadAnswer {
         let results: Vec<_> = results.into_iter().map(not_empty).collect();
         let limit = self.limit.unwrap_or(usize::MAX);
         let wanted: Vec<_> = self
@@ -187,16 +187,17 @@ impl Plan {
         let files = self.entries.iter().map(|entry| {
             let blank = FileAnswer::of(self.handle, &entry.name);
             match &entry.step {
-                Step::Refuse { file_name, failure } => blank.failed(file_name, failure),
-                Step::Read(task) => {
+                PlanStep::Refuse { file_name, failure } => blank.failed(file_name, failure),
+                PlanStep::Read(task) => {
                     let result = results.next();
-                    let result = result.unwrap_or_else(|| Err(Failure::of(Code::Failed)));
+                    let result =
+                        result.unwrap_or_else(|| Err(ReadFailure::of(FailureCode::Failed)));
                     let share = shares.next().unwrap_or(0);
                     self.answer(blank, task, result, share)
                 }
             }
         });
-        Answer {
+        ReadAnswer {
             files: files.collect(),
         }
     }
@@ -204,8 +205,8 @@ impl Plan {
     fn answer(
         &self,
         blank: FileAnswer,
-        task: &Task,
-        result: Result<Text, Failure>,
+        task: &ReadTask,
+        result: Result<ReadText, ReadFailure>,
         share: usize,
     ) -> FileAnswer {
         let name = &task.file.name;
@@ -217,15 +218,15 @@ impl Plan {
             let length = found.text.chars().count();
             let message = format!(
                 "{} It has {length} characters.",
-                Code::OutOfRange.sentence()
+                FailureCode::OutOfRange.sentence()
             );
-            return blank.failed(name, &Failure::saying(Code::OutOfRange, message));
+            return blank.failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
         };
         let own = Some(name.clone()).filter(|name| !name.is_empty());
         FileAnswer {
             file_name: own.or(found.file_name).unwrap_or_default(),
             content: page.text.to_owned(),
-            status: Status::Ok,
+            status: ReadStatus::Ok,
             offset: Some(page.offset),
             length: Some(page.length),
             truncated: page.next_offset.is_some() || found.incomplete,
@@ -236,21 +237,21 @@ impl Plan {
 }
 
 /// A text of nothing is a failure that says so.
-fn not_empty(result: Result<Text, Failure>) -> Result<Text, Failure> {
+fn not_empty(result: Result<ReadText, ReadFailure>) -> Result<ReadText, ReadFailure> {
     match result {
-        Ok(found) if found.text.trim().is_empty() => Err(Failure::of(Code::Empty)),
+        Ok(found) if found.text.trim().is_empty() => Err(ReadFailure::of(FailureCode::Empty)),
         other => other,
     }
 }
 
-fn refuse(file_name: &str, failure: Failure) -> Step {
-    Step::Refuse {
+fn refuse(file_name: &str, failure: ReadFailure) -> PlanStep {
+    PlanStep::Refuse {
         file_name: file_name.to_owned(),
         failure,
     }
 }
 
-fn decide(arguments: &Arguments, catalog: &Catalog, name: &str) -> Step {
+fn decide(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> PlanStep {
     let Some(entry) = find(arguments.handle, catalog, name) else {
         return refuse("", unknown(catalog));
     };
@@ -260,12 +261,15 @@ fn decide(arguments: &Arguments, catalog: &Catalog, name: &str) -> Step {
         let message = format!(
             "This {kind} is attached to the conversation; it is not readable as text. Look at the attachment itself."
         );
-        return refuse(file_name, Failure::saying(Code::UnsupportedType, message));
+        return refuse(
+            file_name,
+            ReadFailure::saying(FailureCode::UnsupportedType, message),
+        );
     }
     if entry.unavailable {
-        return refuse(file_name, Failure::of(Code::Expired));
+        return refuse(file_name, ReadFailure::of(FailureCode::Expired));
     }
-    Step::Read(Task {
+    PlanStep::Read(ReadTask {
         file: entry.file.clone(),
         public_url: entry.public_url.clone(),
         range: arguments.range.clone(),
@@ -273,12 +277,16 @@ fn decide(arguments: &Arguments, catalog: &Catalog, name: &str) -> Step {
 }
 
 /// The exact id first, in every way of naming; then what that way means (R-11, 16.2).
-fn find<'a>(handle: Handle, catalog: &'a Catalog, name: &str) -> Option<&'a catalog::Entry> {
+fn find<'a>(
+    handle: ReadHandle,
+    catalog: &'a FileCatalog,
+    name: &str,
+) -> Option<&'a catalog::CatalogEntry> {
     let by_id = catalog.find(name);
     by_id.or_else(|| match handle {
-        Handle::Id => catalog.find_url(name),
-        Handle::Index => catalog.find_number(decimal(name)?),
-        Handle::Url => {
+        ReadHandle::Id => catalog.find_url(name),
+        ReadHandle::Index => catalog.find_number(decimal(name)?),
+        ReadHandle::Url => {
             let unescaped = crate::escape::unescape(name);
             catalog
                 .find_url(name)
@@ -294,9 +302,9 @@ pub(crate) fn decimal(text: &str) -> Option<usize> {
 }
 
 /// An unknown id names the ids that exist.
-fn unknown(catalog: &Catalog) -> Failure {
+fn unknown(catalog: &FileCatalog) -> ReadFailure {
     let ids = catalog.readable_ids();
-    let mut message = Code::UnknownId.sentence().to_owned();
+    let mut message = FailureCode::UnknownId.sentence().to_owned();
     if ids.is_empty() {
         message.push_str(" There are no readable files.");
     } else {
@@ -308,5 +316,5 @@ fn unknown(catalog: &Catalog) -> Failure {
             let _ = write!(message, ", and {from} older ones");
         }
     }
-    Failure::saying(Code::UnknownId, message)
+    ReadFailure::saying(FailureCode::UnknownId, message)
 }

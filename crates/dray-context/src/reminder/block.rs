@@ -1,7 +1,7 @@
 //! Blocks that several layouts share.
 
-use super::{Line, Sections, field};
-use crate::built::Exclusion;
+use super::{ReminderLine, ReminderSections, field};
+use crate::built::ExclusionReason;
 use crate::dataset::Dataset;
 use crate::escape::escape;
 
@@ -28,7 +28,7 @@ pub(super) fn datasets(datasets: &[Dataset]) -> String {
 }
 
 /// The line that takes the place of a URL that nothing can open.
-pub(super) fn status(line: &Line) -> Option<String> {
+pub(super) fn status(line: &ReminderLine) -> Option<String> {
     line.unavailable.then(|| field("status", "unavailable"))
 }
 
@@ -38,7 +38,7 @@ const SHOWN_NAMES: usize = 5;
 const NAME_CHARS: usize = 100;
 
 /// The files with an id, then one line for each reason why others have none. Nothing without either.
-pub(super) fn with_left_out(sections: &Sections<'_>, files: String) -> Option<String> {
+pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> Option<String> {
     if sections.left_out.is_empty() {
         return Some(files).filter(|files| !files.is_empty());
     }
@@ -47,7 +47,7 @@ pub(super) fn with_left_out(sections: &Sections<'_>, files: String) -> Option<St
     let (over, refused): (Vec<_>, Vec<_>) = sections
         .left_out
         .iter()
-        .partition(|file| file.reason == Exclusion::Limit);
+        .partition(|file| file.reason == ExclusionReason::Limit);
     for file in refused {
         lines.push(format!(
             "- {}: {}",

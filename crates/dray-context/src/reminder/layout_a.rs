@@ -1,9 +1,9 @@
 //! Layout A: English headings in every language, the question last and inside the wrapper (8.1).
 
-use super::{Line, Sections, block, field};
-use crate::escape::{WRAPPER, disarm};
+use super::{ReminderLine, ReminderSections, block, field};
+use crate::escape::{WRAPPER_TAG, disarm};
 
-pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
     let words = sections.language.words();
     let mut parts = Vec::new();
     let files = block::join(sections.files.iter().map(file));
@@ -26,11 +26,11 @@ pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
     if !question.is_empty() {
         parts.push(disarm(question));
     }
-    let whole = format!("<{WRAPPER}>\n{}\n</{WRAPPER}>", parts.join("\n\n"));
+    let whole = format!("<{WRAPPER_TAG}>\n{}\n</{WRAPPER_TAG}>", parts.join("\n\n"));
     whole.trim().to_owned()
 }
 
-fn file(line: &Line) -> String {
+fn file(line: &ReminderLine) -> String {
     let kind = if line.file_type.is_document() {
         "document"
     } else {

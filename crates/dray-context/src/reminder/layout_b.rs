@@ -1,10 +1,14 @@
 //! Layout B: the question after the wrapper (8.2), as G2, G3 and G4 wrote it.
 
-use super::{Line, Sections, Skill, block, field, wrap};
+use super::{ReminderLine, ReminderSections, SandboxSkill, block, field, wrap};
 use crate::escape::escape;
-use crate::generation::Layout;
+use crate::generation::ReminderLayout;
 
-pub(super) fn write(layout: Layout, sections: &Sections<'_>, question: &str) -> String {
+pub(super) fn write(
+    layout: ReminderLayout,
+    sections: &ReminderSections<'_>,
+    question: &str,
+) -> String {
     let words = sections.language.words();
     let mut parts = Vec::new();
     if !sections.skills.is_empty() {
@@ -34,9 +38,9 @@ pub(super) fn write(layout: Layout, sections: &Sections<'_>, question: &str) -> 
     wrap(&inside, question)
 }
 
-fn files(layout: Layout, sections: &Sections<'_>) -> Option<String> {
+fn files(layout: ReminderLayout, sections: &ReminderSections<'_>) -> Option<String> {
     let words = sections.language.words();
-    let of_g2 = layout == Layout::BDocuments;
+    let of_g2 = layout == ReminderLayout::BDocuments;
     let listed = sections
         .files
         .iter()
@@ -46,7 +50,7 @@ fn files(layout: Layout, sections: &Sections<'_>) -> Option<String> {
     let heading = if of_g2 {
         words.files_of_g2.to_owned()
     } else {
-        let says_media = layout == Layout::BMedia && sections.media_attached;
+        let says_media = layout == ReminderLayout::BMedia && sections.media_attached;
         let second = second_use(sections, says_media);
         format!("{}\n{}\n{second}", words.files, words.files_use)
     };
@@ -54,7 +58,7 @@ fn files(layout: Layout, sections: &Sections<'_>) -> Option<String> {
 }
 
 /// The second thing that files are good for. That media are attached is said only where they are.
-pub(super) fn second_use(sections: &Sections<'_>, says_media: bool) -> &'static str {
+pub(super) fn second_use(sections: &ReminderSections<'_>, says_media: bool) -> &'static str {
     let words = sections.language.words();
     match (says_media, sections.hides_urls) {
         (true, false) => words.media_use,
@@ -64,7 +68,7 @@ pub(super) fn second_use(sections: &Sections<'_>, says_media: bool) -> &'static 
     }
 }
 
-fn file(line: &Line, of_g2: bool, hides_url: bool) -> String {
+fn file(line: &ReminderLine, of_g2: bool, hides_url: bool) -> String {
     let mut lines = vec![field("id", &line.id), field("name", &line.name)];
     if !of_g2 {
         lines.push(field("type", line.file_type.as_str()));
@@ -76,7 +80,7 @@ fn file(line: &Line, of_g2: bool, hides_url: bool) -> String {
     block::block("file", &lines)
 }
 
-fn skill(skill: &Skill) -> String {
+fn skill(skill: &SandboxSkill) -> String {
     let lines = [
         field("name", &skill.name),
         field("description", &skill.description),

@@ -1,10 +1,10 @@
 //! Layout C: no ids, sandbox paths, a blank line after each heading (8.3).
 
 use super::layout_b::second_use;
-use super::{Line, Sections, Skill, block, field, wrap};
+use super::{ReminderLine, ReminderSections, SandboxSkill, block, field, wrap};
 use crate::escape::escape;
 
-pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
     let words = sections.language.words();
     let mut parts = Vec::new();
     if !sections.skills.is_empty() {
@@ -18,7 +18,7 @@ pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
         parts.push(format!("{}\n\n{}", words.boundary, escape(boundary)));
     }
     // Without ids the URLs are all that names a file, so they are always shown.
-    let sections = &Sections {
+    let sections = &ReminderSections {
         hides_urls: false,
         ..sections.clone()
     };
@@ -51,7 +51,7 @@ pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
     wrap(&inside, question)
 }
 
-fn file(line: &Line) -> String {
+fn file(line: &ReminderLine) -> String {
     let url = if line.unavailable { "" } else { &line.url };
     let path = line.sandbox_path.as_deref();
     let mut lines = vec![
@@ -65,7 +65,7 @@ fn file(line: &Line) -> String {
     block::block("file", &lines)
 }
 
-fn skill(skill: &Skill) -> String {
+fn skill(skill: &SandboxSkill) -> String {
     let lines = [
         field("name", &skill.name),
         field("description", &skill.description),

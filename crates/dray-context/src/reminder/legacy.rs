@@ -1,10 +1,10 @@
 //! The oldest layout: a list of numbered files before the question (8.4).
 
-use super::wording::Words;
-use super::{Line, Sections, block};
+use super::wording::LayoutWords;
+use super::{ReminderLine, ReminderSections, block};
 use crate::escape::escape;
 
-pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
     let words = sections.language.words();
     let lines: Vec<_> = sections
         .files
@@ -20,7 +20,7 @@ pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
     )
 }
 
-fn file(words: &Words, line: &Line) -> String {
+fn file(words: &LayoutWords, line: &ReminderLine) -> String {
     let kind = if line.file_type.is_document() {
         "document"
     } else {

@@ -2,8 +2,8 @@
 
 use crate::built::LeftOut;
 use crate::dataset::Dataset;
-use crate::escape::{WRAPPER, escape};
-use crate::generation::Layout;
+use crate::escape::{WRAPPER_TAG, escape};
+use crate::generation::ReminderLayout;
 use crate::model::FileType;
 
 mod block;
@@ -18,11 +18,11 @@ mod wording;
 
 use serde::{Deserialize, Serialize};
 
-pub use wording::Language;
+pub use wording::ReminderLanguage;
 
 /// A file as a reminder names it. Nothing of it is escaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct ReminderLine {
     /// Its id.
     pub id: String,
     /// What it is called.
@@ -41,7 +41,7 @@ pub struct Line {
 
 /// A skill that lies in the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skill {
+pub struct SandboxSkill {
     /// What it is called.
     pub name: String,
     /// What it is for.
@@ -57,11 +57,11 @@ pub struct Skill {
 
 /// Everything that a reminder may say. A reminder of history has files and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sections<'a> {
+pub struct ReminderSections<'a> {
     /// The language of what stands between the data.
-    pub language: Language,
+    pub language: ReminderLanguage,
     /// Files.
-    pub files: &'a [Line],
+    pub files: &'a [ReminderLine],
     /// Files of this message that have no id.
     pub left_out: &'a [LeftOut],
     /// How files above the limit are reached; absent means by another message.
@@ -73,7 +73,7 @@ pub struct Sections<'a> {
     /// Datasets.
     pub datasets: &'a [Dataset],
     /// Skills.
-    pub skills: &'a [Skill],
+    pub skills: &'a [SandboxSkill],
     /// The current time as text.
     pub time: Option<&'a str>,
     /// The sandbox's working directory.
@@ -82,9 +82,9 @@ pub struct Sections<'a> {
     pub write_boundary: Option<&'a str>,
 }
 
-impl<'a> Sections<'a> {
+impl<'a> ReminderSections<'a> {
     /// Only files, as history has them.
-    pub fn of_history(files: &'a [Line]) -> Self {
+    pub fn of_history(files: &'a [ReminderLine]) -> Self {
         Self {
             files,
             ..Self::default()
@@ -93,21 +93,21 @@ impl<'a> Sections<'a> {
 }
 
 /// The reminder and the question. Without any section the question comes back untouched.
-pub fn write(layout: Layout, sections: &Sections<'_>, question: &str) -> String {
+pub fn write(layout: ReminderLayout, sections: &ReminderSections<'_>, question: &str) -> String {
     match layout {
-        Layout::A => layout_a::write(sections, question),
-        Layout::BDocuments | Layout::B | Layout::BMedia => {
+        ReminderLayout::A => layout_a::write(sections, question),
+        ReminderLayout::BDocuments | ReminderLayout::B | ReminderLayout::BMedia => {
             layout_b::write(layout, sections, question)
         }
-        Layout::C => layout_c::write(sections, question),
-        Layout::Legacy => legacy::write(sections, question),
-        Layout::ToolCall => tool_call::write(sections, question),
+        ReminderLayout::C => layout_c::write(sections, question),
+        ReminderLayout::Legacy => legacy::write(sections, question),
+        ReminderLayout::ToolCall => tool_call::write(sections, question),
     }
 }
 
 /// The wrapper around its inside, then the question, all trimmed.
 fn wrap(inside: &str, question: &str) -> String {
-    let whole = format!("<{WRAPPER}>\n{inside}\n</{WRAPPER}>\n{question}");
+    let whole = format!("<{WRAPPER_TAG}>\n{inside}\n</{WRAPPER_TAG}>\n{question}");
     whole.trim().to_owned()
 }
 

@@ -1,11 +1,11 @@
 //! The tool-call node's own layout, with contents (18.2). Unlike the original it escapes what it quotes.
 
-use super::{Line, Sections, block, field};
-use crate::escape::WRAPPER;
+use super::{ReminderLine, ReminderSections, block, field};
+use crate::escape::WRAPPER_TAG;
 
-const OPENING: &str = "As you answer the user's questions, you can use the following context:";
+const OPENING_TEXT: &str = "As you answer the user's questions, you can use the following context:";
 
-pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
     let mut parts = Vec::new();
     let files = block::join(sections.files.iter().map(file));
     if let Some(files) = block::with_left_out(sections, files) {
@@ -19,11 +19,12 @@ pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
         return question.to_owned();
     }
     let inside = parts.join("\n");
-    let whole = format!("<{WRAPPER}>\n{OPENING}\n\n{inside}\n</{WRAPPER}>\n\n{question}");
+    let whole =
+        format!("<{WRAPPER_TAG}>\n{OPENING_TEXT}\n\n{inside}\n</{WRAPPER_TAG}>\n\n{question}");
     whole.trim().to_owned()
 }
 
-fn file(line: &Line) -> String {
+fn file(line: &ReminderLine) -> String {
     let optional = |name: &str, value: &Option<String>| {
         value
             .as_deref()

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::built::Exclusion;
+use crate::built::ExclusionReason;
 
 /// In which language a reminder is written. Names, types and tags are the same in all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Language {
+pub enum ReminderLanguage {
     /// English.
     #[default]
     #[serde(rename = "en")]
@@ -16,18 +16,18 @@ pub enum Language {
     Chinese,
 }
 
-impl Language {
+impl ReminderLanguage {
     /// The words of the language.
-    pub(super) fn words(self) -> &'static Words {
+    pub(super) fn words(self) -> &'static LayoutWords {
         match self {
-            Self::English => &ENGLISH,
-            Self::Chinese => &CHINESE,
+            Self::English => &ENGLISH_WORDS,
+            Self::Chinese => &CHINESE_WORDS,
         }
     }
 }
 
 /// Everything that a layout says beside the data.
-pub(super) struct Words {
+pub(super) struct LayoutWords {
     /// Layout A, under `# Input Files`.
     pub(super) files_of_a: &'static str,
     /// Layout B, the first line.
@@ -81,21 +81,21 @@ pub(super) struct Words {
     /// Between the names of files above the limit.
     comma: &'static str,
     /// Whose words they are, for sentences that are put together.
-    language: Language,
+    language: ReminderLanguage,
 }
 
-impl Words {
+impl LayoutWords {
     /// Why one file has no id.
-    pub(super) fn reason(&self, reason: Exclusion) -> &'static str {
+    pub(super) fn reason(&self, reason: ExclusionReason) -> &'static str {
         let (english, chinese) = match reason {
-            Exclusion::Limit => ("over the limit", "超出数量限制"),
-            Exclusion::Name => (
+            ExclusionReason::Limit => ("over the limit", "超出数量限制"),
+            ExclusionReason::Name => (
                 "its name is not one of a file that can be opened",
                 "文件名无效，无法打开",
             ),
-            Exclusion::Url => ("its address cannot be used", "链接无效，无法使用"),
-            Exclusion::Scope => ("it belongs to another conversation", "文件属于其他对话"),
-            Exclusion::Unsigned => ("it is no longer available", "文件已不可用"),
+            ExclusionReason::Url => ("its address cannot be used", "链接无效，无法使用"),
+            ExclusionReason::Scope => ("it belongs to another conversation", "文件属于其他对话"),
+            ExclusionReason::Unsigned => ("it is no longer available", "文件已不可用"),
         };
         if self.is_english() { english } else { chinese }
     }
@@ -112,11 +112,11 @@ impl Words {
     }
 
     fn is_english(&self) -> bool {
-        self.language == Language::English
+        self.language == ReminderLanguage::English
     }
 }
 
-const ENGLISH: Words = Words {
+const ENGLISH_WORDS: LayoutWords = LayoutWords {
     files_of_a: "Files that the user made available in this turn:",
     opening: "Use the following to complete the task.",
     opening_of_c: "The following may help to complete the task.",
@@ -148,10 +148,10 @@ const ENGLISH: Words = Words {
         - The numbers hold in this conversation.",
     files_of_tool_call: "Files that the user uploaded in this turn:",
     comma: ", ",
-    language: Language::English,
+    language: ReminderLanguage::English,
 };
 
-const CHINESE: Words = Words {
+const CHINESE_WORDS: LayoutWords = LayoutWords {
     files_of_a: "用户本次可用的文件：",
     opening: "依据以下内容完成任务",
     opening_of_c: "可以借助以下信息来完成任务",
@@ -183,5 +183,5 @@ const CHINESE: Words = Words {
         - 编号在本次对话中有效。",
     files_of_tool_call: "用户本次上传的文件：",
     comma: "、",
-    language: Language::Chinese,
+    language: ReminderLanguage::Chinese,
 };

@@ -4,24 +4,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::path;
-use crate::catalog::Catalog;
-use crate::generation::Generation;
+use crate::catalog::FileCatalog;
+use crate::generation::ContractGeneration;
 use crate::limits;
 use crate::model::AgentInputFile;
 
 /// The tool's name.
 pub const FETCH_TOOL: &str = "sandbox_fetch_user_file";
 
-const DESCRIPTION: &str = "Download a user-uploaded file (document or image) from the conversation and write it as a binary file into the sandbox filesystem. Use this when a skill script needs to process a raw file. Workflow: call this tool first to place the file at target_path (relative to workspace), then run skill scripts that read from that path.";
+const TOOL_DESCRIPTION: &str = "Download a user-uploaded file (document or image) from the conversation and write it as a binary file into the sandbox filesystem. Use this when a skill script needs to process a raw file. Workflow: call this tool first to place the file at target_path (relative to workspace), then run skill scripts that read from that path.";
 
 /// The tool as a model sees it. The name of the first argument is kept although it takes an id now.
-pub fn fetch_schema(generation: Generation) -> Value {
-    let index = if generation == Generation::G0 {
+pub fn fetch_schema(generation: ContractGeneration) -> Value {
+    let index = if generation == ContractGeneration::G0 {
         "File index from available_files (e.g. \"1\")"
     } else {
         "File id from # Input Files"
     };
-    json!({"type": "function", "function": {"name": FETCH_TOOL, "description": DESCRIPTION, "parameters": {
+    json!({"type": "function", "function": {"name": FETCH_TOOL, "description": TOOL_DESCRIPTION, "parameters": {
         "type": "object",
         "properties": {
             "file_index": {"type": "string", "description": index},
@@ -61,7 +61,7 @@ pub struct FetchPlan {
 
 /// How the download and the write went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// So many bytes were written, and the sandbox said so.
     Written(u64),
     /// The path, resolved on the disk, leaves the directory.
@@ -74,7 +74,7 @@ impl FetchPlan {
     /// Checks a call, first failure first. `Err` is the tool's result.
     pub fn new(
         arguments: &Value,
-        catalog: &Catalog,
+        catalog: &FileCatalog,
         directory: &str,
         max_bytes: Option<u64>,
     ) -> Result<Self, String> {
@@ -94,7 +94,7 @@ impl FetchPlan {
             return Err("Failed: ws/wss protocol is not allowed for file URL".to_owned());
         }
         if entry.unavailable {
-            return Err(failed(crate::read::Code::Expired.sentence()));
+            return Err(failed(crate::read::FailureCode::Expired.sentence()));
         }
         Ok(Self {
             file: entry.file.clone(),
@@ -106,20 +106,20 @@ impl FetchPlan {
     }
 
     /// The tool's result (R-13: only a write that was confirmed is called one).
-    pub fn report(&self, outcome: &Outcome) -> String {
+    pub fn report(&self, outcome: &WriteOutcome) -> String {
         match outcome {
-            Outcome::Written(size) if *size > self.max_bytes => failed(&self.too_large()),
-            Outcome::Written(size) => format!(
+            WriteOutcome::Written(size) if *size > self.max_bytes => failed(&self.too_large()),
+            WriteOutcome::Written(size) => format!(
                 "File written to sandbox: {} (name: {}, size: {size} bytes)",
                 self.path, self.file.name
             ),
-            Outcome::Escaped => refused(&self.target),
-            Outcome::Failed(message) => failed(message),
+            WriteOutcome::Escaped => refused(&self.target),
+            WriteOutcome::Failed(message) => failed(message),
         }
     }
 
     fn too_large(&self) -> String {
-        let failure = crate::read::Failure::too_large(self.max_bytes);
+        let failure = crate::read::ReadFailure::too_large(self.max_bytes);
         failure.text().to_owned()
     }
 }

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::context::SANDBOX_FOLDER;
 use crate::limits;
 use crate::model::AgentInputFile;
-use crate::name::Names;
-use crate::read::Failure;
+use crate::name::NameAllocator;
+use crate::read::ReadFailure;
 
 /// What is to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionPlan {
     /// The files, each at a path of its own.
-    pub files: Vec<Injection>,
+    pub files: Vec<FileInjection>,
     /// Folders to make first.
     pub folders: Vec<String>,
 }
@@ -23,7 +23,7 @@ pub struct InjectionPlan {
 /// One file to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Injection {
+pub struct FileInjection {
     /// What to download.
     pub file: AgentInputFile,
     /// Where to write it.
@@ -36,17 +36,17 @@ pub struct Injection {
 
 /// How one write went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Injected {
+pub enum InjectionResult {
     /// So many bytes were written, and the sandbox said so.
     Written(u64),
     /// It was not written.
-    Failed(Failure),
+    Failed(ReadFailure),
 }
 
 /// What the run reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct InjectionReport {
     /// Ids of files that are there.
     pub written: BTreeSet<String>,
     /// One sentence for each file that is not.
@@ -62,7 +62,7 @@ impl InjectionPlan {
         taken: impl IntoIterator<Item = &'a str>,
         max_bytes: Option<u64>,
     ) -> Self {
-        let mut names = Names::new();
+        let mut names = NameAllocator::new();
         for name in taken {
             names.reserve(name, "");
         }
@@ -72,7 +72,7 @@ impl InjectionPlan {
             let name = names.give(&file.name, index, &file.id);
             let sandbox_path = format!("{SANDBOX_FOLDER}/{name}");
             // A given name is a plain segment, so this is the path that resolving would find.
-            planned.push(Injection {
+            planned.push(FileInjection {
                 file: file.clone(),
                 path: format!("{root}/{sandbox_path}"),
                 sandbox_path,
@@ -87,17 +87,17 @@ impl InjectionPlan {
 
     /// Sums up the outcomes, in the order of the files. One that is missing is a failure; more bytes than allowed are
     /// one too.
-    pub fn report(&self, outcomes: &[Injected]) -> Report {
-        let mut report = Report::default();
+    pub fn report(&self, outcomes: &[InjectionResult]) -> InjectionReport {
+        let mut report = InjectionReport::default();
         for (at, injection) in self.files.iter().enumerate() {
             let reason = match outcomes.get(at) {
-                Some(Injected::Written(size)) if *size <= injection.max_bytes => {
+                Some(InjectionResult::Written(size)) if *size <= injection.max_bytes => {
                     report.written.insert(injection.file.id.clone());
                     continue;
                 }
-                Some(Injected::Written(_)) => Failure::too_large(injection.max_bytes),
-                Some(Injected::Failed(failure)) => failure.clone(),
-                None => Failure::of(crate::read::Code::Failed),
+                Some(InjectionResult::Written(_)) => ReadFailure::too_large(injection.max_bytes),
+                Some(InjectionResult::Failed(failure)) => failure.clone(),
+                None => ReadFailure::of(crate::read::FailureCode::Failed),
             };
             let name = &injection.file.name;
             report

@@ -7,6 +7,6 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-pub use fetch::{FETCH_TOOL, FetchPlan, Outcome, failed, fetch_schema, prompt_lines};
-pub use inject::{Injected, Injection, InjectionPlan, Report};
+pub use fetch::{FETCH_TOOL, FetchPlan, WriteOutcome, failed, fetch_schema, prompt_lines};
+pub use inject::{FileInjection, InjectionPlan, InjectionReport, InjectionResult};
 pub use path::{confirm, resolve};

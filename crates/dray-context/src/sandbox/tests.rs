@@ -5,20 +5,20 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::catalog::tests::{document, entry};
-use crate::catalog::{Catalog, Turn};
-use crate::generation::Generation;
+use crate::catalog::{FileCatalog, FileTurn};
+use crate::generation::ContractGeneration;
 use crate::model::FileType;
-use crate::read::{Code, Failure};
+use crate::read::{FailureCode, ReadFailure};
 
-fn catalog() -> Catalog {
+fn catalog() -> FileCatalog {
     let mut socket = document("w-0");
     socket.file.url = "WSS://h.example/a".into();
     let mut gone = document("e-0");
     gone.unavailable = true;
-    Catalog::new(vec![
+    FileCatalog::new(vec![
         socket,
         gone,
-        entry("c-0", "p.png", FileType::Image, Turn::Current),
+        entry("c-0", "p.png", FileType::Image, FileTurn::Current),
     ])
 }
 
@@ -88,15 +88,15 @@ fn a_call_fails_at_its_first_fault() {
 fn outcomes_are_told_in_the_words_of_the_contract() {
     let plan = plan("c-0", "up/p.png").unwrap();
     assert_eq!(
-        plan.report(&Outcome::Written(12)),
+        plan.report(&WriteOutcome::Written(12)),
         "File written to sandbox: /workspace/up/p.png (name: p.png, size: 12 bytes)"
     );
     assert_eq!(
-        plan.report(&Outcome::Failed("no space".into())),
+        plan.report(&WriteOutcome::Failed("no space".into())),
         "Failed to fetch user file: no space"
     );
     assert_eq!(
-        plan.report(&Outcome::Failed(String::new())),
+        plan.report(&WriteOutcome::Failed(String::new())),
         "Failed to fetch user file: Load file error"
     );
 }
@@ -106,11 +106,11 @@ fn r_13_a_write_is_limited_confirmed_and_confined_after_links_are_resolved() {
     let plan = plan("c-0", "up/p.png").unwrap();
     assert_eq!(plan.max_bytes, 100);
     assert_eq!(
-        plan.report(&Outcome::Written(101)),
+        plan.report(&WriteOutcome::Written(101)),
         "Failed to fetch user file: File exceeds maximum allowed size (100 bytes)"
     );
     assert_eq!(
-        plan.report(&Outcome::Escaped),
+        plan.report(&WriteOutcome::Escaped),
         "Failed: target_path \"up/p.png\" is invalid or attempts to escape workspace."
     );
     assert!(confirm("/real/workspace", "/real/workspace/up/p.png"));
@@ -127,10 +127,10 @@ fn r_13_a_write_is_limited_confirmed_and_confined_after_links_are_resolved() {
 
 #[test]
 fn the_tool_keeps_the_name_of_its_argument() {
-    let schema = fetch_schema(Generation::G1);
+    let schema = fetch_schema(ContractGeneration::G1);
     let index = &schema["function"]["parameters"]["properties"]["file_index"];
     assert_eq!(index["description"], "File id from # Input Files");
-    let old = fetch_schema(Generation::G0).to_string();
+    let old = fetch_schema(ContractGeneration::G0).to_string();
     assert!(old.contains("File index from available_files (e.g. \\\"1\\\")"));
     let lines = prompt_lines("/workspace/");
     assert_eq!(
@@ -142,7 +142,7 @@ fn the_tool_keeps_the_name_of_its_argument() {
 
 #[test]
 fn r_4_files_of_a_turn_overwrite_neither_each_other_nor_older_ones() {
-    let file = |id: &str, name: &str| entry(id, name, FileType::File, Turn::Current).file;
+    let file = |id: &str, name: &str| entry(id, name, FileType::File, FileTurn::Current).file;
     let files = [
         file("a", "x.pdf"),
         file("b", "x.pdf"),
@@ -170,9 +170,9 @@ fn r_13_one_bad_file_does_not_fail_the_turn() {
         .collect();
     let plan = InjectionPlan::new(&files, "/w", [], Some(10));
     let outcomes = [
-        Injected::Written(10),
-        Injected::Failed(Failure::of(Code::Timeout)),
-        Injected::Written(11),
+        InjectionResult::Written(10),
+        InjectionResult::Failed(ReadFailure::of(FailureCode::Timeout)),
+        InjectionResult::Written(11),
     ];
     let report = plan.report(&outcomes);
     assert_eq!(report.written.into_iter().collect::<Vec<_>>(), ["a"]);
@@ -198,7 +198,7 @@ proptest! {
     #[test]
     fn r_13_every_file_of_a_turn_gets_a_path_below_the_folder(names in prop::collection::vec(".{0,40}|(\\.\\./){1,3}.{0,4}", 0..6)) {
         let files: Vec<_> = names.iter().enumerate().map(|(at, name)| {
-            entry(&at.to_string(), name, FileType::File, Turn::Current).file
+            entry(&at.to_string(), name, FileType::File, FileTurn::Current).file
         }).collect();
         let plan = InjectionPlan::new(&files, "/w", [], None);
         prop_assert_eq!(plan.files.len(), files.len());

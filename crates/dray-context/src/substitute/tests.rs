@@ -89,24 +89,24 @@ fn configured_parameters_are_replaced_too_and_the_model_wins() {
 #[test]
 fn only_others_tools_get_urls() {
     for (callee, expected) in [
-        (Callee::Tool, true),
-        (Callee::SubWorkflow, true),
-        (Callee::Plugin, true),
-        (Callee::ReadFiles, false),
-        (Callee::DatasetSearch, false),
-        (Callee::Sandbox, false),
+        (CalleeKind::Tool, true),
+        (CalleeKind::SubWorkflow, true),
+        (CalleeKind::Plugin, true),
+        (CalleeKind::ReadFiles, false),
+        (CalleeKind::DatasetSearch, false),
+        (CalleeKind::Sandbox, false),
     ] {
         assert_eq!(callee.gets_urls(), expected);
     }
     assert_eq!(texts::tool_error("x"), "Tool error: x");
 }
 
-fn catalog() -> Catalog {
+fn catalog() -> FileCatalog {
     let mut one = document("a-0");
     one.aliases = vec!["old-0".into()];
     one.positions = vec!["3-0".into()];
     one.former_urls = vec!["https://s3/k?sig=1&exp=2".into(), "/relative".into()];
-    Catalog::new(vec![one, document("b-0")])
+    FileCatalog::new(vec![one, document("b-0")])
 }
 
 #[test]
@@ -166,9 +166,10 @@ fn r_10_a_link_that_others_cannot_open_is_never_given_out() {
 
 #[test]
 fn a_call_from_elsewhere_is_merged_and_replaced() {
-    let mut call: Call = serde_json::from_value(json!({"configured": {"x": "a-0", "y": "b-0"},
+    let mut call: SubstituteRequest =
+        serde_json::from_value(json!({"configured": {"x": "a-0", "y": "b-0"},
         "arguments": {"y": "old-0"}, "urls": {"a-0": "https://fresh/a"}, "catalog": catalog()}))
-    .unwrap();
+        .unwrap();
     assert_eq!(
         call.run().value,
         json!({"x": "https://fresh/a", "y": "https://fresh/a"})

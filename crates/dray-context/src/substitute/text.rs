@@ -1,13 +1,13 @@
-//! Ids in the text of arguments: only the strings that are replaced change, every other byte stays. A number keeps all of its
-//! digits, a key its place, an escape its spelling.
+//! Ids in the text of arguments: only the strings that are replaced change, every other byte stays. A number keeps all
+//! of its digits, a key its place, an escape its spelling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::IgnoredAny;
 
-use super::Handles;
+use super::FileHandles;
 use crate::address;
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{CatalogEntry, FileCatalog};
 use crate::limits;
 
 /// Arguments as text with URLs, and what became of each file that they named.
@@ -28,10 +28,10 @@ pub struct SubstitutedText {
 /// The text is not JSON.
 pub fn named_in_text<'a>(
     json: &str,
-    catalog: &'a Catalog,
-) -> Result<Vec<&'a Entry>, serde_json::Error> {
-    let handles = Handles::of(catalog);
-    let mut found: Vec<&Entry> = Vec::new();
+    catalog: &'a FileCatalog,
+) -> Result<Vec<&'a CatalogEntry>, serde_json::Error> {
+    let handles = FileHandles::of(catalog);
+    let mut found: Vec<&CatalogEntry> = Vec::new();
     let mut seen = BTreeSet::new();
     replace_strings(json, &mut |text| {
         let entry = handles.find(text)?;
@@ -50,10 +50,10 @@ pub fn named_in_text<'a>(
 /// The text is not JSON.
 pub fn substitute_text(
     json: &str,
-    catalog: &Catalog,
-    mut renew: impl FnMut(&Entry) -> Option<String>,
+    catalog: &FileCatalog,
+    mut renew: impl FnMut(&CatalogEntry) -> Option<String>,
 ) -> Result<SubstitutedText, serde_json::Error> {
-    let handles = Handles::of(catalog);
+    let handles = FileHandles::of(catalog);
     let mut fresh: BTreeMap<String, Option<String>> = BTreeMap::new();
     let text = replace_strings(json, &mut |text| {
         let entry = handles.find(text)?;
@@ -83,7 +83,7 @@ fn replace_strings(
     serde_json::from_str::<IgnoredAny>(json)?;
     let mut written = String::with_capacity(json.len());
     let mut rest = json;
-    let mut place = Place::default();
+    let mut place = JsonPlace::default();
     while let Some(at) =
         rest.find(|character: char| matches!(character, '"' | '{' | '}' | '[' | ']' | ',' | ':'))
     {
@@ -111,14 +111,14 @@ fn replace_strings(
 
 /// Where in the structure the walk is.
 #[derive(Debug, Default)]
-struct Place {
+struct JsonPlace {
     /// Whether each open container is an object, outermost first.
     open: Vec<bool>,
     /// Whether the next string is a key.
     at_key: bool,
 }
 
-impl Place {
+impl JsonPlace {
     fn step(&mut self, tail: &str) {
         match tail.as_bytes().first() {
             Some(b'{') => {
@@ -166,11 +166,11 @@ mod tests {
     use crate::catalog::tests::document;
     use crate::substitute::substitute;
 
-    fn catalog() -> Catalog {
-        Catalog::new(vec![document("a-0"), document("b-0")])
+    fn catalog() -> FileCatalog {
+        FileCatalog::new(vec![document("a-0"), document("b-0")])
     }
 
-    fn signed(entry: &Entry) -> Option<String> {
+    fn signed(entry: &CatalogEntry) -> Option<String> {
         (entry.file.id == "a-0").then(|| "https://s.example/a?x=\"1\"".to_owned())
     }
 

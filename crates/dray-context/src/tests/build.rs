@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use super::{build, file, message, text};
-use crate::{Built, FileType, Generation};
+use crate::{BuiltContext, ContractGeneration, FileType};
 
 /// The ids and names of this turn's files.
-fn current(built: &Built) -> Vec<(String, String)> {
+fn current(built: &BuiltContext) -> Vec<(String, String)> {
     let files = built.current_files.iter();
     files
         .map(|file| (file.id.clone(), file.name.clone()))
         .collect()
 }
 
-fn ids(built: &Built) -> Vec<&str> {
+fn ids(built: &BuiltContext) -> Vec<&str> {
     built
         .current_files
         .iter()
@@ -21,7 +21,7 @@ fn ids(built: &Built) -> Vec<&str> {
         .collect()
 }
 
-fn turn(generation: &str, input: &Value, max_files: usize) -> Built {
+fn turn(generation: &str, input: &Value, max_files: usize) -> BuiltContext {
     build(
         json!({"generation": generation, "fileInput": input, "responseChatItemId": "a",
         "userMessage": {"obj": "Human", "dataId": "a", "value": []}, "maxFiles": max_files}),
@@ -251,7 +251,7 @@ fn only_what_no_one_knows_is_to_be_probed() {
     let request = json!({"responseChatItemId": "a", "declaredTypes": {"https://x.example/known": "audio"},
         "history": [message("Human", "h", &[file("file", "", "https://x.example/old#1"), file("image", "", "https://x.example/i")])],
         "fileInput": ["https://x.example/raw", "https://x.example/a.pdf", "https://x.example/known", "/own", "https://x.example/old#2"]});
-    let mut request: crate::Request = serde_json::from_value(request).unwrap();
+    let mut request: crate::ContextRequest = serde_json::from_value(request).unwrap();
     assert_eq!(
         request.urls_to_probe(),
         ["https://x.example/old", "https://x.example/raw"]
@@ -259,7 +259,7 @@ fn only_what_no_one_knows_is_to_be_probed() {
     request
         .declared_types
         .insert("https://x.example/old".into(), FileType::Video);
-    let built = crate::Context::build(&request).unwrap();
+    let built = crate::ContextBuilder::build(&request).unwrap();
     assert_eq!(
         built.catalog.find("h-0").unwrap().file.file_type,
         FileType::Video
@@ -309,7 +309,7 @@ fn names_come_from_the_part_the_url_or_are_the_url() {
 
 #[test]
 fn r_3_a_suffix_that_is_only_part_of_a_known_one_makes_a_document() {
-    for generation in Generation::ALL {
+    for generation in ContractGeneration::ALL_GENERATIONS {
         let input = ["https://x.example/main.c", "https://x.example/A.PNG"];
         let built = turn(generation.as_str(), &json!(input), 0);
         let kinds: Vec<_> = built

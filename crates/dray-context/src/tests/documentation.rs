@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{build, file, message};
-use crate::generation::Layout;
-use crate::read::{Formats, Variant, schema};
-use crate::{Context, Generation, Request};
+use crate::generation::ReminderLayout;
+use crate::read::{ReadableFormats, ToolVariant, schema};
+use crate::{ContextBuilder, ContextRequest, ContractGeneration};
 
-const PAGE: &str = include_str!("../../../../docs/file-context.md");
+const FILE_CONTEXT_PAGE: &str = include_str!("../../../../docs/file-context.md");
 
 fn example() -> Value {
     json!({
@@ -24,7 +24,7 @@ fn example() -> Value {
 
 fn holds(example: &str) {
     assert!(
-        PAGE.contains(&format!("\n{example}\n")),
+        FILE_CONTEXT_PAGE.contains(&format!("\n{example}\n")),
         "docs/file-context.md lacks:\n{example}"
     );
 }
@@ -32,12 +32,12 @@ fn holds(example: &str) {
 #[test]
 fn the_page_shows_every_layout_as_it_is_written() {
     for layout in [
-        Layout::A,
-        Layout::BDocuments,
-        Layout::B,
-        Layout::BMedia,
-        Layout::C,
-        Layout::Legacy,
+        ReminderLayout::A,
+        ReminderLayout::BDocuments,
+        ReminderLayout::B,
+        ReminderLayout::BMedia,
+        ReminderLayout::C,
+        ReminderLayout::Legacy,
     ] {
         let mut request = example();
         request["layout"] = json!(layout.as_str());
@@ -63,26 +63,32 @@ fn the_page_shows_the_default_reminder_and_what_it_says_of_files_without_an_id()
 
 #[test]
 fn the_page_shows_a_request_that_works() {
-    let (_, after) = PAGE.split_once("```json\n").unwrap();
+    let (_, after) = FILE_CONTEXT_PAGE.split_once("```json\n").unwrap();
     let (shown, _) = after.split_once("```").unwrap();
-    let request: Request = serde_json::from_str(shown).unwrap();
-    let built = Context::build(&request).unwrap();
+    let request: ContextRequest = serde_json::from_str(shown).unwrap();
+    let built = ContextBuilder::build(&request).unwrap();
     assert_eq!(built.current_files[0].id, "a2-0");
     assert!(built.catalog.find("a1-0").is_some());
 }
 
 #[test]
 fn the_page_names_every_generation_and_layout() {
-    for generation in Generation::ALL {
-        assert!(PAGE.contains(&format!("`{generation}`")), "{generation}");
+    for generation in ContractGeneration::ALL_GENERATIONS {
+        assert!(
+            FILE_CONTEXT_PAGE.contains(&format!("`{generation}`")),
+            "{generation}"
+        );
     }
-    for layout in Layout::ALL {
-        assert!(PAGE.contains(&format!("`{layout}`")), "{layout}");
+    for layout in ReminderLayout::ALL {
+        assert!(
+            FILE_CONTEXT_PAGE.contains(&format!("`{layout}`")),
+            "{layout}"
+        );
     }
     let tool = schema(
-        Generation::Stable,
-        Variant::Agent,
-        &Formats::of(&["pdf"]),
+        ContractGeneration::Stable,
+        ToolVariant::Agent,
+        &ReadableFormats::of(&["pdf"]),
         0,
     );
     for argument in tool["function"]["parameters"]["properties"]
@@ -90,12 +96,15 @@ fn the_page_names_every_generation_and_layout() {
         .unwrap()
         .keys()
     {
-        assert!(PAGE.contains(&format!("`{argument}`")), "{argument}");
+        assert!(
+            FILE_CONTEXT_PAGE.contains(&format!("`{argument}`")),
+            "{argument}"
+        );
     }
-    for code in crate::read::Code::ALL {
+    for code in crate::read::FailureCode::ALL_CODES {
         let name = serde_json::to_value(code).unwrap();
         assert!(
-            PAGE.contains(&format!("`{}`", name.as_str().unwrap())),
+            FILE_CONTEXT_PAGE.contains(&format!("`{}`", name.as_str().unwrap())),
             "{name}"
         );
     }

@@ -4,15 +4,15 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{build, file, message, text};
-use crate::{Built, Catalog};
+use crate::{BuiltContext, FileCatalog};
 
-fn ids(catalog: &Catalog) -> Vec<&str> {
+fn ids(catalog: &FileCatalog) -> Vec<&str> {
     let entries = catalog.entries().iter();
     entries.map(|entry| entry.file.id.as_str()).collect()
 }
 
 /// The histories of one turn and the answer to it, as a caller stores them.
-fn store(question: &Value, built: &Built, answer: &str, keep: bool) -> Vec<Value> {
+fn store(question: &Value, built: &BuiltContext, answer: &str, keep: bool) -> Vec<Value> {
     let mut question = question.clone();
     if keep {
         question["attachments"] = serde_json::to_value(&built.current_attachments).unwrap();
@@ -196,7 +196,7 @@ proptest! {
             histories.push(message("Human", &if *has_question { format!("q{at}") } else { String::new() }, &parts));
             histories.push(message("AI", &if *has_answer { format!("r{at}") } else { String::new() }, &[]));
         }
-        let named = |built: &Built| -> Vec<(String, String, String)> {
+        let named = |built: &BuiltContext| -> Vec<(String, String, String)> {
             let entries = built.catalog.entries().iter();
             entries.map(|entry| (entry.file.url.clone(), entry.file.id.clone(), entry.file.name.clone())).collect()
         };
@@ -220,6 +220,6 @@ proptest! {
     }
 }
 
-fn ids_of(built: &Built) -> Vec<String> {
+fn ids_of(built: &BuiltContext) -> Vec<String> {
     ids(&built.catalog).into_iter().map(str::to_owned).collect()
 }

@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 use super::{build, file, message, text};
-use crate::Exclusion;
+use crate::ExclusionReason;
 
 fn keyed(name: &str, key: &str) -> Value {
     json!({"file": {"type": "file", "name": name, "key": key, "url": format!("https://s3.example/{name}")}})
 }
 
-fn ids(built: &crate::Built) -> Vec<&str> {
+fn ids(built: &crate::BuiltContext) -> Vec<&str> {
     let files = built.current_files.iter();
     files.map(|file| file.id.as_str()).collect()
 }
 
-fn reasons(built: &crate::Built) -> Vec<(&str, Exclusion)> {
+fn reasons(built: &crate::BuiltContext) -> Vec<(&str, ExclusionReason)> {
     let left_out = built.left_out.iter();
     left_out
         .map(|file| (file.name.as_str(), file.reason))
@@ -40,7 +40,10 @@ fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
         assert_eq!(ids(&built), ["a1-0", "a1-2"], "{bad}");
         assert_eq!(
             reasons(&built),
-            [("bad.pdf", Exclusion::Name), ("ftp.txt", Exclusion::Url)]
+            [
+                ("bad.pdf", ExclusionReason::Name),
+                ("ftp.txt", ExclusionReason::Url)
+            ]
         );
         let said = built.current_user_message.text();
         assert!(
@@ -71,7 +74,7 @@ fn ids_of_the_next_turn_are_those_of_the_turn_in_which_a_file_was_left_out() {
     let history = json!([question, message("AI", "a1", &[])]);
     let later = build(json!({"history": history, "renewals": renewals}));
     assert_eq!(later.catalog.find("a1-2").unwrap().file.name, "b.pdf");
-    assert_eq!(reasons(&later), [("bad.pdf", Exclusion::Name)]);
+    assert_eq!(reasons(&later), [("bad.pdf", ExclusionReason::Name)]);
     let said = later.rewritten_histories[0].text();
     assert!(said.contains("- bad.pdf: ") && said.contains("<status>unavailable</status>"));
 }

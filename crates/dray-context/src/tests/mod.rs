@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Built, Context, Request};
+use crate::{BuiltContext, ContextBuilder, ContextRequest};
 
 mod build;
 mod documentation;
@@ -13,9 +13,9 @@ mod renewal;
 mod story;
 
 /// Builds from JSON.
-pub(crate) fn build(request: Value) -> Built {
-    let request: Request = serde_json::from_value(request).unwrap();
-    Context::build(&request).unwrap()
+pub(crate) fn build(request: Value) -> BuiltContext {
+    let request: ContextRequest = serde_json::from_value(request).unwrap();
+    ContextBuilder::build(&request).unwrap()
 }
 
 /// A file part.

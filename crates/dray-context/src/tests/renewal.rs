@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{message, text};
-use crate::renew::{Refusal, Scope};
-use crate::{BuildError, Built, Context, Request};
+use crate::renew::{RenewalRefusal, StoreScope};
+use crate::{BuildError, BuiltContext, ContextBuilder, ContextRequest};
 
 fn stored(name: &str, key: &str) -> Value {
     json!({"file": {"type": "file", "name": name, "key": key, "url": format!("https://s3.example/{key}?X-Amz-Signature=old")}})
 }
 
-fn try_build(request: Value) -> Result<Built, BuildError> {
-    let request: Request = serde_json::from_value(request).unwrap();
-    Context::build(&request)
+fn try_build(request: Value) -> Result<BuiltContext, BuildError> {
+    let request: ContextRequest = serde_json::from_value(request).unwrap();
+    ContextBuilder::build(&request)
 }
 
 fn signed(key: &str) -> String {
@@ -50,12 +50,12 @@ fn r_15_urls_are_signed_anew_and_the_old_ones_still_find_the_file() {
 
 #[test]
 fn r_15_only_keys_of_the_conversation_are_to_be_signed_each_once() {
-    let request: Request = serde_json::from_value(json!({"histories": [
+    let request: ContextRequest = serde_json::from_value(json!({"histories": [
             message("Human", "old", &[stored("o", "chat/x/out-of-window")]), message("AI", "", &[]),
             message("Human", "h", &[stored("a", "chat/x/a"), stored("b", "chat/y/b")]), message("AI", "", &[])],
         "history": 1, "userMessage": message("Human", "q", &[stored("a", "chat/x/a"), stored("c", "chat/x/c")])}))
     .unwrap();
-    let scope = Scope::of(["chat/x".to_owned()]);
+    let scope = StoreScope::of(["chat/x".to_owned()]);
     assert_eq!(request.keys_to_sign(Some(&scope)), ["chat/x/a", "chat/x/c"]);
 }
 
@@ -78,7 +78,10 @@ fn r_15_a_failure_in_history_is_a_warning_and_the_file_is_marked() {
         .collect();
     assert_eq!(
         reasons,
-        [("h-0", Refusal::Scope), ("h-1", Refusal::Unsigned)]
+        [
+            ("h-0", RenewalRefusal::Scope),
+            ("h-1", RenewalRefusal::Unsigned)
+        ]
     );
     assert!(
         built.files_map.is_empty()

@@ -3,23 +3,23 @@
 use serde_json::{Value, json};
 
 use super::{message, text};
-use crate::read::{Arguments, Plan, TOOL, Text};
-use crate::{Built, Context, Request, is_absolute_http, substitute};
+use crate::read::{READ_TOOL, ReadArguments, ReadPlan, ReadText};
+use crate::{BuiltContext, ContextBuilder, ContextRequest, is_absolute_http, substitute};
 
 /// A conversation as its host keeps it.
 #[derive(Default)]
-struct Host {
+struct ConversationHost {
     histories: Vec<Value>,
     turn: usize,
 }
 
-impl Host {
+impl ConversationHost {
     fn link(&self, key: &str) -> String {
         format!("https://s3.example/{key}?X-Amz-Signature=turn{}", self.turn)
     }
 
     /// One turn: sign, build, answer, store.
-    fn say(&mut self, question: &str, names: &[&str], window: u32) -> Built {
+    fn say(&mut self, question: &str, names: &[&str], window: u32) -> BuiltContext {
         self.turn += 1;
         let files = names.iter().enumerate().map(|(at, name)| {
             let key = format!("chat/x/{}-{at}/{name}", self.turn);
@@ -29,23 +29,23 @@ impl Host {
         parts.push(text(question));
         let mut asked = message("Human", &format!("q{}", self.turn), &parts);
         let answer = format!("r{}", self.turn);
-        let mut request: Request =
+        let mut request: ContextRequest =
             serde_json::from_value(json!({"histories": self.histories, "history": window,
             "userMessage": asked, "question": question, "responseChatItemId": answer,
             "workingDirectory": "/workspace"}))
             .unwrap();
-        let scope = crate::renew::Scope::of(["chat/x".to_owned()]);
+        let scope = crate::renew::StoreScope::of(["chat/x".to_owned()]);
         let signed = request.keys_to_sign(Some(&scope)).into_iter();
         let signed = signed
             .map(|key| (key.clone(), Some(self.link(&key))))
             .collect();
-        request.renewals = Some(crate::renew::Renewals {
+        request.renewals = Some(crate::renew::RenewedLinks {
             scope: Some(scope),
             signed,
             allowed_hosts: None,
-            ..crate::renew::Renewals::default()
+            ..crate::renew::RenewedLinks::default()
         });
-        let built = Context::build(&request).unwrap();
+        let built = ContextBuilder::build(&request).unwrap();
         asked["attachments"] = serde_json::to_value(&built.current_attachments).unwrap();
         self.histories.push(asked);
         self.histories.push(message("AI", &answer, &[text("fine")]));
@@ -56,7 +56,7 @@ impl Host {
 #[test]
 fn names_of_files_do_not_depend_on_how_much_is_seen() {
     let names = |window: u32| -> Vec<String> {
-        let mut host = Host::default();
+        let mut host = ConversationHost::default();
         let mut names = Vec::new();
         for _ in 0..4 {
             let built = host.say("look", &["plan.pdf"], window);
@@ -73,7 +73,7 @@ fn names_of_files_do_not_depend_on_how_much_is_seen() {
 
 #[test]
 fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
-    let mut host = Host::default();
+    let mut host = ConversationHost::default();
     let first = host.say("look", &["plan.pdf", "plan.pdf"], 20);
     let ids: Vec<_> = first
         .current_files
@@ -95,8 +95,12 @@ fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
     );
 
     let call = json!({"ids": ids}).to_string();
-    let plan = Plan::new(&Arguments::parse(TOOL, &call).unwrap(), &last.catalog, 1000);
-    let answer = plan.run(|task| Ok(Text::of(task.file.key.clone().unwrap())));
+    let plan = ReadPlan::new(
+        &ReadArguments::parse(READ_TOOL, &call).unwrap(),
+        &last.catalog,
+        1000,
+    );
+    let answer = plan.run(|task| Ok(ReadText::of(task.file.key.clone().unwrap())));
     let read: Vec<_> = answer
         .files
         .iter()

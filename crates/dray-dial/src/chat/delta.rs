@@ -1,12 +1,12 @@
 //! One piece of an answer.
 
-use dray_agent::event::{ModelUsage, Tokens};
+use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
 use serde_json::Value;
 
 /// What one chunk adds to the answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Delta {
+pub struct ChunkDelta {
     /// More text.
     pub content: Option<String>,
     /// More files.
@@ -18,7 +18,7 @@ pub struct Delta {
     /// More state: objects merge.
     pub state: Option<Value>,
     /// All tokens; replaces what came before.
-    pub usage: Option<Tokens>,
+    pub usage: Option<TokenUsage>,
     /// Tokens by model; replaces what came before.
     pub statistics: Vec<ModelUsage>,
     /// Why it ended.
@@ -62,7 +62,7 @@ pub struct CallDelta {
     pub arguments: Option<String>,
 }
 
-impl Delta {
+impl ChunkDelta {
     /// Reads a chunk, or a whole answer, whose `message` is one big piece.
     pub(super) fn read(chunk: &Value) -> Self {
         let mut read = Self::default();
@@ -151,9 +151,9 @@ fn attachments(holder: &Value) -> Vec<Attachment> {
         .collect()
 }
 
-fn tokens(usage: &Value) -> Tokens {
+fn tokens(usage: &Value) -> TokenUsage {
     let count = |name| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
-    Tokens {
+    TokenUsage {
         prompt: count("prompt_tokens"),
         completion: count("completion_tokens"),
     }

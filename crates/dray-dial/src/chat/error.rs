@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error as ThisError;
 
-use crate::error::{Error, Kind, cut};
+use crate::error::{Error, ErrorKind, cut};
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +95,9 @@ impl From<Error> for ChatError {
     fn from(error: Error) -> Self {
         let kind = match (error.kind, error.status) {
             (_, Some(status)) => ChatKind::Status(status),
-            (Kind::Connect, _) => ChatKind::Connect,
-            (Kind::Timeout, _) => ChatKind::Timeout,
-            (Kind::Broken, _) => ChatKind::Broken,
+            (ErrorKind::Connect, _) => ChatKind::Connect,
+            (ErrorKind::Timeout, _) => ChatKind::Timeout,
+            (ErrorKind::Broken, _) => ChatKind::Broken,
             _ => ChatKind::Malformed,
         };
         Self {

@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use dray_http::Answer;
+use dray_http::HttpResponse;
 use serde_json::Value;
 
-use super::delta::Delta;
+use super::delta::ChunkDelta;
 use super::error::{ChatError, ChatKind};
 use crate::error::Error;
-use crate::sse::{Decoder, LONGEST};
+use crate::sse::{MAX_EVENT_BYTES, SseDecoder};
 
 /// An answer while it comes: events, or one JSON document where the peer does not stream.
 pub struct ChatStream {
-    answer: Answer,
-    decoder: Decoder,
+    answer: HttpResponse,
+    decoder: SseDecoder,
     events: VecDeque<String>,
     /// Set while it is not known to be events, and when it is one document.
     document: Option<Vec<u8>>,
@@ -24,10 +24,10 @@ pub struct ChatStream {
 }
 
 impl ChatStream {
-    pub(super) fn new(answer: Answer) -> Self {
+    pub(super) fn new(answer: HttpResponse) -> Self {
         Self {
             answer,
-            decoder: Decoder::default(),
+            decoder: SseDecoder::default(),
             events: VecDeque::new(),
             document: None,
             is_known: false,
@@ -42,9 +42,9 @@ impl ChatStream {
     ///
     /// [`ChatKind::Broken`] when it ends without a reason to end, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
     /// what the service itself reports.
-    pub async fn next(&mut self) -> Result<Option<Delta>, ChatError> {
+    pub async fn next(&mut self) -> Result<Option<ChunkDelta>, ChatError> {
         let chunk = self.chunk().await?;
-        Ok(chunk.as_ref().map(Delta::read))
+        Ok(chunk.as_ref().map(ChunkDelta::read))
     }
 
     /// [`ChatStream::next`] as the chunk itself: for who passes on what is not known here.
@@ -92,7 +92,7 @@ impl ChatStream {
         }
         let too_long = || ChatError::new(ChatKind::Malformed, "an event is longer than 8 MiB");
         match &mut self.document {
-            Some(document) if document.len() + piece.len() > LONGEST => Err(too_long()),
+            Some(document) if document.len() + piece.len() > MAX_EVENT_BYTES => Err(too_long()),
             Some(document) => {
                 document.extend_from_slice(piece);
                 Ok(())

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn origin() -> Origin {
-    Origin::parse("https://dial.example/base/").unwrap()
+fn origin() -> DialOrigin {
+    DialOrigin::parse("https://dial.example/base/").unwrap()
 }
 
 #[test]
@@ -37,12 +37,12 @@ fn r_2_another_scheme_host_or_port_is_external() {
         "https://u@evil/dial.example/v1/files/b/a",
         " https://e/x",
     ] {
-        assert_eq!(origin().classify(text), Class::External, "{text}");
+        assert_eq!(origin().classify(text), UrlClass::External, "{text}");
         assert!(!origin().owns(text), "{text}");
     }
     assert_eq!(
         classify("https://dial.example/base/v1/files/b/a", None),
-        Class::External
+        UrlClass::External
     );
 }
 
@@ -69,16 +69,16 @@ fn what_is_no_file_is_unsupported() {
         "https://dial.example/v1/files/b/a",
         "https://dial.example/base/../v1/files/b/a",
     ] {
-        assert_eq!(origin().classify(text), Class::Unsupported, "{text}");
+        assert_eq!(origin().classify(text), UrlClass::Unsupported, "{text}");
     }
-    assert_eq!(origin().classify("data:text/plain,a"), Class::Data);
+    assert_eq!(origin().classify("data:text/plain,a"), UrlClass::Data);
     assert_eq!(
         origin().classify(&format!("files/b/{}", "a".repeat(9000))),
-        Class::Unsupported
+        UrlClass::Unsupported
     );
     assert_eq!(
         origin().classify(&format!("data:,{}", "a".repeat(9000))),
-        Class::Data
+        UrlClass::Data
     );
 }
 
@@ -92,21 +92,21 @@ fn origins_carry_no_credentials_and_no_query() {
         "http://h?x",
         "http://h#x",
     ] {
-        assert_eq!(Origin::parse(text), None, "{text}");
+        assert_eq!(DialOrigin::parse(text), None, "{text}");
     }
     assert_eq!(
         origin().url("v1/bucket"),
         "https://dial.example/base/v1/bucket"
     );
     assert_eq!(
-        Origin::parse("http://h").unwrap().url("v1/bucket"),
+        DialOrigin::parse("http://h").unwrap().url("v1/bucket"),
         "http://h/v1/bucket"
     );
 }
 
 #[test]
 fn names_in_folders_are_made_safe() {
-    let folder = Folder::parse("b/appdata/my app").unwrap();
+    let folder = DialFolder::parse("b/appdata/my app").unwrap();
     assert_eq!(folder.url(), "files/b/appdata/my%20app/");
     for (name, url) in [
         ("ä b.txt", "files/b/appdata/my%20app/%C3%A4%20b.txt"),
@@ -118,6 +118,6 @@ fn names_in_folders_are_made_safe() {
     ] {
         assert_eq!(folder.file(name).as_str(), url);
     }
-    assert_eq!(Folder::parse("b/../c"), None);
-    assert_eq!(Folder::parse("files/b/").unwrap().url(), "files/b/");
+    assert_eq!(DialFolder::parse("b/../c"), None);
+    assert_eq!(DialFolder::parse("files/b/").unwrap().url(), "files/b/");
 }

@@ -1,7 +1,7 @@
 //! What every call makes of a peer that refuses, is busy or silent.
 
 use dray_agent::caller::Caller;
-use dray_dial::{Action, Core, Folder, Kind};
+use dray_dial::{DialClient, DialFolder, ErrorKind, InterpreterAction};
 use dray_testkit::dial::ApiTrouble;
 use serde_json::{Value, json};
 
@@ -9,9 +9,9 @@ use super::{file, start};
 
 /// Status of every call, made with the caller.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-async fn every_call(core: &Core, me: &Caller) -> Vec<(&'static str, Option<u16>)> {
+async fn every_call(core: &DialClient, me: &Caller) -> Vec<(&'static str, Option<u16>)> {
     let file = file("files/b/a");
-    let folder = Folder::parse("b/f").unwrap();
+    let folder = DialFolder::parse("b/f").unwrap();
     let status = |error: dray_dial::Error| error.status;
     let none = json!({});
     vec![
@@ -83,7 +83,7 @@ async fn every_call(core: &Core, me: &Caller) -> Vec<(&'static str, Option<u16>)
         ),
         (
             "/v1/ops/code_interpreter/list_files",
-            core.interpreter(me, Action::ListFiles, &none)
+            core.interpreter(me, InterpreterAction::ListFiles, &none)
                 .await
                 .map_or_else(status, |_: Value| None),
         ),
@@ -130,8 +130,11 @@ async fn reads_are_tried_three_times_and_writes_once() {
     );
     assert_eq!((count("/v1/bucket"), count("/v1/files/b/a")), (3, 1));
     double.trouble("/v1/bucket", Some(ApiTrouble::Silent));
-    assert_eq!(core.bucket(&me).await.unwrap_err().kind, Kind::Timeout);
+    assert_eq!(core.bucket(&me).await.unwrap_err().kind, ErrorKind::Timeout);
     assert_eq!(count("/v1/bucket"), 4);
     double.trouble("/v1/bucket", Some(ApiTrouble::Says("a".repeat(5 << 20))));
-    assert_eq!(core.bucket(&me).await.unwrap_err().kind, Kind::TooLarge);
+    assert_eq!(
+        core.bucket(&me).await.unwrap_err().kind,
+        ErrorKind::TooLarge
+    );
 }

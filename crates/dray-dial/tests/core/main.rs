@@ -7,30 +7,32 @@ mod faults;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_dial::files::Condition;
+use dray_dial::files::UploadCondition;
 use dray_dial::signin::SignIn;
-use dray_dial::{Action, Core, FileUrl, Folder, Interpreter, Kind, Options};
-use dray_http::Limits;
-use dray_testkit::dial::{ApiTrouble, DialCore, Trouble};
+use dray_dial::{
+    DialClient, DialFolder, DialOptions, ErrorKind, FileUrl, InterpreterAction, InterpreterEndpoint,
+};
+use dray_http::HttpTimeouts;
+use dray_testkit::dial::{ApiTrouble, DialCore, InjectedFault};
 use dray_types::Secret;
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
-fn options(double: &DialCore) -> Options {
-    let mut options = Options::new(double.url(), "2025-01-01");
+fn options(double: &DialCore) -> DialOptions {
+    let mut options = DialOptions::new(double.url(), "2025-01-01");
     options.backoff = Duration::from_millis(1);
-    options.limits = Limits {
+    options.limits = HttpTimeouts {
         idle: Duration::from_millis(300),
         answer: Duration::from_millis(300),
-        ..Limits::default()
+        ..HttpTimeouts::default()
     };
     options
 }
 
-async fn start() -> (DialCore, Core, Caller) {
+async fn start() -> (DialCore, DialClient, Caller) {
     let double = DialCore::start().await.unwrap();
     double.add_key("k", "b");
-    let core = Core::new(options(&double)).unwrap();
+    let core = DialClient::new(options(&double)).unwrap();
     (double, core, caller("k"))
 }
 
@@ -88,7 +90,7 @@ async fn files_come_back_as_they_went() {
 #[tokio::test]
 async fn r_9_a_new_file_overwrites_nothing() {
     let (double, core, me) = start().await;
-    let folder = Folder::parse("b/out").unwrap();
+    let folder = DialFolder::parse("b/out").unwrap();
     for (content, name) in [("1", "a.tar.gz"), ("2", "a.tar-1.gz"), ("3", "a.tar-2.gz")] {
         let stored = core
             .upload_bytes(&me, &folder, "a.tar.gz", "x/y", content.into())
@@ -110,10 +112,13 @@ async fn conditions_of_an_upload_hold() {
         .etag
         .unwrap();
     for (condition, expected) in [
-        (Condition::NoneMatch, Some(Kind::Conflict)),
-        (Condition::Match("other".to_owned()), Some(Kind::Conflict)),
-        (Condition::Match(etag), None),
-        (Condition::Any, None),
+        (UploadCondition::NoneMatch, Some(ErrorKind::Conflict)),
+        (
+            UploadCondition::Match("other".to_owned()),
+            Some(ErrorKind::Conflict),
+        ),
+        (UploadCondition::Match(etag), None),
+        (UploadCondition::Any, None),
     ] {
         let body = stream::iter([Ok("two".into())]).boxed();
         let done = core
@@ -134,7 +139,7 @@ async fn folders_are_listed_page_by_page() {
         double.put(format!("b/f/{name}"), name.to_owned(), "text/plain");
     }
     double.page(2);
-    let folder = Folder::parse("b/f").unwrap();
+    let folder = DialFolder::parse("b/f").unwrap();
     let first = core.list(&me, &folder, None).await.unwrap();
     assert!(first.is_folder());
     let second = core
@@ -158,31 +163,31 @@ async fn r_3_limits_hold_on_what_is_read() {
     let (double, core, me) = start().await;
     double.put("b/a", "0123456789", "text/plain");
     let told = core.download(&me, &file("files/b/a"), 9).await.unwrap_err();
-    assert_eq!(told.kind, Kind::TooLarge);
-    double.misbehave("b/a", Trouble::Endless);
+    assert_eq!(told.kind, ErrorKind::TooLarge);
+    double.misbehave("b/a", InjectedFault::Endless);
     let endless = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
-    assert_eq!(endless.bytes().await.unwrap_err().kind, Kind::TooLarge);
-    double.misbehave("b/a", Trouble::Truncated);
+    assert_eq!(endless.bytes().await.unwrap_err().kind, ErrorKind::TooLarge);
+    double.misbehave("b/a", InjectedFault::Truncated);
     let broken = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
-    assert_eq!(broken.bytes().await.unwrap_err().kind, Kind::Broken);
-    double.misbehave("b/a", Trouble::Stalled);
+    assert_eq!(broken.bytes().await.unwrap_err().kind, ErrorKind::Broken);
+    double.misbehave("b/a", InjectedFault::Stalled);
     let stalled = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
-    assert_eq!(stalled.bytes().await.unwrap_err().kind, Kind::Timeout);
-    double.misbehave("b/a", Trouble::Encoded);
+    assert_eq!(stalled.bytes().await.unwrap_err().kind, ErrorKind::Timeout);
+    double.misbehave("b/a", InjectedFault::Encoded);
     assert_eq!(
         core.download(&me, &file("files/b/a"), 1000)
             .await
             .unwrap_err()
             .kind,
-        Kind::Malformed
+        ErrorKind::Malformed
     );
-    double.misbehave("b/a", Trouble::GarbledMetadata);
+    double.misbehave("b/a", InjectedFault::GarbledMetadata);
     assert_eq!(
         core.metadata(&me, &file("files/b/a"))
             .await
             .unwrap_err()
             .kind,
-        Kind::Malformed
+        ErrorKind::Malformed
     );
 }
 
@@ -282,11 +287,11 @@ async fn toolsets_models_prompts_and_configurations_are_told() {
     );
     assert_eq!(
         core.prompt(&me, "files/b/p").await.unwrap_err().kind,
-        Kind::Request
+        ErrorKind::Request
     );
     assert_eq!(
         core.toolset(&me, "../admin").await.unwrap_err().kind,
-        Kind::Request
+        ErrorKind::Request
     );
     assert_eq!(
         core.mcp_url("toolsets/b/t t"),
@@ -353,7 +358,7 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
     let (double, core, me) = start().await;
     double.interpreter("open_session", 200, json!({"sessionId": "s"}));
     assert_eq!(
-        core.interpreter(&me, Action::OpenSession, &json!({}))
+        core.interpreter(&me, InterpreterAction::OpenSession, &json!({}))
             .await
             .unwrap()["sessionId"],
         "s"
@@ -364,7 +369,7 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
         json!({"error": {"message": "too many", "code": 7}}),
     );
     let error = core
-        .interpreter(&me, Action::ExecuteCode, &json!({"code": "1"}))
+        .interpreter(&me, InterpreterAction::ExecuteCode, &json!({"code": "1"}))
         .await
         .unwrap_err();
     assert_eq!(
@@ -380,13 +385,13 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
             .as_ref()
             .map_or("", |key: &Secret| key.expose())
             .to_owned();
-        options.interpreter = Some(Interpreter {
+        options.interpreter = Some(InterpreterEndpoint {
             url: other.url(),
             key,
         });
-        let core = Core::new(options).unwrap();
+        let core = DialClient::new(options).unwrap();
         let refused = core
-            .interpreter(&me, Action::GetSession, &json!({}))
+            .interpreter(&me, InterpreterAction::GetSession, &json!({}))
             .await
             .unwrap_err();
         assert_eq!(refused.status, Some(401));

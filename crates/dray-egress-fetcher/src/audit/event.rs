@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use dray_bus::Meta;
-use dray_guard::{CanonicalUrl, Class, Judged, TABLE_EDITION};
+use dray_guard::{CanonicalUrl, Class, ClassifiedAddress, TABLE_EDITION};
 use dray_proto::contract::Audit;
 use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
 
-use crate::coding::Coding;
-use crate::record::{End, Hop, Record, Tried};
+use crate::coding::ContentCoding;
+use crate::record::{FetchEnd, FetchRecord, HopRecord, RequestedOrigin};
 
 /// Most addresses that are reported, over all hops.
 const MOST_ANSWERS: usize = 256;
@@ -19,7 +19,7 @@ const MOST_BYTES: usize = 60 * 1024;
 /// The event of a fetch that ended, or was cancelled, at `now_ms`.
 pub(super) fn event(
     meta: &Meta,
-    record: &Record,
+    record: &FetchRecord,
     now_ms: u64,
     key: &[u8; 32],
     private_cidrs: &[String],
@@ -66,7 +66,7 @@ pub(super) fn event(
         content_type: record.content_type.clone(),
         stored_bytes: record.counts.stored,
         wire_bytes: record.counts.wire,
-        coding: record.coding.map_or("", Coding::as_str).to_owned(),
+        coding: record.coding.map_or("", ContentCoding::as_str).to_owned(),
         sha256: record.sha256.clone(),
         length_verified: record.length_verified,
         duration_ms: millis(record.times.total),
@@ -84,11 +84,11 @@ pub(super) fn event(
 }
 
 /// Verdict, code and phase.
-fn outcome(end: Option<End>) -> (&'static str, &'static str, &'static str) {
+fn outcome(end: Option<FetchEnd>) -> (&'static str, &'static str, &'static str) {
     match end {
-        Some(End::Stored) => ("allow", "", ""),
-        Some(End::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
-        Some(End::Cancelled { phase }) => ("deny", "cancelled", phase.as_str()),
+        Some(FetchEnd::Stored) => ("allow", "", ""),
+        Some(FetchEnd::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
+        Some(FetchEnd::Cancelled { phase }) => ("deny", "cancelled", phase.as_str()),
         None => ("deny", "cancelled", ""),
     }
 }
@@ -99,7 +99,7 @@ fn size<A: Audit>(event: &A) -> usize {
 }
 
 /// Scheme, host and port of a URL, or of what looked like one.
-fn target(url: Option<&CanonicalUrl>, tried: Option<&Tried>) -> (String, String, u32) {
+fn target(url: Option<&CanonicalUrl>, tried: Option<&RequestedOrigin>) -> (String, String, u32) {
     match (url, tried) {
         (Some(url), _) => (
             url.scheme().to_owned(),
@@ -116,7 +116,7 @@ fn target(url: Option<&CanonicalUrl>, tried: Option<&Tried>) -> (String, String,
 }
 
 /// The addresses of every hop that are reported: at most [`MOST_ANSWERS`] in all, blocked ones first if there are more.
-fn answers(hops: &[Hop]) -> Vec<Vec<&Judged>> {
+fn answers(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
     let all: usize = hops.iter().map(|hop| hop.answers.len()).sum();
     if all <= MOST_ANSWERS {
         return hops
@@ -124,7 +124,7 @@ fn answers(hops: &[Hop]) -> Vec<Vec<&Judged>> {
             .map(|hop| hop.answers.iter().collect())
             .collect();
     }
-    let mut told: Vec<Vec<&Judged>> = vec![Vec::new(); hops.len()];
+    let mut told: Vec<Vec<&ClassifiedAddress>> = vec![Vec::new(); hops.len()];
     let mut room = MOST_ANSWERS;
     for is_blocked in [true, false] {
         for (hop, told) in hops.iter().zip(&mut told) {
@@ -161,7 +161,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn hop(hop: &Hop, answers: &[&Judged]) -> v1::AuditHop {
+fn hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
     let (scheme, host, port) = target(hop.url.as_ref(), hop.tried.as_ref());
     v1::AuditHop {
         index: hop.index,
@@ -255,22 +255,22 @@ mod tests {
 
     #[test]
     fn section_18_the_event_always_fits_and_blocked_addresses_come_first() {
-        let judged = |index: u8, class| Judged {
+        let judged = |index: u8, class| ClassifiedAddress {
             address: std::net::IpAddr::from([
                 0x26, 6, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, index,
             ]),
             class,
         };
-        let hop = |index| Hop {
+        let hop = |index| HopRecord {
             index,
             cnames: vec!["x".repeat(1000); 16],
             answers: (0..=254)
                 .map(|index| judged(index, Class::Public))
                 .chain([judged(255, Class::Blocked("loopback"))])
                 .collect(),
-            ..Hop::default()
+            ..HopRecord::default()
         };
-        let mut record = Record::default();
+        let mut record = FetchRecord::default();
         record.hops = (0..=10).map(hop).collect();
         let ranges = vec!["fd12:3456::/32".to_owned(); 5000];
         let event = event(&meta(), &record, 0, &[0; 32], &ranges);
@@ -285,19 +285,19 @@ mod tests {
 
     #[test]
     fn section_18_nothing_is_left_out_of_an_ordinary_event() {
-        let public = Judged {
+        let public = ClassifiedAddress {
             address: std::net::IpAddr::from([8, 8, 8, 8]),
             class: Class::Public,
         };
-        let blocked = Judged {
+        let blocked = ClassifiedAddress {
             class: Class::Blocked("loopback"),
             ..public
         };
-        let mut record = Record::default();
-        record.hops = vec![Hop {
+        let mut record = FetchRecord::default();
+        record.hops = vec![HopRecord {
             cnames: vec!["cdn.example.net.".to_owned(); 8],
             answers: vec![public, blocked],
-            ..Hop::default()
+            ..HopRecord::default()
         }];
         let event = event(&meta(), &record, 0, &[0; 32], &["10.1.0.0/16".to_owned()]);
         let classes: Vec<_> = event.hops[0].answers.iter().map(|one| &one.class).collect();

@@ -12,13 +12,13 @@ const FLAGS_RESERVED: u8 = 0xe0;
 
 /// Reads over a member's header.
 #[derive(Debug, Default)]
-pub(super) struct Header {
+pub(super) struct GzipHeader {
     flags: u8,
-    field: Field,
+    field: HeaderField,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Field {
+enum HeaderField {
     /// The ten fixed bytes; the next one has this index.
     Fixed(u8),
     /// The low byte of the extra length comes next.
@@ -37,49 +37,49 @@ enum Field {
     End,
 }
 
-impl Default for Field {
+impl Default for HeaderField {
     fn default() -> Self {
         Self::Fixed(0)
     }
 }
 
-impl Header {
+impl GzipHeader {
     /// Reads from `input`; returns the bytes used and whether the header is complete.
     pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, bool), DecodeError> {
         let mut read = 0;
         for byte in input {
-            if matches!(self.field, Field::End) {
+            if matches!(self.field, HeaderField::End) {
                 break;
             }
             self.field = self.push(*byte)?;
             read += 1;
         }
-        Ok((read, matches!(self.field, Field::End)))
+        Ok((read, matches!(self.field, HeaderField::End)))
     }
 
-    fn push(&mut self, byte: u8) -> Result<Field, DecodeError> {
+    fn push(&mut self, byte: u8) -> Result<HeaderField, DecodeError> {
         Ok(match self.field {
-            Field::Fixed(index) => {
+            HeaderField::Fixed(index) => {
                 self.fixed(index, byte)?;
                 if index == 9 {
                     self.after(0)
                 } else {
-                    Field::Fixed(index + 1)
+                    HeaderField::Fixed(index + 1)
                 }
             }
-            Field::ExtraLow => Field::ExtraHigh(byte),
-            Field::ExtraHigh(low) => match u16::from_le_bytes([low, byte]) {
+            HeaderField::ExtraLow => HeaderField::ExtraHigh(byte),
+            HeaderField::ExtraHigh(low) => match u16::from_le_bytes([low, byte]) {
                 0 => self.after(FLAG_EXTRA),
-                length => Field::Extra(length),
+                length => HeaderField::Extra(length),
             },
-            Field::Extra(1) => self.after(FLAG_EXTRA),
-            Field::Extra(left) => Field::Extra(left - 1),
-            Field::Name if byte == 0 => self.after(FLAG_NAME),
-            Field::Name => Field::Name,
-            Field::Comment if byte == 0 => self.after(FLAG_COMMENT),
-            Field::Comment => Field::Comment,
-            Field::Checksum(2) => Field::Checksum(1),
-            Field::Checksum(_) | Field::End => Field::End,
+            HeaderField::Extra(1) => self.after(FLAG_EXTRA),
+            HeaderField::Extra(left) => HeaderField::Extra(left - 1),
+            HeaderField::Name if byte == 0 => self.after(FLAG_NAME),
+            HeaderField::Name => HeaderField::Name,
+            HeaderField::Comment if byte == 0 => self.after(FLAG_COMMENT),
+            HeaderField::Comment => HeaderField::Comment,
+            HeaderField::Checksum(2) => HeaderField::Checksum(1),
+            HeaderField::Checksum(_) | HeaderField::End => HeaderField::End,
         })
     }
 
@@ -102,12 +102,12 @@ impl Header {
     }
 
     /// The field that follows the one of flag `done` (0: the fixed bytes), in the order of the RFC.
-    fn after(&self, done: u8) -> Field {
+    fn after(&self, done: u8) -> HeaderField {
         let order = [
-            (FLAG_EXTRA, Field::ExtraLow),
-            (FLAG_NAME, Field::Name),
-            (FLAG_COMMENT, Field::Comment),
-            (FLAG_CHECKSUM, Field::Checksum(2)),
+            (FLAG_EXTRA, HeaderField::ExtraLow),
+            (FLAG_NAME, HeaderField::Name),
+            (FLAG_COMMENT, HeaderField::Comment),
+            (FLAG_CHECKSUM, HeaderField::Checksum(2)),
         ];
         let passed = order
             .iter()
@@ -117,18 +117,18 @@ impl Header {
             .iter()
             .skip(passed)
             .find(|(flag, _)| self.flags & flag != 0)
-            .map_or(Field::End, |(_, field)| *field)
+            .map_or(HeaderField::End, |(_, field)| *field)
     }
 }
 
 /// Reads a member's trailer: CRC-32 and length, both little endian.
 #[derive(Debug, Default)]
-pub(super) struct Trailer {
+pub(super) struct GzipTrailer {
     bytes: [u8; 8],
     have: usize,
 }
 
-impl Trailer {
+impl GzipTrailer {
     /// Reads from `input`; returns the bytes used and whether the trailer is complete.
     pub(super) fn read(&mut self, input: &[u8]) -> (usize, bool) {
         let mut read = 0;

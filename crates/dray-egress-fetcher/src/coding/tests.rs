@@ -20,8 +20,13 @@ fn zlib(content: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes with pieces of `piece` input bytes and an output buffer of `room` bytes.
-fn decode(coding: Coding, input: &[u8], piece: usize, room: usize) -> Result<Vec<u8>, DecodeError> {
-    let mut decoder = Decoder::new(coding);
+fn decode(
+    coding: ContentCoding,
+    input: &[u8],
+    piece: usize,
+    room: usize,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut decoder = BodyDecoder::new(coding);
     let mut output = vec![0; room];
     let mut decoded = Vec::new();
     for mut rest in input.chunks(piece) {
@@ -47,16 +52,16 @@ fn b_5_the_number_of_members_is_bounded() {
     let member = gzip(b"");
     let most = MOST_MEMBERS as usize;
     assert_eq!(
-        decode(Coding::Gzip, &member.repeat(most), 1 << 16, 4096),
+        decode(ContentCoding::Gzip, &member.repeat(most), 1 << 16, 4096),
         Ok(Vec::new())
     );
     assert_eq!(
-        decode(Coding::Gzip, &member.repeat(most + 1), 1 << 16, 4096),
+        decode(ContentCoding::Gzip, &member.repeat(most + 1), 1 << 16, 4096),
         Err(DecodeError::Members)
     );
 }
 
-fn check(coding: Coding, input: &[u8], expected: Result<&[u8], DecodeError>) {
+fn check(coding: ContentCoding, input: &[u8], expected: Result<&[u8], DecodeError>) {
     for (piece, room) in [(1, 1), (1, 4096), (7, 3), (4096, 1), (1 << 20, 1 << 16)] {
         assert_eq!(
             decode(coding, input, piece, room).as_deref(),
@@ -69,15 +74,15 @@ fn check(coding: Coding, input: &[u8], expected: Result<&[u8], DecodeError>) {
 #[test]
 fn b_4_gzip_and_zlib_are_decoded_however_they_are_split() {
     let content = b"the quick brown fox ".repeat(40);
-    check(Coding::Gzip, &gzip(&content), Ok(&content));
-    check(Coding::Deflate, &zlib(&content), Ok(&content));
-    check(Coding::Gzip, &gzip(b""), Ok(b""));
+    check(ContentCoding::Gzip, &gzip(&content), Ok(&content));
+    check(ContentCoding::Deflate, &zlib(&content), Ok(&content));
+    check(ContentCoding::Gzip, &gzip(b""), Ok(b""));
 }
 
 #[test]
 fn b_9_an_empty_body_is_an_empty_file_whatever_the_coding() {
-    check(Coding::Gzip, b"", Ok(b""));
-    check(Coding::Deflate, b"", Ok(b""));
+    check(ContentCoding::Gzip, b"", Ok(b""));
+    check(ContentCoding::Deflate, b"", Ok(b""));
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn b_5_all_members_are_read() {
     let mut both = gzip(b"first,");
     both.extend(gzip(b""));
     both.extend(gzip(b"second"));
-    check(Coding::Gzip, &both, Ok(b"first,second"));
+    check(ContentCoding::Gzip, &both, Ok(b"first,second"));
 }
 
 #[test]
@@ -96,9 +101,9 @@ fn b_5_optional_header_fields_are_read_over() {
     full.extend_from_slice(b"name\0comment\0");
     full.extend_from_slice(&[0xaa, 0xbb]);
     full.extend_from_slice(&plain[10..]);
-    check(Coding::Gzip, &full, Ok(b"content"));
+    check(ContentCoding::Gzip, &full, Ok(b"content"));
     full[3] |= 0x20;
-    check(Coding::Gzip, &full, Err(DecodeError::Corrupt));
+    check(ContentCoding::Gzip, &full, Err(DecodeError::Corrupt));
 }
 
 #[test]
@@ -108,25 +113,29 @@ fn b_5_checksum_and_length_of_each_member_are_checked() {
         let mut wrong = good.clone();
         let index = wrong.len() - from_end;
         wrong[index] ^= 1;
-        check(Coding::Gzip, &wrong, Err(DecodeError::Mismatch));
+        check(ContentCoding::Gzip, &wrong, Err(DecodeError::Mismatch));
         wrong.extend(gzip(b"more"));
-        check(Coding::Gzip, &wrong, Err(DecodeError::Mismatch));
+        check(ContentCoding::Gzip, &wrong, Err(DecodeError::Mismatch));
     }
     let mut wrong = zlib(b"content");
     *wrong.last_mut().unwrap() ^= 1;
-    check(Coding::Deflate, &wrong, Err(DecodeError::Corrupt));
+    check(ContentCoding::Deflate, &wrong, Err(DecodeError::Corrupt));
 }
 
 #[test]
 fn b_5_a_missing_or_short_trailer_is_an_error() {
     let good = gzip(b"content");
     for length in 1..good.len() {
-        check(Coding::Gzip, &good[..length], Err(DecodeError::Truncated));
+        check(
+            ContentCoding::Gzip,
+            &good[..length],
+            Err(DecodeError::Truncated),
+        );
     }
     let good = zlib(b"content");
     for length in 1..good.len() {
         check(
-            Coding::Deflate,
+            ContentCoding::Deflate,
             &good[..length],
             Err(DecodeError::Truncated),
         );
@@ -137,26 +146,30 @@ fn b_5_a_missing_or_short_trailer_is_an_error() {
 fn b_5_bytes_after_the_last_member_are_an_error() {
     let mut padded = gzip(b"content");
     padded.push(0);
-    check(Coding::Gzip, &padded, Err(DecodeError::Corrupt));
+    check(ContentCoding::Gzip, &padded, Err(DecodeError::Corrupt));
     let mut padded = zlib(b"content");
     padded.push(b'x');
-    check(Coding::Deflate, &padded, Err(DecodeError::TrailingBytes));
+    check(
+        ContentCoding::Deflate,
+        &padded,
+        Err(DecodeError::TrailingBytes),
+    );
 }
 
 #[test]
 fn b_5_more_than_a_thousand_to_one_is_a_bomb_after_the_first_mebibyte() {
     let small = vec![0; 1 << 20];
     assert_eq!(
-        decode(Coding::Gzip, &gzip(&small), 4096, 1 << 16).map(|decoded| decoded.len()),
+        decode(ContentCoding::Gzip, &gzip(&small), 4096, 1 << 16).map(|decoded| decoded.len()),
         Ok(1 << 20)
     );
     let large = vec![0; 8 << 20];
     assert_eq!(
-        decode(Coding::Gzip, &gzip(&large), 4096, 1 << 16),
+        decode(ContentCoding::Gzip, &gzip(&large), 4096, 1 << 16),
         Err(DecodeError::Bomb)
     );
     assert_eq!(
-        decode(Coding::Deflate, &zlib(&large), 4096, 1 << 16),
+        decode(ContentCoding::Deflate, &zlib(&large), 4096, 1 << 16),
         Err(DecodeError::Bomb)
     );
 }
@@ -164,6 +177,6 @@ fn b_5_more_than_a_thousand_to_one_is_a_bomb_after_the_first_mebibyte() {
 #[test]
 fn b_4_raw_deflate_is_not_the_zlib_form() {
     let raw = &zlib(b"content")[2..];
-    assert!(decode(Coding::Deflate, raw, 4096, 4096).is_err());
-    assert!(decode(Coding::Gzip, b"plain text", 4096, 4096).is_err());
+    assert!(decode(ContentCoding::Deflate, raw, 4096, 4096).is_err());
+    assert!(decode(ContentCoding::Gzip, b"plain text", 4096, 4096).is_err());
 }

@@ -3,14 +3,14 @@
 use dray_guard::policy::parse_switch;
 use dray_guard::{MaxRedirects, parse_admin_list};
 use dray_service::config::parse::{bytes, integer, list, seconds, text};
-use dray_service::config::{Alias, Parsed};
+use dray_service::config::{AliasValue, VariableAlias};
 
 const fn alias(
     variable: &'static str,
     field: &'static str,
-    parse: fn(&str) -> Result<Parsed, String>,
-) -> Alias {
-    Alias {
+    parse: fn(&str) -> Result<AliasValue, String>,
+) -> VariableAlias {
+    VariableAlias {
         variable,
         field,
         parse,
@@ -18,7 +18,7 @@ const fn alias(
 }
 
 /// Every variable. `EXTERNAL_URL_FETCH_` is a strict prefix: a name that is not here is a start-up error.
-pub(super) static ALIASES: [Alias; 24] = [
+pub(super) static VARIABLE_ALIASES: [VariableAlias; 24] = [
     alias("EXTERNAL_URL_FETCH_ENABLED", "enabled", switch),
     alias(
         "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
@@ -94,29 +94,29 @@ pub(super) static ALIASES: [Alias; 24] = [
 ];
 
 /// 3.2: `true` or `false` in any case, and nothing else.
-fn switch(text: &str) -> Result<Parsed, String> {
+fn switch(text: &str) -> Result<AliasValue, String> {
     parse_switch(text)
-        .map(|value| Parsed::Value(value.into()))
+        .map(|value| AliasValue::Value(value.into()))
         .map_err(|error| error.to_string())
 }
 
 /// P-4: blank means no list, which is worth a warning; anything else must yield patterns.
-fn allowlist(text: &str) -> Result<Parsed, String> {
+fn allowlist(text: &str) -> Result<AliasValue, String> {
     match parse_admin_list(text) {
-        Ok(None) => Ok(Parsed::Unset(
+        Ok(None) => Ok(AliasValue::Unset(
             "is blank and counts as unset: every public host is allowed",
         )),
         Ok(Some(patterns)) => {
             let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-            Ok(Parsed::Value(patterns.into()))
+            Ok(AliasValue::Value(patterns.into()))
         }
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// a plain number from 0 to 10.
-fn redirects(text: &str) -> Result<Parsed, String> {
+fn redirects(text: &str) -> Result<AliasValue, String> {
     text.parse::<MaxRedirects>()
-        .map(|limit| Parsed::Value(limit.get().into()))
+        .map(|limit| AliasValue::Value(limit.get().into()))
         .map_err(|error| error.to_string())
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use dray_guard::judge::{parse_blocked_networks, parse_nat64_prefixes};
 use dray_guard::{AdminPolicy, HostPatterns, JudgeConfig, MaxRedirects, PrivateRanges};
-use dray_service::config::Problem;
+use dray_service::config::ConfigProblem;
 use dray_types::Period;
 use http::HeaderValue;
 
 use super::Config;
-use crate::fetch::Settings;
-use crate::limits::Sizes;
+use crate::fetch::FetchLimits;
+use crate::limits::AdmissionLimits;
 use crate::resolve::parse_servers;
 
 /// Longest total time that an operator may configure (egress-security 14).
@@ -23,15 +23,15 @@ const LONGEST_USER_AGENT: usize = 128;
 
 /// A checked configuration in the types that the fetcher uses.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledConfig {
     /// The operator's policy.
     pub admin: AdminPolicy,
     /// What the judge knows without looking at the machine.
     pub judge: JudgeConfig,
     /// Limits of time and size.
-    pub settings: Settings,
+    pub settings: FetchLimits,
     /// How much concurrently.
-    pub sizes: Sizes,
+    pub sizes: AdmissionLimits,
     /// Configured DNS servers; `None` for those of the system's file.
     pub servers: Option<Vec<SocketAddr>>,
     /// Protected host names that must be looked up.
@@ -40,20 +40,20 @@ pub struct Compiled {
 
 /// Gathers problems.
 #[derive(Default)]
-struct Checks(Vec<Problem>);
+struct ProblemCollector(Vec<ConfigProblem>);
 
-impl Checks {
+impl ProblemCollector {
     /// The value, or its default and a problem with `field`.
     fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
         value.unwrap_or_else(|error| {
-            self.0.push(Problem::new(field, error.to_string()));
+            self.0.push(ConfigProblem::new(field, error.to_string()));
             T::default()
         })
     }
 
     fn period(&mut self, field: &str, value: Period, most: Period) -> Duration {
         if value == Period::default() || value > most {
-            self.0.push(Problem::new(
+            self.0.push(ConfigProblem::new(
                 field,
                 format!("must be more than 0 and at most {most}"),
             ));
@@ -64,14 +64,14 @@ impl Checks {
     /// An item that says nothing is a mistake: the restriction that it stands for would be missing.
     fn not_blank(&mut self, field: &str, items: &[String]) {
         if items.iter().any(|item| item.trim().is_empty()) {
-            self.0.push(Problem::new(field, "has an empty item"));
+            self.0.push(ConfigProblem::new(field, "has an empty item"));
         }
     }
 
     fn count(&mut self, field: &str, value: u32) -> usize {
         let allowed: RangeInclusive<u32> = 1..=65_536;
         if !allowed.contains(&value) {
-            self.0.push(Problem::new(field, "must be 1 to 65536"));
+            self.0.push(ConfigProblem::new(field, "must be 1 to 65536"));
         }
         usize::try_from(value).unwrap_or(usize::MAX)
     }
@@ -83,8 +83,8 @@ impl Config {
     /// # Errors
     ///
     /// Everything that is wrong, field by field.
-    pub fn compile(&self) -> Result<Compiled, Vec<Problem>> {
-        let mut checks = Checks::default();
+    pub fn compile(&self) -> Result<CompiledConfig, Vec<ConfigProblem>> {
+        let mut checks = ProblemCollector::default();
         let admin = self.admin(&mut checks);
         for (field, items) in [
             ("extra_blocked_cidrs", &self.extra_blocked_cidrs),
@@ -111,7 +111,7 @@ impl Config {
             ipv4_only: !self.ipv6,
             ipv6_first: self.ipv6_first,
         };
-        let compiled = Compiled {
+        let compiled = CompiledConfig {
             admin,
             judge,
             settings: self.settings(&mut checks),
@@ -126,10 +126,10 @@ impl Config {
         }
     }
 
-    fn admin(&self, checks: &mut Checks) -> AdminPolicy {
+    fn admin(&self, checks: &mut ProblemCollector) -> AdminPolicy {
         let host_allowlist = match self.host_allowlist.as_deref() {
             Some([]) => {
-                checks.0.push(Problem::new(
+                checks.0.push(ConfigProblem::new(
                     "host_allowlist",
                     "must name at least one host; leave it out to allow every public host",
                 ));
@@ -170,10 +170,10 @@ impl Config {
             .partition(is_network)
     }
 
-    fn servers(&self, checks: &mut Checks) -> Option<Vec<SocketAddr>> {
+    fn servers(&self, checks: &mut ProblemCollector) -> Option<Vec<SocketAddr>> {
         let items = self.dns_servers.as_ref()?;
         if items.is_empty() {
-            checks.0.push(Problem::new(
+            checks.0.push(ConfigProblem::new(
                 "dns_servers",
                 "must name at least one server; leave it out to use those of /etc/resolv.conf",
             ));
@@ -184,7 +184,7 @@ impl Config {
         ))
     }
 
-    fn settings(&self, checks: &mut Checks) -> Settings {
+    fn settings(&self, checks: &mut ProblemCollector) -> FetchLimits {
         for (field, size) in [
             ("max_bytes", self.max_bytes),
             ("max_bytes_ceiling", self.max_bytes_ceiling),
@@ -192,16 +192,16 @@ impl Config {
             if size.as_u64() == 0 {
                 checks
                     .0
-                    .push(Problem::new(field, "must be at least 1 byte"));
+                    .push(ConfigProblem::new(field, "must be at least 1 byte"));
             }
         }
         if self.min_rate.as_u64() > 0 && self.min_rate_after == Period::default() {
-            checks.0.push(Problem::new(
+            checks.0.push(ConfigProblem::new(
                 "min_rate_after",
                 "must be more than 0, or no body is fast enough; set min_rate to 0 for no least rate",
             ));
         }
-        Settings {
+        FetchLimits {
             dns: checks.period("dns_timeout", self.dns_timeout, TOTAL_CEILING),
             connect: checks.period("connect_timeout", self.connect_timeout, LONGEST_CONNECT),
             tls: checks.period("tls_timeout", self.tls_timeout, TOTAL_CEILING),
@@ -216,14 +216,14 @@ impl Config {
         }
     }
 
-    fn user_agent(&self, checks: &mut Checks) -> HeaderValue {
+    fn user_agent(&self, checks: &mut ProblemCollector) -> HeaderValue {
         let agent = self.user_agent.as_str();
         let printable = agent.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let trimmed = agent.trim() == agent && !agent.is_empty();
         match HeaderValue::from_str(agent) {
             Ok(value) if printable && trimmed && agent.len() <= LONGEST_USER_AGENT => value,
             _ => {
-                checks.0.push(Problem::new(
+                checks.0.push(ConfigProblem::new(
                     "user_agent",
                     "must be 1 to 128 printable ASCII characters without blanks around them",
                 ));
@@ -232,8 +232,8 @@ impl Config {
         }
     }
 
-    fn sizes(&self, checks: &mut Checks) -> Sizes {
-        Sizes {
+    fn sizes(&self, checks: &mut ProblemCollector) -> AdmissionLimits {
+        AdmissionLimits {
             global: checks.count("max_concurrency", self.max_concurrency),
             per_host: checks.count("max_per_host", self.max_per_host),
             per_address: checks.count("max_per_address", self.max_per_address),

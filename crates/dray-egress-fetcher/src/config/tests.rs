@@ -1,6 +1,6 @@
 //! Every variable of section 20, and everything that stops a start.
 
-use dray_service::config::{ConfigError, Environment, Loader, Sources};
+use dray_service::config::{ConfigError, ConfigLoader, ConfigSources, Environment};
 
 use super::*;
 
@@ -8,11 +8,11 @@ mod mistakes;
 
 fn load(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let environment: Environment = variables.iter().copied().collect();
-    let sources = Sources {
+    let sources = ConfigSources {
         environment,
-        ..Sources::default()
+        ..ConfigSources::default()
     };
-    let loaded = Loader::new()
+    let loaded = ConfigLoader::new()
         .section::<Config>("egress-fetcher")
         .load(&sources)?;
     Ok(loaded.section("egress-fetcher").unwrap())
@@ -56,7 +56,7 @@ fn section_20_defaults_are_the_documented_ones() {
         (10_485_760, 104_857_600)
     );
     assert_eq!((settings.floor, seconds(settings.grace)), (1024, 20));
-    assert_eq!(compiled.sizes, crate::limits::Sizes::default());
+    assert_eq!(compiled.sizes, crate::limits::AdmissionLimits::default());
     assert!(settings.user_agent.to_str().unwrap().starts_with("dray/"));
 }
 

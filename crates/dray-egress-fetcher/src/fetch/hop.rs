@@ -3,49 +3,51 @@
 use std::io;
 use std::sync::Arc;
 
-use dray_guard::{CanonicalUrl, Chain, Code, Host, Judge, NextHop, Pinned, PinnedAddr, Refusal};
+use dray_guard::{
+    CanonicalUrl, Chain, Code, Host, Judge, NextHop, PinnedAddr, PinnedAddresses, RefusedHop,
+};
 
 use super::{FetchContext, Fetcher, PartialBody, refuse, target};
-use crate::dial::{Io, Won, race};
-use crate::error::{Failure, Phase};
-use crate::head::{Judged, Plan, judge, judge_rest, retry_after};
-use crate::hop::{Ask, Wire, send};
-use crate::limits::{AddressSlot, QueueFull, Slot, SlotRequest};
-use crate::record::{Record, Tried};
-use crate::resume::Resume;
+use crate::dial::{DialWinner, Io, race};
+use crate::error::{FetchError, FetchPhase};
+use crate::head::{BodyPlan, HeadDecision, judge, judge_rest, retry_after};
+use crate::hop::{HopRequest, WireBody, send};
+use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
+use crate::record::{FetchRecord, RequestedOrigin};
+use crate::resume::BodyResumption;
 use crate::wire::MeteredIo;
 
 /// What a hop leads to.
-pub(super) enum Outcome {
+pub(super) enum HopOutcome {
     /// The chain moved on.
     Redirected,
     /// A body follows.
-    Body(Box<Answered>),
+    Body(Box<HopResponse>),
 }
 
 /// A response whose body follows.
-pub(super) struct Answered {
-    pub(super) plan: Plan,
-    pub(super) wire: Wire,
+pub(super) struct HopResponse {
+    pub(super) plan: BodyPlan,
+    pub(super) wire: WireBody,
     /// Held until the body is received.
-    pub(super) slots: (Slot, AddressSlot),
+    pub(super) slots: (FetchSlot, AddressSlot),
 }
 
 /// A connection, ready for the request.
-struct Connected {
+struct HopConnection {
     io: Box<dyn Io>,
     address: AddressSlot,
 }
 
 /// A hop that has its turn, and the addresses it may connect to.
 struct HopAdmission {
-    slot: Slot,
+    slot: FetchSlot,
     address: AddressSlot,
-    pinned: Pinned,
+    pinned: PinnedAddresses,
 }
 
-fn overloaded(full: QueueFull) -> Failure {
-    Failure::new(Code::Overloaded, Phase::Policy).because(full)
+fn overloaded(full: QueueFull) -> FetchError {
+    FetchError::new(Code::Overloaded, FetchPhase::Policy).because(full)
 }
 
 impl Fetcher {
@@ -56,8 +58,8 @@ impl Fetcher {
         chain: &mut Chain,
         context: &FetchContext<'_>,
         partial: Option<&PartialBody>,
-        record: &mut Record,
-    ) -> Result<Outcome, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<HopOutcome, FetchError> {
         let url = chain.current().clone();
         record.enter(chain.hop(), Some(&url));
         let resume = partial.and_then(|partial| partial.resume(&url, &record.counts));
@@ -69,33 +71,41 @@ impl Fetcher {
             None => judge(&parts, context.limit),
         };
         // A body that follows has yet to show whether the target works.
-        if !matches!(judged, Ok(Judged::Body(_))) {
+        if !matches!(judged, Ok(HeadDecision::Body(_))) {
             self.limits.breaker().succeeded(&target(&url));
         }
         let judged = judged.map_err(|code| {
             let wants_time = matches!(code, Code::HttpStatus(429 | 503));
             let delay = retry_after(&parts.headers).filter(|_| wants_time);
-            Failure::new(code, Phase::Head).with_retry_after(delay)
+            FetchError::new(code, FetchPhase::Head).with_retry_after(delay)
         })?;
         match judged {
             // Another server than the one that sent the first part.
-            Judged::Body(_) if partial.is_some() && resume.is_none() => {
-                Err(Failure::new(Code::Truncated, Phase::Head))
+            HeadDecision::Body(_) if partial.is_some() && resume.is_none() => {
+                Err(FetchError::new(Code::Truncated, FetchPhase::Head))
             }
-            Judged::Body(plan) => Ok(Outcome::Body(Box::new(Answered { plan, wire, slots }))),
-            Judged::Redirect(locations) => {
+            HeadDecision::Body(plan) => Ok(HopOutcome::Body(Box::new(HopResponse {
+                plan,
+                wire,
+                slots,
+            }))),
+            HeadDecision::Redirect(locations) => {
                 // The connection goes first: the body of a redirect is never read.
                 drop((wire, slots));
                 let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
                 let next = chain
                     .on_redirect(parts.status.as_u16(), &locations)
                     .map_err(|refused| {
-                        refuse(record, &refused, Tried::redirect(&url, &locations))
+                        refuse(
+                            record,
+                            &refused,
+                            RequestedOrigin::redirect(&url, &locations),
+                        )
                     })?;
                 record.redirect_count = chain.followed();
                 match next {
-                    NextHop::Follow => Ok(Outcome::Redirected),
-                    NextHop::Answer => Err(Failure::new(Code::Internal, Phase::Head)),
+                    NextHop::Follow => Ok(HopOutcome::Redirected),
+                    NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
                 }
             }
         }
@@ -107,11 +117,11 @@ impl Fetcher {
         chain: &mut Chain,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
-        resume: Option<&Resume>,
-        record: &mut Record,
-    ) -> Result<(http::response::Parts, Wire, (Slot, AddressSlot)), Failure> {
+        resume: Option<&BodyResumption>,
+        record: &mut FetchRecord,
+    ) -> Result<(http::response::Parts, WireBody, (FetchSlot, AddressSlot)), FetchError> {
         if self.limits.breaker().is_open(&target(url)) {
-            let overloaded = Failure::new(Code::Overloaded, Phase::Policy);
+            let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
             return Err(overloaded.because("the breaker of this target is open"));
         }
         let HopAdmission {
@@ -123,20 +133,24 @@ impl Fetcher {
         let won = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(won, url, context, record).await?;
         let host = url.host_header();
-        let ask = Ask {
+        let ask = HopRequest {
             host: &host,
             path_and_query: url.path_and_query(),
             user_agent: &self.settings.user_agent,
             resume,
         };
-        record.at(Phase::Head);
+        record.at(FetchPhase::Head);
         let sent = context
             .budget
-            .within(Phase::Head, self.settings.head, send(connected.io, ask))
+            .within(
+                FetchPhase::Head,
+                self.settings.head,
+                send(connected.io, ask),
+            )
             .await;
-        record.at(Phase::Policy);
-        let (parts, wire) =
-            sent?.map_err(|error| Failure::new(error.code(), Phase::Head).because(error))?;
+        record.at(FetchPhase::Policy);
+        let (parts, wire) = sent?
+            .map_err(|error| FetchError::new(error.code(), FetchPhase::Head).because(error))?;
         Ok((parts, wire, (slot, connected.address)))
     }
 
@@ -146,8 +160,8 @@ impl Fetcher {
         chain: &Chain,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
-        record: &mut Record,
-    ) -> Result<HopAdmission, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<HopAdmission, FetchError> {
         let mut request = SlotRequest {
             tenant: context.request.tenant.clone(),
             app: context.request.app.clone(),
@@ -163,7 +177,7 @@ impl Fetcher {
         let judge = self.current_judge()?;
         let pinned = self.pin(chain, url, &judge, context, record).await?;
         let Some(first) = pinned.addresses().first() else {
-            return Err(Failure::new(Code::ConnectFailed, Phase::Dns));
+            return Err(FetchError::new(Code::ConnectFailed, FetchPhase::Dns));
         };
         let ip = first.socket_addr().ip();
         if let Some(address) = self.limits.try_address(ip) {
@@ -182,7 +196,7 @@ impl Fetcher {
         let is_allowed =
             |pinned: &PinnedAddr| judge.class(pinned.socket_addr().ip()) == pinned.class();
         if !pinned.addresses().iter().all(is_allowed) {
-            return Err(Failure::new(Code::SsrfBlocked, Phase::Dns));
+            return Err(FetchError::new(Code::SsrfBlocked, FetchPhase::Dns));
         }
         Ok(HopAdmission {
             slot,
@@ -198,26 +212,26 @@ impl Fetcher {
         url: &CanonicalUrl,
         judge: &Arc<Judge>,
         context: &FetchContext<'_>,
-        record: &mut Record,
-    ) -> Result<Pinned, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<PinnedAddresses, FetchError> {
         let judged = match url.host() {
             Host::Ip(ip) => judge.judge_literal(*ip, url.port(), chain.context()),
             Host::Name(name) => {
-                record.at(Phase::Dns);
+                record.at(FetchPhase::Dns);
                 let asked = context
                     .budget
                     .within(
-                        Phase::Dns,
+                        FetchPhase::Dns,
                         self.settings.dns,
                         self.network.resolver.lookup(name, judge),
                     )
                     .await;
-                record.at(Phase::Policy);
+                record.at(FetchPhase::Policy);
                 let answer = asked
                     .inspect_err(|_| record.dns_errors.push("timeout"))?
                     .map_err(|error| {
                         record.dns_errors.push(error.kind());
-                        Failure::new(error.code(), Phase::Dns).because(error)
+                        FetchError::new(error.code(), FetchPhase::Dns).because(error)
                     })?;
                 record.hop().cnames.clone_from(&answer.cnames);
                 judge.judge_answer(&answer, url.port(), chain.context())
@@ -228,9 +242,9 @@ impl Fetcher {
                 record.hop().answers = pinned.judged().to_vec();
                 Ok(pinned)
             }
-            Err(Refusal { code, judged }) => {
+            Err(RefusedHop { code, judged }) => {
                 record.hop().answers = judged;
-                Err(Failure::new(code, Phase::Dns))
+                Err(FetchError::new(code, FetchPhase::Dns))
             }
         }
     }
@@ -238,14 +252,14 @@ impl Fetcher {
     /// T-1: one budget for all addresses. Waiting for a place of the first one does not count.
     async fn connect(
         &self,
-        pinned: &Pinned,
+        pinned: &PinnedAddresses,
         address: AddressSlot,
         context: &FetchContext<'_>,
-        record: &mut Record,
-    ) -> Result<Won, Failure> {
+        record: &mut FetchRecord,
+    ) -> Result<DialWinner, FetchError> {
         // The address of the winner replaces it; without one this is what was tried first.
         record.hop().chosen = pinned.addresses().first().map(PinnedAddr::socket_addr);
-        record.at(Phase::Connect);
+        record.at(FetchPhase::Connect);
         let racing = race(
             self.network.dialer.as_ref(),
             pinned.addresses(),
@@ -254,27 +268,27 @@ impl Fetcher {
         );
         let raced = context
             .budget
-            .within(Phase::Connect, self.settings.connect, racing)
+            .within(FetchPhase::Connect, self.settings.connect, racing)
             .await;
-        record.at(Phase::Policy);
+        record.at(FetchPhase::Policy);
         raced?.map_err(|error| {
             let code = match error.kind() {
                 io::ErrorKind::ResourceBusy => Code::Overloaded,
                 _ => Code::ConnectFailed,
             };
-            Failure::new(code, Phase::Connect).because(error)
+            FetchError::new(code, FetchPhase::Connect).because(error)
         })
     }
 
     /// T-2, then TLS where the URL says so: nothing is written before the peer was checked.
     async fn secure(
         &self,
-        won: Won,
+        won: DialWinner,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
-        record: &mut Record,
-    ) -> Result<Connected, Failure> {
-        let Won {
+        record: &mut FetchRecord,
+    ) -> Result<HopConnection, FetchError> {
+        let DialWinner {
             stream,
             address,
             slot,
@@ -293,22 +307,22 @@ impl Fetcher {
                     "a connection went to another address than the pinned one"
                 );
             }
-            return Err(Failure::new(code, Phase::Connect));
+            return Err(FetchError::new(code, FetchPhase::Connect));
         }
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
-            return Ok(Connected { io, address: slot });
+            return Ok(HopConnection { io, address: slot });
         }
-        record.at(Phase::Tls);
+        record.at(FetchPhase::Tls);
         let shaking = self.tls.handshake(io, url.host());
         let shaken = context
             .budget
-            .within(Phase::Tls, self.settings.tls, shaking)
+            .within(FetchPhase::Tls, self.settings.tls, shaking)
             .await;
-        record.at(Phase::Policy);
-        let (io, session) =
-            shaken?.map_err(|error| Failure::new(error.code(), Phase::Tls).because(error))?;
+        record.at(FetchPhase::Policy);
+        let (io, session) = shaken?
+            .map_err(|error| FetchError::new(error.code(), FetchPhase::Tls).because(error))?;
         record.hop().tls = Some(session);
-        Ok(Connected { io, address: slot })
+        Ok(HopConnection { io, address: slot })
     }
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use dray_guard::{CanonicalUrl, Code};
 use http::HeaderValue;
 
-use crate::body::{Bounds, Counts, Transfer};
-use crate::coding::Coding;
-use crate::error::{Failure, Phase};
-use crate::head::{Framing, Plan};
-use crate::label::Labels;
-use crate::resume::Resume;
+use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
+use crate::coding::ContentCoding;
+use crate::error::{FetchError, FetchPhase};
+use crate::head::{BodyFraming, BodyPlan};
+use crate::label::ResponseLabels;
+use crate::resume::BodyResumption;
 
 /// Most attempts after the first one.
 const MAX_RETRIES: u32 = 2;
@@ -31,7 +31,7 @@ impl RetryState {
     /// The wait before the next attempt; `None` when `failure` is final or the wait does not fit into `left`.
     pub(super) fn next(
         &mut self,
-        failure: &Failure,
+        failure: &FetchError,
         can_resume: bool,
         left: Duration,
     ) -> Option<Duration> {
@@ -40,10 +40,10 @@ impl RetryState {
         }
         let backoff = FIRST_DELAY * 4_u32.pow(self.made);
         let delay = match (failure.code, failure.phase) {
-            (Code::ConnectFailed, Phase::Connect)
-            | (Code::ConnectionClosed, Phase::Tls | Phase::Head) => backoff,
+            (Code::ConnectFailed, FetchPhase::Connect)
+            | (Code::ConnectionClosed, FetchPhase::Tls | FetchPhase::Head) => backoff,
             (Code::HttpStatus(429 | 503), _) => failure.retry_after?,
-            (Code::Truncated, Phase::Body) if can_resume => backoff,
+            (Code::Truncated, FetchPhase::Body) if can_resume => backoff,
             _ => return None,
         };
         if delay >= left {
@@ -57,12 +57,12 @@ impl RetryState {
 /// A body that has begun to come.
 #[derive(Debug)]
 pub(super) struct PartialBody {
-    pub(super) transfer: Transfer,
+    pub(super) transfer: BodyTransfer,
     /// What the first response says about the file.
-    pub(super) labels: Labels,
-    pub(super) coding: Option<Coding>,
+    pub(super) labels: ResponseLabels,
+    pub(super) coding: Option<ContentCoding>,
     /// How the end of the body was to be known at first.
-    pub(super) framing: Framing,
+    pub(super) framing: BodyFraming,
     total: Option<u64>,
     validator: Option<HeaderValue>,
     /// Scheme, host and port of the server that sends it: no other server learns the validator.
@@ -70,15 +70,15 @@ pub(super) struct PartialBody {
 }
 
 impl PartialBody {
-    pub(super) fn new(plan: &Plan, url: &CanonicalUrl, bounds: &Bounds) -> Self {
+    pub(super) fn new(plan: &BodyPlan, url: &CanonicalUrl, bounds: &BodyLimits) -> Self {
         Self {
-            transfer: Transfer::new(plan, bounds),
+            transfer: BodyTransfer::new(plan, bounds),
             labels: plan.labels.clone(),
             coding: plan.coding,
             framing: plan.framing,
             total: match plan.framing {
-                Framing::Length(length) => Some(length),
-                Framing::Empty | Framing::Chunked | Framing::Close => plan.whole,
+                BodyFraming::Length(length) => Some(length),
+                BodyFraming::Empty | BodyFraming::Chunked | BodyFraming::Close => plan.whole,
             },
             validator: plan.validator.clone(),
             origin: origin(url),
@@ -90,9 +90,9 @@ impl PartialBody {
     }
 
     /// The request for the rest, if `url` is where the body comes from.
-    pub(super) fn resume(&self, url: &CanonicalUrl, counts: &Counts) -> Option<Resume> {
+    pub(super) fn resume(&self, url: &CanonicalUrl, counts: &BodyCounts) -> Option<BodyResumption> {
         let validator = self.validator.clone()?;
-        (self.origin == origin(url)).then_some(Resume {
+        (self.origin == origin(url)).then_some(BodyResumption {
             received: counts.wire,
             total: self.total,
             coding: self.coding,

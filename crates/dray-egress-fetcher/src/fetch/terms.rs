@@ -8,21 +8,21 @@ use dray_types::Fault;
 use http::HeaderValue;
 
 use crate::dial::Dialer;
-use crate::error::Phase;
-use crate::label::Labels;
+use crate::error::FetchPhase;
+use crate::label::ResponseLabels;
 use crate::resolve::Resolver;
-use crate::sink::Stored;
+use crate::sink::StoredFile;
 
 /// The way to the network. Injected by tests and the demo; no setting replaces it (I-9).
 #[derive(Clone)]
-pub struct Network {
+pub struct NetworkAccess {
     /// Asks DNS.
     pub resolver: Arc<dyn Resolver>,
     /// Connects.
     pub dialer: Arc<dyn Dialer>,
 }
 
-impl std::fmt::Debug for Network {
+impl std::fmt::Debug for NetworkAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Network").finish_non_exhaustive()
     }
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Network {
 
 /// Limits of time and size of a fetch (egress-security 13 and 14).
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct FetchLimits {
     /// Resolving, per hop.
     pub dns: Duration,
     /// Connecting, all addresses together, per hop.
@@ -57,7 +57,7 @@ pub struct Settings {
 
 /// What to fetch (egress-security 2). A request cannot set method, headers, body, credentials, proxy or address (C-1).
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct FetchJob {
     /// The URL as the agent wrote it.
     pub url: String,
     /// What the app allows.
@@ -76,11 +76,11 @@ pub struct Request {
 
 /// A file that was fetched and stored. Untrusted external content; every label is the server's claim (B-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedFile {
     /// Size and digest of the stored bytes.
-    pub stored: Stored,
+    pub stored: StoredFile,
     /// What the server says about the file.
-    pub labels: Labels,
+    pub labels: ResponseLabels,
     /// Media type found by magic bytes; empty when none matched.
     pub sniffed: &'static str,
     /// Whether the end of the file was certain.
@@ -99,11 +99,11 @@ pub struct Fetched {
 
 /// A fetch that brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied {
+pub struct FetchFailure {
     /// Why.
     pub code: Code,
     /// During what.
-    pub phase: Phase,
+    pub phase: FetchPhase,
     /// Number of the hop.
     pub hop: u32,
     /// The message for the agent.

@@ -4,7 +4,7 @@ use http::{HeaderValue, StatusCode};
 
 use super::*;
 
-const LIMIT: u64 = 1000;
+const HEAD_LIMIT_BYTES: u64 = 1000;
 
 fn head(status: u16, fields: &[(&str, &[u8])]) -> Parts {
     let (mut parts, ()) = http::Response::new(()).into_parts();
@@ -18,18 +18,21 @@ fn head(status: u16, fields: &[(&str, &[u8])]) -> Parts {
     parts
 }
 
-fn check_framing(fields: &[(&str, &[u8])], expected: Result<Framing, Code>) {
-    let judged = judge(&head(200, fields), LIMIT).map(|judged| match judged {
-        Judged::Body(plan) => plan.framing,
-        Judged::Redirect(_) => panic!("not a redirect"),
+fn check_framing(fields: &[(&str, &[u8])], expected: Result<BodyFraming, Code>) {
+    let judged = judge(&head(200, fields), HEAD_LIMIT_BYTES).map(|judged| match judged {
+        HeadDecision::Body(plan) => plan.framing,
+        HeadDecision::Redirect(_) => panic!("not a redirect"),
     });
     assert_eq!(judged, expected, "{fields:?}");
 }
 
 #[test]
 fn r_3_transfer_encoding_is_absent_or_exactly_chunked() {
-    check_framing(&[], Ok(Framing::Close));
-    check_framing(&[("transfer-encoding", b"chunked")], Ok(Framing::Chunked));
+    check_framing(&[], Ok(BodyFraming::Close));
+    check_framing(
+        &[("transfer-encoding", b"chunked")],
+        Ok(BodyFraming::Chunked),
+    );
     for wrong in [
         "xchunked",
         "chunked, gzip",
@@ -62,18 +65,22 @@ fn r_3_transfer_encoding_excludes_content_length_and_http_1_0() {
     );
     let mut old = head(200, &[("transfer-encoding", b"chunked")]);
     old.version = Version::HTTP_10;
-    assert_eq!(judge(&old, LIMIT), Err(Code::MalformedResponse));
+    assert_eq!(judge(&old, HEAD_LIMIT_BYTES), Err(Code::MalformedResponse));
     old.version = Version::HTTP_2;
     old.headers.clear();
-    assert_eq!(judge(&old, LIMIT), Err(Code::MalformedResponse), "R-2");
+    assert_eq!(
+        judge(&old, HEAD_LIMIT_BYTES),
+        Err(Code::MalformedResponse),
+        "R-2"
+    );
 }
 
 #[test]
 fn r_4_content_length_is_one_plain_number() {
-    check_framing(&[("content-length", b"7")], Ok(Framing::Length(7)));
+    check_framing(&[("content-length", b"7")], Ok(BodyFraming::Length(7)));
     check_framing(
         &[("content-length", b"7"), ("content-length", b"7")],
-        Ok(Framing::Length(7)),
+        Ok(BodyFraming::Length(7)),
     );
     for wrong in [
         "+7",
@@ -99,7 +106,10 @@ fn r_4_content_length_is_one_plain_number() {
 
 #[test]
 fn r_4_a_length_above_the_limit_is_refused_before_the_body() {
-    check_framing(&[("content-length", b"1000")], Ok(Framing::Length(1000)));
+    check_framing(
+        &[("content-length", b"1000")],
+        Ok(BodyFraming::Length(1000)),
+    );
     check_framing(&[("content-length", b"1001")], Err(Code::TooLarge));
     check_framing(
         &[("content-length", b"9223372036854775808")],
@@ -110,44 +120,50 @@ fn r_4_a_length_above_the_limit_is_refused_before_the_body() {
 #[test]
 fn r_5_every_status_has_its_way() {
     for status in 200..=999 {
-        let judged = judge(&head(status, &[("location", b"/next")]), LIMIT);
+        let judged = judge(&head(status, &[("location", b"/next")]), HEAD_LIMIT_BYTES);
         match status {
             206 => assert_eq!(judged, Err(Code::UnexpectedPartial)),
-            200..=299 => assert!(matches!(judged, Ok(Judged::Body(_))), "{status}"),
+            200..=299 => assert!(matches!(judged, Ok(HeadDecision::Body(_))), "{status}"),
             301 | 302 | 303 | 307 | 308 => {
                 assert_eq!(
                     judged,
-                    Ok(Judged::Redirect(vec![b"/next".to_vec()])),
+                    Ok(HeadDecision::Redirect(vec![b"/next".to_vec()])),
                     "{status}"
                 );
             }
             _ => assert_eq!(judged, Err(Code::HttpStatus(status)), "{status}"),
         }
     }
-    assert_eq!(judge(&head(101, &[]), LIMIT), Err(Code::MalformedResponse));
+    assert_eq!(
+        judge(&head(101, &[]), HEAD_LIMIT_BYTES),
+        Err(Code::MalformedResponse)
+    );
 }
 
 #[test]
 fn r_5_204_and_205_have_no_body_to_read() {
     for status in [204, 205] {
-        let Ok(Judged::Body(plan)) = judge(&head(status, &[("content-length", b"5000")]), LIMIT)
-        else {
+        let Ok(HeadDecision::Body(plan)) = judge(
+            &head(status, &[("content-length", b"5000")]),
+            HEAD_LIMIT_BYTES,
+        ) else {
             panic!("{status}");
         };
-        assert_eq!(plan.framing, Framing::Empty);
+        assert_eq!(plan.framing, BodyFraming::Empty);
     }
 }
 
 #[test]
 fn r_5_a_206_passes_only_as_the_whole() {
-    let range = |value: &[u8]| match judge(&head(206, &[("content-range", value)]), LIMIT) {
-        Ok(Judged::Body(plan)) => plan.whole,
-        Ok(Judged::Redirect(_)) => panic!("not a redirect"),
-        Err(code) => {
-            assert_eq!(code, Code::UnexpectedPartial);
-            None
-        }
-    };
+    let range =
+        |value: &[u8]| match judge(&head(206, &[("content-range", value)]), HEAD_LIMIT_BYTES) {
+            Ok(HeadDecision::Body(plan)) => plan.whole,
+            Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
+            Err(code) => {
+                assert_eq!(code, Code::UnexpectedPartial);
+                None
+            }
+        };
     assert_eq!(range(b"bytes 0-9/10"), Some(10));
     for wrong in [
         "bytes 0-8/10",
@@ -168,25 +184,28 @@ fn r_5_a_206_passes_only_as_the_whole() {
             ("content-range", b"bytes 0-9/10"),
         ],
     );
-    assert_eq!(judge(&twice, LIMIT), Err(Code::UnexpectedPartial));
+    assert_eq!(
+        judge(&twice, HEAD_LIMIT_BYTES),
+        Err(Code::UnexpectedPartial)
+    );
 }
 
 #[test]
 fn b_4_one_known_coding_or_none() {
-    let coding = |fields: &[(&str, &[u8])]| match judge(&head(200, fields), LIMIT) {
-        Ok(Judged::Body(plan)) => Ok(plan.coding),
-        Ok(Judged::Redirect(_)) => panic!("not a redirect"),
+    let coding = |fields: &[(&str, &[u8])]| match judge(&head(200, fields), HEAD_LIMIT_BYTES) {
+        Ok(HeadDecision::Body(plan)) => Ok(plan.coding),
+        Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
         Err(code) => Err(code),
     };
     assert_eq!(coding(&[]), Ok(None));
     assert_eq!(coding(&[("content-encoding", b" Identity ")]), Ok(None));
     assert_eq!(
         coding(&[("content-encoding", b"x-GZIP")]),
-        Ok(Some(Coding::Gzip))
+        Ok(Some(ContentCoding::Gzip))
     );
     assert_eq!(
         coding(&[("content-encoding", b"deflate,")]),
-        Ok(Some(Coding::Deflate))
+        Ok(Some(ContentCoding::Deflate))
     );
     for wrong in [
         "br",
@@ -219,8 +238,8 @@ fn r_6_redirect_lookalikes_are_ignored() {
         ("set-cookie", b"a=b"),
         ("strict-transport-security", b"max-age=1"),
     ];
-    let Ok(Judged::Body(plan)) = judge(&head(200, fields), LIMIT) else {
+    let Ok(HeadDecision::Body(plan)) = judge(&head(200, fields), HEAD_LIMIT_BYTES) else {
         panic!("a 200 is a body");
     };
-    assert_eq!(plan.labels, Labels::default());
+    assert_eq!(plan.labels, ResponseLabels::default());
 }

@@ -2,25 +2,27 @@
 
 use std::time::Duration;
 
-use dray_testkit::http::{Responder, Script, Seen, Step, converse};
+use dray_testkit::http::{
+    ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder, converse,
+};
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::head::judge;
 
-const AGENT: HeaderValue = HeaderValue::from_static("dray/test");
+const USER_AGENT: HeaderValue = HeaderValue::from_static("dray/test");
 
 /// Everything up to the end of the body: status and bytes, or the reason.
-async fn exchange(script: Script) -> (Result<(u16, Vec<u8>), Code>, Vec<Seen>) {
-    let responder = Responder::always(script);
+async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<ReceivedRequest>) {
+    let responder = ScriptedResponder::always(script);
     let (near, far) = tokio::io::duplex(256 * 1024);
     let mut server = JoinSet::new();
     let speaking = responder.clone();
     server.spawn(async move { converse(far, &speaking).await });
-    let ask = Ask {
+    let ask = HopRequest {
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
-        user_agent: &AGENT,
+        user_agent: &USER_AGENT,
         resume: None,
     };
     let fetched =
@@ -28,7 +30,7 @@ async fn exchange(script: Script) -> (Result<(u16, Vec<u8>), Code>, Vec<Seen>) {
     (fetched.unwrap_or(Err(Code::Timeout)), responder.seen())
 }
 
-async fn read_all(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(u16, Vec<u8>), Code> {
+async fn read_all(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {
     let (parts, mut wire) = send(io, ask).await.map_err(|error| error.code())?;
     judge(&parts, u64::MAX)?;
     let mut body = Vec::new();
@@ -41,7 +43,7 @@ async fn read_all(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(u16, Vec<u8>), Code>
 
 async fn check(answer: impl AsRef<[u8]>, expected: Result<(u16, &[u8]), Code>) {
     let answer = answer.as_ref();
-    let (fetched, _) = exchange(Script::raw(answer)).await;
+    let (fetched, _) = exchange(ResponseScript::raw(answer)).await;
     let fetched = fetched
         .as_ref()
         .map(|(status, body)| (*status, body.as_slice()));
@@ -56,7 +58,7 @@ async fn check(answer: impl AsRef<[u8]>, expected: Result<(u16, &[u8]), Code>) {
 
 #[tokio::test(start_paused = true)]
 async fn q_1_the_request_is_exactly_six_lines_in_order() {
-    let (fetched, seen) = exchange(Script::ok("body")).await;
+    let (fetched, seen) = exchange(ResponseScript::ok("body")).await;
     assert_eq!(fetched, Ok((200, b"body".to_vec())));
     let expected = "GET /a%20b?x=1 HTTP/1.1\r\n\
         Host: files.example.org:8080\r\n\
@@ -141,9 +143,9 @@ async fn r_1_fields_and_bytes_of_the_head_are_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn r_1_an_endless_head_ends_at_the_budget() {
-    let script = Script(vec![
-        Step::send("HTTP/1.1 200 OK\r\nX: "),
-        Step::Repeat(Bytes::from_static(&[b'y'; 1024]), u64::MAX),
+    let script = ResponseScript(vec![
+        ResponseStep::send("HTTP/1.1 200 OK\r\nX: "),
+        ResponseStep::Repeat(Bytes::from_static(&[b'y'; 1024]), u64::MAX),
     ]);
     let (fetched, _) = exchange(script).await;
     assert_eq!(fetched, Err(Code::MalformedResponse));
@@ -156,9 +158,9 @@ async fn r_1_informational_heads_are_passed_over_up_to_their_limit() {
         Ok((200, b"ok")),
     )
     .await;
-    let flood = Script(vec![
-        Step::Repeat(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n"), 1000),
-        Step::Hold,
+    let flood = ResponseScript(vec![
+        ResponseStep::Repeat(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n"), 1000),
+        ResponseStep::Hold,
     ]);
     assert_eq!(exchange(flood).await.0, Err(Code::MalformedResponse));
 }

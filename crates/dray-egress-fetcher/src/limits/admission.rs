@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::{QueueFull, Sizes};
+use super::{AdmissionLimits, QueueFull};
 
 /// What a slot is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct SlotRequest {
     pub app: String,
     /// The host of the URL.
     pub host: String,
-    /// When the fetch arrived, from [`super::Limits::next_turn`].
+    /// When the fetch arrived, from [`super::FetchAdmission::next_turn`].
     pub turn: u64,
     /// Whether the fetch ran before and goes on: it waits even when the queue is full.
     pub continues: bool,
@@ -31,17 +31,17 @@ pub struct SlotRequest {
 /// A tenant, an app of a tenant, or a host for an app of a tenant.
 type ShareKey = (String, Option<String>, Option<String>);
 
-type Grant = (Slot, Option<AddressSlot>);
+type SlotGrant = (FetchSlot, Option<AddressSlot>);
 
 /// The slots of one process.
 #[derive(Debug)]
-pub(super) struct Admission {
-    sizes: Sizes,
-    state: Mutex<State>,
+pub(super) struct SlotTable {
+    sizes: AdmissionLimits,
+    state: Mutex<SlotState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotState {
     running: usize,
     shares: HashMap<ShareKey, ShareCounts>,
     /// Running, by host, for all tenants.
@@ -49,7 +49,7 @@ struct State {
     /// Connections, by address.
     addresses: HashMap<IpAddr, usize>,
     /// Waiting, by arrival.
-    queue: BTreeMap<u64, Waiter>,
+    queue: BTreeMap<u64, QueuedFetch>,
     turns: u64,
     grants: u64,
 }
@@ -64,9 +64,9 @@ struct ShareCounts {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct QueuedFetch {
     claim: SlotClaim,
-    grant: oneshot::Sender<Grant>,
+    grant: oneshot::Sender<SlotGrant>,
 }
 
 /// Everything that a hop needs to run.
@@ -97,12 +97,12 @@ impl SlotClaim {
 
 /// The right to run one hop; given back when it is dropped.
 #[derive(Debug)]
-pub struct Slot {
-    admission: Arc<Admission>,
+pub struct FetchSlot {
+    admission: Arc<SlotTable>,
     claim: SlotClaim,
 }
 
-impl Drop for Slot {
+impl Drop for FetchSlot {
     fn drop(&mut self) {
         self.admission.release(|state| state.give_back(&self.claim));
     }
@@ -111,7 +111,7 @@ impl Drop for Slot {
 /// A place among the connections to one address; given back when it is dropped.
 #[derive(Debug)]
 pub struct AddressSlot {
-    admission: Arc<Admission>,
+    admission: Arc<SlotTable>,
     address: IpAddr,
 }
 
@@ -124,7 +124,7 @@ impl Drop for AddressSlot {
 
 /// Leaves the queue when it is dropped, also by cancellation.
 struct QueueGuard<'a> {
-    admission: &'a Admission,
+    admission: &'a SlotTable,
     turn: u64,
 }
 
@@ -137,8 +137,8 @@ impl Drop for QueueGuard<'_> {
     }
 }
 
-impl Admission {
-    pub(super) fn new(sizes: Sizes) -> Arc<Self> {
+impl SlotTable {
+    pub(super) fn new(sizes: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {
             sizes,
             state: Mutex::default(),
@@ -160,7 +160,7 @@ impl Admission {
         self: Arc<Self>,
         request: SlotRequest,
         address: Option<IpAddr>,
-    ) -> Result<Grant, QueueFull> {
+    ) -> Result<SlotGrant, QueueFull> {
         let (turn, continues) = (request.turn, request.continues);
         let claim = SlotClaim::new(request, address);
         let (grant, granted) = oneshot::channel();
@@ -177,7 +177,7 @@ impl Admission {
                 state.make_room(&claim, self.sizes.queue)?
             };
             state.enter_queue(&claim);
-            state.queue.insert(turn, Waiter { claim, grant });
+            state.queue.insert(turn, QueuedFetch { claim, grant });
             displaced
         };
         // Dropping its sender refuses it.
@@ -198,9 +198,9 @@ impl Admission {
         Some(self.address_slot(address))
     }
 
-    fn grant(self: &Arc<Self>, claim: SlotClaim) -> Grant {
+    fn grant(self: &Arc<Self>, claim: SlotClaim) -> SlotGrant {
         let place = claim.address.map(|address| self.address_slot(address));
-        let slot = Slot {
+        let slot = FetchSlot {
             admission: Arc::clone(self),
             claim,
         };
@@ -215,7 +215,7 @@ impl Admission {
     }
 
     /// Gives something back and lets everyone run who can run now.
-    fn release(self: &Arc<Self>, give_back: impl FnOnce(&mut State)) {
+    fn release(self: &Arc<Self>, give_back: impl FnOnce(&mut SlotState)) {
         let mut granted = Vec::new();
         {
             let mut state = self.lock();
@@ -224,21 +224,21 @@ impl Admission {
                 granted.push(waiter);
             }
         }
-        for Waiter { claim, grant } in granted {
+        for QueuedFetch { claim, grant } in granted {
             // A hop that has just given up gives the slot back, which finds the next one.
             drop(grant.send(self.grant(claim)));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SlotState {
     /// Whether the claim fits into every limit. A tenant gets another slot while it holds fewer than are free, so that
     /// the next tenant finds one.
-    fn is_admissible(&self, claim: &SlotClaim, sizes: &Sizes) -> bool {
+    fn is_admissible(&self, claim: &SlotClaim, sizes: &AdmissionLimits) -> bool {
         let [tenant, app, _] = claim.keys.each_ref().map(|key| self.share(key).running);
         let free = sizes.global.saturating_sub(self.running);
         tenant < free
@@ -250,7 +250,7 @@ impl State {
     }
 
     /// Removes the next one that can run from the queue and counts it as running.
-    fn next(&mut self, sizes: &Sizes) -> Option<Waiter> {
+    fn next(&mut self, sizes: &AdmissionLimits) -> Option<QueuedFetch> {
         let turn = self
             .queue
             .iter()
@@ -271,7 +271,11 @@ impl State {
 
     /// Makes room for one more in a full queue: the newest waiter of the tenant that waits most goes, and within a
     /// tenant that of the app that waits most, if that one still waits as much as the newcomer's then.
-    fn make_room(&mut self, claim: &SlotClaim, most: usize) -> Result<Option<Waiter>, QueueFull> {
+    fn make_room(
+        &mut self,
+        claim: &SlotClaim,
+        most: usize,
+    ) -> Result<Option<QueuedFetch>, QueueFull> {
         if self.queue.len() < most {
             return Ok(None);
         }
@@ -369,7 +373,7 @@ fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 #[cfg(test)]
-impl super::Limits {
+impl super::FetchAdmission {
     /// Whether nothing is remembered.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.admission.lock();

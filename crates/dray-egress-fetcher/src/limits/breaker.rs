@@ -10,32 +10,32 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Failures in a row that open the breaker.
-const FAILURES: usize = 5;
+const FAILURE_THRESHOLD: usize = 5;
 /// Time within which they must happen.
-const WINDOW: Duration = Duration::from_mins(1);
+const FAILURE_WINDOW: Duration = Duration::from_mins(1);
 /// Time for which an open breaker refuses.
-const OPEN: Duration = Duration::from_secs(30);
+const OPEN_DURATION: Duration = Duration::from_secs(30);
 /// Entries that are kept; beyond, those that no longer matter are removed, then the oldest.
-const ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// Failures in a row, by host and port. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Breaker {
-    hosts: Arc<Mutex<HashMap<String, Record>>>,
+pub struct CircuitBreaker {
+    hosts: Arc<Mutex<HashMap<String, HostFailures>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
-    /// The last failures in a row, at most [`FAILURES`], oldest first.
+struct HostFailures {
+    /// The last failures in a row, at most [`FAILURE_THRESHOLD`], oldest first.
     failures: VecDeque<Instant>,
     last: Instant,
     open_until: Option<Instant>,
 }
 
-impl Record {
+impl HostFailures {
     fn new(now: Instant) -> Self {
         Self {
-            failures: VecDeque::with_capacity(FAILURES),
+            failures: VecDeque::with_capacity(FAILURE_THRESHOLD),
             last: now,
             open_until: None,
         }
@@ -44,28 +44,28 @@ impl Record {
     fn matters(&self, now: Instant) -> bool {
         match self.open_until {
             Some(until) => now < until,
-            None => now < self.last + WINDOW,
+            None => now < self.last + FAILURE_WINDOW,
         }
     }
 
     fn failed(&mut self, now: Instant) {
         self.last = now;
         self.failures.push_back(now);
-        while self.failures.len() > FAILURES
+        while self.failures.len() > FAILURE_THRESHOLD
             || self
                 .failures
                 .front()
-                .is_some_and(|first| now >= *first + WINDOW)
+                .is_some_and(|first| now >= *first + FAILURE_WINDOW)
         {
             self.failures.pop_front();
         }
-        if self.failures.len() == FAILURES && self.open_until.is_none() {
-            self.open_until = Some(now + OPEN);
+        if self.failures.len() == FAILURE_THRESHOLD && self.open_until.is_none() {
+            self.open_until = Some(now + OPEN_DURATION);
         }
     }
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// Whether `target` is refused at the moment.
     pub fn is_open(&self, target: &str) -> bool {
         let now = Instant::now();
@@ -79,14 +79,14 @@ impl Breaker {
     pub fn failed(&self, target: &str) {
         let now = Instant::now();
         let mut hosts = self.lock();
-        if hosts.len() >= ENTRIES && !hosts.contains_key(target) {
+        if hosts.len() >= MAX_ENTRIES && !hosts.contains_key(target) {
             make_room(&mut hosts, now);
         }
         let record = hosts
             .entry(target.to_owned())
-            .or_insert_with(|| Record::new(now));
+            .or_insert_with(|| HostFailures::new(now));
         if !record.matters(now) {
-            *record = Record::new(now);
+            *record = HostFailures::new(now);
         }
         record.failed(now);
     }
@@ -105,15 +105,15 @@ impl Breaker {
             .count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Record>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HostFailures>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Forgets what no longer matters; when that is nothing, the oldest that is not open, or else the oldest.
-fn make_room(hosts: &mut HashMap<String, Record>, now: Instant) {
+fn make_room(hosts: &mut HashMap<String, HostFailures>, now: Instant) {
     hosts.retain(|_, record| record.matters(now));
-    if hosts.len() < ENTRIES {
+    if hosts.len() < MAX_ENTRIES {
         return;
     }
     let oldest = hosts
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn five_failures_within_a_minute_open_it_for_thirty_seconds() {
-        let breaker = Breaker::default();
+        let breaker = CircuitBreaker::default();
         for _ in 0..4 {
             breaker.failed("a:80");
         }
@@ -142,7 +142,7 @@ mod tests {
         assert!(breaker.is_open("a:80"));
         assert!(!breaker.is_open("b:80"));
         assert_eq!(breaker.open(), 1);
-        advance(OPEN).await;
+        advance(OPEN_DURATION).await;
         assert!(!breaker.is_open("a:80"));
         breaker.failed("a:80");
         assert!(!breaker.is_open("a:80"), "counting began anew");
@@ -150,7 +150,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_success_or_a_minute_between_starts_the_count_again() {
-        let breaker = Breaker::default();
+        let breaker = CircuitBreaker::default();
         for _ in 0..4 {
             breaker.failed("a:80");
         }
@@ -160,14 +160,14 @@ mod tests {
         for _ in 0..3 {
             breaker.failed("a:80");
         }
-        advance(WINDOW).await;
+        advance(FAILURE_WINDOW).await;
         breaker.failed("a:80");
         assert!(!breaker.is_open("a:80"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn section_15_any_five_failures_within_a_minute_open_it() {
-        let breaker = Breaker::default();
+        let breaker = CircuitBreaker::default();
         let mut now = 0;
         for at in [0, 50, 55, 58, 61, 62] {
             assert!(!breaker.is_open("a:80"), "before {at} s");
@@ -180,28 +180,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn entries_are_bounded_however_many_names_fail() {
-        let breaker = Breaker::default();
-        for _ in 0..FAILURES {
+        let breaker = CircuitBreaker::default();
+        for _ in 0..FAILURE_THRESHOLD {
             breaker.failed("dead:80");
         }
-        for index in 0..ENTRIES + 10 {
+        for index in 0..MAX_ENTRIES + 10 {
             advance(Duration::from_millis(1)).await;
             breaker.failed(&format!("host-{index}:80"));
         }
         let hosts = breaker.lock();
-        assert_eq!(hosts.len(), ENTRIES);
+        assert_eq!(hosts.len(), MAX_ENTRIES);
         assert!(hosts.contains_key("dead:80"), "what is open stays");
-        assert!(hosts.contains_key(&format!("host-{}:80", ENTRIES + 9)));
+        assert!(hosts.contains_key(&format!("host-{}:80", MAX_ENTRIES + 9)));
         assert!(!hosts.contains_key("host-0:80"), "the oldest went");
     }
 
     #[tokio::test(start_paused = true)]
     async fn entries_are_bounded_once_they_no_longer_matter() {
-        let breaker = Breaker::default();
-        for index in 0..ENTRIES {
+        let breaker = CircuitBreaker::default();
+        for index in 0..MAX_ENTRIES {
             breaker.failed(&format!("host-{index}:80"));
         }
-        advance(WINDOW).await;
+        advance(FAILURE_WINDOW).await;
         breaker.failed("one-more:80");
         assert_eq!(breaker.lock().len(), 1);
     }

@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 
 use super::*;
 
-fn sizes() -> Sizes {
-    Sizes {
+fn sizes() -> AdmissionLimits {
+    AdmissionLimits {
         global: 8,
         per_host: 2,
         per_address: 1,
@@ -17,10 +17,15 @@ fn sizes() -> Sizes {
     }
 }
 
-type Waiting = Pin<Box<dyn Future<Output = Result<Slot, QueueFull>>>>;
+type Waiting = Pin<Box<dyn Future<Output = Result<FetchSlot, QueueFull>>>>;
 
 /// Asks for a slot; the second value is the slot, or nothing while it waits.
-fn ask(limits: &Limits, tenant: &str, app: &str, host: &str) -> (Waiting, Option<Slot>) {
+fn ask(
+    limits: &FetchAdmission,
+    tenant: &str,
+    app: &str,
+    host: &str,
+) -> (Waiting, Option<FetchSlot>) {
     let (limits, turn) = (limits.clone(), limits.next_turn());
     let request = request(turn, tenant, app, host);
     let mut asking: Waiting = Box::pin(async move { limits.slot(request).await });
@@ -38,13 +43,13 @@ fn request(turn: u64, tenant: &str, app: &str, host: &str) -> SlotRequest {
     }
 }
 
-fn is_granted(waiting: &mut Waiting) -> Option<Slot> {
+fn is_granted(waiting: &mut Waiting) -> Option<FetchSlot> {
     waiting.as_mut().now_or_never().map(Result::unwrap)
 }
 
 #[tokio::test]
 async fn section_15_each_host_and_each_app_has_its_own_limit() {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let (_, first) = ask(&limits, "t", "a", "h");
     let (_, _second) = ask(&limits, "t", "a", "h");
     let (mut third, none) = ask(&limits, "t", "a", "h");
@@ -59,7 +64,7 @@ async fn section_15_each_host_and_each_app_has_its_own_limit() {
 
 #[tokio::test]
 async fn section_15_a_hop_that_waits_for_its_host_holds_no_slot_of_the_process() {
-    let limits = Limits::new(Sizes {
+    let limits = FetchAdmission::new(AdmissionLimits {
         per_host: 1,
         ..sizes()
     });
@@ -75,7 +80,7 @@ async fn section_15_a_hop_that_waits_for_its_host_holds_no_slot_of_the_process()
 
 #[tokio::test]
 async fn section_15_a_tenant_never_takes_the_last_free_slot() {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let take = |tenant: &str| {
         (0..8)
             .map_while(|index| ask(&limits, tenant, &format!("a{index}"), &index.to_string()).1)
@@ -88,7 +93,7 @@ async fn section_15_a_tenant_never_takes_the_last_free_slot() {
 
 #[tokio::test]
 async fn section_15_the_tenant_then_the_app_then_the_host_that_runs_least_is_next() {
-    let limits = Limits::new(Sizes {
+    let limits = FetchAdmission::new(AdmissionLimits {
         global: 100,
         per_host: 3,
         per_app: 10,
@@ -115,7 +120,7 @@ async fn section_15_the_tenant_then_the_app_then_the_host_that_runs_least_is_nex
 
 #[tokio::test]
 async fn section_15_equal_tenants_take_turns_however_many_wait() {
-    let limits = Limits::new(Sizes {
+    let limits = FetchAdmission::new(AdmissionLimits {
         global: 1,
         queue: 10,
         ..sizes()
@@ -132,7 +137,7 @@ async fn section_15_equal_tenants_take_turns_however_many_wait() {
 
 #[tokio::test]
 async fn section_15_the_queue_takes_as_many_as_configured_and_refuses_the_next() {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let (_, _one) = ask(&limits, "t", "a", "h");
     let (_, _two) = ask(&limits, "t", "a", "h");
     let queue: Vec<_> = (0..3).map(|_| ask(&limits, "t", "a", "h").0).collect();
@@ -147,7 +152,7 @@ async fn section_15_the_queue_takes_as_many_as_configured_and_refuses_the_next()
 #[tokio::test]
 async fn section_15_in_a_full_queue_a_tenant_that_waits_less_displaces_the_newest_of_the_one_that_waits_most()
  {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let (_, _one) = ask(&limits, "t", "a", "h");
     let (_, _two) = ask(&limits, "t", "a", "h");
     let mut queue: Vec<_> = (0..3).map(|_| ask(&limits, "t", "a", "h").0).collect();
@@ -171,7 +176,7 @@ async fn section_15_in_a_full_queue_a_tenant_that_waits_less_displaces_the_newes
 
 #[tokio::test]
 async fn section_15_a_fetch_that_goes_on_waits_even_when_the_queue_is_full() {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let (_, _one) = ask(&limits, "t", "a", "h");
     let (_, held) = ask(&limits, "t", "a", "h");
     let turn = limits.next_turn();
@@ -191,7 +196,7 @@ async fn section_15_a_fetch_that_goes_on_waits_even_when_the_queue_is_full() {
 
 #[tokio::test]
 async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
-    let limits = Limits::new(Sizes {
+    let limits = FetchAdmission::new(AdmissionLimits {
         global: 2,
         ..sizes()
     });
@@ -214,7 +219,7 @@ async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
 
 #[tokio::test]
 async fn keys_that_nobody_uses_are_forgotten() {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let held = [
         ask(&limits, "t", "a", "h").1.unwrap(),
         ask(&limits, "t", "a", "h").1.unwrap(),
@@ -230,7 +235,7 @@ async fn keys_that_nobody_uses_are_forgotten() {
 
 #[test]
 fn section_15_commands_in_hand_are_bounded() {
-    let limits = Limits::new(sizes());
+    let limits = FetchAdmission::new(sizes());
     let held: Vec<_> = (0..22).map(|_| limits.enter().unwrap()).collect();
     assert!(limits.enter().is_err());
     drop(held);

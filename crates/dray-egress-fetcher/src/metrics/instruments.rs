@@ -4,7 +4,7 @@ use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 
 /// What only rises.
 #[derive(Clone, Debug)]
-pub(super) struct Counters {
+pub(super) struct CounterSet {
     pub(super) fetches: Counter<u64>,
     pub(super) bytes: Counter<u64>,
     pub(super) blocked: Counter<u64>,
@@ -16,7 +16,7 @@ pub(super) struct Counters {
     pub(super) retries: Counter<u64>,
 }
 
-impl Counters {
+impl CounterSet {
     pub(super) fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, description: &'static str| {
             meter
@@ -67,13 +67,13 @@ impl Counters {
 
 /// What is spread over buckets.
 #[derive(Clone, Debug)]
-pub(super) struct Histograms {
+pub(super) struct HistogramSet {
     pub(super) seconds: Histogram<f64>,
     pub(super) hops: Histogram<u64>,
     pub(super) answers: Histogram<u64>,
 }
 
-impl Histograms {
+impl HistogramSet {
     pub(super) fn new(meter: &Meter) -> Self {
         let histogram = |name: &'static str, description: &'static str, bounds: &[f64]| {
             meter
@@ -109,13 +109,13 @@ impl Histograms {
 
 /// What is, now.
 #[derive(Clone, Debug)]
-pub(super) struct Gauges {
+pub(super) struct GaugeSet {
     pub(super) inflight: UpDownCounter<i64>,
     pub(super) policy: Gauge<u64>,
     pub(super) edition: Gauge<u64>,
 }
 
-impl Gauges {
+impl GaugeSet {
     pub(super) fn new(meter: &Meter) -> Self {
         let gauge = |name: &'static str, description: &'static str| {
             meter.u64_gauge(name).with_description(description).build()

@@ -7,7 +7,7 @@ use dray_types::RedactedUrl;
 
 /// Scheme, host and port as far as they can be read from a text that is not an acceptable URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tried {
+pub struct RequestedOrigin {
     /// In lower case; empty when there is none.
     pub scheme: String,
     /// As it was written; empty when there is none.
@@ -16,7 +16,7 @@ pub struct Tried {
     pub port: u16,
 }
 
-impl Tried {
+impl RequestedOrigin {
     /// Reads the shown form of `text`, which has no user info and no query.
     pub fn from_text(text: &str) -> Self {
         let shown = RedactedUrl::from_text(text);
@@ -93,7 +93,7 @@ fn split_port(authority: &str) -> (&str, &str) {
 mod tests {
     use super::*;
 
-    fn check(tried: &Tried, scheme: &str, host: &str, port: u16) {
+    fn check(tried: &RequestedOrigin, scheme: &str, host: &str, port: u16) {
         let found = (tried.scheme.as_str(), tried.host.as_str(), tried.port);
         assert_eq!(found, (scheme, host, port));
     }
@@ -114,7 +114,7 @@ mod tests {
             ("not a url", "", "not a url", 0),
             ("", "", "", 0),
         ] {
-            check(&Tried::from_text(text), scheme, host, port);
+            check(&RequestedOrigin::from_text(text), scheme, host, port);
         }
     }
 
@@ -129,10 +129,15 @@ mod tests {
             (b"", "https", "files.example.org", 8443),
             (b"\xff", "https", "files.example.org", 8443),
         ] {
-            check(&Tried::redirect(&base, &[location]), scheme, host, port);
+            check(
+                &RequestedOrigin::redirect(&base, &[location]),
+                scheme,
+                host,
+                port,
+            );
         }
         check(
-            &Tried::redirect(&base, &[]),
+            &RequestedOrigin::redirect(&base, &[]),
             "https",
             "files.example.org",
             8443,

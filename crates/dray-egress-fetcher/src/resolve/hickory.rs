@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_guard::judge::MOST_CNAMES;
-use dray_guard::{Answer, CanonicalName, Judge};
+use dray_guard::{CanonicalName, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
@@ -27,7 +27,7 @@ const MAX_MARGIN: Duration = Duration::from_millis(50);
 
 /// Resolves over UDP and TCP with the servers that it was given, and no others.
 #[derive(Debug)]
-pub struct Hickory {
+pub struct HickoryResolver {
     servers: Vec<SocketAddr>,
     /// The server that answered last.
     preferred: AtomicUsize,
@@ -35,7 +35,7 @@ pub struct Hickory {
     family_timeout: Duration,
 }
 
-impl Hickory {
+impl HickoryResolver {
     /// A resolver that asks these servers, at least one, and gives up shortly before `phase` is over.
     pub fn new(servers: &[SocketAddr], phase: Duration) -> Result<Self, DnsError> {
         if servers.is_empty() {
@@ -54,8 +54,8 @@ impl Hickory {
         name: &Name,
         kind: RecordType,
         judge: &Judge,
-    ) -> Result<Family, DnsError> {
-        let mut family = Family::default();
+    ) -> Result<FamilyResult, DnsError> {
+        let mut family = FamilyResult::default();
         let mut owner = name.clone();
         loop {
             let response = self.ask(&owner, kind).await?;
@@ -144,7 +144,7 @@ async fn ask_one(
 
 /// What one family of addresses brought.
 #[derive(Debug, Default)]
-struct Family {
+struct FamilyResult {
     cnames: Vec<String>,
     addresses: Vec<IpAddr>,
     /// The end of the chain does not exist at all.
@@ -153,7 +153,7 @@ struct Family {
     stopped: bool,
 }
 
-impl Family {
+impl FamilyResult {
     /// Walks the aliases that the answer holds, from `owner` on. Returns whether there is a new owner to ask for:
     /// never one that the judge refuses, and never beyond a chain that is too long anyway (D-8).
     fn follow(&mut self, response: &DnsResponse, owner: &mut Name, judge: &Judge) -> bool {
@@ -195,12 +195,12 @@ fn addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
         .collect()
 }
 
-impl Resolver for Hickory {
+impl Resolver for HickoryResolver {
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,
         judge: &'a Judge,
-    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+    ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
             let fqdn = Name::from_ascii(name.fqdn())
                 .map_err(|error| DnsError::Failure(error.to_string()))?;
@@ -219,10 +219,10 @@ impl Resolver for Hickory {
 /// D-3: one family is enough; without any address the more certain failure is reported.
 fn combine(
     name: &CanonicalName,
-    v4: Result<Family, DnsError>,
-    v6: Result<Family, DnsError>,
-) -> Result<Answer, DnsError> {
-    let mut answer = Answer {
+    v4: Result<FamilyResult, DnsError>,
+    v6: Result<FamilyResult, DnsError>,
+) -> Result<DnsAnswer, DnsError> {
+    let mut answer = DnsAnswer {
         name: name.clone(),
         cnames: Vec::new(),
         addresses: Vec::new(),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use dray_guard::{CanonicalUrl, Host, JudgeConfig};
-use dray_testkit::dns::{Reply, Server, address, alias};
+use dray_testkit::dns::{DnsReply, FakeDnsServer, address, alias};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RecordType;
 
@@ -15,9 +15,9 @@ use super::*;
 mod bounds;
 mod servers;
 
-const NAME: &str = "files.example.org";
+const HOST_NAME: &str = "files.example.org";
 /// The documented time of the DNS phase.
-const PHASE: std::time::Duration = std::time::Duration::from_secs(3);
+const DNS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 fn canonical(name: &str) -> CanonicalName {
     match CanonicalUrl::parse(&format!("http://{name}/"))
@@ -33,15 +33,15 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-async fn lookup(server: &Server, name: &str) -> Result<Answer, DnsError> {
-    let resolver = Hickory::new(&[server.address()], PHASE).unwrap();
+async fn lookup(server: &FakeDnsServer, name: &str) -> Result<DnsAnswer, DnsError> {
+    let resolver = HickoryResolver::new(&[server.address()], DNS_TIMEOUT).unwrap();
     let judge = Judge::new(JudgeConfig::default());
     resolver.lookup(&canonical(name), &judge).await
 }
 
 /// The addresses in order of their text, or the kind of failure.
-async fn check(server: &Server, expected: Result<&[&str], &str>) {
-    let found = lookup(server, NAME).await;
+async fn check(server: &FakeDnsServer, expected: Result<&[&str], &str>) {
+    let found = lookup(server, HOST_NAME).await;
     let found = found.map(|answer| {
         let mut addresses: Vec<_> = answer.addresses.iter().map(ToString::to_string).collect();
         addresses.sort();
@@ -54,7 +54,7 @@ async fn check(server: &Server, expected: Result<&[&str], &str>) {
     }
 }
 
-fn names(server: &Server) -> Vec<String> {
+fn names(server: &FakeDnsServer) -> Vec<String> {
     let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
     names.dedup();
     names
@@ -62,9 +62,9 @@ fn names(server: &Server) -> Vec<String> {
 
 #[tokio::test]
 async fn d_3_both_families_are_asked_always() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     server.set_addresses(
-        NAME,
+        HOST_NAME,
         &[ip("93.184.215.14"), ip("2606:4700::1111"), ip("8.8.8.8")],
     );
     check(
@@ -78,7 +78,7 @@ async fn d_3_both_families_are_asked_always() {
 
 #[tokio::test]
 async fn d_1_names_are_asked_fully_qualified_and_nothing_else_is() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let found = lookup(&server, "a.b").await;
     assert!(matches!(found, Err(DnsError::NotFound)));
     assert_eq!(names(&server), ["a.b."]);
@@ -89,8 +89,8 @@ async fn d_1_names_are_asked_fully_qualified_and_nothing_else_is() {
 
 #[tokio::test]
 async fn d_10_questions_ask_for_1232_bytes_from_different_ports() {
-    let server = Server::start().await.unwrap();
-    server.set_addresses(NAME, &[ip("8.8.8.8")]);
+    let server = FakeDnsServer::start().await.unwrap();
+    server.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
     for _ in 0..4 {
         check(&server, Ok(&["8.8.8.8"])).await;
     }
@@ -110,49 +110,49 @@ async fn d_10_questions_ask_for_1232_bytes_from_different_ports() {
 
 #[tokio::test]
 async fn d_3_one_family_is_enough() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     for broken in [
-        Reply::Code(ResponseCode::ServFail),
-        Reply::Code(ResponseCode::Refused),
-        Reply::Records(Vec::new()),
-        Reply::Garbage,
-        Reply::Silence,
+        DnsReply::Code(ResponseCode::ServFail),
+        DnsReply::Code(ResponseCode::Refused),
+        DnsReply::Records(Vec::new()),
+        DnsReply::Garbage,
+        DnsReply::Silence,
     ] {
         server.set(
-            NAME,
+            HOST_NAME,
             RecordType::A,
-            Reply::Records(vec![address(NAME, ip("8.8.8.8"))]),
+            DnsReply::Records(vec![address(HOST_NAME, ip("8.8.8.8"))]),
         );
-        server.set(NAME, RecordType::AAAA, broken);
+        server.set(HOST_NAME, RecordType::AAAA, broken);
         check(&server, Ok(&["8.8.8.8"])).await;
     }
 }
 
 #[tokio::test]
 async fn d_3_when_both_fail_the_reason_is_told() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     for (reply, kind) in [
-        (Reply::Code(ResponseCode::NXDomain), "not_found"),
-        (Reply::Records(Vec::new()), "not_found"),
-        (Reply::Code(ResponseCode::ServFail), "failure"),
-        (Reply::Code(ResponseCode::Refused), "failure"),
-        (Reply::Garbage, "failure"),
-        (Reply::Silence, "timeout"),
+        (DnsReply::Code(ResponseCode::NXDomain), "not_found"),
+        (DnsReply::Records(Vec::new()), "not_found"),
+        (DnsReply::Code(ResponseCode::ServFail), "failure"),
+        (DnsReply::Code(ResponseCode::Refused), "failure"),
+        (DnsReply::Garbage, "failure"),
+        (DnsReply::Silence, "timeout"),
     ] {
-        server.set(NAME, RecordType::A, reply.clone());
-        server.set(NAME, RecordType::AAAA, reply);
+        server.set(HOST_NAME, RecordType::A, reply.clone());
+        server.set(HOST_NAME, RecordType::AAAA, reply);
         check(&server, Err(kind)).await;
     }
 }
 
 #[tokio::test]
 async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let many: Vec<_> = (0..=255)
-        .map(|last| address(NAME, IpAddr::from([93, 184, 215, last])))
+        .map(|last| address(HOST_NAME, IpAddr::from([93, 184, 215, last])))
         .collect();
-    server.set(NAME, RecordType::A, Reply::Truncated(many));
-    let answer = lookup(&server, NAME).await.unwrap();
+    server.set(HOST_NAME, RecordType::A, DnsReply::Truncated(many));
+    let answer = lookup(&server, HOST_NAME).await.unwrap();
     assert_eq!(answer.addresses.len(), 256, "D-4: all of them");
     assert!(
         server
@@ -164,51 +164,59 @@ async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
 
 #[tokio::test]
 async fn d_10_answers_to_other_questions_are_dropped() {
-    let server = Server::start().await.unwrap();
-    let good = || vec![address(NAME, ip("8.8.8.8"))];
-    let evil = || vec![address(NAME, ip("10.0.0.1"))];
-    server.set(NAME, RecordType::A, Reply::SpoofedFirst(evil(), good()));
+    let server = FakeDnsServer::start().await.unwrap();
+    let good = || vec![address(HOST_NAME, ip("8.8.8.8"))];
+    let evil = || vec![address(HOST_NAME, ip("10.0.0.1"))];
+    server.set(
+        HOST_NAME,
+        RecordType::A,
+        DnsReply::SpoofedFirst(evil(), good()),
+    );
     check(&server, Ok(&["8.8.8.8"])).await;
-    server.set(NAME, RecordType::A, Reply::WrongQuestion(evil()));
-    server.set(NAME, RecordType::AAAA, Reply::Records(Vec::new()));
+    server.set(HOST_NAME, RecordType::A, DnsReply::WrongQuestion(evil()));
+    server.set(HOST_NAME, RecordType::AAAA, DnsReply::Records(Vec::new()));
     check(&server, Err("timeout")).await;
-    server.set(NAME, RecordType::A, Reply::TruncatedThenWrong(evil()));
+    server.set(
+        HOST_NAME,
+        RecordType::A,
+        DnsReply::TruncatedThenWrong(evil()),
+    );
     check(&server, Err("failure")).await;
 }
 
 #[tokio::test]
 async fn d_10_records_of_other_names_are_not_taken() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let records = vec![
         address("other.example.org", ip("9.9.9.9")),
-        address(NAME, ip("8.8.8.8")),
+        address(HOST_NAME, ip("8.8.8.8")),
     ];
-    server.set(NAME, RecordType::A, Reply::Records(records));
+    server.set(HOST_NAME, RecordType::A, DnsReply::Records(records));
     check(&server, Ok(&["8.8.8.8"])).await;
 }
 
 #[tokio::test]
 async fn d_8_aliases_are_followed_within_an_answer_and_by_further_questions() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let complete = vec![
-        alias(NAME, "cdn.example.net."),
+        alias(HOST_NAME, "cdn.example.net."),
         address("cdn.example.net", ip("8.8.8.8")),
     ];
-    server.set(NAME, RecordType::A, Reply::Records(complete));
+    server.set(HOST_NAME, RecordType::A, DnsReply::Records(complete));
     server.set(
-        NAME,
+        HOST_NAME,
         RecordType::AAAA,
-        Reply::Records(vec![alias(NAME, "cdn.example.net.")]),
+        DnsReply::Records(vec![alias(HOST_NAME, "cdn.example.net.")]),
     );
     server.set_addresses("cdn.example.net", &[ip("2606:4700::1111")]);
-    let answer = lookup(&server, NAME).await.unwrap();
+    let answer = lookup(&server, HOST_NAME).await.unwrap();
     assert_eq!(answer.cnames, ["cdn.example.net."]);
     assert_eq!(answer.addresses, [ip("8.8.8.8"), ip("2606:4700::1111")]);
 }
 
 #[tokio::test]
 async fn d_8_a_refused_alias_is_never_asked_for() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     for target in [
         "db.internal.",
         "localhost.",
@@ -216,26 +224,30 @@ async fn d_8_a_refused_alias_is_never_asked_for() {
         "kubernetes.default.svc.",
     ] {
         for kind in [RecordType::A, RecordType::AAAA] {
-            server.set(NAME, kind, Reply::Records(vec![alias(NAME, target)]));
+            server.set(
+                HOST_NAME,
+                kind,
+                DnsReply::Records(vec![alias(HOST_NAME, target)]),
+            );
         }
-        let answer = lookup(&server, NAME).await.unwrap();
+        let answer = lookup(&server, HOST_NAME).await.unwrap();
         assert_eq!(
             (answer.cnames, answer.addresses),
             (vec![target.to_owned()], vec![])
         );
     }
-    assert_eq!(names(&server), [format!("{NAME}.")]);
+    assert_eq!(names(&server), [format!("{HOST_NAME}.")]);
 }
 
 #[tokio::test]
 async fn d_8_addresses_behind_a_refused_alias_are_not_taken() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let records = vec![
-        alias(NAME, "db.internal."),
+        alias(HOST_NAME, "db.internal."),
         address("db.internal", ip("8.8.8.8")),
     ];
-    server.set(NAME, RecordType::A, Reply::Records(records));
-    let answer = lookup(&server, NAME).await.unwrap();
+    server.set(HOST_NAME, RecordType::A, DnsReply::Records(records));
+    let answer = lookup(&server, HOST_NAME).await.unwrap();
     let refused = Judge::new(JudgeConfig::default()).judge_answer(
         &answer,
         80,
@@ -247,26 +259,33 @@ async fn d_8_addresses_behind_a_refused_alias_are_not_taken() {
 
 #[tokio::test]
 async fn d_8_loops_and_long_chains_end() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let name = |index: usize| format!("c{index}.example.net");
     for kind in [RecordType::A, RecordType::AAAA] {
-        server.set(NAME, kind, Reply::Records(vec![alias(NAME, &name(0))]));
+        server.set(
+            HOST_NAME,
+            kind,
+            DnsReply::Records(vec![alias(HOST_NAME, &name(0))]),
+        );
         for index in 0..20 {
             let next = alias(&name(index), &name(index + 1));
-            server.set(&name(index), kind, Reply::Records(vec![next]));
+            server.set(&name(index), kind, DnsReply::Records(vec![next]));
         }
     }
-    let answer = lookup(&server, NAME).await.unwrap();
+    let answer = lookup(&server, HOST_NAME).await.unwrap();
     assert_eq!(
         answer.cnames.len(),
         9,
         "one more than may be, so that the judge sees it"
     );
-    let loops = vec![alias(NAME, "b.example.net"), alias("b.example.net", NAME)];
-    server.set(NAME, RecordType::A, Reply::Records(loops));
-    server.set(NAME, RecordType::AAAA, Reply::Records(Vec::new()));
+    let loops = vec![
+        alias(HOST_NAME, "b.example.net"),
+        alias("b.example.net", HOST_NAME),
+    ];
+    server.set(HOST_NAME, RecordType::A, DnsReply::Records(loops));
+    server.set(HOST_NAME, RecordType::AAAA, DnsReply::Records(Vec::new()));
     assert!(
-        lookup(&server, NAME)
+        lookup(&server, HOST_NAME)
             .await
             .is_ok_and(|answer| answer.addresses.is_empty())
     );
@@ -274,12 +293,12 @@ async fn d_8_loops_and_long_chains_end() {
 
 #[tokio::test]
 async fn d_3_an_alias_to_nothing_is_not_found() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     for kind in [RecordType::A, RecordType::AAAA] {
         server.set(
-            NAME,
+            HOST_NAME,
             kind,
-            Reply::Records(vec![alias(NAME, "gone.example.net.")]),
+            DnsReply::Records(vec![alias(HOST_NAME, "gone.example.net.")]),
         );
     }
     check(&server, Err("not_found")).await;
@@ -287,22 +306,22 @@ async fn d_3_an_alias_to_nothing_is_not_found() {
 
 #[tokio::test]
 async fn d_7_nothing_is_cached() {
-    let server = Server::start().await.unwrap();
-    server.set_addresses(NAME, &[ip("8.8.8.8")]);
-    let resolver = Hickory::new(&[server.address()], PHASE).unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
+    server.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    let resolver = HickoryResolver::new(&[server.address()], DNS_TIMEOUT).unwrap();
     let judge = Judge::new(JudgeConfig::default());
     assert_eq!(
         resolver
-            .lookup(&canonical(NAME), &judge)
+            .lookup(&canonical(HOST_NAME), &judge)
             .await
             .unwrap()
             .addresses,
         [ip("8.8.8.8")]
     );
-    server.set_addresses(NAME, &[ip("127.0.0.1")]);
+    server.set_addresses(HOST_NAME, &[ip("127.0.0.1")]);
     assert_eq!(
         resolver
-            .lookup(&canonical(NAME), &judge)
+            .lookup(&canonical(HOST_NAME), &judge)
             .await
             .unwrap()
             .addresses,
@@ -312,7 +331,7 @@ async fn d_7_nothing_is_cached() {
 
 #[tokio::test]
 async fn section_22_localhost_is_not_answered_from_within() {
-    let server = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
     let found = lookup(&server, "a.localhost").await;
     assert!(matches!(found, Err(DnsError::NotFound)));
     assert_eq!(names(&server), ["a.localhost."]);
@@ -320,20 +339,26 @@ async fn section_22_localhost_is_not_answered_from_within() {
 
 #[tokio::test]
 async fn d_2_the_next_server_is_asked_when_one_is_dead() {
-    let server = Server::start().await.unwrap();
-    server.set_addresses(NAME, &[ip("8.8.8.8")]);
-    let dead = Server::start().await.unwrap();
+    let server = FakeDnsServer::start().await.unwrap();
+    server.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    let dead = FakeDnsServer::start().await.unwrap();
     for kind in [RecordType::A, RecordType::AAAA] {
-        dead.set(NAME, kind, Reply::Silence);
+        dead.set(HOST_NAME, kind, DnsReply::Silence);
     }
-    let resolver = Hickory::new(&[dead.address(), server.address()], PHASE).unwrap();
+    let resolver = HickoryResolver::new(&[dead.address(), server.address()], DNS_TIMEOUT).unwrap();
     let judge = Judge::new(JudgeConfig::default());
     for _ in 0..2 {
-        let found = resolver.lookup(&canonical(NAME), &judge).await.unwrap();
+        let found = resolver
+            .lookup(&canonical(HOST_NAME), &judge)
+            .await
+            .unwrap();
         assert_eq!(found.addresses, [ip("8.8.8.8")]);
     }
     let asked = dead.asked().len();
-    resolver.lookup(&canonical(NAME), &judge).await.unwrap();
+    resolver
+        .lookup(&canonical(HOST_NAME), &judge)
+        .await
+        .unwrap();
     assert_eq!(
         dead.asked().len(),
         asked,
@@ -391,5 +416,5 @@ fn d_2_there_is_no_fallback_resolver() {
         name_servers(Path::new("/nonexistent/resolv.conf")),
         Err(ServersError::Unreadable { .. })
     ));
-    assert!(Hickory::new(&[], PHASE).is_err());
+    assert!(HickoryResolver::new(&[], DNS_TIMEOUT).is_err());
 }

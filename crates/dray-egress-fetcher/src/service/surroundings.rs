@@ -16,13 +16,13 @@ use crate::fetch::Fetcher;
 use crate::own;
 
 /// Between two looks.
-const AGAIN: Duration = Duration::from_mins(1);
+const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 /// Longest wait for one name.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Makes judges that know the surroundings.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct OwnAddresses {
     base: JudgeConfig,
     hosts: Vec<String>,
     peers: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Surroundings {
     known: HashMap<String, Vec<IpNet>>,
 }
 
-impl Surroundings {
+impl OwnAddresses {
     /// `base` holds what is configured; `servers` are the DNS servers. `hosts` (configured) and `peers` (bus, store,
     /// telemetry) are names, `host:port` or URLs.
     pub(super) fn new(
@@ -78,7 +78,7 @@ impl Surroundings {
     /// Looks again and again until `stop`; what cannot be learnt stays as it was.
     pub(super) async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
         while stop
-            .run_until_cancelled(tokio::time::sleep(AGAIN))
+            .run_until_cancelled(tokio::time::sleep(REFRESH_INTERVAL))
             .await
             .is_some()
         {
@@ -106,7 +106,7 @@ async fn learn(known: &mut HashMap<String, Vec<IpNet>>, name: &str) -> std::io::
 
 /// The addresses of a trusted, configured name, as the system resolves it.
 async fn look_up(name: &str) -> std::io::Result<Vec<IpNet>> {
-    let found = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((name, 0))).await??;
+    let found = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((name, 0))).await??;
     Ok(found
         .map(|address| IpNet::from(address.ip().to_canonical()))
         .collect())
@@ -153,7 +153,7 @@ mod tests {
             "nats://1.0.0.1:4222".to_owned(),
             "nats://no such host".to_owned(),
         ];
-        let mut surroundings = Surroundings::new(JudgeConfig::default(), servers, hosts, peers);
+        let mut surroundings = OwnAddresses::new(JudgeConfig::default(), servers, hosts, peers);
         let judge = surroundings.look().await.unwrap();
         for blocked in ["9.9.9.9", "8.8.4.4", "1.0.0.1", "127.0.0.1"] {
             assert!(
@@ -168,7 +168,7 @@ mod tests {
     async fn i_4_a_protected_name_that_cannot_be_looked_up_stops_the_start() {
         let hosts = vec!["no such host".to_owned()];
         let mut surroundings =
-            Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
+            OwnAddresses::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
         assert!(surroundings.look().await.is_err());
     }
 
@@ -176,7 +176,7 @@ mod tests {
     async fn section_8_4_a_name_that_cannot_be_looked_up_any_more_stays_protected() {
         let hosts = vec!["http://no such host:9000".to_owned(), "8.8.4.4".to_owned()];
         let peers = vec!["nats://no such peer:4222".to_owned()];
-        let mut surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, peers);
+        let mut surroundings = OwnAddresses::new(JudgeConfig::default(), Vec::new(), hosts, peers);
         for (name, network) in [
             ("no such host", "203.0.112.1/32"),
             ("no such peer", "1.0.0.1/32"),
@@ -192,11 +192,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn section_8_4_surroundings_are_read_again_every_minute() {
-        let fixture = crate::tests::world::Fixture::default();
+        let fixture = crate::tests::world::FetcherFixture::default();
         let fetcher = Arc::new(fixture.fetcher());
         let servers = vec!["9.9.9.9".parse().unwrap()];
         let surroundings =
-            Surroundings::new(JudgeConfig::default(), servers, Vec::new(), Vec::new());
+            OwnAddresses::new(JudgeConfig::default(), servers, Vec::new(), Vec::new());
         let stop = CancellationToken::new();
         let watching = surroundings.watch(Arc::clone(&fetcher), stop.clone());
         let blocked = |fetcher: &Fetcher| {
@@ -208,7 +208,7 @@ mod tests {
         assert!(!blocked(&fetcher));
         tokio::join!(watching, async {
             // paused clock: the next look is due
-            tokio::time::sleep(AGAIN + Duration::from_secs(1)).await;
+            tokio::time::sleep(REFRESH_INTERVAL + Duration::from_secs(1)).await;
             stop.cancel();
         });
         assert!(blocked(&fetcher));

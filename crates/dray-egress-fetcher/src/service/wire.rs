@@ -7,9 +7,9 @@ use dray_guard::AppPolicy;
 use dray_proto::v1;
 use dray_types::{Deadline, Fault};
 
-use crate::audit::PUBLISH;
-use crate::fetch::{Fetched, Request};
-use crate::staging::Staging;
+use crate::audit::PUBLISH_TIMEOUT;
+use crate::fetch::{FetchJob, FetchedFile};
+use crate::staging::StagedFile;
 
 /// The request in the pipeline's terms. A little of the time is kept for the audit event and the reply.
 pub(super) fn command(
@@ -17,7 +17,7 @@ pub(super) fn command(
     body: v1::FetchRequest,
     until: Deadline,
     now_ms: u64,
-) -> Request {
+) -> FetchJob {
     let v1::FetchRequest {
         url,
         app_policy,
@@ -31,14 +31,14 @@ pub(super) fn command(
         .as_ref()
         .map(ToString::to_string)
         .unwrap_or_default();
-    Request {
+    FetchJob {
         url,
         app_policy: app_policy.map(policy).unwrap_or_default(),
         tenant: meta.tenant.to_string(),
         app,
         size_limit: size_limit_bytes,
         tool_timeout: (tool_timeout_ms > 0).then(|| Duration::from_millis(tool_timeout_ms)),
-        remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH / 10)),
+        remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH_TIMEOUT / 10)),
     }
 }
 
@@ -53,8 +53,8 @@ fn policy(policy: v1::AppPolicy) -> AppPolicy {
     }
 }
 
-pub(super) fn reply(fetched: Fetched, sink: Staging) -> Result<v1::FetchReply, Fault> {
-    let Fetched {
+pub(super) fn reply(fetched: FetchedFile, sink: StagedFile) -> Result<v1::FetchReply, Fault> {
+    let FetchedFile {
         stored,
         labels,
         sniffed,

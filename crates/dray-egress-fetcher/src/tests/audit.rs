@@ -1,6 +1,6 @@
 //! Audit events and metrics of real calls (sections 18 and 19).
 
-use dray_testkit::http::Script;
+use dray_testkit::http::ResponseScript;
 use dray_types::Sha256Digest;
 
 use super::house::*;
@@ -9,9 +9,9 @@ use super::world::*;
 #[tokio::test]
 async fn section_18_every_fetch_has_one_complete_audit_event() {
     let world = hello();
-    world.serve_with(PUBLIC, |seen| match seen.target() {
-        "/start?token=secret" => Script::redirect(302, "/end?signature=hidden"),
-        _ => Script::with_fields(&[("Content-Type", "text/plain")], "hello"),
+    world.serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+        "/start?token=secret" => ResponseScript::redirect(302, "/end?signature=hidden"),
+        _ => ResponseScript::with_fields(&[("Content-Type", "text/plain")], "hello"),
     });
     let mut house = house(&world, &[]).await;
     house
@@ -21,7 +21,7 @@ async fn section_18_every_fetch_has_one_complete_audit_event() {
     let event = house.event().await;
     assert_eq!((event.verdict.as_str(), event.code.as_str()), ("allow", ""));
     assert_eq!(event.app_id, "reporter");
-    assert_eq!(event.trace_id, TRACE);
+    assert_eq!(event.trace_id, TRACE_ID);
     assert_eq!(event.policy_digest.len(), 64);
     assert!(event.admin_enabled && event.app_enabled.is_none() && event.length_verified);
     assert_eq!(
@@ -41,9 +41,9 @@ async fn section_18_every_fetch_has_one_complete_audit_event() {
     assert_eq!(event.hops.len(), 2);
     let hop = &event.hops[0];
     assert_eq!((hop.index, hop.status, hop.port), (0, 302, 80));
-    assert_eq!(hop.answers[0].address, PUBLIC);
+    assert_eq!(hop.answers[0].address, PUBLIC_ADDRESS);
     assert_eq!(hop.answers[0].class, "public");
-    assert_eq!(hop.chosen_address, format!("{PUBLIC}:80"));
+    assert_eq!(hop.chosen_address, format!("{PUBLIC_ADDRESS}:80"));
     assert_eq!(hop.peer_address, hop.chosen_address);
     assert_eq!(hop.local_port, 40_000);
     let everything = format!("{event:?}");
@@ -55,7 +55,7 @@ async fn section_18_every_fetch_has_one_complete_audit_event() {
 #[tokio::test]
 async fn section_18_refusals_are_audited_with_what_was_judged() {
     let world = hello();
-    world.name("inside.example.org", &["10.0.0.1", PUBLIC]);
+    world.name("inside.example.org", &["10.0.0.1", PUBLIC_ADDRESS]);
     let mut house = house(&world, &[]).await;
     house
         .call(&asking("http://inside.example.org/"))
@@ -98,7 +98,7 @@ async fn section_18_refusals_are_audited_with_what_was_judged() {
 async fn section_18_opened_ranges_are_visible_in_every_event() {
     let world = hello();
     world.name("inside.example.org", &["10.1.2.3"]);
-    world.serve("10.1.2.3", Script::ok("inside"));
+    world.serve("10.1.2.3", ResponseScript::ok("inside"));
     let mut house = house(&world, &[("private_cidrs", r#"["10.1.0.0/16"]"#)]).await;
     house
         .call(&asking("http://inside.example.org/"))
@@ -210,9 +210,9 @@ async fn section_19_metrics_tell_verdicts_classes_and_bytes_and_no_host() {
 async fn section_19_an_impostor_raises_the_alarm() {
     let world = hello();
     world.peer(
-        PUBLIC,
+        PUBLIC_ADDRESS,
         80,
-        Peer::Impostor("93.184.215.15:80".parse().unwrap()),
+        FakePeer::Impostor("93.184.215.15:80".parse().unwrap()),
     );
     let house = house(&world, &[]).await;
     let fault = house

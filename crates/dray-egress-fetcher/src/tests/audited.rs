@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dray_bus::Bus;
 use dray_proto::v1;
-use dray_service::{Context, Host, Running, Settings};
-use dray_testkit::http::{Responder, Script, Step};
+use dray_service::{Host, RunningHost, ServiceContext, Settings};
+use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::Authority;
 use dray_types::{Fault, Sha256Digest};
 use flate2::Compression;
@@ -18,15 +18,19 @@ use super::world::*;
 use crate::config::Config;
 use crate::service::EgressFetcher;
 
-const URL: &str = "http://files.example.org/";
+const FILE_URL: &str = "http://files.example.org/";
 
 /// A host whose service has another bus, peers and settings than usual.
-struct Odd {
-    running: Running,
+struct CustomHost {
+    running: RunningHost,
     _folder: tempfile::TempDir,
 }
 
-async fn odd(world: &World, set: &[(&str, &str)], change: fn(Context) -> Context) -> Odd {
+async fn odd(
+    world: &FakeNetwork,
+    set: &[(&str, &str)],
+    change: fn(ServiceContext) -> ServiceContext,
+) -> CustomHost {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
     for (key, value) in set {
@@ -40,19 +44,19 @@ async fn odd(world: &World, set: &[(&str, &str)], change: fn(Context) -> Context
         .start()
         .await
         .unwrap();
-    Odd {
+    CustomHost {
         running,
         _folder: folder,
     }
 }
 
 /// Audit events go to a bus without streams.
-fn deaf(cx: Context) -> Context {
+fn deaf(cx: ServiceContext) -> ServiceContext {
     let bus = Bus::in_process(cx.clock.clone(), &cx.meter);
-    Context { bus, ..cx }
+    ServiceContext { bus, ..cx }
 }
 
-impl Odd {
+impl CustomHost {
     async fn call(&self, url: &str) -> Result<v1::FetchReply, Fault> {
         let cx = self.running.context();
         let called = cx.bus.call(&meta(&cx.clock), &asking(url)).await;
@@ -76,7 +80,7 @@ fn sample(metrics: &str, name: &str, labels: &str) -> u64 {
 #[tokio::test]
 async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure() {
     let strict = odd(&hello(), &[("audit_required", "true")], deaf).await;
-    let fault = strict.call(URL).await.unwrap_err();
+    let fault = strict.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "sink_failed");
     assert_eq!(strict.sample("fetch_total{", "verdict=\"allow\""), 0);
     // The caller tries again, as the fault allows.
@@ -90,7 +94,7 @@ async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure()
 #[tokio::test]
 async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
     let lax = odd(&hello(), &[], deaf).await;
-    assert!(lax.call(URL).await.is_ok());
+    assert!(lax.call(FILE_URL).await.is_ok());
     assert_eq!(lax.sample("fetch_total{", "verdict=\"allow\""), 1);
     // Publishing goes on for a moment after the reply.
     dray_testkit::eventually("the failure to be counted", async || {
@@ -103,7 +107,7 @@ async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
 #[tokio::test]
 async fn section_19_an_open_breaker_is_shown() {
     let world = hello();
-    world.peer(PUBLIC, 80, Peer::Refuses);
+    world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let folder = tempfile::tempdir().unwrap();
     let network = world.network();
     let (tell, told) = std::sync::mpsc::channel();
@@ -124,38 +128,51 @@ async fn section_19_an_open_breaker_is_shown() {
     for expected in [0, 0, 0, 0, 0, 1] {
         let metrics = running.metrics().unwrap();
         assert_eq!(sample(&metrics, "host_breaker_open", ""), expected);
-        run(&fetcher, &request(URL)).await.result.unwrap_err();
+        run(&fetcher, &request(FILE_URL)).await.result.unwrap_err();
     }
 }
 
 #[tokio::test]
 async fn s_4_what_the_process_itself_talks_to_cannot_be_fetched() {
     let world = hello();
-    let house = odd(&world, &[], |cx| Context {
-        peers: vec![format!("nats://{PUBLIC}:4222")],
+    let house = odd(&world, &[], |cx| ServiceContext {
+        peers: vec![format!("nats://{PUBLIC_ADDRESS}:4222")],
         ..cx
     })
     .await;
-    let fault = house.call(URL).await.unwrap_err();
+    let fault = house.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "ssrf_blocked");
     assert_eq!(world.dialled(), Vec::<String>::new());
 }
 
 /// A gzip body over TLS, late in every phase that can be late.
-fn late(authority: &Authority, world: &World) {
+fn late(authority: &Authority, world: &FakeNetwork) {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(b"hello").unwrap();
     let body = encoder.finish().unwrap();
-    let pause = || Step::Pause(Duration::from_millis(20));
+    let pause = || ResponseStep::Pause(Duration::from_millis(20));
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    let script = Script(vec![pause(), Step::send(head), pause(), Step::send(body)]);
+    let script = ResponseScript(vec![
+        pause(),
+        ResponseStep::send(head),
+        pause(),
+        ResponseStep::send(body),
+    ]);
     let acceptor = authority.acceptor("files.example.org").unwrap();
-    world.peer(PUBLIC, 443, Peer::Tls(acceptor, Responder::always(script)));
+    world.peer(
+        PUBLIC_ADDRESS,
+        443,
+        FakePeer::Tls(acceptor, ScriptedResponder::always(script)),
+    );
     world.slow("files.example.org", Duration::from_millis(20));
-    let said = answer("files.example.org", &["cdn.example.net."], &[PUBLIC]);
+    let said = answer(
+        "files.example.org",
+        &["cdn.example.net."],
+        &[PUBLIC_ADDRESS],
+    );
     world.says("files.example.org", vec![Ok(said)]);
 }
 
@@ -214,12 +231,12 @@ async fn section_18_the_event_tells_who_when_how_and_how_long() {
 async fn section_18_a_redirect_to_what_cannot_be_read_tells_what_was_tried() {
     let world = hello();
     world.serve(
-        PUBLIC,
-        Script::redirect(302, "http://2130706433/?key=hunter2"),
+        PUBLIC_ADDRESS,
+        ResponseScript::redirect(302, "http://2130706433/?key=hunter2"),
     );
     let mut house = house(&world, &[]).await;
     for (url, first) in [
-        (URL, "files.example.org"),
+        (FILE_URL, "files.example.org"),
         ("http://2130706433/", "2130706433"),
     ] {
         house.call(&asking(url)).await.unwrap_err();

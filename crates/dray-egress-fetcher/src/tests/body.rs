@@ -2,37 +2,39 @@
 
 use std::io::Write as _;
 
-use dray_testkit::http::{Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep};
 use dray_types::Sha256Digest;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::world::*;
 
-async fn check(answer: impl AsRef<[u8]>, expected: &str) -> Got {
-    let fixture = Fixture::default();
-    fixture.world.serve(PUBLIC, Script::raw(answer.as_ref()));
+async fn check(answer: impl AsRef<[u8]>, expected: &str) -> FetchResult {
+    let fixture = FetcherFixture::default();
+    fixture
+        .world
+        .serve(PUBLIC_ADDRESS, ResponseScript::raw(answer.as_ref()));
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.code(), expected, "{}", answer.as_ref().escape_ascii());
     got
 }
 
 /// A response that begins like this and then repeats `bytes` without end.
-fn flood(begin: &str, bytes: impl AsRef<[u8]>) -> Script {
+fn flood(begin: &str, bytes: impl AsRef<[u8]>) -> ResponseScript {
     let bytes = bytes::Bytes::copy_from_slice(bytes.as_ref());
-    Script::raw(begin).then(Step::Repeat(bytes, u64::MAX))
+    ResponseScript::raw(begin).then(ResponseStep::Repeat(bytes, u64::MAX))
 }
 
 #[tokio::test(start_paused = true)]
 async fn i_7_chunk_framing_counts_against_the_byte_budget() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     for chunk in [
         format!("{}1\r\nx\r\n", "0".repeat(1000)),
         "1\r\nx\r\n".to_owned(),
     ] {
-        fixture.world.serve(PUBLIC, flood(head, chunk));
-        let request = crate::fetch::Request {
+        fixture.world.serve(PUBLIC_ADDRESS, flood(head, chunk));
+        let request = crate::fetch::FetchJob {
             size_limit: 200_000,
             ..request("http://files.example.org/")
         };
@@ -47,14 +49,14 @@ async fn i_7_chunk_framing_counts_against_the_byte_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn i_7_a_chunked_body_of_the_whole_limit_passes() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
-    let script = Script(vec![
-        Step::send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
-        Step::Repeat(chunk.into(), 10 * 1024),
-        Step::send("0\r\n\r\n"),
+    let script = ResponseScript(vec![
+        ResponseStep::send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ResponseStep::Repeat(chunk.into(), 10 * 1024),
+        ResponseStep::send("0\r\n\r\n"),
     ]);
-    fixture.world.serve(PUBLIC, script);
+    fixture.world.serve(PUBLIC_ADDRESS, script);
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!((got.code(), got.body.len()), ("ok", 10 << 20));
 }
@@ -73,8 +75,8 @@ async fn r_1_interim_responses_are_bounded() {
         check(format!("{interim}{last}"), expected).await;
     }
     for endless in [one, large.as_str()] {
-        let fixture = Fixture::default();
-        fixture.world.serve(PUBLIC, flood("", endless));
+        let fixture = FetcherFixture::default();
+        fixture.world.serve(PUBLIC_ADDRESS, flood("", endless));
         let got = fixture.fetch("http://files.example.org/").await;
         assert_eq!(got.end(), ("malformed_response", "head"));
     }
@@ -86,13 +88,13 @@ async fn b_7_the_result_tells_size_digest_types_and_way() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(content).unwrap();
     let wire = encoder.finish().unwrap();
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let body = wire.clone();
     fixture
         .world
-        .serve_with(PUBLIC, move |seen| match seen.target() {
-            "/" => Script::redirect(302, "/picture?signature=x"),
-            _ => Script::with_fields(
+        .serve_with(PUBLIC_ADDRESS, move |seen| match seen.target() {
+            "/" => ResponseScript::redirect(302, "/picture?signature=x"),
+            _ => ResponseScript::with_fields(
                 &[
                     ("Content-Type", "image/PNG; foo=bar"),
                     ("Content-Encoding", "x-gzip"),
@@ -219,8 +221,10 @@ async fn section_17_every_failure_of_a_response_has_its_code() {
 
 #[tokio::test(start_paused = true)]
 async fn i_6_nothing_of_ours_goes_out() {
-    let fixture = Fixture::default();
-    let server = fixture.world.serve_with(PUBLIC, |_| Script::ok("x"));
+    let fixture = FetcherFixture::default();
+    let server = fixture
+        .world
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("x"));
     fixture.fetch("http://files.example.org/").await;
     let names: Vec<_> = server.seen()[0]
         .head

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use dray_bus::{Bus, EventFilter, Topology};
 use dray_proto::v1;
-use dray_service::{Context, Request};
+use dray_service::{Request, ServiceContext};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
-use dray_testkit::http::{Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep};
 use dray_types::{Clock, Fault};
 
 use super::house::*;
@@ -17,21 +17,21 @@ use crate::config::Config;
 use crate::service::EgressFetcher;
 
 /// The service without a host, so that its parts can be broken: bus without streams, store that stops.
-struct Bare {
+struct BareService {
     service: Arc<EgressFetcher>,
-    cx: Context,
+    cx: ServiceContext,
     s3: EmbeddedS3,
     folder: tempfile::TempDir,
 }
 
-async fn bare(world: &World, audit_required: bool) -> Bare {
+async fn bare(world: &FakeNetwork, audit_required: bool) -> BareService {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::system();
     let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new();
     let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
-    let cx = Context::new(Bus::in_process(clock.clone(), &meter), store, clock);
+    let cx = ServiceContext::new(Bus::in_process(clock.clone(), &meter), store, clock);
     let config = Config {
         enabled: true,
         audit_required,
@@ -40,7 +40,7 @@ async fn bare(world: &World, audit_required: bool) -> Bare {
     let service = EgressFetcher::start_with(config, cx.clone(), world.network())
         .await
         .unwrap();
-    Bare {
+    BareService {
         service: Arc::new(service),
         cx,
         s3,
@@ -48,7 +48,7 @@ async fn bare(world: &World, audit_required: bool) -> Bare {
     }
 }
 
-impl Bare {
+impl BareService {
     async fn fetch(&self, request: v1::FetchRequest) -> Result<v1::FetchReply, Fault> {
         let request = Request::new(meta(&self.cx.clock), request);
         Arc::clone(&self.service).fetch(request).await
@@ -101,8 +101,11 @@ async fn b_2_the_partial_object_of_a_broken_transfer_is_removed() {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 20 << 20);
     let part = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
     world.serve(
-        PUBLIC,
-        Script(vec![Step::send(head), Step::Repeat(part, 200)]),
+        PUBLIC_ADDRESS,
+        ResponseScript(vec![
+            ResponseStep::send(head),
+            ResponseStep::Repeat(part, 200),
+        ]),
     );
     let bare = bare(&world, false).await;
     let mut request = asking("http://files.example.org/");
@@ -117,11 +120,11 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
     let world = hello();
     let part = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
     world.serve(
-        PUBLIC,
-        Script(vec![
-            Step::send("HTTP/1.1 200 OK\r\n\r\n"),
-            Step::Repeat(part, 150),
-            Step::Hold,
+        PUBLIC_ADDRESS,
+        ResponseScript(vec![
+            ResponseStep::send("HTTP/1.1 200 OK\r\n\r\n"),
+            ResponseStep::Repeat(part, 150),
+            ResponseStep::Hold,
         ]),
     );
     let bare = bare(&world, false).await;
@@ -154,7 +157,7 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
 #[tokio::test]
 async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
     let world = hello();
-    let Bare {
+    let BareService {
         service,
         cx,
         s3,

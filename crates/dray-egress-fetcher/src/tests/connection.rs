@@ -3,40 +3,42 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_testkit::http::{Responder, Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::{Authority, Offer};
 use rustls::version::{TLS12, TLS13};
 use tokio::time::Instant;
 
 use super::world::*;
 
-fn hello() -> Responder {
-    Responder::always(Script::ok("hello"))
+fn hello() -> ScriptedResponder {
+    ScriptedResponder::always(ResponseScript::ok("hello"))
 }
 
 /// A fixture whose `files.example.org` speaks TLS with what `offer` says, for `name`.
-fn secured(name: &str, offer: Offer, script: Script) -> Fixture {
+fn secured(name: &str, offer: Offer, script: ResponseScript) -> FetcherFixture {
     let authority = Authority::new().unwrap();
-    let fixture = Fixture {
+    let fixture = FetcherFixture {
         bundle: Some(authority.pem()),
-        ..Fixture::default()
+        ..FetcherFixture::default()
     };
     let acceptor = authority.acceptor_with(name, offer).unwrap();
-    fixture
-        .world
-        .peer(PUBLIC, 443, Peer::Tls(acceptor, Responder::always(script)));
+    fixture.world.peer(
+        PUBLIC_ADDRESS,
+        443,
+        FakePeer::Tls(acceptor, ScriptedResponder::always(script)),
+    );
     fixture
 }
 
 #[tokio::test(start_paused = true)]
 async fn t_1_the_next_address_is_tried_after_250_ms() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.name(
         "files.example.org",
-        &["93.184.215.1", "93.184.215.2", PUBLIC],
+        &["93.184.215.1", "93.184.215.2", PUBLIC_ADDRESS],
     );
-    fixture.world.peer("93.184.215.1", 80, Peer::Hangs);
-    fixture.world.peer("93.184.215.2", 80, Peer::Hangs);
+    fixture.world.peer("93.184.215.1", 80, FakePeer::Hangs);
+    fixture.world.peer("93.184.215.2", 80, FakePeer::Hangs);
     let started = Instant::now();
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.code(), "ok");
@@ -49,10 +51,10 @@ async fn t_1_the_next_address_is_tried_after_250_ms() {
 
 #[tokio::test(start_paused = true)]
 async fn t_1_a_refused_address_is_not_waited_for() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
-        .name("files.example.org", &["93.184.215.1", PUBLIC]);
+        .name("files.example.org", &["93.184.215.1", PUBLIC_ADDRESS]);
     let started = Instant::now();
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -63,14 +65,16 @@ async fn t_1_a_refused_address_is_not_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn t_1_the_first_connection_wins_even_when_it_began_first() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
-        .name("files.example.org", &[PUBLIC, "93.184.215.1"]);
-    fixture
-        .world
-        .peer(PUBLIC, 80, Peer::Late(Duration::from_millis(400), hello()));
-    fixture.world.peer("93.184.215.1", 80, Peer::Hangs);
+        .name("files.example.org", &[PUBLIC_ADDRESS, "93.184.215.1"]);
+    fixture.world.peer(
+        PUBLIC_ADDRESS,
+        80,
+        FakePeer::Late(Duration::from_millis(400), hello()),
+    );
+    fixture.world.peer("93.184.215.1", 80, FakePeer::Hangs);
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.code(), "ok");
     assert_eq!(
@@ -81,11 +85,11 @@ async fn t_1_the_first_connection_wins_even_when_it_began_first() {
 
 #[tokio::test(start_paused = true)]
 async fn t_1_one_budget_for_all_addresses() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let addresses = ["93.184.215.1", "93.184.215.2", "93.184.215.3"];
     fixture.world.name("files.example.org", &addresses);
     for address in addresses {
-        fixture.world.peer(address, 80, Peer::Hangs);
+        fixture.world.peer(address, 80, FakePeer::Hangs);
     }
     let started = Instant::now();
     let got = fixture.fetch("http://files.example.org/").await;
@@ -95,11 +99,13 @@ async fn t_1_one_budget_for_all_addresses() {
 
 #[tokio::test(start_paused = true)]
 async fn t_2_another_peer_than_the_pinned_one_gets_no_byte() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     for other in ["127.0.0.1:80", "93.184.215.15:80", "93.184.215.14:81"] {
-        fixture
-            .world
-            .peer(PUBLIC, 80, Peer::Impostor(other.parse().unwrap()));
+        fixture.world.peer(
+            PUBLIC_ADDRESS,
+            80,
+            FakePeer::Impostor(other.parse().unwrap()),
+        );
         let got = fixture.fetch("http://files.example.org/").await;
         assert_eq!(got.end(), ("internal", "connect"), "{other}");
         assert_eq!(got.record.pin_mismatches, 1);
@@ -109,16 +115,16 @@ async fn t_2_another_peer_than_the_pinned_one_gets_no_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = hello();
-    let late = Peer::Late(Duration::from_secs(1), server.clone());
-    fixture.world.peer(PUBLIC, 80, late);
+    let late = FakePeer::Late(Duration::from_secs(1), server.clone());
+    fixture.world.peer(PUBLIC_ADDRESS, 80, late);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     let (got, ()) = tokio::join!(run(&fetcher, &request), async {
         // paused clock: while the connection is under way
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let own = vec![PUBLIC.parse().unwrap()];
+        let own = vec![PUBLIC_ADDRESS.parse().unwrap()];
         fetcher.set_judge(fetcher.judge().with_own_addresses(own));
     });
     assert_eq!(got.end(), ("ssrf_blocked", "connect"));
@@ -127,9 +133,11 @@ async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn t_2_a_connection_to_this_machine_gets_no_byte() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = hello();
-    fixture.world.peer(PUBLIC, 80, Peer::Itself(server.clone()));
+    fixture
+        .world
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Itself(server.clone()));
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.end(), ("ssrf_blocked", "connect"));
     assert_eq!(server.seen(), []);
@@ -137,7 +145,7 @@ async fn t_2_a_connection_to_this_machine_gets_no_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn i_1_an_address_that_was_added_after_the_start_is_not_dialled() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let own = Arc::new(Mutex::new(Vec::new()));
     let interfaces = Arc::clone(&own);
     let fetcher = fixture
@@ -145,7 +153,7 @@ async fn i_1_an_address_that_was_added_after_the_start_is_not_dialled() {
         .with_interfaces(move || Ok(interfaces.lock().unwrap().clone()));
     let request = request("http://files.example.org/");
     assert_eq!(run(&fetcher, &request).await.code(), "ok");
-    own.lock().unwrap().push(PUBLIC.parse().unwrap());
+    own.lock().unwrap().push(PUBLIC_ADDRESS.parse().unwrap());
     assert_eq!(run(&fetcher, &request).await.end(), ("ssrf_blocked", "dns"));
     assert_eq!(fixture.world.dialled().len(), 1);
     own.lock().unwrap().clear();
@@ -154,7 +162,7 @@ async fn i_1_an_address_that_was_added_after_the_start_is_not_dialled() {
 
 #[tokio::test(start_paused = true)]
 async fn i_4_interfaces_that_cannot_be_read_refuse_the_fetch() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let fetcher = fixture
         .fetcher()
         .with_interfaces(|| Err(std::io::Error::other("no /proc")));
@@ -165,12 +173,12 @@ async fn i_4_interfaces_that_cannot_be_read_refuse_the_fetch() {
 
 #[tokio::test(start_paused = true)]
 async fn t_4_every_hop_has_a_connection_of_its_own() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = fixture
         .world
-        .serve_with(PUBLIC, |seen| match seen.target() {
-            "/" => Script::redirect(302, "/next"),
-            _ => Script::with_fields(
+        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+            "/" => ResponseScript::redirect(302, "/next"),
+            _ => ResponseScript::with_fields(
                 &[("Alt-Svc", "h3=\":443\""), ("Connection", "keep-alive")],
                 "end",
             ),
@@ -200,7 +208,7 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             ..Offer::default()
         };
-        let fixture = secured("files.example.org", offer, Script::ok("secret"));
+        let fixture = secured("files.example.org", offer, ResponseScript::ok("secret"));
         let got = fixture.fetch("https://files.example.org/").await;
         assert_eq!((got.code(), got.body), ("ok", b"secret".to_vec()));
         let session = got.record.hops[0].tls.clone().unwrap();
@@ -215,7 +223,11 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
 
 #[tokio::test(start_paused = true)]
 async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
-    let other = secured("other.example.org", Offer::default(), Script::ok("x"));
+    let other = secured(
+        "other.example.org",
+        Offer::default(),
+        ResponseScript::ok("x"),
+    );
     assert_eq!(
         other.fetch("https://files.example.org/").await.end(),
         ("tls_error", "tls")
@@ -224,12 +236,16 @@ async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
         expired: true,
         ..Offer::default()
     };
-    let expired = secured("files.example.org", expired, Script::ok("x"));
+    let expired = secured("files.example.org", expired, ResponseScript::ok("x"));
     assert_eq!(
         expired.fetch("https://files.example.org/").await.end(),
         ("tls_error", "tls")
     );
-    let mut unknown = secured("files.example.org", Offer::default(), Script::ok("x"));
+    let mut unknown = secured(
+        "files.example.org",
+        Offer::default(),
+        ResponseScript::ok("x"),
+    );
     unknown.bundle = None;
     assert_eq!(
         unknown.fetch("https://files.example.org/").await.end(),
@@ -239,18 +255,26 @@ async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn t_5_a_literal_address_needs_a_certificate_for_the_address() {
-    let named = secured("files.example.org", Offer::default(), Script::ok("x"));
+    let named = secured(
+        "files.example.org",
+        Offer::default(),
+        ResponseScript::ok("x"),
+    );
     assert_eq!(
         named.fetch("https://93.184.215.14/").await.code(),
         "tls_error"
     );
-    let literal = secured(PUBLIC, Offer::default(), Script::ok("x"));
+    let literal = secured(PUBLIC_ADDRESS, Offer::default(), ResponseScript::ok("x"));
     assert_eq!(literal.fetch("https://93.184.215.14/").await.code(), "ok");
 }
 
 #[tokio::test(start_paused = true)]
 async fn t_5_the_root_dot_is_neither_sent_nor_verified() {
-    let fixture = secured("files.example.org", Offer::default(), Script::ok("x"));
+    let fixture = secured(
+        "files.example.org",
+        Offer::default(),
+        ResponseScript::ok("x"),
+    );
     assert_eq!(
         fixture.fetch("https://files.example.org./").await.code(),
         "ok"
@@ -259,8 +283,10 @@ async fn t_5_the_root_dot_is_neither_sent_nor_verified() {
 
 #[tokio::test(start_paused = true)]
 async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 443, Peer::Plain(hello()));
+    let fixture = FetcherFixture::default();
+    fixture
+        .world
+        .peer(PUBLIC_ADDRESS, 443, FakePeer::Plain(hello()));
     let got = fixture.fetch("https://files.example.org/").await;
     assert!(
         ["tls_error", "timeout"].contains(&got.code()),
@@ -273,11 +299,15 @@ async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection()
 #[tokio::test(start_paused = true)]
 async fn b_3_a_close_delimited_body_over_tls_needs_the_farewell() {
     let body = "HTTP/1.1 200 OK\r\n\r\nhalf of it";
-    let fixture = secured("files.example.org", Offer::default(), Script::raw(body));
+    let fixture = secured(
+        "files.example.org",
+        Offer::default(),
+        ResponseScript::raw(body),
+    );
     let got = fixture.fetch("https://files.example.org/").await;
     assert_eq!(got.code(), "ok");
     assert!(got.result.unwrap().length_verified);
-    let torn = Script::raw(body).then(Step::Drop);
+    let torn = ResponseScript::raw(body).then(ResponseStep::Drop);
     let fixture = secured("files.example.org", Offer::default(), torn);
     assert_eq!(
         fixture.fetch("https://files.example.org/").await.end(),
@@ -287,19 +317,24 @@ async fn b_3_a_close_delimited_body_over_tls_needs_the_farewell() {
 
 #[tokio::test(start_paused = true)]
 async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
-    let fixture = Fixture::default();
-    fixture.world.serve(PUBLIC_V6, Script::ok("six"));
+    let fixture = FetcherFixture::default();
+    fixture.world.serve(PUBLIC_V6, ResponseScript::ok("six"));
     let rows = [
-        ("http://files.example.org/", PUBLIC, 80, "files.example.org"),
+        (
+            "http://files.example.org/",
+            PUBLIC_ADDRESS,
+            80,
+            "files.example.org",
+        ),
         (
             "http://files.example.org:80/",
-            PUBLIC,
+            PUBLIC_ADDRESS,
             80,
             "files.example.org",
         ),
         (
             "http://FILES.example.org.:8080/",
-            PUBLIC,
+            PUBLIC_ADDRESS,
             8080,
             "files.example.org:8080",
         ),
@@ -320,7 +355,7 @@ async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
         let server = hello();
         fixture
             .world
-            .peer(address, port, Peer::Plain(server.clone()));
+            .peer(address, port, FakePeer::Plain(server.clone()));
         assert_eq!(fixture.fetch(url).await.code(), "ok", "{url}");
         assert_eq!(server.seen()[0].field("host"), Some(expected), "{url}");
     }
@@ -328,8 +363,10 @@ async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
 
 #[tokio::test(start_paused = true)]
 async fn q_3_the_request_comes_from_the_canonical_url_only() {
-    let fixture = Fixture::default();
-    let server = fixture.world.serve_with(PUBLIC, |_| Script::ok("x"));
+    let fixture = FetcherFixture::default();
+    let server = fixture
+        .world
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("x"));
     fixture
         .fetch("http://files.example.org/a/../b%20c/\u{e9}?q=http://127.0.0.1/%0d%0aX:y#frag")
         .await;
@@ -342,8 +379,8 @@ async fn q_3_the_request_comes_from_the_canonical_url_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bug_in_a_fetch_does_not_end_the_process() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Panics);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.code(), "internal");
     assert!(got.result.unwrap_err().fault.is_retryable());

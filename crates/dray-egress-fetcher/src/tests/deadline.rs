@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use dray_testkit::http::{Responder, Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use tokio::time::Instant;
 
 use super::world::*;
-use crate::fetch::Request;
-use crate::record::Record;
-use crate::sink::Hashing;
+use crate::fetch::FetchJob;
+use crate::record::FetchRecord;
+use crate::sink::HashingSink;
 
-async fn check(fixture: &Fixture, expected: (&str, &str), seconds: u64) {
+async fn check(fixture: &FetcherFixture, expected: (&str, &str), seconds: u64) {
     let started = Instant::now();
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.end(), expected);
@@ -19,7 +19,7 @@ async fn check(fixture: &Fixture, expected: (&str, &str), seconds: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn section_14_dns_has_three_seconds() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
         .slow("files.example.org", Duration::from_mins(1));
@@ -28,15 +28,15 @@ async fn section_14_dns_has_three_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn section_14_connecting_has_five_seconds() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Hangs);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Hangs);
     check(&fixture, ("timeout", "connect"), 5).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_14_tls_has_five_seconds() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 443, Peer::Mute);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
     let started = Instant::now();
     let got = fixture.fetch("https://files.example.org/").await;
     assert_eq!(got.end(), ("timeout", "tls"));
@@ -45,45 +45,49 @@ async fn section_14_tls_has_five_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn section_14_the_head_has_ten_seconds_however_it_drips() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     check(&fixture, ("timeout", "head"), 10).await;
-    let drip = (0..100).fold(Script::raw("HTTP/1.1 200 OK\r\n"), |script, _| {
+    let drip = (0..100).fold(ResponseScript::raw("HTTP/1.1 200 OK\r\n"), |script, _| {
         script
-            .then(Step::Pause(Duration::from_secs(1)))
-            .then(Step::send("X: y\r\n"))
+            .then(ResponseStep::Pause(Duration::from_secs(1)))
+            .then(ResponseStep::send("X: y\r\n"))
     });
-    fixture.world.serve(PUBLIC, drip);
+    fixture.world.serve(PUBLIC_ADDRESS, drip);
     check(&fixture, ("timeout", "head"), 10).await;
-    let flood = (0..16).fold(Script::default(), |script, _| {
+    let flood = (0..16).fold(ResponseScript::default(), |script, _| {
         script
-            .then(Step::send("HTTP/1.1 100 Continue\r\n\r\n"))
-            .then(Step::Pause(Duration::from_millis(700)))
+            .then(ResponseStep::send("HTTP/1.1 100 Continue\r\n\r\n"))
+            .then(ResponseStep::Pause(Duration::from_millis(700)))
     });
-    fixture.world.serve(PUBLIC, flood);
+    fixture.world.serve(PUBLIC_ADDRESS, flood);
     check(&fixture, ("timeout", "head"), 10).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_14_the_body_may_be_silent_for_fifteen_seconds() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.serve(
-        PUBLIC,
-        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").then(Step::Hold),
+        PUBLIC_ADDRESS,
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+            .then(ResponseStep::Hold),
     );
     check(&fixture, ("timeout", "body"), 15).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn i_5_the_total_timeout_is_a_cap_that_tool_and_deadline_only_shorten() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.settings.floor = 0;
-    let endless = (0..1000).fold(Script::raw("HTTP/1.1 200 OK\r\n\r\n"), |script, _| {
-        script
-            .then(Step::send("x"))
-            .then(Step::Pause(Duration::from_secs(1)))
-    });
-    fixture.world.serve(PUBLIC, endless);
+    let endless = (0..1000).fold(
+        ResponseScript::raw("HTTP/1.1 200 OK\r\n\r\n"),
+        |script, _| {
+            script
+                .then(ResponseStep::send("x"))
+                .then(ResponseStep::Pause(Duration::from_secs(1)))
+        },
+    );
+    fixture.world.serve(PUBLIC_ADDRESS, endless);
     let seconds = Duration::from_secs;
     for (tool, remaining, expected) in [
         (None, seconds(600), 60),
@@ -91,7 +95,7 @@ async fn i_5_the_total_timeout_is_a_cap_that_tool_and_deadline_only_shorten() {
         (Some(seconds(900)), seconds(600), 60),
         (Some(seconds(90)), seconds(30), 30),
     ] {
-        let request = Request {
+        let request = FetchJob {
             tool_timeout: tool,
             remaining,
             ..request("http://files.example.org/")
@@ -109,8 +113,8 @@ async fn i_5_the_total_timeout_is_a_cap_that_tool_and_deadline_only_shorten() {
 
 #[tokio::test(start_paused = true)]
 async fn section_14_a_passed_deadline_is_answered_without_network_activity() {
-    let fixture = Fixture::default();
-    let request = Request {
+    let fixture = FetcherFixture::default();
+    let request = FetchJob {
         remaining: Duration::ZERO,
         ..request("http://files.example.org/")
     };
@@ -124,15 +128,15 @@ async fn section_14_a_passed_deadline_is_answered_without_network_activity() {
 
 #[tokio::test(start_paused = true)]
 async fn section_14_cancellation_drops_the_connection() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.serve(
-        PUBLIC,
-        Script::raw("HTTP/1.1 200 OK\r\n\r\nabc").then(Step::Hold),
+        PUBLIC_ADDRESS,
+        ResponseScript::raw("HTTP/1.1 200 OK\r\n\r\nabc").then(ResponseStep::Hold),
     );
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
-    let mut record = Record::default();
-    let mut sink = Hashing::new(Vec::new());
+    let mut record = FetchRecord::default();
+    let mut sink = HashingSink::new(Vec::new());
     let fetching = fetcher.fetch(&request, &mut sink, &mut record);
     assert!(
         tokio::time::timeout(Duration::from_secs(1), fetching)
@@ -143,9 +147,11 @@ async fn section_14_cancellation_drops_the_connection() {
     assert!(record.end.is_none());
     // Every place is free again.
     for _ in 0..4 {
-        fixture
-            .world
-            .peer(PUBLIC, 80, Peer::Plain(Responder::always(Script::ok("x"))));
+        fixture.world.peer(
+            PUBLIC_ADDRESS,
+            80,
+            FakePeer::Plain(ScriptedResponder::always(ResponseScript::ok("x"))),
+        );
         assert_eq!(run(&fetcher, &request).await.code(), "ok");
     }
 }

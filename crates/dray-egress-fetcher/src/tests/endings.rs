@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_guard::{Code, Host};
-use dray_testkit::http::{Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep};
 use dray_testkit::tls::Authority;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -15,27 +15,28 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::world::*;
-use crate::error::Phase;
-use crate::fetch::Request;
-use crate::hop::{Ask, send};
-use crate::label::Labels;
-use crate::record::Record;
-use crate::sink::{Hashing, Sink, SinkError, Stored};
-use crate::tls::Tls;
+use crate::error::FetchPhase;
+use crate::fetch::FetchJob;
+use crate::hop::{HopRequest, send};
+use crate::label::ResponseLabels;
+use crate::record::FetchRecord;
+use crate::sink::{ByteSink, HashingSink, SinkError, StoredFile};
+use crate::tls::TlsClient;
 
-const URL: &str = "http://files.example.org/";
+const FILE_URL: &str = "http://files.example.org/";
 
 #[tokio::test(start_paused = true)]
 async fn section_15_bodies_that_never_come_open_the_breaker() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.serve(
-        PUBLIC,
-        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").then(Step::Hold),
+        PUBLIC_ADDRESS,
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+            .then(ResponseStep::Hold),
     );
     let fetcher = fixture.fetcher();
     let mut fetches: Vec<_> = Vec::new();
     for _ in 0..2 {
-        let requests = [request(URL), request(URL), request(URL)];
+        let requests = [request(FILE_URL), request(FILE_URL), request(FILE_URL)];
         fetches = futures_util::future::join_all(
             requests
                 .iter()
@@ -44,39 +45,39 @@ async fn section_15_bodies_that_never_come_open_the_breaker() {
         .await;
     }
     assert_eq!(fetches, [("timeout", "body"); 3]);
-    assert_eq!(run(&fetcher, &request(URL)).await.code(), "overloaded");
+    assert_eq!(run(&fetcher, &request(FILE_URL)).await.code(), "overloaded");
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let fetcher = fixture.fetcher();
     for answer in [
-        Script::ok("whole"),
-        Script::status(404),
-        Script::redirect(302, "http://10.0.0.1/"),
+        ResponseScript::ok("whole"),
+        ResponseScript::status(404),
+        ResponseScript::redirect(302, "http://10.0.0.1/"),
     ] {
         for dead in [true, true, true, true, false] {
             if dead {
-                fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+                fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
             } else {
-                fixture.world.serve(PUBLIC, answer.clone());
+                fixture.world.serve(PUBLIC_ADDRESS, answer.clone());
             }
-            let got = run(&fetcher, &request(URL)).await;
+            let got = run(&fetcher, &request(FILE_URL)).await;
             assert_ne!(got.code(), "overloaded");
         }
     }
 }
 
 /// A sink whose store hangs when it is to remove something.
-struct Stuck(Hashing<Vec<u8>>);
+struct StuckSink(HashingSink<Vec<u8>>);
 
-impl Sink for Stuck {
+impl ByteSink for StuckSink {
     async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
         self.0.write(piece).await
     }
 
-    async fn finish(&mut self, labels: &Labels) -> Result<Stored, SinkError> {
+    async fn finish(&mut self, labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         self.0.finish(labels).await
     }
 
@@ -87,23 +88,25 @@ impl Sink for Stuck {
 
 #[tokio::test(start_paused = true)]
 async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let fetcher = fixture.fetcher();
-    let hurried = Request {
+    let hurried = FetchJob {
         tool_timeout: Some(Duration::from_secs(2)),
-        ..request(URL)
+        ..request(FILE_URL)
     };
     let started = Instant::now();
-    let mut sink = Stuck(Hashing::new(Vec::new()));
-    let mut record = Record::default();
+    let mut sink = StuckSink(HashingSink::new(Vec::new()));
+    let mut record = FetchRecord::default();
     let denied = fetcher.fetch(&hurried, &mut sink, &mut record).await;
     assert_eq!(denied.unwrap_err().code, Code::Timeout);
     assert_eq!(started.elapsed(), Duration::from_secs(2));
     // With time left, removing has five seconds, after two retries.
-    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let started = Instant::now();
-    let denied = fetcher.fetch(&request(URL), &mut sink, &mut record).await;
+    let denied = fetcher
+        .fetch(&request(FILE_URL), &mut sink, &mut record)
+        .await;
     assert_eq!(denied.unwrap_err().code, Code::ConnectFailed);
     assert_eq!(
         started.elapsed(),
@@ -113,7 +116,7 @@ async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
 
 #[tokio::test(start_paused = true)]
 async fn section_18_what_was_tried_is_kept_when_a_url_cannot_be_read() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     for (url, host, port) in [
         ("http://2130706433/", "2130706433", 80),
         ("http://0x7f.1:8080/?token=hunter2", "0x7f.1", 8080),
@@ -125,8 +128,10 @@ async fn section_18_what_was_tried_is_kept_when_a_url_cannot_be_read() {
         assert_eq!(first.port, port);
         assert_eq!(got.record.hops[0].tried, Some(first));
         assert!(!format!("{:?}", got.record).contains("hunter2"), "S-5");
-        fixture.world.serve(PUBLIC, Script::redirect(302, url));
-        let got = fixture.fetch(URL).await;
+        fixture
+            .world
+            .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, url));
+        let got = fixture.fetch(FILE_URL).await;
         assert!(got.record.tried.is_none());
         let hop = got.record.hops.last().unwrap();
         assert_eq!(hop.index, 1);
@@ -136,16 +141,16 @@ async fn section_18_what_was_tried_is_kept_when_a_url_cannot_be_read() {
 
 #[tokio::test(start_paused = true)]
 async fn section_18_a_fetch_that_is_dropped_tells_phase_and_times() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
         .slow("files.example.org", Duration::from_secs(2));
-    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let fetcher = fixture.fetcher();
-    let request = request(URL);
-    for (seconds, phase) in [(1, Phase::Dns), (5, Phase::Head)] {
-        let mut record = Record::default();
-        let mut sink = Hashing::new(Vec::new());
+    let request = request(FILE_URL);
+    for (seconds, phase) in [(1, FetchPhase::Dns), (5, FetchPhase::Head)] {
+        let mut record = FetchRecord::default();
+        let mut sink = HashingSink::new(Vec::new());
         let time = Duration::from_secs(seconds);
         let fetching = fetcher.fetch(&request, &mut sink, &mut record);
         assert!(tokio::time::timeout(time, fetching).await.is_err());
@@ -162,12 +167,15 @@ async fn section_18_a_fetch_that_is_dropped_tells_phase_and_times() {
 
 #[tokio::test(start_paused = true)]
 async fn section_18_a_failed_connection_tells_what_was_dialled() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
-    let got = fixture.fetch(URL).await;
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!(got.code(), "connect_failed");
     let hop = &got.record.hops[0];
-    assert_eq!(hop.chosen, Some(format!("{PUBLIC}:80").parse().unwrap()));
+    assert_eq!(
+        hop.chosen,
+        Some(format!("{PUBLIC_ADDRESS}:80").parse().unwrap())
+    );
     assert_eq!(hop.peer, None);
 }
 
@@ -195,10 +203,10 @@ async fn garble(
 #[tokio::test]
 async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
     let authority = Authority::new().unwrap();
-    let tls = Tls::new(Some(&authority.pem())).unwrap();
+    let tls = TlsClient::new(Some(&authority.pem())).unwrap();
     let name = Host::Name(canonical("files.example.org"));
     let agent = http::HeaderValue::from_static("test");
-    let ask = Ask {
+    let ask = HopRequest {
         host: "files.example.org",
         path_and_query: "/",
         user_agent: &agent,
@@ -226,14 +234,14 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
 }
 
 /// A sink that takes nothing.
-struct Full;
+struct FullSink;
 
-impl Sink for Full {
+impl ByteSink for FullSink {
     async fn write(&mut self, _piece: Bytes) -> Result<(), SinkError> {
         Err(SinkError::new("no room"))
     }
 
-    async fn finish(&mut self, _labels: &Labels) -> Result<Stored, SinkError> {
+    async fn finish(&mut self, _labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         Err(SinkError::new("no room"))
     }
 
@@ -242,15 +250,15 @@ impl Sink for Full {
 
 /// Notes the largest piece.
 #[derive(Default)]
-struct Largest(usize);
+struct LargestChunkSink(usize);
 
-impl Sink for Largest {
+impl ByteSink for LargestChunkSink {
     async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
         self.0 = self.0.max(piece.len());
         Ok(())
     }
 
-    async fn finish(&mut self, _labels: &Labels) -> Result<Stored, SinkError> {
+    async fn finish(&mut self, _labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         Err(SinkError::new("only the pieces matter"))
     }
 
@@ -264,13 +272,18 @@ async fn b_1_bodies_come_in_pieces_of_at_most_64_kib() {
     encoder.write_all(&body).unwrap();
     let coded = encoder.finish().unwrap();
     let gzip: &[(&str, &str)] = &[("Content-Encoding", "gzip")];
-    for script in [Script::ok(&body), Script::with_fields(gzip, &coded)] {
-        let fixture = Fixture::default();
-        fixture.world.serve(PUBLIC, script);
-        let mut sink = Largest::default();
-        let mut record = Record::default();
+    for script in [
+        ResponseScript::ok(&body),
+        ResponseScript::with_fields(gzip, &coded),
+    ] {
+        let fixture = FetcherFixture::default();
+        fixture.world.serve(PUBLIC_ADDRESS, script);
+        let mut sink = LargestChunkSink::default();
+        let mut record = FetchRecord::default();
         let fetched = fixture.fetcher();
-        let ended = fetched.fetch(&request(URL), &mut sink, &mut record).await;
+        let ended = fetched
+            .fetch(&request(FILE_URL), &mut sink, &mut record)
+            .await;
         assert_eq!(ended.unwrap_err().code, Code::SinkFailed);
         assert_eq!(record.counts.stored, 1 << 20);
         assert!((1..=64 * 1024).contains(&sink.0), "{}", sink.0);
@@ -279,21 +292,23 @@ async fn b_1_bodies_come_in_pieces_of_at_most_64_kib() {
 
 #[tokio::test(start_paused = true)]
 async fn i_7_b_2_only_what_was_stored_is_counted_as_stored() {
-    let fixture = Fixture::default();
-    let mut record = Record::default();
+    let fixture = FetcherFixture::default();
+    let mut record = FetchRecord::default();
     let denied = fixture
         .fetcher()
-        .fetch(&request(URL), &mut Full, &mut record)
+        .fetch(&request(FILE_URL), &mut FullSink, &mut record)
         .await
         .unwrap_err();
     assert_eq!(denied.code, Code::SinkFailed);
     assert_eq!((record.counts.wire, record.counts.stored), (5, 0));
-    let small = Request {
+    let small = FetchJob {
         size_limit: 4,
-        ..request(URL)
+        ..request(FILE_URL)
     };
     let coded = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-    fixture.world.serve(PUBLIC, Script::raw(coded));
+    fixture
+        .world
+        .serve(PUBLIC_ADDRESS, ResponseScript::raw(coded));
     let got = run(&fixture.fetcher(), &small).await;
     assert_eq!(got.code(), "too_large");
     assert_eq!(got.record.counts.stored, 0);

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use dray_bus::{CallError, EventFilter, EventStream, Meta};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_types::{AppId, Clock, Deadline, Fault, TenantId, TraceContext};
 
 use super::world::*;
 use crate::service::EgressFetcher;
 
-pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// A host with the service over the in-memory network.
-pub(crate) struct House {
-    pub(crate) running: Running,
+pub(crate) struct TestService {
+    pub(crate) running: RunningHost,
     audit: EventStream,
     _folder: tempfile::TempDir,
 }
 
 /// `set` are fields of the service's section, or whole paths of other sections.
-pub(crate) async fn house(world: &World, set: &[(&str, &str)]) -> House {
+pub(crate) async fn house(world: &FakeNetwork, set: &[(&str, &str)]) -> TestService {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
     for (key, value) in set {
@@ -42,7 +42,7 @@ pub(crate) async fn house(world: &World, set: &[(&str, &str)]) -> House {
         .unwrap();
     let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
     let audit = running.context().bus.events(filter).await.unwrap();
-    House {
+    TestService {
         running,
         audit,
         _folder: folder,
@@ -58,7 +58,7 @@ pub(crate) fn meta_of(tenant: &str, clock: &Clock) -> Meta {
     Meta::new(TenantId::new(tenant).unwrap(), deadline)
         .with_app(AppId::new("reporter").unwrap())
         .with_trace(TraceContext::new(
-            &format!("00-{TRACE}-00f067aa0ba902b7-01"),
+            &format!("00-{TRACE_ID}-00f067aa0ba902b7-01"),
             "",
         ))
 }
@@ -70,7 +70,7 @@ pub(crate) fn asking(url: &str) -> v1::FetchRequest {
     }
 }
 
-impl House {
+impl TestService {
     pub(crate) async fn call(&self, request: &v1::FetchRequest) -> Result<v1::FetchReply, Fault> {
         let cx = self.running.context();
         cx.bus
@@ -85,10 +85,10 @@ impl House {
     }
 }
 
-pub(crate) fn hello() -> World {
-    Fixture::default().world
+pub(crate) fn hello() -> FakeNetwork {
+    FetcherFixture::default().world
 }
 
-pub(crate) fn content(reply: &v1::FetchReply) -> Content {
+pub(crate) fn content(reply: &v1::FetchReply) -> ContentSource {
     reply.content.clone().unwrap().try_into().unwrap()
 }

@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-use dray_testkit::http::{Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::world::*;
-use crate::fetch::Request;
-use crate::limits::Sizes;
+use crate::fetch::FetchJob;
+use crate::limits::AdmissionLimits;
 
 /// A server that needs ten seconds for everything.
-fn slow(fixture: &Fixture) {
+fn slow(fixture: &FetcherFixture) {
     fixture.world.serve(
-        PUBLIC,
-        Script(vec![
-            Step::Pause(Duration::from_secs(9)),
-            Step::send("HTTP/1.1 200 OK\r\n\r\n"),
-            Step::Pause(Duration::from_secs(1)),
+        PUBLIC_ADDRESS,
+        ResponseScript(vec![
+            ResponseStep::Pause(Duration::from_secs(9)),
+            ResponseStep::send("HTTP/1.1 200 OK\r\n\r\n"),
+            ResponseStep::Pause(Duration::from_secs(1)),
         ]),
     );
 }
 
 /// Seconds after which each of `requests` was answered, and its code.
-async fn together(fixture: &Fixture, requests: &[Request]) -> Vec<(u64, &'static str)> {
+async fn together(fixture: &FetcherFixture, requests: &[FetchJob]) -> Vec<(u64, &'static str)> {
     let fetcher = fixture.fetcher();
     let started = Instant::now();
     join_all(requests.iter().map(async |request| {
@@ -35,7 +35,7 @@ async fn together(fixture: &Fixture, requests: &[Request]) -> Vec<(u64, &'static
 
 #[tokio::test(start_paused = true)]
 async fn section_15_four_at_a_time_per_host() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     slow(&fixture);
     let requests = vec![request("http://files.example.org/"); 6];
     let mut ended = together(&fixture, &requests).await;
@@ -55,13 +55,13 @@ async fn section_15_four_at_a_time_per_host() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_eight_at_a_time_per_address_whatever_the_name() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     slow(&fixture);
     let requests: Vec<_> = (0..9)
         .map(|index| {
             fixture
                 .world
-                .name(&format!("h{index}.example.org"), &[PUBLIC]);
+                .name(&format!("h{index}.example.org"), &[PUBLIC_ADDRESS]);
             request(&format!("http://h{index}.example.org/"))
         })
         .collect();
@@ -78,11 +78,15 @@ async fn section_15_eight_at_a_time_per_address_whatever_the_name() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_two_tenants_with_a_slow_host_do_not_delay_a_third() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     slow(&fixture);
-    fixture.world.name("fast.example.org", &[OTHER]);
-    fixture.world.serve(OTHER, Script::ok("fast"));
-    let from = |tenant: &str, url: &str| Request {
+    fixture
+        .world
+        .name("fast.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fixture
+        .world
+        .serve(OTHER_PUBLIC_ADDRESS, ResponseScript::ok("fast"));
+    let from = |tenant: &str, url: &str| FetchJob {
         tenant: tenant.to_owned(),
         ..request(url)
     };
@@ -102,7 +106,7 @@ async fn section_15_two_tenants_with_a_slow_host_do_not_delay_a_third() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     slow(&fixture);
     let mut requests = Vec::new();
     for tenant in ["one", "two"] {
@@ -113,17 +117,21 @@ async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
                 tenant.len() + usize::from(tenant == "two")
             );
             fixture.world.name(&name, &[&address]);
-            fixture.world.peer(&address, 80, Peer::Mute);
-            requests.push(Request {
+            fixture.world.peer(&address, 80, FakePeer::Mute);
+            requests.push(FetchJob {
                 tenant: tenant.to_owned(),
                 app: index.to_string(),
                 ..request(&format!("http://{name}/"))
             });
         }
     }
-    fixture.world.name("fast.example.org", &[OTHER]);
-    fixture.world.serve(OTHER, Script::ok("fast"));
-    requests.push(Request {
+    fixture
+        .world
+        .name("fast.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fixture
+        .world
+        .serve(OTHER_PUBLIC_ADDRESS, ResponseScript::ok("fast"));
+    requests.push(FetchJob {
         tenant: "three".to_owned(),
         ..request("http://fast.example.org/")
     });
@@ -133,15 +141,15 @@ async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_an_app_has_its_own_places() {
-    let fixture = Fixture {
-        sizes: Sizes {
+    let fixture = FetcherFixture {
+        sizes: AdmissionLimits {
             per_app: 1,
-            ..Sizes::default()
+            ..AdmissionLimits::default()
         },
-        ..Fixture::default()
+        ..FetcherFixture::default()
     };
     slow(&fixture);
-    let other = Request {
+    let other = FetchJob {
         app: "other".to_owned(),
         ..request("http://files.example.org/")
     };
@@ -165,16 +173,16 @@ async fn section_15_an_app_has_its_own_places() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_the_queue_is_bounded_and_so_is_waiting() {
-    let fixture = Fixture {
-        sizes: Sizes {
+    let fixture = FetcherFixture {
+        sizes: AdmissionLimits {
             per_host: 1,
             queue: 1,
-            ..Sizes::default()
+            ..AdmissionLimits::default()
         },
-        ..Fixture::default()
+        ..FetcherFixture::default()
     };
     slow(&fixture);
-    let hurried = Request {
+    let hurried = FetchJob {
         tool_timeout: Some(Duration::from_secs(3)),
         ..request("http://files.example.org/")
     };
@@ -192,8 +200,8 @@ async fn section_15_the_queue_is_bounded_and_so_is_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_a_dead_host_is_refused_for_a_while() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     for _ in 0..5 {
@@ -207,16 +215,18 @@ async fn section_15_a_dead_host_is_refused_for_a_while() {
     );
     assert_eq!(fixture.world.dialled().len(), 5 * 3, "a fetch counts once");
     tokio::time::advance(Duration::from_secs(30)).await;
-    fixture.world.serve(PUBLIC, Script::ok("back"));
+    fixture
+        .world
+        .serve(PUBLIC_ADDRESS, ResponseScript::ok("back"));
     assert_eq!(run(&fetcher, &request).await.code(), "ok");
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_15_a_caller_in_a_hurry_does_not_shut_out_others() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     slow(&fixture);
     let fetcher = fixture.fetcher();
-    let hurried = Request {
+    let hurried = FetchJob {
         tool_timeout: Some(Duration::from_secs(1)),
         ..request("http://files.example.org/")
     };
@@ -233,8 +243,8 @@ async fn section_15_a_caller_in_a_hurry_does_not_shut_out_others() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_a_host_that_is_silent_is_refused_for_a_while() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     for _ in 0..5 {

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use dray_guard::{AppPolicy, MaxRedirects};
-use dray_testkit::http::{Responder, Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::Authority;
 
 use super::world::*;
-use crate::fetch::Request;
+use crate::fetch::FetchJob;
 use crate::resolve::DnsError;
 
-const URL: &str = "http://files.example.org/a.txt?q=secret#part";
+const SECRET_URL: &str = "http://files.example.org/a.txt?q=secret#part";
 
 /// The sentence that transport failures begin with.
-const FAILED: &str = "External URL http://files.example.org/a.txt could not be fetched.";
+const FAILURE_PREFIX: &str = "External URL http://files.example.org/a.txt could not be fetched.";
 
-fn check(got: &Got, code: &str, message: &str) {
+fn check(got: &FetchResult, code: &str, message: &str) {
     assert_eq!(got.code(), code);
     assert_eq!(got.message(), message, "{code}");
     let Err(denied) = &got.result else {
@@ -24,16 +24,16 @@ fn check(got: &Got, code: &str, message: &str) {
     assert_eq!(denied.fault.detail, code);
 }
 
-/// `URL` against a server that answers `script`.
-async fn answered(script: Script) -> Got {
-    let fixture = Fixture::default();
-    fixture.world.serve(PUBLIC, script);
-    fixture.fetch(URL).await
+/// `SECRET_URL` against a server that answers `script`.
+async fn answered(script: ResponseScript) -> FetchResult {
+    let fixture = FetcherFixture::default();
+    fixture.world.serve(PUBLIC_ADDRESS, script);
+    fixture.fetch(SECRET_URL).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_17_policy_sentences() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     let hosts = |hosts: &[&str]| AppPolicy {
         enabled: None,
         host_allowlist: Some(hosts.iter().map(|host| (*host).to_owned()).collect()),
@@ -43,30 +43,32 @@ async fn section_17_policy_sentences() {
         host_allowlist: None,
     };
     check(
-        &fixture.fetch_for(URL, off).await,
+        &fixture.fetch_for(SECRET_URL, off).await,
         "disabled_by_app",
         "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false).",
     );
     check(
-        &fixture.fetch_for(URL, hosts(&["a.example.org"])).await,
+        &fixture
+            .fetch_for(SECRET_URL, hosts(&["a.example.org"]))
+            .await,
         "host_not_in_app_allowlist",
         "External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist).",
     );
     check(
-        &fixture.fetch_for(URL, hosts(&["*"])).await,
+        &fixture.fetch_for(SECRET_URL, hosts(&["*"])).await,
         "policy_invalid",
         "This app's external fetch policy is invalid; ask the app owner to correct features.external_url_fetch.",
     );
     fixture.admin.host_allowlist =
         Some(dray_guard::HostPatterns::parse(["a.example.org"]).unwrap());
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "host_not_in_admin_allowlist",
         "External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST).",
     );
     fixture.admin.enabled = false;
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "disabled_by_admin",
         "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED).",
     );
@@ -74,7 +76,7 @@ async fn section_17_policy_sentences() {
 
 #[tokio::test(start_paused = true)]
 async fn section_17_url_sentences() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let rows = [
         (
             "http://",
@@ -121,27 +123,32 @@ async fn section_17_url_sentences() {
 
 #[tokio::test(start_paused = true)]
 async fn section_17_redirect_sentences() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.max_redirects = MaxRedirects::new(0).unwrap();
-    fixture.world.serve(PUBLIC, Script::redirect(302, "/again"));
+    fixture
+        .world
+        .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, "/again"));
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "redirect_limit",
         "External URL http://files.example.org/a.txt exceeded the configured redirect limit.",
     );
     check(
-        &answered(Script::redirect(302, "http://")).await,
+        &answered(ResponseScript::redirect(302, "http://")).await,
         "redirect_invalid",
-        &format!("{FAILED} It redirected to an invalid location."),
+        &format!("{FAILURE_PREFIX} It redirected to an invalid location."),
     );
     let authority = Authority::new().unwrap();
-    let fixture = Fixture {
+    let fixture = FetcherFixture {
         bundle: Some(authority.pem()),
-        ..Fixture::default()
+        ..FetcherFixture::default()
     };
     let acceptor = authority.acceptor("files.example.org").unwrap();
-    let down = Responder::always(Script::redirect(302, "http://files.example.org/"));
-    fixture.world.peer(PUBLIC, 443, Peer::Tls(acceptor, down));
+    let down =
+        ScriptedResponder::always(ResponseScript::redirect(302, "http://files.example.org/"));
+    fixture
+        .world
+        .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, down));
     check(
         &fixture.fetch("https://files.example.org/a.txt").await,
         "redirect_downgrade",
@@ -152,53 +159,53 @@ async fn section_17_redirect_sentences() {
 
 #[tokio::test(start_paused = true)]
 async fn section_17_network_sentences() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let say = |said| fixture.world.says("files.example.org", vec![Err(said)]);
     say(DnsError::NotFound);
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "dns_not_found",
-        &format!("{FAILED} could not resolve host files.example.org."),
+        &format!("{FAILURE_PREFIX} could not resolve host files.example.org."),
     );
     say(DnsError::Failure("SERVFAIL of 10.0.0.1".to_owned()));
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "dns_failure",
-        &format!("{FAILED} Its host could not be resolved at the moment."),
+        &format!("{FAILURE_PREFIX} Its host could not be resolved at the moment."),
     );
-    fixture.world.name("files.example.org", &[PUBLIC]);
-    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    fixture.world.name("files.example.org", &[PUBLIC_ADDRESS]);
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "connect_failed",
-        &format!("{FAILED} The server could not be reached."),
+        &format!("{FAILURE_PREFIX} The server could not be reached."),
     );
-    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     check(
-        &fixture.fetch(URL).await,
+        &fixture.fetch(SECRET_URL).await,
         "timeout",
         "External URL http://files.example.org/a.txt timed out.",
     );
-    let late = Request {
+    let late = FetchJob {
         remaining: Duration::ZERO,
-        ..request(URL)
+        ..request(SECRET_URL)
     };
     check(
         &run(&fixture.fetcher(), &late).await,
         "deadline_expired",
         "External URL http://files.example.org/a.txt timed out. It was not fetched before its deadline.",
     );
-    fixture.world.peer(PUBLIC, 80, Peer::Panics);
-    check(&fixture.fetch(URL).await, "internal", FAILED);
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
+    check(&fixture.fetch(SECRET_URL).await, "internal", FAILURE_PREFIX);
     fixture.world.peer(
-        PUBLIC,
+        PUBLIC_ADDRESS,
         443,
-        Peer::Tls(
+        FakePeer::Tls(
             Authority::new()
                 .unwrap()
                 .acceptor("files.example.org")
                 .unwrap(),
-            Responder::always(Script::ok("x")),
+            ScriptedResponder::always(ResponseScript::ok("x")),
         ),
     );
     check(
@@ -210,7 +217,7 @@ async fn section_17_network_sentences() {
 
 #[tokio::test(start_paused = true)]
 async fn section_17_response_sentences() {
-    let raw = |text: &str| Script::raw(text);
+    let raw = |text: &str| ResponseScript::raw(text);
     let rows = [
         (
             raw(""),
@@ -223,7 +230,7 @@ async fn section_17_response_sentences() {
             "The server sent an invalid HTTP response.",
         ),
         (
-            Script::status(404),
+            ResponseScript::status(404),
             "http_status",
             "The server answered HTTP status 404.",
         ),
@@ -238,20 +245,24 @@ async fn section_17_response_sentences() {
             "The transfer ended before the file was complete.",
         ),
         (
-            Script::with_fields(&[("Content-Encoding", "br")], "x"),
+            ResponseScript::with_fields(&[("Content-Encoding", "br")], "x"),
             "unsupported_encoding",
             "It uses a content encoding that is not supported.",
         ),
         (
-            Script::with_fields(&[("Content-Encoding", "gzip")], "x"),
+            ResponseScript::with_fields(&[("Content-Encoding", "gzip")], "x"),
             "decode_error",
             "Its content could not be decompressed.",
         ),
     ];
     for (script, code, detail) in rows {
-        check(&answered(script).await, code, &format!("{FAILED} {detail}"));
+        check(
+            &answered(script).await,
+            code,
+            &format!("{FAILURE_PREFIX} {detail}"),
+        );
     }
-    let large = raw("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n").then(Step::Hold);
+    let large = raw("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n").then(ResponseStep::Hold);
     check(
         &answered(large).await,
         "too_large",
@@ -260,16 +271,16 @@ async fn section_17_response_sentences() {
 }
 
 /// A sink whose store is down.
-struct Broken;
+struct FailingSink;
 
-impl crate::sink::Sink for Broken {
+impl crate::sink::ByteSink for FailingSink {
     async fn write(&mut self, _piece: bytes::Bytes) -> Result<(), crate::sink::SinkError> {
         Err(crate::sink::SinkError::new("10.0.0.9 is down"))
     }
     async fn finish(
         &mut self,
-        _labels: &crate::label::Labels,
-    ) -> Result<crate::sink::Stored, crate::sink::SinkError> {
+        _labels: &crate::label::ResponseLabels,
+    ) -> Result<crate::sink::StoredFile, crate::sink::SinkError> {
         Err(crate::sink::SinkError::new("10.0.0.9 is down"))
     }
     async fn discard(&mut self) {}
@@ -277,16 +288,16 @@ impl crate::sink::Sink for Broken {
 
 #[tokio::test(start_paused = true)]
 async fn section_17_sink_sentence() {
-    let fixture = Fixture::default();
-    let mut record = crate::record::Record::default();
+    let fixture = FetcherFixture::default();
+    let mut record = crate::record::FetchRecord::default();
     let fetcher = fixture.fetcher();
     let denied = fetcher
-        .fetch(&request(URL), &mut Broken, &mut record)
+        .fetch(&request(SECRET_URL), &mut FailingSink, &mut record)
         .await
         .unwrap_err();
     assert_eq!(denied.code.as_str(), "sink_failed");
     assert_eq!(
         denied.fault.message,
-        format!("{FAILED} The file could not be stored; try again shortly.")
+        format!("{FAILURE_PREFIX} The file could not be stored; try again shortly.")
     );
 }

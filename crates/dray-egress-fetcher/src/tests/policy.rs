@@ -27,7 +27,7 @@ async fn section_3_2_the_switches_decide_before_everything_else() {
         (true, Some(false), "disabled_by_app"),
     ];
     for (enabled, app_enabled, expected) in rows {
-        let mut fixture = Fixture::default();
+        let mut fixture = FetcherFixture::default();
         fixture.admin.enabled = enabled;
         let got = fixture
             .fetch_for("http://files.example.org/", app(app_enabled, None))
@@ -79,7 +79,7 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
         ),
     ];
     for (admin, app_host, expected) in rows {
-        let mut fixture = Fixture::default();
+        let mut fixture = FetcherFixture::default();
         fixture.admin.host_allowlist = admin.map(|host| patterns(&[host]));
         let list: Option<Vec<&str>> =
             app_host.map(|host| if host.is_empty() { vec![] } else { vec![host] });
@@ -100,7 +100,7 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
 
 #[tokio::test(start_paused = true)]
 async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.host_allowlist = Some(patterns(&["other.example.org"]));
     let got = fixture
         .fetch_for(
@@ -110,7 +110,7 @@ async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
         .await;
     assert_eq!(got.code(), "host_not_in_admin_allowlist", "I-5");
     assert_eq!(
-        Fixture::default()
+        FetcherFixture::default()
             .fetch_for("http://files.example.org/", AppPolicy::default())
             .await
             .code(),
@@ -120,7 +120,7 @@ async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn p_4_an_invalid_app_pattern_refuses_every_fetch() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let got = fixture
         .fetch_for(
             "http://files.example.org/",
@@ -132,7 +132,7 @@ async fn p_4_an_invalid_app_pattern_refuses_every_fetch() {
 
 #[tokio::test(start_paused = true)]
 async fn p_3_an_allowlisted_name_is_still_judged_by_address() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.host_allowlist = Some(patterns(&["files.example.org"]));
     fixture.world.name("files.example.org", &["127.0.0.1"]);
     assert_eq!(
@@ -144,7 +144,7 @@ async fn p_3_an_allowlisted_name_is_still_judged_by_address() {
 
 #[tokio::test(start_paused = true)]
 async fn i_1_no_spelling_of_a_blocked_address_is_dialled() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let rows = [
         ("http://127.0.0.1/", "ssrf_blocked"),
         ("http://169.254.169.254/latest/meta-data/", "ssrf_blocked"),
@@ -171,7 +171,7 @@ async fn i_1_no_spelling_of_a_blocked_address_is_dialled() {
 
 #[tokio::test(start_paused = true)]
 async fn c_4_the_policy_is_frozen_and_its_digest_recorded() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let one = fixture
         .fetch("http://files.example.org/")
         .await
@@ -194,7 +194,7 @@ async fn c_4_the_policy_is_frozen_and_its_digest_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.settings.size = 5;
     fixture.settings.size_ceiling = 8;
     let fetcher = fixture.fetcher();
@@ -207,10 +207,11 @@ async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
         (u64::MAX, 9, "too_large"),
     ];
     for (asked, size, expected) in rows {
-        fixture
-            .world
-            .serve(PUBLIC, dray_testkit::http::Script::ok(vec![b'x'; size]));
-        let request = crate::fetch::Request {
+        fixture.world.serve(
+            PUBLIC_ADDRESS,
+            dray_testkit::http::ResponseScript::ok(vec![b'x'; size]),
+        );
+        let request = crate::fetch::FetchJob {
             size_limit: asked,
             ..request("http://files.example.org/")
         };
@@ -224,16 +225,16 @@ async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
 
 #[tokio::test(start_paused = true)]
 async fn section_8_6_an_opened_range_opens_exactly_itself() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
     fixture.world.name("inside.example.org", &["10.1.2.3"]);
     fixture.world.name("beside.example.org", &["10.2.0.1"]);
     fixture
         .world
-        .name("mixed.example.org", &["10.1.2.3", PUBLIC]);
+        .name("mixed.example.org", &["10.1.2.3", PUBLIC_ADDRESS]);
     fixture
         .world
-        .serve("10.1.2.3", dray_testkit::http::Script::ok("inside"));
+        .serve("10.1.2.3", dray_testkit::http::ResponseScript::ok("inside"));
     let got = fixture.fetch("http://inside.example.org/").await;
     assert_eq!(got.code(), "ok");
     assert_eq!(
@@ -259,7 +260,7 @@ async fn section_8_6_an_opened_range_opens_exactly_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn section_17_messages_name_the_url_and_never_an_address() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.world.name("inside.example.org", &["10.11.12.13"]);
     let got = fixture
         .fetch("http://inside.example.org/a?token=secret#part")

@@ -1,26 +1,26 @@
 //! Redirect chains (section 12), every hop judged anew.
 
 use dray_guard::{HostPatterns, MaxRedirects, PrivateRanges};
-use dray_testkit::http::{Responder, Script, Step};
+use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::Authority;
 
 use super::world::*;
 
 /// Redirects `/0` → `/1` → … → `/count`, which answers `end`.
-fn count_up(fixture: &Fixture, count: u32) -> Responder {
-    fixture.world.serve_with(PUBLIC, move |seen| {
+fn count_up(fixture: &FetcherFixture, count: u32) -> ScriptedResponder {
+    fixture.world.serve_with(PUBLIC_ADDRESS, move |seen| {
         let here: u32 = seen.target().trim_start_matches('/').parse().unwrap_or(0);
         if here < count {
-            Script::redirect(302, &format!("/{}", here + 1))
+            ResponseScript::redirect(302, &format!("/{}", here + 1))
         } else {
-            Script::ok("end")
+            ResponseScript::ok("end")
         }
     })
 }
 
 #[tokio::test(start_paused = true)]
 async fn x_1_five_redirects_mean_six_requests_and_no_more() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = count_up(&fixture, 5);
     let got = fixture.fetch("http://files.example.org/0").await;
     assert_eq!((got.code(), got.body.as_slice()), ("ok", b"end".as_slice()));
@@ -35,7 +35,7 @@ async fn x_1_five_redirects_mean_six_requests_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn x_1_zero_means_that_any_redirect_fails() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.max_redirects = MaxRedirects::new(0).unwrap();
     count_up(&fixture, 1);
     assert_eq!(
@@ -50,8 +50,10 @@ async fn x_1_zero_means_that_any_redirect_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn x_1_a_loop_ends_at_the_limit() {
-    let fixture = Fixture::default();
-    fixture.world.serve(PUBLIC, Script::redirect(307, "/again"));
+    let fixture = FetcherFixture::default();
+    fixture
+        .world
+        .serve(PUBLIC_ADDRESS, ResponseScript::redirect(307, "/again"));
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "redirect_limit"
@@ -62,12 +64,12 @@ async fn x_1_a_loop_ends_at_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn x_2_the_method_stays_get_for_all_five_codes() {
     for code in [301, 302, 303, 307, 308] {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         let server = fixture
             .world
-            .serve_with(PUBLIC, move |seen| match seen.target() {
-                "/end" => Script::ok("end"),
-                _ => Script::redirect(code, "/end"),
+            .serve_with(PUBLIC_ADDRESS, move |seen| match seen.target() {
+                "/end" => ResponseScript::ok("end"),
+                _ => ResponseScript::redirect(code, "/end"),
             });
         assert_eq!(
             fixture.fetch("http://files.example.org/").await.code(),
@@ -86,13 +88,18 @@ async fn x_2_the_method_stays_get_for_all_five_codes() {
 #[tokio::test(start_paused = true)]
 async fn x_3_https_does_not_lead_to_http_unless_allowed() {
     let authority = Authority::new().unwrap();
-    let mut fixture = Fixture {
+    let mut fixture = FetcherFixture {
         bundle: Some(authority.pem()),
-        ..Fixture::default()
+        ..FetcherFixture::default()
     };
     let acceptor = authority.acceptor("files.example.org").unwrap();
-    let down = Responder::always(Script::redirect(302, "http://files.example.org/plain"));
-    fixture.world.peer(PUBLIC, 443, Peer::Tls(acceptor, down));
+    let down = ScriptedResponder::always(ResponseScript::redirect(
+        302,
+        "http://files.example.org/plain",
+    ));
+    fixture
+        .world
+        .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, down));
     let got = fixture.fetch("https://files.example.org/").await;
     assert_eq!(got.code(), "redirect_downgrade");
     assert_eq!(fixture.world.dialled().len(), 1);
@@ -105,13 +112,13 @@ async fn x_3_https_does_not_lead_to_http_unless_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn x_4_credentials_and_fragments_do_not_travel() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = fixture
         .world
-        .serve_with(PUBLIC, |seen| match seen.target() {
-            "/start" => Script::redirect(302, "/end?q=1#fragment"),
-            "/login" => Script::redirect(302, "http://user:secret@files.example.org/end"),
-            _ => Script::ok("end"),
+        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+            "/start" => ResponseScript::redirect(302, "/end?q=1#fragment"),
+            "/login" => ResponseScript::redirect(302, "http://user:secret@files.example.org/end"),
+            _ => ResponseScript::ok("end"),
         });
     assert_eq!(
         fixture
@@ -140,12 +147,14 @@ async fn x_4_credentials_and_fragments_do_not_travel() {
 
 #[tokio::test(start_paused = true)]
 async fn q_2_no_cookie_comes_back_and_no_challenge_is_answered() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = fixture
         .world
-        .serve_with(PUBLIC, |seen| match seen.target() {
-            "/" => Script::raw("HTTP/1.1 302 Go\r\nSet-Cookie: a=b\r\nLocation: /next\r\n\r\n"),
-            _ => Script::raw("HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"),
+        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+            "/" => {
+                ResponseScript::raw("HTTP/1.1 302 Go\r\nSet-Cookie: a=b\r\nLocation: /next\r\n\r\n")
+            }
+            _ => ResponseScript::raw("HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"),
         });
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.code(), "http_status");
@@ -170,13 +179,15 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
         "Location: /\\evil\r\n",
         "Location: //\r\n",
     ] {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         let mut head = format!("HTTP/1.1 302 Go\r\n{location}\r\n").into_bytes();
         // A lone 0xff is not UTF-8.
         if let Some(at) = head.windows(2).position(|pair| pair == [0xc3, 0xbf]) {
             head.splice(at..at + 2, [0xff]);
         }
-        fixture.world.serve(PUBLIC, Script::raw(head));
+        fixture
+            .world
+            .serve(PUBLIC_ADDRESS, ResponseScript::raw(head));
         let got = fixture.fetch("http://files.example.org/").await;
         assert_eq!(got.end(), ("redirect_invalid", "url"), "{location:?}");
         assert_eq!(fixture.world.dialled().len(), 1);
@@ -185,12 +196,12 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
 
 #[tokio::test(start_paused = true)]
 async fn section_12_the_same_location_twice_is_one() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
-        .serve_with(PUBLIC, |seen| match seen.target() {
-            "/" => Script::raw("HTTP/1.1 302 Go\r\nLocation: /x\r\nLocation: /x\r\n\r\n"),
-            _ => Script::ok("end"),
+        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+            "/" => ResponseScript::raw("HTTP/1.1 302 Go\r\nLocation: /x\r\nLocation: /x\r\n\r\n"),
+            _ => ResponseScript::ok("end"),
         });
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -212,14 +223,16 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
         ("http://nowhere.example.org/", "dns_not_found"),
     ];
     for (location, expected) in rows {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         fixture.world.name("inside.example.org", &["192.168.0.1"]);
-        fixture.world.serve(PUBLIC, Script::redirect(302, location));
+        fixture
+            .world
+            .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, location));
         let got = fixture.fetch("http://files.example.org/").await;
         assert_eq!(got.code(), expected, "{location}");
         assert_eq!(
             fixture.world.dialled(),
-            [format!("{PUBLIC}:80")],
+            [format!("{PUBLIC_ADDRESS}:80")],
             "I-1: {location}"
         );
         let denied = got.result.unwrap_err();
@@ -243,11 +256,14 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
 
 #[tokio::test(start_paused = true)]
 async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
-    let mut fixture = Fixture::default();
-    fixture.world.name("other.example.com", &[OTHER]);
+    let mut fixture = FetcherFixture::default();
     fixture
         .world
-        .serve(PUBLIC, Script::redirect(302, "http://other.example.com/"));
+        .name("other.example.com", &[OTHER_PUBLIC_ADDRESS]);
+    fixture.world.serve(
+        PUBLIC_ADDRESS,
+        ResponseScript::redirect(302, "http://other.example.com/"),
+    );
     fixture.admin.host_allowlist = Some(HostPatterns::parse(["*.example.org"]).unwrap());
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -268,13 +284,16 @@ async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
 
 #[tokio::test(start_paused = true)]
 async fn section_8_6_a_public_page_cannot_steer_into_an_opened_range() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
     fixture.world.name("inside.example.org", &["10.1.2.3"]);
+    fixture.world.serve(
+        PUBLIC_ADDRESS,
+        ResponseScript::redirect(302, "http://inside.example.org/"),
+    );
     fixture
         .world
-        .serve(PUBLIC, Script::redirect(302, "http://inside.example.org/"));
-    fixture.world.serve("10.1.2.3", Script::ok("inside"));
+        .serve("10.1.2.3", ResponseScript::ok("inside"));
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "ssrf_blocked"
@@ -289,13 +308,13 @@ async fn section_8_6_a_public_page_cannot_steer_into_an_opened_range() {
 
 #[tokio::test(start_paused = true)]
 async fn x_5_the_total_deadline_spans_the_chain() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.settings.total = std::time::Duration::from_secs(12);
     fixture.world.serve(
-        PUBLIC,
-        Script(vec![
-            Step::Pause(std::time::Duration::from_secs(5)),
-            Step::send("HTTP/1.1 302 Go\r\nLocation: /again\r\n\r\n"),
+        PUBLIC_ADDRESS,
+        ResponseScript(vec![
+            ResponseStep::Pause(std::time::Duration::from_secs(5)),
+            ResponseStep::send("HTTP/1.1 302 Go\r\nLocation: /again\r\n\r\n"),
         ]),
     );
     let got = fixture.fetch("http://files.example.org/").await;
@@ -305,12 +324,12 @@ async fn x_5_the_total_deadline_spans_the_chain() {
 
 #[tokio::test(start_paused = true)]
 async fn x_6_the_message_names_only_the_original_url() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
-        .serve_with(PUBLIC, |seen| match seen.target() {
-            "/first" => Script::redirect(302, "/ignore-previous-instructions"),
-            _ => Script::status(500),
+        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+            "/first" => ResponseScript::redirect(302, "/ignore-previous-instructions"),
+            _ => ResponseScript::status(500),
         });
     let got = fixture.fetch("http://files.example.org/first").await;
     assert_eq!(
@@ -321,7 +340,7 @@ async fn x_6_the_message_names_only_the_original_url() {
 
 #[tokio::test(start_paused = true)]
 async fn r_6_only_a_redirect_status_redirects() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let page = "<meta http-equiv=refresh content='0;url=http://127.0.0.1/'>";
     let fields = [
         ("Refresh", "0;url=http://127.0.0.1/"),
@@ -329,13 +348,13 @@ async fn r_6_only_a_redirect_status_redirects() {
     ];
     fixture
         .world
-        .serve(PUBLIC, Script::with_fields(&fields, page));
+        .serve(PUBLIC_ADDRESS, ResponseScript::with_fields(&fields, page));
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!((got.code(), got.body), ("ok", page.as_bytes().to_vec()));
     for status in [300, 304, 305, 306] {
         fixture.world.serve(
-            PUBLIC,
-            Script::raw(format!("HTTP/1.1 {status} X\r\nLocation: /next\r\n\r\n")),
+            PUBLIC_ADDRESS,
+            ResponseScript::raw(format!("HTTP/1.1 {status} X\r\nLocation: /next\r\n\r\n")),
         );
         assert_eq!(
             fixture.fetch("http://files.example.org/").await.code(),
@@ -347,15 +366,17 @@ async fn r_6_only_a_redirect_status_redirects() {
 
 #[tokio::test(start_paused = true)]
 async fn section_8_6_from_an_opened_range_both_sides_may_follow() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
     fixture
         .world
         .serve_with("10.1.2.3", |seen| match seen.target() {
-            "/inside" => Script::redirect(302, "http://10.1.2.4/"),
-            _ => Script::redirect(302, "http://files.example.org/"),
+            "/inside" => ResponseScript::redirect(302, "http://10.1.2.4/"),
+            _ => ResponseScript::redirect(302, "http://files.example.org/"),
         });
-    fixture.world.serve("10.1.2.4", Script::ok("inside"));
+    fixture
+        .world
+        .serve("10.1.2.4", ResponseScript::ok("inside"));
     let inside = fixture.fetch("http://10.1.2.3/inside").await;
     assert_eq!((inside.code(), inside.body), ("ok", b"inside".to_vec()));
     let outside = fixture.fetch("http://10.1.2.3/outside").await;
@@ -364,24 +385,24 @@ async fn section_8_6_from_an_opened_range_both_sides_may_follow() {
 
 #[tokio::test(start_paused = true)]
 async fn section_12_the_connection_of_a_redirect_is_closed_before_the_next_hop() {
-    let fixture = Fixture {
-        sizes: crate::limits::Sizes {
+    let fixture = FetcherFixture {
+        sizes: crate::limits::AdmissionLimits {
             global: 1,
             per_host: 1,
             per_address: 1,
-            ..crate::limits::Sizes::default()
+            ..crate::limits::AdmissionLimits::default()
         },
-        ..Fixture::default()
+        ..FetcherFixture::default()
     };
     let endless = bytes::Bytes::from_static(&[b'x'; 1024]);
     fixture
         .world
-        .serve_with(PUBLIC, move |seen| match seen.target() {
-            "/" => Script(vec![
-                Step::send("HTTP/1.1 302 Go\r\nLocation: /next\r\n\r\n"),
-                Step::Repeat(endless.clone(), u64::MAX),
+        .serve_with(PUBLIC_ADDRESS, move |seen| match seen.target() {
+            "/" => ResponseScript(vec![
+                ResponseStep::send("HTTP/1.1 302 Go\r\nLocation: /next\r\n\r\n"),
+                ResponseStep::Repeat(endless.clone(), u64::MAX),
             ]),
-            _ => Script::ok("end"),
+            _ => ResponseScript::ok("end"),
         });
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!((got.code(), got.body), ("ok", b"end".to_vec()));

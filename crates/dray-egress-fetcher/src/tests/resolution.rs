@@ -1,6 +1,6 @@
 //! Resolving and pinning over the whole pipeline (section 7).
 
-use dray_testkit::http::Script;
+use dray_testkit::http::ResponseScript;
 
 use super::world::*;
 use crate::resolve::DnsError;
@@ -16,8 +16,8 @@ async fn d_4_any_blocked_address_refuses_the_whole_answer() {
         "::ffff:10.0.0.1",
         "100.64.0.1",
     ] {
-        for answers in [[PUBLIC, blocked], [blocked, PUBLIC]] {
-            let fixture = Fixture::default();
+        for answers in [[PUBLIC_ADDRESS, blocked], [blocked, PUBLIC_ADDRESS]] {
+            let fixture = FetcherFixture::default();
             fixture.world.name("files.example.org", &answers);
             let got = fixture.fetch("http://files.example.org/").await;
             assert_eq!(got.end(), ("ssrf_blocked", "dns"), "{answers:?}");
@@ -32,7 +32,7 @@ async fn d_4_a_blocked_address_behind_many_good_ones_is_seen() {
     let mut addresses: Vec<String> = (1..=40).map(|last| format!("93.184.215.{last}")).collect();
     addresses.push("10.0.0.1".to_owned());
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.name("files.example.org", &addresses);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -42,7 +42,7 @@ async fn d_4_a_blocked_address_behind_many_good_ones_is_seen() {
 
 #[tokio::test(start_paused = true)]
 async fn d_5_at_most_eight_addresses_are_tried_alternating_by_family() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let v4: Vec<String> = (1..=10).map(|last| format!("93.184.215.{last}")).collect();
     let v6: Vec<String> = (1..=10).map(|last| format!("2606:4700::{last}")).collect();
     let all: Vec<&str> = v6.iter().chain(&v4).map(String::as_str).collect();
@@ -60,8 +60,8 @@ async fn d_5_at_most_eight_addresses_are_tried_alternating_by_family() {
 
 #[tokio::test(start_paused = true)]
 async fn d_6_a_rebinding_name_is_resolved_once_and_its_pin_holds() {
-    let fixture = Fixture::default();
-    let good = || Ok(answer("rebind.example.org", &[], &[PUBLIC]));
+    let fixture = FetcherFixture::default();
+    let good = || Ok(answer("rebind.example.org", &[], &[PUBLIC_ADDRESS]));
     let bad = || Ok(answer("rebind.example.org", &[], &["127.0.0.1"]));
     fixture
         .world
@@ -69,7 +69,7 @@ async fn d_6_a_rebinding_name_is_resolved_once_and_its_pin_holds() {
     let got = fixture.fetch("http://rebind.example.org/").await;
     assert_eq!((got.code(), got.body), ("ok", b"hello".to_vec()), "I-2");
     assert_eq!(fixture.world.asked().len(), 1);
-    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC_ADDRESS}:80")]);
     assert_eq!(
         fixture.fetch("http://rebind.example.org/").await.code(),
         "ssrf_blocked"
@@ -78,7 +78,7 @@ async fn d_6_a_rebinding_name_is_resolved_once_and_its_pin_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn d_6_when_the_pin_fails_the_next_attempt_is_judged_on_its_own_answer() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.says(
         "rebind.example.org",
         vec![
@@ -95,22 +95,22 @@ async fn d_6_when_the_pin_fails_the_next_attempt_is_judged_on_its_own_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn d_7_every_hop_resolves_anew_and_is_judged_on_its_own_answer() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.says(
         "rebind.example.org",
         vec![
-            Ok(answer("rebind.example.org", &[], &[PUBLIC])),
+            Ok(answer("rebind.example.org", &[], &[PUBLIC_ADDRESS])),
             Ok(answer("rebind.example.org", &[], &["169.254.169.254"])),
         ],
     );
     fixture.world.serve(
-        PUBLIC,
-        Script::redirect(302, "http://rebind.example.org/second"),
+        PUBLIC_ADDRESS,
+        ResponseScript::redirect(302, "http://rebind.example.org/second"),
     );
     let got = fixture.fetch("http://rebind.example.org/first").await;
     assert_eq!(got.code(), "ssrf_blocked");
     assert_eq!(fixture.world.asked().len(), 2);
-    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC_ADDRESS}:80")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,10 +129,10 @@ async fn d_8_refused_alias_targets_are_refused_whatever_their_address() {
         ),
     ];
     for (cnames, expected) in rows {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         fixture.world.says(
             "files.example.org",
-            vec![Ok(answer("files.example.org", cnames, &[PUBLIC]))],
+            vec![Ok(answer("files.example.org", cnames, &[PUBLIC_ADDRESS]))],
         );
         let got = fixture.fetch("http://files.example.org/").await;
         assert_eq!(got.code(), expected, "{cnames:?}");
@@ -148,7 +148,7 @@ async fn d_3_dns_failures_have_their_own_codes() {
         (DnsError::Timeout, "timeout"),
     ];
     for (error, expected) in rows {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         let kind = error.kind();
         fixture.world.says("files.example.org", vec![Err(error)]);
         let got = fixture.fetch("http://files.example.org/").await;
@@ -159,7 +159,7 @@ async fn d_3_dns_failures_have_their_own_codes() {
             "section 17: no resolver text"
         );
     }
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.name("files.example.org", &[]);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -169,21 +169,23 @@ async fn d_3_dns_failures_have_their_own_codes() {
 
 #[tokio::test(start_paused = true)]
 async fn d_3_ipv6_answers_are_judged_also_when_ipv6_is_off() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.judge.ipv4_only = true;
-    fixture.world.name("files.example.org", &[PUBLIC, "::1"]);
+    fixture
+        .world
+        .name("files.example.org", &[PUBLIC_ADDRESS, "::1"]);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "ssrf_blocked"
     );
     fixture
         .world
-        .name("files.example.org", &[PUBLIC_V6, PUBLIC]);
+        .name("files.example.org", &[PUBLIC_V6, PUBLIC_ADDRESS]);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "ok"
     );
-    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC_ADDRESS}:80")]);
     fixture.world.name("files.example.org", &[PUBLIC_V6]);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -193,7 +195,7 @@ async fn d_3_ipv6_answers_are_judged_also_when_ipv6_is_off() {
 
 #[tokio::test(start_paused = true)]
 async fn section_8_3_a_mapped_address_is_dialled_as_what_it_carries() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture
         .world
         .name("files.example.org", &["::ffff:93.184.215.14"]);
@@ -201,18 +203,18 @@ async fn section_8_3_a_mapped_address_is_dialled_as_what_it_carries() {
         fixture.fetch("http://files.example.org/").await.code(),
         "ok"
     );
-    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC_ADDRESS}:80")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_9_nat64_addresses_are_judged_by_what_they_carry_once_configured() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture
         .world
         .name("files.example.org", &["64:ff9b::5db8:d70e"]);
     fixture
         .world
-        .serve("64:ff9b::5db8:d70e", Script::ok("translated"));
+        .serve("64:ff9b::5db8:d70e", ResponseScript::ok("translated"));
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "ssrf_blocked"
@@ -233,10 +235,12 @@ async fn d_9_nat64_addresses_are_judged_by_what_they_carry_once_configured() {
 
 #[tokio::test(start_paused = true)]
 async fn i_8_a_refused_target_says_nothing_of_what_is_there() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     fixture.world.name("inside.example.org", &["10.0.0.7"]);
     let closed = fixture.fetch("http://inside.example.org/x").await;
-    fixture.world.serve("10.0.0.7", Script::ok("secret"));
+    fixture
+        .world
+        .serve("10.0.0.7", ResponseScript::ok("secret"));
     let open = fixture.fetch("http://inside.example.org/x").await;
     assert_eq!(closed.result, open.result);
     assert_eq!(fixture.world.dialled(), Vec::<String>::new());

@@ -1,60 +1,60 @@
-//! Attempts after the first one: which failures are worth one, how long it waits, and that the rest of a body is the rest
-//! of the same file.
+//! Attempts after the first one: which failures are worth one, how long it waits, and that the rest of a body is the
+//! rest of the same file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dray_testkit::http::{Responder, Script, Seen, Step};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 use tokio::time::Instant;
 
 use super::world::*;
-use crate::fetch::Request;
+use crate::fetch::FetchJob;
 
-const URL: &str = "http://files.example.org/";
+const FILE_URL: &str = "http://files.example.org/";
 
 /// A server that answers the first requests with `scripts`, in order, and all further ones with the last.
-fn answers(fixture: &Fixture, scripts: Vec<Script>) -> Responder {
+fn answers(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> ScriptedResponder {
     let asked = AtomicUsize::new(0);
-    fixture.world.serve_with(PUBLIC, move |_| {
+    fixture.world.serve_with(PUBLIC_ADDRESS, move |_| {
         let index = asked.fetch_add(1, Ordering::SeqCst);
         scripts[index.min(scripts.len() - 1)].clone()
     })
 }
 
 /// Nothing at all, then the end of the connection.
-fn closed() -> Script {
-    Script(vec![Step::Drop])
+fn closed() -> ResponseScript {
+    ResponseScript(vec![ResponseStep::Drop])
 }
 
-fn busy(status: u16, retry_after: &str) -> Script {
-    Script::raw(format!(
+fn busy(status: u16, retry_after: &str) -> ResponseScript {
+    ResponseScript::raw(format!(
         "HTTP/1.1 {status} Busy\r\nRetry-After: {retry_after}\r\nDate: Sun, 22 Nov 2026 10:00:00 GMT\r\n\
          Content-Length: 0\r\n\r\n"
     ))
 }
 
 /// A head with this length and tag, and the begin of the body.
-fn broken(length: usize, fields: &str, begin: &[u8]) -> Script {
+fn broken(length: usize, fields: &str, begin: &[u8]) -> ResponseScript {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
-    Script::raw([head.as_bytes(), begin].concat())
+    ResponseScript::raw([head.as_bytes(), begin].concat())
 }
 
-fn rest(range: &str, fields: &str, body: &[u8]) -> Script {
+fn rest(range: &str, fields: &str, body: &[u8]) -> ResponseScript {
     broken_rest(range, body.len(), fields, body)
 }
 
-fn broken_rest(range: &str, length: usize, fields: &str, body: &[u8]) -> Script {
+fn broken_rest(range: &str, length: usize, fields: &str, body: &[u8]) -> ResponseScript {
     let head = format!(
         "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {range}\r\nContent-Length: {length}\r\n{fields}\r\n"
     );
-    Script::raw([head.as_bytes(), body].concat())
+    ResponseScript::raw([head.as_bytes(), body].concat())
 }
 
 #[tokio::test(start_paused = true)]
 async fn retries_twice_when_no_connection_comes_about() {
-    let fixture = Fixture::default();
-    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
-    let got = fixture.fetch(URL).await;
+    let fixture = FetcherFixture::default();
+    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!(got.end(), ("connect_failed", "connect"));
     assert_eq!(fixture.world.dialled().len(), 3);
     assert_eq!(fixture.world.asked().len(), 3, "every attempt asks DNS");
@@ -77,9 +77,12 @@ async fn retries_twice_when_no_connection_comes_about() {
 
 #[tokio::test(start_paused = true)]
 async fn retries_when_the_connection_ends_before_the_head() {
-    let fixture = Fixture::default();
-    let server = answers(&fixture, vec![closed(), closed(), Script::ok("third")]);
-    let got = fixture.fetch(URL).await;
+    let fixture = FetcherFixture::default();
+    let server = answers(
+        &fixture,
+        vec![closed(), closed(), ResponseScript::ok("third")],
+    );
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!((got.code(), got.body), ("ok", b"third".to_vec()));
     assert_eq!(server.seen().len(), 3);
 }
@@ -92,10 +95,13 @@ async fn waits_as_long_as_retry_after_says() {
         (503, "Sun, 22 Nov 2026 10:00:09 GMT", 9),
         (429, "Sun, 22 Nov 2026 09:00:00 GMT", 0),
     ] {
-        let fixture = Fixture::default();
-        let server = answers(&fixture, vec![busy(status, retry_after), Script::ok("x")]);
+        let fixture = FetcherFixture::default();
+        let server = answers(
+            &fixture,
+            vec![busy(status, retry_after), ResponseScript::ok("x")],
+        );
         let started = Instant::now();
-        let got = fixture.fetch(URL).await;
+        let got = fixture.fetch(FILE_URL).await;
         assert_eq!(got.code(), "ok", "{retry_after}");
         assert_eq!(started.elapsed().as_secs(), seconds, "{retry_after}");
         assert_eq!(server.seen().len(), 2);
@@ -107,13 +113,13 @@ async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
     for script in [
         busy(503, "61"),
         busy(429, "soon"),
-        Script::status(503),
-        Script::status(429),
+        ResponseScript::status(503),
+        ResponseScript::status(429),
     ] {
-        let fixture = Fixture::default();
-        let server = answers(&fixture, vec![script, Script::ok("x")]);
+        let fixture = FetcherFixture::default();
+        let server = answers(&fixture, vec![script, ResponseScript::ok("x")]);
         let started = Instant::now();
-        let got = fixture.fetch(URL).await;
+        let got = fixture.fetch(FILE_URL).await;
         assert_eq!(got.code(), "http_status");
         assert_eq!(started.elapsed(), Duration::ZERO);
         assert_eq!(server.seen().len(), 1);
@@ -122,37 +128,37 @@ async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn the_fault_passes_on_when_the_server_wants_to_be_asked_again() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     answers(&fixture, vec![busy(503, "3600")]);
-    let fault = fixture.fetch(URL).await.result.unwrap_err().fault;
+    let fault = fixture.fetch(FILE_URL).await.result.unwrap_err().fault;
     assert_eq!(
         fault.retry,
-        dray_types::Retry::After(Duration::from_hours(1))
+        dray_types::RetryAdvice::After(Duration::from_hours(1))
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn asks_once_when_another_attempt_would_change_nothing() {
     for script in [
-        Script::status(500),
-        Script::status(502),
-        Script::status(404),
+        ResponseScript::status(500),
+        ResponseScript::status(502),
+        ResponseScript::status(404),
         busy(500, "1"),
-        Script::raw("nonsense\r\n\r\n"),
-        Script::redirect(302, "http://127.0.0.1/"),
-        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
-        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: W/\"a\"\r\n\r\nabc"),
+        ResponseScript::raw("nonsense\r\n\r\n"),
+        ResponseScript::redirect(302, "http://127.0.0.1/"),
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: W/\"a\"\r\n\r\nabc"),
     ] {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         let server = answers(&fixture, vec![script]);
-        assert_ne!(fixture.fetch(URL).await.code(), "ok");
+        assert_ne!(fixture.fetch(FILE_URL).await.code(), "ok");
         assert_eq!(server.seen().len(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_broke_off_is_resumed_where_it_ended() {
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let tag = "ETag: \"v1\"\r\n";
     let server = answers(
         &fixture,
@@ -162,7 +168,7 @@ async fn a_body_that_broke_off_is_resumed_where_it_ended() {
             rest("6-9/10", tag, b"6789"),
         ],
     );
-    let got = fixture.fetch(URL).await;
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!((got.code(), got.body), ("ok", b"0123456789".to_vec()));
     let fetched = got.result.unwrap();
     assert_eq!(
@@ -193,12 +199,12 @@ async fn a_body_that_broke_off_is_resumed_where_it_ended() {
 async fn a_date_proves_the_version_when_the_file_is_old_enough() {
     let dates =
         "Last-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\nDate: Sun, 22 Nov 2026 10:00:00 GMT\r\n";
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     let server = answers(
         &fixture,
         vec![broken(6, dates, b"abc"), rest("3-5/6", "", b"def")],
     );
-    let got = fixture.fetch(URL).await;
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!((got.code(), got.body), ("ok", b"abcdef".to_vec()));
     assert_eq!(
         server.seen()[1].field("if-range"),
@@ -215,7 +221,7 @@ async fn an_encoded_body_is_resumed_too() {
     let encoded = encoder.finish().unwrap();
     let fields = "ETag: \"z\"\r\nContent-Encoding: gzip\r\n";
     let (length, half) = (encoded.len(), encoded.len() / 2);
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     answers(
         &fixture,
         vec![
@@ -227,7 +233,7 @@ async fn an_encoded_body_is_resumed_too() {
             ),
         ],
     );
-    let got = fixture.fetch(URL).await;
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!(got.code(), "ok");
     assert!(got.body == content);
 }
@@ -252,11 +258,11 @@ async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
             ),
             "truncated",
         ),
-        (Script::status(416), "http_status"),
+        (ResponseScript::status(416), "http_status"),
     ] {
-        let fixture = Fixture::default();
+        let fixture = FetcherFixture::default();
         let server = answers(&fixture, vec![broken(6, tag, b"abc"), second]);
-        let got = fixture.fetch(URL).await;
+        let got = fixture.fetch(FILE_URL).await;
         assert_eq!((got.code(), got.body), (code, b"abc".to_vec()));
         assert_eq!(server.seen().len(), 2, "and that is final");
     }
@@ -265,17 +271,17 @@ async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
 #[tokio::test(start_paused = true)]
 async fn b_2_the_limit_counts_all_parts_together() {
     let tag = "ETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n";
-    let fixture = Fixture::default();
+    let fixture = FetcherFixture::default();
     answers(
         &fixture,
         vec![
-            Script::raw(format!("HTTP/1.1 200 OK\r\n{tag}\r\n3\r\nabc\r\n")),
+            ResponseScript::raw(format!("HTTP/1.1 200 OK\r\n{tag}\r\n3\r\nabc\r\n")),
             rest("3-10/11", "ETag: \"v1\"\r\n", b"defghijk"),
         ],
     );
-    let request = Request {
+    let request = FetchJob {
         size_limit: 10,
-        ..request(URL)
+        ..request(FILE_URL)
     };
     let got = run(&fixture.fetcher(), &request).await;
     assert_eq!((got.code(), got.body), ("too_large", b"abc".to_vec()));
@@ -283,19 +289,23 @@ async fn b_2_the_limit_counts_all_parts_together() {
 
 #[tokio::test(start_paused = true)]
 async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
-    let fixture = Fixture::default();
-    fixture.world.name("cdn.example.net", &[OTHER]);
+    let fixture = FetcherFixture::default();
+    fixture
+        .world
+        .name("cdn.example.net", &[OTHER_PUBLIC_ADDRESS]);
     let asked = AtomicUsize::new(0);
-    let first = fixture.world.serve_with(PUBLIC, move |_| {
+    let first = fixture.world.serve_with(PUBLIC_ADDRESS, move |_| {
         match asked.fetch_add(1, Ordering::SeqCst) {
             0 => broken(6, "ETag: \"v1\"\r\n", b"abc"),
-            _ => Script::redirect(302, "http://cdn.example.net/"),
+            _ => ResponseScript::redirect(302, "http://cdn.example.net/"),
         }
     });
-    let second = fixture.world.serve_with(OTHER, |_| Script::ok("abcdef"));
-    let got = fixture.fetch(URL).await;
+    let second = fixture
+        .world
+        .serve_with(OTHER_PUBLIC_ADDRESS, |_| ResponseScript::ok("abcdef"));
+    let got = fixture.fetch(FILE_URL).await;
     assert_eq!((got.code(), got.body), ("truncated", b"abc".to_vec()));
-    let ranges = |seen: Vec<Seen>| {
+    let ranges = |seen: Vec<ReceivedRequest>| {
         seen.iter()
             .map(|seen| seen.field("range").is_some() && seen.field("if-range").is_some())
             .collect::<Vec<_>>()
@@ -306,14 +316,18 @@ async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_held_between_two_attempts() {
-    let mut fixture = Fixture::default();
+    let mut fixture = FetcherFixture::default();
     fixture.sizes.per_host = 1;
     answers(
         &fixture,
-        vec![busy(503, "30"), Script::ok("second"), Script::ok("third")],
+        vec![
+            busy(503, "30"),
+            ResponseScript::ok("second"),
+            ResponseScript::ok("third"),
+        ],
     );
     let fetcher = fixture.fetcher();
-    let (first, second) = (request(URL), request(URL));
+    let (first, second) = (request(FILE_URL), request(FILE_URL));
     let started = Instant::now();
     let (slow, quick) = tokio::join!(run(&fetcher, &first), async {
         let got = run(&fetcher, &second).await;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_service::{Host, Settings};
-use dray_testkit::http::Script;
+use dray_testkit::http::ResponseScript;
 use dray_types::{Deadline, FaultCode, Sha256Digest, TenantId};
 use tokio::task::JoinSet;
 
@@ -20,7 +20,7 @@ async fn a_small_file_comes_back_inline() {
         .call(&asking("http://files.example.org/a.txt"))
         .await
         .unwrap();
-    assert_eq!(content(&reply), Content::Inline("hello".into()));
+    assert_eq!(content(&reply), ContentSource::Inline("hello".into()));
     assert_eq!(reply.sha256, Sha256Digest::of(b"hello").as_bytes());
     assert_eq!(
         (reply.size, reply.wire_size, reply.http_status),
@@ -37,8 +37,8 @@ async fn a_large_file_and_whoever_wants_a_claim_get_a_claim() {
         .map(|index| index.to_le_bytes()[0])
         .collect();
     world.serve(
-        PUBLIC,
-        Script::with_fields(&[("Content-Type", "text/csv")], &body),
+        PUBLIC_ADDRESS,
+        ResponseScript::with_fields(&[("Content-Type", "text/csv")], &body),
     );
     let house = house(&world, &[]).await;
     let cx = house.running.context();
@@ -46,12 +46,12 @@ async fn a_large_file_and_whoever_wants_a_claim_get_a_claim() {
         .call(&asking("http://files.example.org/"))
         .await
         .unwrap();
-    world.serve(PUBLIC, Script::ok("tiny"));
+    world.serve(PUBLIC_ADDRESS, ResponseScript::ok("tiny"));
     let mut small = asking("http://files.example.org/");
     small.set_sink(v1::Sink::ClaimOnly);
     let small = house.call(&small).await.unwrap();
     for (reply, expected) in [(large, body.as_slice()), (small, b"tiny".as_slice())] {
-        let Content::Claim(claim) = content(&reply) else {
+        let ContentSource::Claim(claim) = content(&reply) else {
             panic!("not a claim");
         };
         let tenant = TenantId::new("acme").unwrap();
@@ -71,13 +71,13 @@ async fn exactly_the_inline_limit_is_inline_and_one_more_is_not() {
     let world = hello();
     let house = house(&world, &[]).await;
     for (size, inline) in [(65_536, true), (65_537, false)] {
-        world.serve(PUBLIC, Script::ok(vec![b'x'; size]));
+        world.serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; size]));
         let reply = house
             .call(&asking("http://files.example.org/"))
             .await
             .unwrap();
         assert_eq!(
-            matches!(content(&reply), Content::Inline(_)),
+            matches!(content(&reply), ContentSource::Inline(_)),
             inline,
             "{size}"
         );
@@ -104,7 +104,7 @@ async fn section_17_faults_cross_the_bus_with_code_detail_and_trace() {
     );
     assert!(!fault.is_retryable());
     assert_eq!(fault.trace_id.len(), 32);
-    world.serve(PUBLIC, Script::status(503));
+    world.serve(PUBLIC_ADDRESS, ResponseScript::status(503));
     let fault = house
         .call(&asking("http://files.example.org/"))
         .await
@@ -137,7 +137,7 @@ async fn p_1_absent_and_empty_lists_differ_on_the_wire() {
 #[tokio::test]
 async fn section_14_a_call_ends_with_its_deadline_and_says_so() {
     let world = hello();
-    world.peer(PUBLIC, 80, Peer::Mute);
+    world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let mut house = house(&world, &[]).await;
     let mut request = asking("http://files.example.org/");
     request.tool_timeout_ms = 300;
@@ -155,7 +155,7 @@ async fn section_14_a_call_ends_with_its_deadline_and_says_so() {
 }
 
 /// Calls of `tenant` that are under way until the set is dropped.
-fn calls(house: &House, tenant: &str, url: &str, count: usize) -> JoinSet<()> {
+fn calls(house: &TestService, tenant: &str, url: &str, count: usize) -> JoinSet<()> {
     let cx = house.running.context();
     let mut calls = JoinSet::new();
     for _ in 0..count {
@@ -166,7 +166,7 @@ fn calls(house: &House, tenant: &str, url: &str, count: usize) -> JoinSet<()> {
     calls
 }
 
-async fn wait_for_waiting(house: &House, count: usize) {
+async fn wait_for_waiting(house: &TestService, count: usize) {
     dray_testkit::eventually("fetches to wait", async || {
         let metrics = house.running.metrics().unwrap();
         let is_there = |line: &str| {
@@ -180,8 +180,8 @@ async fn wait_for_waiting(house: &House, count: usize) {
 #[tokio::test]
 async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
     let world = hello();
-    world.name("slow.example.org", &[OTHER]);
-    world.peer(OTHER, 80, Peer::Mute);
+    world.name("slow.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    world.peer(OTHER_PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
     let house = house(&world, &limits).await;
     let _one = calls(&house, "one", "http://slow.example.org/", 32);
@@ -195,7 +195,7 @@ async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
 #[tokio::test]
 async fn section_15_as_many_wait_as_configured_and_the_next_is_refused() {
     let world = hello();
-    world.peer(PUBLIC, 80, Peer::Mute);
+    world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let mut house = house(&world, &[("max_queue", "70")]).await;
     let _many = calls(&house, "acme", "http://files.example.org/", 74);
     wait_for_waiting(&house, 70).await;
@@ -213,7 +213,7 @@ async fn section_15_as_many_wait_as_configured_and_the_next_is_refused() {
 #[tokio::test]
 async fn a_fetch_is_not_repeated_by_the_bus() {
     let world = hello();
-    let server = world.serve_with(PUBLIC, |_| Script::status(503));
+    let server = world.serve_with(PUBLIC_ADDRESS, |_| ResponseScript::status(503));
     let house = house(&world, &[]).await;
     let fault = house
         .call(&asking("http://files.example.org/"))

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
 use dray_proto::v1;
-use dray_service::telemetry::Catalogue;
-use dray_service::{Context, Request, Service, StartError};
+use dray_service::telemetry::InstrumentCatalogue;
+use dray_service::{Request, Service, ServiceContext, StartError};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::dns;
@@ -15,28 +15,28 @@ use dray_types::{Clock, Deadline, TenantId};
 use crate::config::Config;
 use crate::service::EgressFetcher;
 
-struct Ground {
-    cx: Context,
+struct StartFixture {
+    cx: ServiceContext,
     _s3: EmbeddedS3,
     _folder: tempfile::TempDir,
 }
 
-async fn ground() -> Ground {
+async fn ground() -> StartFixture {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::system();
     let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
-    let meter = Catalogue::new().meter();
-    let mut cx = Context::new(Bus::in_process(clock.clone(), &meter), store, clock);
+    let meter = InstrumentCatalogue::new().meter();
+    let mut cx = ServiceContext::new(Bus::in_process(clock.clone(), &meter), store, clock);
     cx.peers = vec!["nats://93.184.215.99:4222".to_owned()];
-    Ground {
+    StartFixture {
         cx,
         _s3: s3,
         _folder: folder,
     }
 }
 
-impl Ground {
+impl StartFixture {
     async fn detail(&self, service: &Arc<EgressFetcher>, url: &str) -> String {
         let deadline = Deadline::after(self.cx.clock.now_ms(), Duration::from_secs(20));
         let meta = Meta::new(TenantId::new("acme").unwrap(), deadline);
@@ -64,7 +64,7 @@ async fn a_fetcher_that_is_off_starts_without_a_resolver_and_refuses() {
 #[tokio::test]
 async fn d_2_the_configured_servers_are_asked() {
     let ground = ground().await;
-    let server = dns::Server::start().await.unwrap();
+    let server = dns::FakeDnsServer::start().await.unwrap();
     server.set_addresses("inside.example.org", &["127.0.0.1".parse().unwrap()]);
     server.set_addresses("bus.example.org", &["93.184.215.99".parse().unwrap()]);
     let config = Config {
@@ -123,7 +123,7 @@ async fn section_20_what_cannot_be_read_stops_the_start() {
 
 #[test]
 fn section_19_every_instrument_exists_under_its_name() {
-    let catalogue = Catalogue::new();
+    let catalogue = InstrumentCatalogue::new();
     EgressFetcher::instruments(&catalogue.meter());
     let mut names: Vec<_> = catalogue
         .instruments()

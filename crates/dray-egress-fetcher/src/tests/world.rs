@@ -7,37 +7,39 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_guard::{AdminPolicy, Answer, AppPolicy, CanonicalName, Judge, JudgeConfig, PinnedAddr};
-use dray_testkit::http::{Responder, Script, Seen, converse};
+use dray_guard::{
+    AdminPolicy, AppPolicy, CanonicalName, DnsAnswer, Judge, JudgeConfig, PinnedAddr,
+};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, converse};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::dial::{Dialer, Stream};
-use crate::fetch::{Denied, Fetched, Fetcher, Network, Request, Settings};
-use crate::limits::{Limits, Sizes};
-use crate::record::Record;
+use crate::dial::{DialedStream, Dialer};
+use crate::fetch::{FetchFailure, FetchJob, FetchLimits, FetchedFile, Fetcher, NetworkAccess};
+use crate::limits::{AdmissionLimits, FetchAdmission};
+use crate::record::FetchRecord;
 use crate::resolve::{DnsError, Resolver};
-use crate::sink::Hashing;
-use crate::tls::Tls;
+use crate::sink::HashingSink;
+use crate::tls::TlsClient;
 
 /// A public address that tests use.
-pub(crate) const PUBLIC: &str = "93.184.215.14";
+pub(crate) const PUBLIC_ADDRESS: &str = "93.184.215.14";
 /// Another one.
-pub(crate) const OTHER: &str = "8.8.4.4";
+pub(crate) const OTHER_PUBLIC_ADDRESS: &str = "8.8.4.4";
 /// A public IPv6 address.
 pub(crate) const PUBLIC_V6: &str = "2606:4700::1111";
 
 /// What listens at an address.
 #[derive(Clone)]
-pub(crate) enum Peer {
+pub(crate) enum FakePeer {
     /// A plain HTTP server.
-    Plain(Responder),
+    Plain(ScriptedResponder),
     /// An HTTPS server.
-    Tls(TlsAcceptor, Responder),
+    Tls(TlsAcceptor, ScriptedResponder),
     /// Accepts after this time.
-    Late(Duration, Responder),
+    Late(Duration, ScriptedResponder),
     /// Refuses connections.
     Refuses,
     /// Never answers a SYN.
@@ -47,19 +49,19 @@ pub(crate) enum Peer {
     /// The kernel says that somebody else is at the other end.
     Impostor(SocketAddr),
     /// The address is one of this machine: the kernel connects to it from itself.
-    Itself(Responder),
+    Itself(ScriptedResponder),
     /// The dialer has a bug.
     Panics,
 }
 
 /// What DNS says when a name is asked for.
-pub(crate) type Said = Result<Answer, DnsError>;
+pub(crate) type Said = Result<DnsAnswer, DnsError>;
 
 #[derive(Default)]
-struct Inner {
+struct NetworkState {
     names: Mutex<HashMap<String, VecDeque<Said>>>,
     slow: Mutex<HashMap<String, Duration>>,
-    peers: Mutex<HashMap<SocketAddr, Peer>>,
+    peers: Mutex<HashMap<SocketAddr, FakePeer>>,
     asked: Mutex<Vec<String>>,
     dialled: Mutex<Vec<SocketAddr>>,
     running: Mutex<JoinSet<io::Result<()>>>,
@@ -67,10 +69,10 @@ struct Inner {
 
 /// The network. Clones are the same one.
 #[derive(Clone, Default)]
-pub(crate) struct World(Arc<Inner>);
+pub(crate) struct FakeNetwork(Arc<NetworkState>);
 
-pub(crate) fn answer(name: &str, cnames: &[&str], addresses: &[&str]) -> Answer {
-    Answer {
+pub(crate) fn answer(name: &str, cnames: &[&str], addresses: &[&str]) -> DnsAnswer {
+    DnsAnswer {
         name: canonical(name),
         cnames: cnames.iter().map(|target| (*target).to_owned()).collect(),
         addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
@@ -85,7 +87,7 @@ pub(crate) fn canonical(name: &str) -> CanonicalName {
     }
 }
 
-impl World {
+impl FakeNetwork {
     /// `name` has these addresses.
     pub(crate) fn name(&self, name: &str, addresses: &[&str]) {
         self.says(name, vec![Ok(answer(name, &[], addresses))]);
@@ -105,7 +107,7 @@ impl World {
         self.0.slow.lock().unwrap().insert(name.to_owned(), time);
     }
 
-    pub(crate) fn peer(&self, address: &str, port: u16, peer: Peer) {
+    pub(crate) fn peer(&self, address: &str, port: u16, peer: FakePeer) {
         let address: IpAddr = address.parse().unwrap();
         self.0
             .peers
@@ -115,18 +117,22 @@ impl World {
     }
 
     /// A plain server at `address`, port 80.
-    pub(crate) fn serve(&self, address: &str, script: Script) {
-        self.peer(address, 80, Peer::Plain(Responder::always(script)));
+    pub(crate) fn serve(&self, address: &str, script: ResponseScript) {
+        self.peer(
+            address,
+            80,
+            FakePeer::Plain(ScriptedResponder::always(script)),
+        );
     }
 
     /// A plain server at `address`, port 80, that answers by request.
     pub(crate) fn serve_with(
         &self,
         address: &str,
-        answer: impl Fn(&Seen) -> Script + Send + Sync + 'static,
-    ) -> Responder {
-        let responder = Responder::new(answer);
-        self.peer(address, 80, Peer::Plain(responder.clone()));
+        answer: impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync + 'static,
+    ) -> ScriptedResponder {
+        let responder = ScriptedResponder::new(answer);
+        self.peer(address, 80, FakePeer::Plain(responder.clone()));
         responder
     }
 
@@ -146,15 +152,15 @@ impl World {
             .collect()
     }
 
-    pub(crate) fn network(&self) -> Network {
-        Network {
+    pub(crate) fn network(&self) -> NetworkAccess {
+        NetworkAccess {
             resolver: Arc::new(self.clone()),
             dialer: Arc::new(self.clone()),
         }
     }
 }
 
-impl Resolver for World {
+impl Resolver for FakeNetwork {
     fn lookup<'a>(&'a self, name: &'a CanonicalName, _judge: &'a Judge) -> BoxFuture<'a, Said> {
         Box::pin(async move {
             self.0.asked.lock().unwrap().push(name.as_str().to_owned());
@@ -174,8 +180,8 @@ impl Resolver for World {
     }
 }
 
-impl Dialer for World {
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+impl Dialer for FakeNetwork {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         let to = to.socket_addr();
         Box::pin(async move {
             self.0.dialled.lock().unwrap().push(to);
@@ -185,36 +191,42 @@ impl Dialer for World {
             let mut said = to;
             let mut local = SocketAddr::from(([192, 0, 2, 1], 40_000));
             match peer {
-                None | Some(Peer::Refuses) => return Err(io::ErrorKind::ConnectionRefused.into()),
-                Some(Peer::Hangs) => std::future::pending().await,
-                Some(Peer::Panics) => panic!("a bug in the dialer"),
-                Some(Peer::Itself(responder)) => {
+                None | Some(FakePeer::Refuses) => {
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
+                Some(FakePeer::Hangs) => std::future::pending().await,
+                Some(FakePeer::Panics) => panic!("a bug in the dialer"),
+                Some(FakePeer::Itself(responder)) => {
                     local.set_ip(to.ip());
                     running.spawn(async move { converse(far, &responder).await });
                 }
-                Some(Peer::Plain(responder)) => {
+                Some(FakePeer::Plain(responder)) => {
                     running.spawn(async move { converse(far, &responder).await });
                 }
-                Some(Peer::Late(time, responder)) => {
+                Some(FakePeer::Late(time, responder)) => {
                     // paused clock: a peer that answers late
                     tokio::time::sleep(time).await;
                     running.spawn(async move { converse(far, &responder).await });
                 }
-                Some(Peer::Tls(acceptor, responder)) => {
+                Some(FakePeer::Tls(acceptor, responder)) => {
                     running.spawn(async move {
                         converse(acceptor.accept(far).await?, &responder).await
                     });
                 }
-                Some(Peer::Mute) => {
+                Some(FakePeer::Mute) => {
                     running.spawn(async move {
                         let _far = far;
                         std::future::pending().await
                     });
                 }
-                Some(Peer::Impostor(other)) => {
+                Some(FakePeer::Impostor(other)) => {
                     said = other;
                     running.spawn(async move {
-                        converse(far, &Responder::always(Script::ok("stolen"))).await
+                        converse(
+                            far,
+                            &ScriptedResponder::always(ResponseScript::ok("stolen")),
+                        )
+                        .await
                     });
                 }
             }
@@ -225,7 +237,7 @@ impl Dialer for World {
                     .await
                     .map_or(Ok(()), |ended| ended.unwrap_or(Ok(())))
             });
-            Ok(Stream {
+            Ok(DialedStream {
                 io: Box::new(near),
                 peer: said,
                 local,
@@ -235,9 +247,9 @@ impl Dialer for World {
 }
 
 /// Settings with the documented defaults.
-pub(crate) fn settings() -> Settings {
+pub(crate) fn settings() -> FetchLimits {
     let seconds = Duration::from_secs;
-    Settings {
+    FetchLimits {
         dns: seconds(3),
         connect: seconds(5),
         tls: seconds(5),
@@ -253,23 +265,23 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// A fetcher over a world of its own.
-pub(crate) struct Fixture {
-    pub(crate) world: World,
+pub(crate) struct FetcherFixture {
+    pub(crate) world: FakeNetwork,
     pub(crate) admin: AdminPolicy,
     pub(crate) judge: JudgeConfig,
-    pub(crate) settings: Settings,
-    pub(crate) sizes: Sizes,
+    pub(crate) settings: FetchLimits,
+    pub(crate) sizes: AdmissionLimits,
     pub(crate) bundle: Option<String>,
 }
 
 /// What came of a fetch.
-pub(crate) struct Got {
-    pub(crate) result: Result<Fetched, Denied>,
+pub(crate) struct FetchResult {
+    pub(crate) result: Result<FetchedFile, FetchFailure>,
     pub(crate) body: Vec<u8>,
-    pub(crate) record: Record,
+    pub(crate) record: FetchRecord,
 }
 
-impl Got {
+impl FetchResult {
     /// The code, or `ok`.
     pub(crate) fn code(&self) -> &'static str {
         match &self.result {
@@ -295,12 +307,12 @@ impl Got {
     }
 }
 
-impl Default for Fixture {
+impl Default for FetcherFixture {
     /// Fetching is on, and `files.example.org` answers `hello` at a public address.
     fn default() -> Self {
-        let world = World::default();
-        world.name("files.example.org", &[PUBLIC]);
-        world.serve(PUBLIC, Script::ok("hello"));
+        let world = FakeNetwork::default();
+        world.name("files.example.org", &[PUBLIC_ADDRESS]);
+        world.serve(PUBLIC_ADDRESS, ResponseScript::ok("hello"));
         Self {
             world,
             admin: AdminPolicy {
@@ -309,13 +321,13 @@ impl Default for Fixture {
             },
             judge: JudgeConfig::default(),
             settings: settings(),
-            sizes: Sizes::default(),
+            sizes: AdmissionLimits::default(),
             bundle: None,
         }
     }
 }
 
-impl Fixture {
+impl FetcherFixture {
     pub(crate) fn fetcher(&self) -> Fetcher {
         let judge = JudgeConfig {
             private_ranges: self.admin.private_ranges.clone(),
@@ -327,17 +339,17 @@ impl Fixture {
             self.admin.clone(),
             Judge::new(judge),
             self.world.network(),
-            Tls::new(self.bundle.as_deref()).unwrap(),
-            Limits::new(self.sizes),
+            TlsClient::new(self.bundle.as_deref()).unwrap(),
+            FetchAdmission::new(self.sizes),
         )
     }
 
-    pub(crate) async fn fetch(&self, url: &str) -> Got {
+    pub(crate) async fn fetch(&self, url: &str) -> FetchResult {
         self.fetch_for(url, AppPolicy::default()).await
     }
 
-    pub(crate) async fn fetch_for(&self, url: &str, app_policy: AppPolicy) -> Got {
-        let request = Request {
+    pub(crate) async fn fetch_for(&self, url: &str, app_policy: AppPolicy) -> FetchResult {
+        let request = FetchJob {
             app_policy,
             ..request(url)
         };
@@ -345,21 +357,21 @@ impl Fixture {
     }
 }
 
-pub(crate) fn request(url: &str) -> Request {
-    Request {
+pub(crate) fn request(url: &str) -> FetchJob {
+    FetchJob {
         url: url.to_owned(),
         tenant: "tenant".to_owned(),
         app: "app".to_owned(),
         remaining: Duration::from_mins(10),
-        ..Request::default()
+        ..FetchJob::default()
     }
 }
 
-pub(crate) async fn run(fetcher: &Fetcher, request: &Request) -> Got {
-    let mut sink = Hashing::new(Vec::new());
-    let mut record = Record::default();
+pub(crate) async fn run(fetcher: &Fetcher, request: &FetchJob) -> FetchResult {
+    let mut sink = HashingSink::new(Vec::new());
+    let mut record = FetchRecord::default();
     let result = fetcher.fetch(request, &mut sink, &mut record).await;
-    Got {
+    FetchResult {
         result,
         body: sink.into_inner(),
         record,

@@ -17,14 +17,14 @@ fn host(text: &str) -> Host {
 #[test]
 fn t_5_a_bundle_must_hold_certificates() {
     let authority = Authority::new().unwrap();
-    assert!(Tls::new(Some(&authority.pem())).is_ok());
+    assert!(TlsClient::new(Some(&authority.pem())).is_ok());
     for wrong in [
         "",
         "no certificate",
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     ] {
         assert!(
-            matches!(Tls::new(Some(wrong)), Err(TlsError::Bundle(_))),
+            matches!(TlsClient::new(Some(wrong)), Err(TlsError::Bundle(_))),
             "{wrong}"
         );
     }
@@ -39,7 +39,7 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
         ..Offer::default()
     };
     let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
-    let tls = Tls::new(Some(&authority.pem())).unwrap();
+    let tls = TlsClient::new(Some(&authority.pem())).unwrap();
     for _ in 0..3 {
         let (near, far) = tokio::io::duplex(1 << 16);
         let name = host("files.example.org");
@@ -63,7 +63,7 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
 async fn t_5_a_literal_address_sends_no_name() {
     let authority = Authority::new().unwrap();
     let acceptor = authority.acceptor("93.184.215.14").unwrap();
-    let tls = Tls::new(Some(&authority.pem())).unwrap();
+    let tls = TlsClient::new(Some(&authority.pem())).unwrap();
     let (near, far) = tokio::io::duplex(1 << 16);
     let literal = host("93.184.215.14");
     let (shaken, accepted) = tokio::join!(
@@ -76,7 +76,7 @@ async fn t_5_a_literal_address_sends_no_name() {
 
 #[tokio::test]
 async fn t_5_a_connection_that_ends_in_the_handshake_is_closed() {
-    let tls = Tls::new(None).unwrap();
+    let tls = TlsClient::new(None).unwrap();
     let (near, far) = tokio::io::duplex(1 << 16);
     drop(far);
     let error = tls

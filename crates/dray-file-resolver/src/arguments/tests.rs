@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Slots as `pointer|parameter|literal`, joined by blanks.
-fn check(arguments: &str, reach: Reach, expected: &str) {
+fn check(arguments: &str, reach: ReferenceScope, expected: &str) {
     let found = slots(arguments.as_bytes(), reach).unwrap();
     let shown: Vec<_> = found
         .iter()
@@ -17,8 +17,11 @@ fn check(arguments: &str, reach: Reach, expected: &str) {
     assert_eq!(shown.join(" "), expected, "{arguments}");
 }
 
-fn refuse(arguments: &[u8], expected: &Error) {
-    assert_eq!(&slots(arguments, Reach::Nested).unwrap_err(), expected);
+fn refuse(arguments: &[u8], expected: &ArgumentsError) {
+    assert_eq!(
+        &slots(arguments, ReferenceScope::Nested).unwrap_err(),
+        expected
+    );
 }
 
 #[test]
@@ -27,7 +30,7 @@ fn top_level_strings_and_elements_of_top_level_arrays_are_found_in_order() {
         "o": {"k": "file:text::no"}, "bad": "file:x" } "#;
     check(
         arguments,
-        Reach::TopLevel,
+        ReferenceScope::TopLevel,
         r#"/b|b|"file:text::x" /a/0|a|"file:url::y" /bad|bad|"file:x""#,
     );
 }
@@ -36,7 +39,7 @@ fn top_level_strings_and_elements_of_top_level_arrays_are_found_in_order() {
 fn r5_nested_strings_are_found_when_switched_on() {
     check(
         r#"{"a/b":[{"~":{"c":["file:text::x"]}}],"d":"file:text::y"}"#,
-        Reach::Nested,
+        ReferenceScope::Nested,
         r#"/a~1b/0/~0/c/0|a/b|"file:text::x" /d|d|"file:text::y""#,
     );
 }
@@ -45,7 +48,7 @@ fn r5_nested_strings_are_found_when_switched_on() {
 fn r5_nothing_nested_is_found_when_switched_off() {
     check(
         r#"{"a":{"b":"file:text::x"},"c":[["file:text::x"]]}"#,
-        Reach::TopLevel,
+        ReferenceScope::TopLevel,
         "",
     );
 }
@@ -54,7 +57,7 @@ fn r5_nothing_nested_is_found_when_switched_off() {
 fn keys_and_text_that_only_contains_the_pattern_are_left_alone() {
     check(
         r#"{"file:text::x":"see file:text::x","y":" file:text::x","z":"file:","l":"file:text::a\nb"}"#,
-        Reach::Nested,
+        ReferenceScope::Nested,
         "",
     );
 }
@@ -63,14 +66,14 @@ fn keys_and_text_that_only_contains_the_pattern_are_left_alone() {
 fn escapes_are_read_before_the_grammar_applies() {
     let found = slots(
         br#"{"a\u0062":"\u0066ile:text::a\/\u00e4\ud83d\ude00\n"}"#,
-        Reach::TopLevel,
+        ReferenceScope::TopLevel,
     )
     .unwrap();
     assert_eq!(found[0].parameter, "ab");
     assert_eq!(
         found[0].finding,
-        Finding::Reference {
-            form: Form::Text,
+        ReferenceFinding::Reference {
+            form: ReferenceForm::Text,
             target: "a/ä😀".to_owned()
         }
     );
@@ -78,42 +81,55 @@ fn escapes_are_read_before_the_grammar_applies() {
 
 #[test]
 fn half_surrogates_pass_in_ordinary_text_and_are_refused_in_references() {
-    check(r#"{"a":"x\ud800y","\udc00":"z"}"#, Reach::Nested, "");
-    let found = slots(br#"{"a":"file:text::\ud800"}"#, Reach::TopLevel).unwrap();
-    assert_eq!(found[0].finding, Finding::BrokenUnicode);
+    check(
+        r#"{"a":"x\ud800y","\udc00":"z"}"#,
+        ReferenceScope::Nested,
+        "",
+    );
+    let found = slots(br#"{"a":"file:text::\ud800"}"#, ReferenceScope::TopLevel).unwrap();
+    assert_eq!(found[0].finding, ReferenceFinding::BrokenUnicode);
 }
 
 #[test]
 fn broken_arguments_are_refused_with_the_reason() {
-    refuse(b"\xff{}", &Error::NotUtf8);
-    refuse(b"[1]", &Error::NotAnObject);
-    refuse(b"\"file:text::x\"", &Error::NotAnObject);
-    refuse(b"null", &Error::NotAnObject);
-    refuse(b"", &Error::Syntax { line: 1, column: 0 });
-    refuse(b"{\"a\":1,}", &Error::Syntax { line: 1, column: 8 });
-    refuse(b"{\"a\":01}", &Error::Syntax { line: 1, column: 7 });
-    refuse(b"{} x", &Error::Syntax { line: 1, column: 4 });
-    refuse(b"{\"a\":\"\\x\"}", &Error::Syntax { line: 1, column: 8 });
+    refuse(b"\xff{}", &ArgumentsError::NotUtf8);
+    refuse(b"[1]", &ArgumentsError::NotAnObject);
+    refuse(b"\"file:text::x\"", &ArgumentsError::NotAnObject);
+    refuse(b"null", &ArgumentsError::NotAnObject);
+    refuse(b"", &ArgumentsError::Syntax { line: 1, column: 0 });
+    refuse(
+        b"{\"a\":1,}",
+        &ArgumentsError::Syntax { line: 1, column: 8 },
+    );
+    refuse(
+        b"{\"a\":01}",
+        &ArgumentsError::Syntax { line: 1, column: 7 },
+    );
+    refuse(b"{} x", &ArgumentsError::Syntax { line: 1, column: 4 });
+    refuse(
+        b"{\"a\":\"\\x\"}",
+        &ArgumentsError::Syntax { line: 1, column: 8 },
+    );
 }
 
 #[test]
 fn members_named_twice_are_refused_where_they_are_looked_at() {
-    let twice = |pointer: &str| Error::DuplicateMember {
+    let twice = |pointer: &str| ArgumentsError::DuplicateMember {
         pointer: pointer.to_owned(),
     };
     refuse(br#"{"a":1,"\u0061":2}"#, &twice("/a"));
     refuse(br#"{"o":[{"a":1,"a":2}]}"#, &twice("/o/0/a"));
-    check(r#"{"o":{"a":1,"a":2}}"#, Reach::TopLevel, "");
+    check(r#"{"o":{"a":1,"a":2}}"#, ReferenceScope::TopLevel, "");
 }
 
 #[test]
 fn references_below_endless_names_are_refused() {
     let named = |length: usize| format!(r#"{{"{}":"file:text::x"}}"#, "n".repeat(length));
-    assert!(slots(named(MAX_POINTER - 1).as_bytes(), Reach::TopLevel).is_ok());
-    refuse(named(MAX_POINTER).as_bytes(), &Error::LongName);
+    assert!(slots(named(MAX_POINTER - 1).as_bytes(), ReferenceScope::TopLevel).is_ok());
+    refuse(named(MAX_POINTER).as_bytes(), &ArgumentsError::LongName);
     check(
         &format!(r#"{{"{}":"plain"}}"#, "n".repeat(9999)),
-        Reach::Nested,
+        ReferenceScope::Nested,
         "",
     );
 }
@@ -128,14 +144,14 @@ fn nesting_bombs_are_refused_without_exhausting_the_stack() {
         )
     };
     assert_eq!(
-        slots(nested(MAX_DEPTH).as_bytes(), Reach::Nested),
+        slots(nested(MAX_DEPTH).as_bytes(), ReferenceScope::Nested),
         Ok(Vec::new())
     );
-    refuse(nested(MAX_DEPTH + 1).as_bytes(), &Error::TooDeep);
-    refuse(nested(1_000_000).as_bytes(), &Error::TooDeep);
+    refuse(nested(MAX_DEPTH + 1).as_bytes(), &ArgumentsError::TooDeep);
+    refuse(nested(1_000_000).as_bytes(), &ArgumentsError::TooDeep);
     refuse(
         "[".repeat(1_000_000).as_bytes(),
-        &Error::Syntax {
+        &ArgumentsError::Syntax {
             line: 1,
             column: 1_000_000,
         },
@@ -165,7 +181,7 @@ proptest! {
     fn every_slot_points_at_its_value(value in json(), pretty: bool) {
         let root = serde_json::json!({ "root": value });
         let text = if pretty { serde_json::to_string_pretty(&root) } else { serde_json::to_string(&root) }.unwrap();
-        for slot in slots(text.as_bytes(), Reach::Nested).unwrap() {
+        for slot in slots(text.as_bytes(), ReferenceScope::Nested).unwrap() {
             let literal: serde_json::Value = serde_json::from_str(&text[slot.range.clone()]).unwrap();
             prop_assert_eq!(root.pointer(&slot.pointer), Some(&literal));
             prop_assert_eq!(slot.parameter, "root");
@@ -174,11 +190,11 @@ proptest! {
 
     #[test]
     fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let _ = slots(&bytes, Reach::Nested);
+        let _ = slots(&bytes, ReferenceScope::Nested);
     }
 
     #[test]
     fn any_text_of_json_symbols_is_answered(text in "[\\[\\]{}:,\"\\\\0-9a-f tnu-]{0,40}") {
-        let _ = slots(text.as_bytes(), Reach::Nested);
+        let _ = slots(text.as_bytes(), ReferenceScope::Nested);
     }
 }

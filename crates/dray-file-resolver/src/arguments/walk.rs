@@ -8,21 +8,23 @@ use std::fmt;
 
 use serde::de::{Deserializer as _, Visitor};
 
-use dray_types::reference::{FileReference, Parsed};
+use dray_types::reference::{FileReference, ParsedReference};
 
-use super::{Error, Finding, MAX_DEPTH, MAX_POINTER, Reach, Slot};
+use super::{
+    ArgumentsError, MAX_DEPTH, MAX_POINTER, ReferenceFinding, ReferenceScope, ReferenceSlot,
+};
 
-pub(super) struct Walker<'a> {
+pub(super) struct ArgumentWalker<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    reach: Reach,
-    path: Vec<Step<'a>>,
-    slots: Vec<Slot>,
+    reach: ReferenceScope,
+    path: Vec<PathStep<'a>>,
+    slots: Vec<ReferenceSlot>,
 }
 
 /// One step from the root to a value.
-enum Step<'a> {
+enum PathStep<'a> {
     Member(Cow<'a, str>),
     Element(usize),
 }
@@ -30,8 +32,8 @@ enum Step<'a> {
 /// A string literal as text; `Err` holds it with U+FFFD in place of what is not Unicode.
 type Decoded<'a> = Result<Cow<'a, str>, String>;
 
-impl<'a> Walker<'a> {
-    pub(super) fn new(text: &'a str, reach: Reach) -> Self {
+impl<'a> ArgumentWalker<'a> {
+    pub(super) fn new(text: &'a str, reach: ReferenceScope) -> Self {
         Self {
             text,
             at: 0,
@@ -42,15 +44,15 @@ impl<'a> Walker<'a> {
         }
     }
 
-    pub(super) fn run(mut self) -> Result<Vec<Slot>, Error> {
+    pub(super) fn run(mut self) -> Result<Vec<ReferenceSlot>, ArgumentsError> {
         if self.peek() != Some(b'{') {
-            return Err(Error::NotAnObject);
+            return Err(ArgumentsError::NotAnObject);
         }
         self.value()?;
         Ok(self.slots)
     }
 
-    fn value(&mut self) -> Result<(), Error> {
+    fn value(&mut self) -> Result<(), ArgumentsError> {
         match self.peek() {
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),
@@ -69,9 +71,9 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn object(&mut self) -> Result<(), Error> {
+    fn object(&mut self) -> Result<(), ArgumentsError> {
         self.enter()?;
-        let is_inspected = self.reach == Reach::Nested || self.path.is_empty();
+        let is_inspected = self.reach == ReferenceScope::Nested || self.path.is_empty();
         let mut names = HashSet::new();
         while self.peek() == Some(b'"') {
             let name = match decode(self.literal()) {
@@ -79,10 +81,10 @@ impl<'a> Walker<'a> {
                 Err(lossy) => Cow::Owned(lossy),
             };
             let is_repeated = is_inspected && !names.insert(name.clone());
-            self.path.push(Step::Member(name));
+            self.path.push(PathStep::Member(name));
             if is_repeated {
                 let pointer = self.pointer();
-                return Err(Error::DuplicateMember { pointer });
+                return Err(ArgumentsError::DuplicateMember { pointer });
             }
             self.skip(b':');
             self.value()?;
@@ -93,11 +95,11 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    fn array(&mut self) -> Result<(), Error> {
+    fn array(&mut self) -> Result<(), ArgumentsError> {
         self.enter()?;
         let mut index = 0;
         while !matches!(self.peek(), None | Some(b']')) {
-            self.path.push(Step::Element(index));
+            self.path.push(PathStep::Element(index));
             self.value()?;
             self.path.pop();
             self.skip(b',');
@@ -107,11 +109,11 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    fn enter(&mut self) -> Result<(), Error> {
+    fn enter(&mut self) -> Result<(), ArgumentsError> {
         self.at += 1;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(Error::TooDeep);
+            return Err(ArgumentsError::TooDeep);
         }
         Ok(())
     }
@@ -124,38 +126,40 @@ impl<'a> Walker<'a> {
     /// Whether the string at the current path may be a reference.
     fn is_within_reach(&self) -> bool {
         match self.reach {
-            Reach::Nested => true,
-            Reach::TopLevel => matches!(
+            ReferenceScope::Nested => true,
+            ReferenceScope::TopLevel => matches!(
                 self.path.as_slice(),
-                [Step::Member(_)] | [Step::Member(_), Step::Element(_)]
+                [PathStep::Member(_)] | [PathStep::Member(_), PathStep::Element(_)]
             ),
         }
     }
 
-    fn collect(&mut self, start: usize, literal: &str) -> Result<(), Error> {
+    fn collect(&mut self, start: usize, literal: &str) -> Result<(), ArgumentsError> {
         let decoded = decode(literal);
         let text = match &decoded {
             Ok(text) => text.as_ref(),
             Err(lossy) => lossy.as_str(),
         };
         let finding = match (FileReference::parse(text), &decoded) {
-            (Parsed::Plain, _) => return Ok(()),
-            (Parsed::MissingPrefix, _) => Finding::MissingPrefix,
-            (Parsed::Reference(_), Err(_)) => Finding::BrokenUnicode,
-            (Parsed::Reference(FileReference { form, target }), Ok(_)) => Finding::Reference {
-                form,
-                target: target.to_owned(),
-            },
+            (ParsedReference::Plain, _) => return Ok(()),
+            (ParsedReference::MissingPrefix, _) => ReferenceFinding::MissingPrefix,
+            (ParsedReference::Reference(_), Err(_)) => ReferenceFinding::BrokenUnicode,
+            (ParsedReference::Reference(FileReference { form, target }), Ok(_)) => {
+                ReferenceFinding::Reference {
+                    form,
+                    target: target.to_owned(),
+                }
+            }
         };
         let parameter = match self.path.first() {
-            Some(Step::Member(name)) => name.clone().into_owned(),
+            Some(PathStep::Member(name)) => name.clone().into_owned(),
             _ => String::new(),
         };
         let pointer = self.pointer();
         if pointer.len() > MAX_POINTER {
-            return Err(Error::LongName);
+            return Err(ArgumentsError::LongName);
         }
-        self.slots.push(Slot {
+        self.slots.push(ReferenceSlot {
             range: start..self.at,
             parameter,
             pointer,
@@ -170,8 +174,10 @@ impl<'a> Walker<'a> {
         for step in &self.path {
             pointer.push('/');
             match step {
-                Step::Member(name) => pointer.push_str(&name.replace('~', "~0").replace('/', "~1")),
-                Step::Element(index) => pointer.push_str(&index.to_string()),
+                PathStep::Member(name) => {
+                    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"))
+                }
+                PathStep::Element(index) => pointer.push_str(&index.to_string()),
             }
         }
         pointer
@@ -226,7 +232,7 @@ fn decode(literal: &str) -> Decoded<'_> {
         return Ok(Cow::Borrowed(inner));
     }
     let bytes = serde_json::Deserializer::from_str(literal)
-        .deserialize_bytes(Bytes)
+        .deserialize_bytes(ByteVisitor)
         .unwrap_or_default();
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Cow::Owned(text)),
@@ -235,9 +241,9 @@ fn decode(literal: &str) -> Decoded<'_> {
 }
 
 /// Takes a string literal as bytes, which lets half surrogate pairs through where text would not.
-struct Bytes;
+struct ByteVisitor;
 
-impl Visitor<'_> for Bytes {
+impl Visitor<'_> for ByteVisitor {
     type Value = Vec<u8>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,21 +8,21 @@ fn origin() -> DialOrigin {
     DialOrigin::parse("https://dial.example").unwrap()
 }
 
-fn dial(path: &str) -> Target {
-    Target::Dial(DialPath(path.to_owned()))
+fn dial(path: &str) -> LoadTarget {
+    LoadTarget::Dial(DialPath(path.to_owned()))
 }
 
-fn external(url: &str) -> Target {
-    Target::External(url.to_owned())
+fn external(url: &str) -> LoadTarget {
+    LoadTarget::External(url.to_owned())
 }
 
-fn check(named: &str, expected: &Result<Target, Unsupported>) {
+fn check(named: &str, expected: &Result<LoadTarget, UnsupportedReference>) {
     assert_eq!(&classify(named, Some(&origin())), expected, "{named:?}");
 }
 
 #[test]
 fn every_row_of_the_table() {
-    check("", &Err(Unsupported::Scheme));
+    check("", &Err(UnsupportedReference::Scheme));
     check("files/b/a.pdf", &Ok(dial("files/b/a.pdf")));
     check("///FILES/b/a.pdf", &Ok(dial("files/b/a.pdf")));
     check(
@@ -55,7 +55,7 @@ fn every_row_of_the_table() {
         " files/b/a",
         "\u{a0}https://h.example/",
     ] {
-        check(unsupported, &Err(Unsupported::Scheme));
+        check(unsupported, &Err(UnsupportedReference::Scheme));
     }
 }
 
@@ -120,14 +120,14 @@ fn paths_that_leave_the_bucket_or_hide_a_separator_are_refused() {
         "https://dial.example/v1/files/b\\a/c",
         "https://dial.example/v1/files/b/a%2F..%2F..%2Fbucket",
     ] {
-        check(named, &Err(Unsupported::Path));
+        check(named, &Err(UnsupportedReference::Path));
     }
 }
 
 #[test]
 fn folders_and_other_places_of_the_origin_are_not_files() {
     for folder in ["files/b", "files/b/", "files/b/folder/"] {
-        check(folder, &Err(Unsupported::Folder));
+        check(folder, &Err(UnsupportedReference::Folder));
     }
     for other in [
         "https://dial.example/",
@@ -138,11 +138,11 @@ fn folders_and_other_places_of_the_origin_are_not_files() {
         "https://dial.example/files/b/a",
         "https://dial.example/openai/models",
     ] {
-        check(other, &Err(Unsupported::NotAFile));
+        check(other, &Err(UnsupportedReference::NotAFile));
     }
     check(
-        &format!("files/b/{}", "x".repeat(LONGEST)),
-        &Err(Unsupported::TooLong),
+        &format!("files/b/{}", "x".repeat(MAX_REFERENCE_BYTES)),
+        &Err(UnsupportedReference::TooLong),
     );
 }
 
@@ -165,7 +165,7 @@ fn a_base_path_belongs_to_the_origin() {
     );
     assert_eq!(
         classify("http://gate.example:8080/v1/files/b/a", Some(&origin)),
-        Err(Unsupported::NotAFile)
+        Err(UnsupportedReference::NotAFile)
     );
 }
 
@@ -193,17 +193,17 @@ fn unusable_origins_are_refused() {
 proptest! {
     #[test]
     fn canonical_paths_stay_below_files_and_are_their_own_spelling(named in "/{0,2}[fF]iles/([a-z%2eE./\\\\ +?#ä]{0,6}/){0,3}[a-z%2e.]{0,6}") {
-        if let Ok(Target::Dial(path)) = classify(&named, Some(&origin())) {
+        if let Ok(LoadTarget::Dial(path)) = classify(&named, Some(&origin())) {
             let url = Url::parse(&origin().api(path.as_str())).unwrap();
             let expected = format!("/v1/{path}");
             prop_assert_eq!(url.path(), expected.as_str());
-            prop_assert_eq!(classify(path.as_str(), Some(&origin())), Ok(Target::Dial(path)));
+            prop_assert_eq!(classify(path.as_str(), Some(&origin())), Ok(LoadTarget::Dial(path)));
         }
     }
 
     #[test]
     fn whatever_goes_to_dial_was_on_its_origin_or_relative(named in "( |/)*(https?|files|ftp)(:|/){1,3}(dial\\.example|evil|@|:443|\\\\){0,3}/v1/files/b/a") {
-        if let Ok(Target::Dial(_)) = classify(&named, Some(&origin())) {
+        if let Ok(LoadTarget::Dial(_)) = classify(&named, Some(&origin())) {
             let is_relative = named.trim_start_matches('/').starts_with("files/");
             prop_assert!(is_relative || Url::parse(&named).unwrap().host_str() == Some("dial.example"));
         }

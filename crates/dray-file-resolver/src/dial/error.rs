@@ -9,7 +9,7 @@ use rustls::pki_types::pem;
 use dray_types::{ByteSize, Fault, FaultCode};
 
 use crate::reply;
-use crate::shown::Shown;
+use crate::shown::DisplayName;
 
 /// Longest wait that an answer may ask for (messaging-reliability 8).
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
@@ -30,7 +30,7 @@ pub enum OpenError {
 
 /// A file of DIAL Core could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DialError {
     /// A credential cannot stand in a header.
     #[error("a DIAL credential cannot stand in a header")]
     InvalidCredential,
@@ -90,7 +90,7 @@ pub enum Error {
     Interrupted(#[source] reqwest::Error),
 }
 
-impl Error {
+impl DialError {
     /// Sorts a failure of the HTTP client; its text loses the URL.
     pub(super) fn from_http(error: reqwest::Error) -> Self {
         let error = error.without_url();
@@ -140,7 +140,7 @@ impl Error {
     }
 
     /// The message for the agent about `file`.
-    pub fn fault(&self, file: &Shown) -> Fault {
+    pub fn fault(&self, file: &DisplayName) -> Fault {
         let failed = |code, detail: &str, what: &str| {
             Fault::new(code, format!("File {file} could not be loaded: {what}.")).detail(detail)
         };

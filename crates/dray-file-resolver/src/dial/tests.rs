@@ -4,21 +4,21 @@ mod tls;
 
 use std::time::Duration;
 
-use dray_testkit::dial::{DialCore, Trouble};
+use dray_testkit::dial::{DialCore, InjectedFault};
 use dray_types::FaultCode;
 
 use super::*;
-use crate::classify::{Target, classify};
-use crate::shown::Shown;
+use crate::classify::{LoadTarget, classify};
+use crate::shown::DisplayName;
 
-const LIMIT: ByteSize = ByteSize::kib(64);
+const FILE_LIMIT: ByteSize = ByteSize::kib(64);
 
-struct World {
+struct DialFixture {
     core: DialCore,
     client: DialClient,
 }
 
-impl World {
+impl DialFixture {
     /// A core with the file `b/a.txt` of 1000 bytes that key `k` may read.
     async fn new() -> Self {
         let core = DialCore::start().await.unwrap();
@@ -28,8 +28,8 @@ impl World {
         Self { core, client }
     }
 
-    async fn read(&self, named: &str, limit: ByteSize) -> Result<Vec<u8>, Error> {
-        let credentials = Credentials {
+    async fn read(&self, named: &str, limit: ByteSize) -> Result<Vec<u8>, DialError> {
+        let credentials = CallerCredentials {
             api_key: Secret::new("k"),
             authorization: Secret::new("Bearer t"),
         };
@@ -38,7 +38,7 @@ impl World {
 }
 
 fn client(url: &str, read: Duration) -> DialClient {
-    let timeouts = Timeouts {
+    let timeouts = DialTimeouts {
         connect: Duration::from_secs(5),
         read,
     };
@@ -48,10 +48,10 @@ fn client(url: &str, read: Duration) -> DialClient {
 async fn read(
     client: &DialClient,
     named: &str,
-    credentials: &Credentials,
+    credentials: &CallerCredentials,
     limit: ByteSize,
-) -> Result<Vec<u8>, Error> {
-    let Ok(Target::Dial(path)) = classify(named, Some(client.origin())) else {
+) -> Result<Vec<u8>, DialError> {
+    let Ok(LoadTarget::Dial(path)) = classify(named, Some(client.origin())) else {
         panic!("{named} is not a DIAL file");
     };
     let mut file = client.open(&path, credentials, limit).await?;
@@ -65,16 +65,16 @@ async fn read(
 /// What the agent is told when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
 /// repeated, and the sentence.
 async fn check(
-    trouble: Trouble,
+    trouble: InjectedFault,
     code: FaultCode,
     is_correctable: bool,
     retryable: bool,
     sentence: &str,
 ) {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     world.core.misbehave("b/a.txt", trouble.clone());
-    let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
-    let fault = error.fault(&Shown::url("files/b/a.txt"));
+    let error = world.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
+    let fault = error.fault(&DisplayName::url("files/b/a.txt"));
     assert_eq!(
         (
             fault.code,
@@ -89,9 +89,9 @@ async fn check(
 
 #[tokio::test]
 async fn metadata_come_first_and_credentials_go_along() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     assert_eq!(
-        world.read("files/b/a.txt", LIMIT).await.unwrap(),
+        world.read("files/b/a.txt", FILE_LIMIT).await.unwrap(),
         vec![b'x'; 1000]
     );
     assert_eq!(
@@ -107,11 +107,11 @@ async fn metadata_come_first_and_credentials_go_along() {
 
 #[tokio::test]
 async fn paths_are_sent_percent_encoded_once() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     world.core.put("b/ä ö+#?.txt", "umlaut", "text/plain");
     assert_eq!(
         world
-            .read("//files/b/%C3%A4 %C3%B6+%23%3f.txt", LIMIT)
+            .read("//files/b/%C3%A4 %C3%B6+%23%3f.txt", FILE_LIMIT)
             .await
             .unwrap(),
         b"umlaut"
@@ -124,36 +124,40 @@ async fn paths_are_sent_percent_encoded_once() {
 
 #[tokio::test]
 async fn media_types_are_labels_or_nothing() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     let endless = format!("text/{}", "x".repeat(200));
     for (sent, expected) in [
         ("text/plain; charset=utf-8", "text/plain; charset=utf-8"),
         (&endless, ""),
     ] {
         world.core.put("b/a.txt", "text", sent);
-        let Ok(Target::Dial(path)) = classify("files/b/a.txt", None) else {
+        let Ok(LoadTarget::Dial(path)) = classify("files/b/a.txt", None) else {
             panic!("not a DIAL file");
         };
-        let credentials = Credentials {
+        let credentials = CallerCredentials {
             api_key: Secret::new("k"),
             authorization: Secret::default(),
         };
-        let file = world.client.open(&path, &credentials, LIMIT).await.unwrap();
+        let file = world
+            .client
+            .open(&path, &credentials, FILE_LIMIT)
+            .await
+            .unwrap();
         assert_eq!(file.media_type(), expected);
     }
 }
 
 #[tokio::test]
 async fn empty_credentials_are_not_sent() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     let read = read(
         &world.client,
         "files/b/a.txt",
-        &Credentials::default(),
-        LIMIT,
+        &CallerCredentials::default(),
+        FILE_LIMIT,
     )
     .await;
-    assert!(matches!(read, Err(Error::Unauthorized)), "{read:?}");
+    assert!(matches!(read, Err(DialError::Unauthorized)), "{read:?}");
     let seen = world.core.seen();
     assert!(
         !seen[0].headers.contains_key("api-key") && !seen[0].headers.contains_key("authorization")
@@ -162,19 +166,22 @@ async fn empty_credentials_are_not_sent() {
 
 #[tokio::test]
 async fn credentials_that_break_headers_are_refused_before_anything_is_sent() {
-    let world = World::new().await;
-    let credentials = Credentials {
+    let world = DialFixture::new().await;
+    let credentials = CallerCredentials {
         api_key: Secret::new("k\r\nX: y"),
         authorization: Secret::default(),
     };
-    let read = read(&world.client, "files/b/a.txt", &credentials, LIMIT).await;
-    assert!(matches!(read, Err(Error::InvalidCredential)), "{read:?}");
+    let read = read(&world.client, "files/b/a.txt", &credentials, FILE_LIMIT).await;
+    assert!(
+        matches!(read, Err(DialError::InvalidCredential)),
+        "{read:?}"
+    );
     assert_eq!(world.core.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn what_dial_refuses_is_told_truthfully() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     for (named, sentence) in [
         (
             "files/other/a.txt",
@@ -185,12 +192,12 @@ async fn what_dial_refuses_is_told_truthfully() {
             "File files/b/none.txt could not be loaded: it does not exist.",
         ),
     ] {
-        let error = world.read(named, LIMIT).await.unwrap_err();
+        let error = world.read(named, FILE_LIMIT).await.unwrap_err();
         assert!(error.is_correctable());
-        assert_eq!(error.fault(&Shown::url(named)).message, sentence);
+        assert_eq!(error.fault(&DisplayName::url(named)).message, sentence);
     }
     check(
-        Trouble::Status(401),
+        InjectedFault::Status(401),
         FaultCode::Denied,
         false,
         false,
@@ -198,7 +205,7 @@ async fn what_dial_refuses_is_told_truthfully() {
     )
     .await;
     check(
-        Trouble::Status(400),
+        InjectedFault::Status(400),
         FaultCode::Unavailable,
         true,
         false,
@@ -206,7 +213,7 @@ async fn what_dial_refuses_is_told_truthfully() {
     )
     .await;
     check(
-        Trouble::ContentStatus(404),
+        InjectedFault::ContentStatus(404),
         FaultCode::NotFound,
         true,
         false,
@@ -219,7 +226,7 @@ async fn what_dial_refuses_is_told_truthfully() {
 async fn what_may_pass_is_worth_a_retry() {
     for status in [500, 502, 503, 504] {
         check(
-            Trouble::Status(status),
+            InjectedFault::Status(status),
             FaultCode::Unavailable,
             false,
             true,
@@ -228,7 +235,7 @@ async fn what_may_pass_is_worth_a_retry() {
         .await;
     }
     check(
-        Trouble::Status(429),
+        InjectedFault::Status(429),
         FaultCode::RateLimited,
         false,
         true,
@@ -240,26 +247,30 @@ async fn what_may_pass_is_worth_a_retry() {
 #[tokio::test]
 async fn retry_after_is_passed_on_and_capped() {
     for (seconds, expected) in [(7, 7), (86_400, 600)] {
-        let world = World::new().await;
-        world.core.misbehave("b/a.txt", Trouble::Busy(503, seconds));
-        let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
-        let fault = error.fault(&Shown::url("files/b/a.txt"));
+        let world = DialFixture::new().await;
+        world
+            .core
+            .misbehave("b/a.txt", InjectedFault::Busy(503, seconds));
+        let error = world.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
+        let fault = error.fault(&DisplayName::url("files/b/a.txt"));
         assert_eq!(
             fault.retry,
-            dray_types::Retry::After(Duration::from_secs(expected))
+            dray_types::RetryAdvice::After(Duration::from_secs(expected))
         );
     }
 }
 
 #[tokio::test]
 async fn r2_redirects_are_not_followed() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     let other = DialCore::start().await.unwrap();
     let url = format!("{}/v1/files/b/a.txt", other.url());
-    world.core.misbehave("b/a.txt", Trouble::Redirect(url));
-    let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
+    world
+        .core
+        .misbehave("b/a.txt", InjectedFault::Redirect(url));
+    let error = world.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
     assert!(
-        matches!(error, Error::Refused(status) if status == 302),
+        matches!(error, DialError::Refused(status) if status == 302),
         "{error:?}"
     );
     assert_eq!(other.requests(), Vec::<String>::new());
@@ -267,19 +278,19 @@ async fn r2_redirects_are_not_followed() {
 
 #[tokio::test]
 async fn r3_a_size_equal_to_the_limit_is_allowed() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     let content = world.read("files/b/a.txt", ByteSize::bytes(1000)).await;
     assert_eq!(content.unwrap().len(), 1000);
 }
 
 #[tokio::test]
 async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
-    let world = World::new().await;
+    let world = DialFixture::new().await;
     let error = world
         .read("files/b/a.txt", ByteSize::bytes(999))
         .await
         .unwrap_err();
-    let fault = error.fault(&Shown::url("files/b/a.txt"));
+    let fault = error.fault(&DisplayName::url("files/b/a.txt"));
     assert_eq!(
         fault.message,
         "File size 1000 exceeds the limit of 999 bytes."
@@ -292,17 +303,17 @@ async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
 #[tokio::test]
 async fn r3_missing_and_lying_lengths_are_no_way_round() {
     for trouble in [
-        Trouble::NoLength,
-        Trouble::MetadataLength(10),
-        Trouble::Endless,
+        InjectedFault::NoLength,
+        InjectedFault::MetadataLength(10),
+        InjectedFault::Endless,
     ] {
-        let world = World::new().await;
+        let world = DialFixture::new().await;
         world.core.misbehave("b/a.txt", trouble.clone());
         let error = world
             .read("files/b/a.txt", ByteSize::bytes(100))
             .await
             .unwrap_err();
-        let fault = error.fault(&Shown::url("files/b/a.txt"));
+        let fault = error.fault(&DisplayName::url("files/b/a.txt"));
         assert_eq!(
             fault.message, "File size 101 exceeds the limit of 100 bytes.",
             "{trouble:?}"
@@ -312,21 +323,23 @@ async fn r3_missing_and_lying_lengths_are_no_way_round() {
 
 #[tokio::test]
 async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
-    let world = World::new().await;
-    world.core.misbehave("b/a.txt", Trouble::MetadataLie(10));
+    let world = DialFixture::new().await;
+    world
+        .core
+        .misbehave("b/a.txt", InjectedFault::MetadataLie(10));
     let read = world.read("files/b/a.txt", ByteSize::bytes(100)).await;
     assert!(
-        matches!(read, Err(Error::TooLarge { size: 1000, .. })),
+        matches!(read, Err(DialError::TooLarge { size: 1000, .. })),
         "{read:?}"
     );
 }
 
 #[tokio::test]
 async fn r3_a_missing_length_within_the_limit_is_fine() {
-    let world = World::new().await;
-    world.core.misbehave("b/a.txt", Trouble::NoLength);
+    let world = DialFixture::new().await;
+    world.core.misbehave("b/a.txt", InjectedFault::NoLength);
     assert_eq!(
-        world.read("files/b/a.txt", LIMIT).await.unwrap().len(),
+        world.read("files/b/a.txt", FILE_LIMIT).await.unwrap().len(),
         1000
     );
 }
@@ -336,15 +349,22 @@ async fn answers_that_contradict_themselves_are_not_handed_over() {
     let length = "File files/b/a.txt could not be loaded: its length is not the stated one.";
     for stated in [10, 5000] {
         let code = FaultCode::Unavailable;
-        check(Trouble::MetadataLength(stated), code, false, true, length).await;
+        check(
+            InjectedFault::MetadataLength(stated),
+            code,
+            false,
+            true,
+            length,
+        )
+        .await;
     }
     let unusable =
         "File files/b/a.txt could not be loaded: DIAL sent an answer that cannot be used.";
-    for trouble in [Trouble::GarbledMetadata, Trouble::Encoded] {
+    for trouble in [InjectedFault::GarbledMetadata, InjectedFault::Encoded] {
         check(trouble, FaultCode::Unavailable, false, true, unusable).await;
     }
     check(
-        Trouble::Truncated,
+        InjectedFault::Truncated,
         FaultCode::Unavailable,
         false,
         true,
@@ -355,18 +375,18 @@ async fn answers_that_contradict_themselves_are_not_handed_over() {
 
 #[tokio::test]
 async fn silence_and_stalls_end_in_a_timeout() {
-    for trouble in [Trouble::Silent, Trouble::Stalled] {
-        let world = World::new().await;
+    for trouble in [InjectedFault::Silent, InjectedFault::Stalled] {
+        let world = DialFixture::new().await;
         world.core.misbehave("b/a.txt", trouble.clone());
         let client = client(&world.core.url(), Duration::from_millis(100));
-        let credentials = Credentials {
+        let credentials = CallerCredentials {
             api_key: Secret::new("k"),
             authorization: Secret::default(),
         };
-        let error = read(&client, "files/b/a.txt", &credentials, LIMIT)
+        let error = read(&client, "files/b/a.txt", &credentials, FILE_LIMIT)
             .await
             .unwrap_err();
-        let fault = error.fault(&Shown::url("files/b/a.txt"));
+        let fault = error.fault(&DisplayName::url("files/b/a.txt"));
         assert_eq!(
             (fault.code, fault.is_retryable()),
             (FaultCode::Timeout, true),
@@ -379,10 +399,15 @@ async fn silence_and_stalls_end_in_a_timeout() {
 async fn an_origin_that_does_not_listen_is_unreachable() {
     let address = DialCore::start().await.unwrap().address();
     let client = client(&format!("http://{address}"), Duration::from_secs(1));
-    let error = read(&client, "files/b/a.txt", &Credentials::default(), LIMIT)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    let error = read(
+        &client,
+        "files/b/a.txt",
+        &CallerCredentials::default(),
+        FILE_LIMIT,
+    )
+    .await
+    .unwrap_err();
+    assert!(matches!(error, DialError::Unreachable(_)), "{error:?}");
     let shown = format!("{error:?} {error}");
     assert!(
         !shown.contains("files/b"),

@@ -11,29 +11,29 @@ use dray_bus::{Bus, KeyError, KeyValue};
 use dray_documents::formats::Converted;
 use dray_proto::v1;
 use dray_reading::cache::{Cache, CacheKey};
-use dray_store::{Label, Store};
+use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, TenantId};
 
 /// The bucket.
-pub(crate) const BUCKET: &str = "dray_conversions";
+pub(crate) const CONVERSION_BUCKET: &str = "dray_conversions";
 /// Largest conversion that is read back; the text is bounded by its own limit.
-const LARGEST: ByteSize = ByteSize::mib(64);
+const MAX_CONVERSION_BYTES: ByteSize = ByteSize::mib(64);
 /// Longest that the cache is waited for.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const CACHE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The cache as one tenant sees it: tenants share no conversion, though the document be the same.
 #[derive(Debug)]
-pub(super) struct Conversions {
+pub(super) struct ConversionCache {
     places: KeyValue,
     store: Store,
     clock: Clock,
     tenant: TenantId,
 }
 
-impl Conversions {
+impl ConversionCache {
     pub(super) fn new(bus: &Bus, store: &Store, clock: &Clock, tenant: &TenantId) -> Self {
         Self {
-            places: bus.key_value(BUCKET),
+            places: bus.key_value(CONVERSION_BUCKET),
             store: store.clone(),
             clock: clock.clone(),
             tenant: tenant.clone(),
@@ -48,9 +48,9 @@ impl Conversions {
         let entry = self.places.get(key).await.ok()??;
         let claim = v1::Claim::decode(entry.value).ok()?;
         let claim = Claim::try_from(claim).ok()?;
-        let deadline = Deadline::after(self.clock.now_ms(), PATIENCE);
+        let deadline = Deadline::after(self.clock.now_ms(), CACHE_TIMEOUT);
         let reader = self.store.read(&self.tenant, &claim, deadline).await.ok()?;
-        let bytes = reader.read_all(LARGEST).await.ok()?;
+        let bytes = reader.read_all(MAX_CONVERSION_BYTES).await.ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
@@ -58,7 +58,7 @@ impl Conversions {
         let Ok(bytes) = serde_json::to_vec(value) else {
             return Ok(());
         };
-        let label = Label::new("application/json", "conversion.json");
+        let label = ArtifactLabel::new("application/json", "conversion.json");
         let operation = OperationId::mint();
         let stored = self
             .store
@@ -88,7 +88,7 @@ impl Conversions {
 }
 
 #[async_trait]
-impl Cache for Conversions {
+impl Cache for ConversionCache {
     async fn get(&self, key: &CacheKey) -> Option<Converted> {
         self.load(&self.name(key)).await
     }

@@ -1,10 +1,10 @@
 //! The calls: reading one document, and everything around the files of a conversation.
 
 use dray_bus::CallError;
-use dray_context::read::{self, Arguments, Plan};
-use dray_context::sandbox::{FetchPlan, Outcome as Fetched};
-use dray_context::{Catalog, Context, Request as Conversation, substitute};
-use dray_proto::convert::Invalid;
+use dray_context::read::{self, ReadArguments, ReadPlan};
+use dray_context::sandbox::{FetchPlan, WriteOutcome as Fetched};
+use dray_context::{ContextBuilder, ContextRequest as Conversation, FileCatalog, substitute};
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_reading::message;
 use dray_reading::record::{Code, Record};
@@ -14,16 +14,16 @@ use dray_types::{ByteSize, Fault, FaultCode};
 use futures_util::stream::{self, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
-use super::Reading;
-use super::document::{Means, Opened, Refused, Unopened};
+use super::ReadingContext;
+use super::document::{DocumentAccess, OpenFailure, OpenedDocument, RefusedDocument};
 use crate::service::own_credentials;
 
 /// Files of one `read_files` call that are read concurrently.
 const AT_ONCE: usize = 4;
 /// Media type of the JSON of contexts.
-const JSON: &str = "application/json";
+const JSON_MEDIA_TYPE: &str = "application/json";
 
-impl Reading {
+impl ReadingContext {
     /// Reads one document.
     pub(crate) async fn read_attachment(
         &self,
@@ -32,7 +32,7 @@ impl Reading {
         self.check_enabled()?;
         let Request { meta, body } = request;
         let source = body.source.clone().and_then(|source| source.source);
-        let place = source.ok_or_else(|| Invalid::field("source", "is missing"))?;
+        let place = source.ok_or_else(|| InvalidMessage::field("source", "is missing"))?;
         let means = self.means(
             meta,
             body.credentials.clone(),
@@ -68,15 +68,19 @@ impl Reading {
                         .read_file(&shown, opened.file, &ask, &cancel, &|_| {})
                         .await
                 }
-                Err(Unopened::Refused(why)) => refused(&shown(&body.name, ""), &why),
-                Err(Unopened::Fault(fault)) => return Err(fault),
+                Err(OpenFailure::Refused(why)) => refused(&shown(&body.name, ""), &why),
+                Err(OpenFailure::Fault(fault)) => return Err(fault),
             }
         };
         self.told(&means, record).await
     }
 
-    async fn told(&self, means: &Means, record: Record) -> Result<v1::ReadAttachmentReply, Fault> {
-        let Means { meta, .. } = means;
+    async fn told(
+        &self,
+        means: &DocumentAccess,
+        record: Record,
+    ) -> Result<v1::ReadAttachmentReply, Fault> {
+        let DocumentAccess { meta, .. } = means;
         let output = record.output.into_bytes();
         Ok(v1::ReadAttachmentReply {
             output: Some(self.reply(meta, output, "text/markdown").await?),
@@ -110,20 +114,20 @@ impl Reading {
         let bytes = self.content(&meta, body.request, "request").await?;
         let mut conversation: Conversation = parse(&bytes, "request")?;
         let scope = (!body.scope.is_empty())
-            .then(|| dray_context::renew::Scope::of(body.scope.iter().cloned()));
+            .then(|| dray_context::renew::StoreScope::of(body.scope.iter().cloned()));
         let keys = conversation.keys_to_sign(scope.as_ref());
         let mut renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
         renewals.scope = scope;
         renewals.allowed_hosts = (!body.allowed_hosts.is_empty()).then_some(body.allowed_hosts);
         conversation.renewals = Some(renewals);
-        let built = Context::build(&conversation).map_err(|error| {
+        let built = ContextBuilder::build(&conversation).map_err(|error| {
             Fault::new(FaultCode::InvalidArgument, error.to_string())
                 .detail("context")
                 .advice("Leave the file out, or ask the user to upload it again.")
         })?;
         let json = serde_json::to_vec(&built).map_err(|_| Fault::internal())?;
         Ok(v1::BuildContextReply {
-            built: Some(self.reply(&meta, json, JSON).await?),
+            built: Some(self.reply(&meta, json, JSON_MEDIA_TYPE).await?),
         })
     }
 
@@ -136,14 +140,14 @@ impl Reading {
         let Request { meta, body } = request;
         let catalog = self.catalog(&meta, body.catalog).await?;
         let means = self.means(meta, body.credentials, body.external_url_fetch);
-        let output = match Arguments::parse(&body.tool, &body.arguments) {
+        let output = match ReadArguments::parse(&body.tool, &body.arguments) {
             Err(invalid) => invalid.to_string(),
             Ok(arguments) => {
                 let budget = match usize::try_from(body.budget) {
                     Ok(0) | Err(_) => dray_context::limits::READ_BUDGET,
                     Ok(budget) => budget,
                 };
-                let plan = Plan::new(&arguments, &catalog, budget);
+                let plan = ReadPlan::new(&arguments, &catalog, budget);
                 let tasks: Vec<_> = plan.tasks().collect();
                 let jobs: Vec<_> = tasks
                     .into_iter()
@@ -153,18 +157,21 @@ impl Reading {
                 plan.assemble(results).json()
             }
         };
-        let Means { meta, .. } = &means;
+        let DocumentAccess { meta, .. } = &means;
         Ok(v1::ReadFilesReply {
-            output: Some(self.reply(meta, output.into_bytes(), JSON).await?),
+            output: Some(
+                self.reply(meta, output.into_bytes(), JSON_MEDIA_TYPE)
+                    .await?,
+            ),
         })
     }
 
     /// One file of a `read_files` call; a failure stays with it.
     async fn read_task(
         &self,
-        means: &Means,
-        task: &read::Task,
-    ) -> Result<read::Text, read::Failure> {
+        means: &DocumentAccess,
+        task: &read::ReadTask,
+    ) -> Result<read::ReadText, read::ReadFailure> {
         let file = &task.file;
         let opened = self
             .open_file(means, file.key.as_deref(), &file.url, &file.name)
@@ -183,7 +190,7 @@ impl Reading {
             .markdown_file(&name, opened.file, &ask, &cancel)
             .await
         {
-            Ok(markdown) => Ok(read::Text {
+            Ok(markdown) => Ok(read::ReadText {
                 text: markdown.text,
                 file_name: Some(opened.name).filter(|name| !name.is_empty()),
                 incomplete: markdown.truncated,
@@ -200,8 +207,8 @@ impl Reading {
         let Request { meta, body } = request;
         let catalog = self.catalog(&meta, body.catalog).await?;
         let bytes = self.content(&meta, body.arguments, "arguments").await?;
-        let text =
-            std::str::from_utf8(&bytes).map_err(|_| Invalid::field("arguments", "is not UTF-8"))?;
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|_| InvalidMessage::field("arguments", "is not UTF-8"))?;
         let named = substitute::named_in_text(text, &catalog)
             .map_err(|error| not_json("arguments", &error))?;
         let keys = named
@@ -216,7 +223,7 @@ impl Reading {
         .map_err(|error| not_json("arguments", &error))?;
         let arguments = done.text.into_bytes();
         Ok(v1::SubstituteIdsReply {
-            arguments: Some(self.reply(&meta, arguments, JSON).await?),
+            arguments: Some(self.reply(&meta, arguments, JSON_MEDIA_TYPE).await?),
             replaced: done.replaced,
             unresolved: done.unresolved,
         })
@@ -230,7 +237,7 @@ impl Reading {
         let Request { meta, body } = request;
         // Below nothing every path would be one of the root.
         if !body.directory.starts_with('/') {
-            return Err(Invalid::field("directory", "must be an absolute path").into());
+            return Err(InvalidMessage::field("directory", "must be an absolute path").into());
         }
         let catalog = self.catalog(&meta, body.catalog).await?;
         let limit = match body.max_bytes {
@@ -252,8 +259,8 @@ impl Reading {
         means.limit = limit;
         let fetched = match self.fetch(&means, &plan, body.sandbox).await {
             Ok(fetched) => fetched,
-            Err(Unopened::Refused(why)) => Fetched::Failed(why.reason),
-            Err(Unopened::Fault(fault)) => Fetched::Failed(fault.message),
+            Err(OpenFailure::Refused(why)) => Fetched::Failed(why.reason),
+            Err(OpenFailure::Fault(fault)) => Fetched::Failed(fault.message),
         };
         Ok(v1::FetchUserFileReply {
             written: matches!(fetched, Fetched::Written(_)),
@@ -263,10 +270,10 @@ impl Reading {
 
     async fn fetch(
         &self,
-        means: &Means,
+        means: &DocumentAccess,
         plan: &FetchPlan,
         sandbox: Option<v1::SandboxRef>,
-    ) -> Result<Fetched, Unopened> {
+    ) -> Result<Fetched, OpenFailure> {
         let (directory, name) = plan.path.rsplit_once('/').unwrap_or(("", &plan.path));
         if !self
             .leads_inside(means, plan, sandbox.as_ref(), directory)
@@ -293,7 +300,7 @@ impl Reading {
             mode: 0,
         };
         let placed = self.bus.call(&means.meta, &request).await;
-        let placed = placed.map_err(|error| Unopened::Fault(error.into()))?;
+        let placed = placed.map_err(|error| OpenFailure::Fault(error.into()))?;
         // The sandbox reports where the file really is; a link may have come between the look and the write.
         Ok(if is_inside(&placed.path, &plan.directory) {
             Fetched::Written(size)
@@ -305,11 +312,11 @@ impl Reading {
     /// Whether the deepest part of the target's directory that exists is, links resolved, inside the working directory.
     async fn leads_inside(
         &self,
-        means: &Means,
+        means: &DocumentAccess,
         plan: &FetchPlan,
         sandbox: Option<&v1::SandboxRef>,
         directory: &str,
-    ) -> Result<bool, Unopened> {
+    ) -> Result<bool, OpenFailure> {
         let mut at = directory;
         while at.len() > plan.directory.len() {
             let request = v1::StatSandboxRequest {
@@ -322,7 +329,7 @@ impl Reading {
                 Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {
                     at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
                 }
-                Err(error) => return Err(Unopened::Fault(error.into())),
+                Err(error) => return Err(OpenFailure::Fault(error.into())),
             }
         }
         Ok(true)
@@ -330,10 +337,10 @@ impl Reading {
 
     async fn store_file(
         &self,
-        means: &Means,
-        opened: Opened,
+        means: &DocumentAccess,
+        opened: OpenedDocument,
         name: &str,
-    ) -> Result<v1::Claim, Unopened> {
+    ) -> Result<v1::Claim, OpenFailure> {
         use tokio::io::AsyncReadExt as _;
         let meta = &means.meta;
         let mut writer = self
@@ -352,7 +359,7 @@ impl Reading {
             }
             writer.write(chunk.freeze()).await.map_err(Fault::from)?;
         }
-        let label = dray_store::Label::new("application/octet-stream", name);
+        let label = dray_store::ArtifactLabel::new("application/octet-stream", name);
         Ok(writer.finish(label).await.map_err(Fault::from)?.into())
     }
 
@@ -361,8 +368,8 @@ impl Reading {
         meta: dray_bus::Meta,
         credentials: Option<v1::DialCredentials>,
         app_policy: Option<v1::AppPolicy>,
-    ) -> Means {
-        Means {
+    ) -> DocumentAccess {
+        DocumentAccess {
             meta,
             credentials: credentials.map(own_credentials).unwrap_or_default(),
             app_policy,
@@ -374,7 +381,7 @@ impl Reading {
         &self,
         meta: &dray_bus::Meta,
         catalog: Option<v1::Content>,
-    ) -> Result<Catalog, Fault> {
+    ) -> Result<FileCatalog, Fault> {
         let bytes = self.content(meta, catalog, "catalog").await?;
         parse(&bytes, "catalog")
     }
@@ -419,7 +426,7 @@ fn shown(said: &str, came: &str) -> String {
         .to_owned()
 }
 
-fn refused(shown: &str, why: &Refused) -> Record {
+fn refused(shown: &str, why: &RefusedDocument) -> Record {
     Record::refused(why.code, message::cannot_read(shown, &why.reason))
 }
 
@@ -428,41 +435,43 @@ fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], field: &'static str) -> R
 }
 
 fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
-    Invalid::field(field, format!("line {}: not what it must be", error.line())).into()
+    InvalidMessage::field(field, format!("line {}: not what it must be", error.line())).into()
 }
 
 /// Why a file could not be had, in the words of `read_files`.
-fn failure(unopened: Unopened, limit: ByteSize) -> read::Failure {
+fn failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
     let why = match unopened {
-        Unopened::Refused(why) => why,
-        Unopened::Fault(fault) if fault.code == FaultCode::Timeout => {
-            return read::Failure::of(read::Code::Timeout);
+        OpenFailure::Refused(why) => why,
+        OpenFailure::Fault(fault) if fault.code == FaultCode::Timeout => {
+            return read::ReadFailure::of(read::FailureCode::Timeout);
         }
-        Unopened::Fault(_) => return read::Failure::of(read::Code::Failed),
+        OpenFailure::Fault(_) => return read::ReadFailure::of(read::FailureCode::Failed),
     };
     match (why.code, why.detail.as_str()) {
-        (Code::TooLarge, _) => read::Failure::too_large(limit.as_u64()),
-        (Code::NotFound, _) => read::Failure::of(read::Code::Expired),
-        (_, "ssrf_blocked" | "blocked_host") => read::Failure::of(read::Code::PrivateNetwork),
-        (_, "timeout" | "deadline_expired") => read::Failure::of(read::Code::Timeout),
-        _ => read::Failure::saying(read::Code::Failed, why.reason),
+        (Code::TooLarge, _) => read::ReadFailure::too_large(limit.as_u64()),
+        (Code::NotFound, _) => read::ReadFailure::of(read::FailureCode::Expired),
+        (_, "ssrf_blocked" | "blocked_host") => {
+            read::ReadFailure::of(read::FailureCode::PrivateNetwork)
+        }
+        (_, "timeout" | "deadline_expired") => read::ReadFailure::of(read::FailureCode::Timeout),
+        _ => read::ReadFailure::saying(read::FailureCode::Failed, why.reason),
     }
 }
 
 /// Why a file has no text, in the words of `read_files`.
-fn unread(code: Option<Code>, limit: ByteSize) -> read::Failure {
+fn unread(code: Option<Code>, limit: ByteSize) -> read::ReadFailure {
     let Some(code) = code else {
         // A part was asked for that the document does not have.
-        return read::Failure::of(read::Code::OutOfRange);
+        return read::ReadFailure::of(read::FailureCode::OutOfRange);
     };
     match code {
-        Code::TooLarge => read::Failure::too_large(limit.as_u64()),
-        Code::Empty | Code::NoText => read::Failure::of(read::Code::Empty),
+        Code::TooLarge => read::ReadFailure::too_large(limit.as_u64()),
+        Code::Empty | Code::NoText => read::ReadFailure::of(read::FailureCode::Empty),
         Code::KindNotAllowed | Code::NotAnArchive | Code::UnsupportedFormat | Code::Encrypted => {
-            read::Failure::of(read::Code::UnsupportedType)
+            read::ReadFailure::of(read::FailureCode::UnsupportedType)
         }
-        Code::LimitExceeded => read::Failure::of(read::Code::Timeout),
-        Code::RangeInvalid => read::Failure::of(read::Code::OutOfRange),
-        _ => read::Failure::of(read::Code::Failed),
+        Code::LimitExceeded => read::ReadFailure::of(read::FailureCode::Timeout),
+        Code::RangeInvalid => read::ReadFailure::of(read::FailureCode::OutOfRange),
+        _ => read::ReadFailure::of(read::FailureCode::Failed),
     }
 }

@@ -12,13 +12,13 @@ use dray_documents::limits::Limits;
 use dray_reading::policy::Policy;
 use dray_reading::summary::{Endpoint, OpenAi, Summarizer, SummaryLimits};
 use dray_service::StartError;
-use dray_service::config::Problem;
+use dray_service::config::ConfigProblem;
 use dray_types::{ByteSize, Period, Secret};
 
 /// Reading documents (read-attachment 6 and 12).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Reading {
+pub struct ReadingConfig {
     /// Whether documents are read at all. Default true.
     pub enabled: bool,
     /// Folders whose files may be read by path, the primary one first. Empty: none, only stored files, files of
@@ -61,13 +61,13 @@ pub struct Reading {
     /// The text of scans and pictures.
     pub ocr: OcrConfig,
     /// The model that summarises what is too large.
-    pub summary: Summary,
+    pub summary: SummaryConfig,
 }
 
 /// An OpenAI-compatible model for summaries. Without a URL large documents are shown as an excerpt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Summary {
+pub struct SummaryConfig {
     /// Base of the API, such as `https://api.example/v1`; `/chat/completions` is appended.
     pub url: Option<String>,
     /// Name of the model.
@@ -88,7 +88,7 @@ pub struct Summary {
     pub window: ByteSize,
 }
 
-impl Default for Reading {
+impl Default for ReadingConfig {
     fn default() -> Self {
         let limits = Limits::default();
         Self {
@@ -113,12 +113,12 @@ impl Default for Reading {
             workers: 0,
             worker: None,
             ocr: OcrConfig::default(),
-            summary: Summary::default(),
+            summary: SummaryConfig::default(),
         }
     }
 }
 
-impl Default for Summary {
+impl Default for SummaryConfig {
     fn default() -> Self {
         let limits = SummaryLimits::default();
         Self {
@@ -135,13 +135,13 @@ impl Default for Summary {
     }
 }
 
-impl Reading {
+impl ReadingConfig {
     /// What is wrong with it.
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(format!("reading.{field}"), message));
+                problems.push(ConfigProblem::new(format!("reading.{field}"), message));
             }
         };
         let above = |size: ByteSize, least: u64| size.as_u64() >= least;
@@ -221,7 +221,7 @@ impl Reading {
     }
 }
 
-impl Summary {
+impl SummaryConfig {
     /// The model; nothing when none is configured.
     ///
     /// # Errors

@@ -4,25 +4,25 @@ use std::fs::File;
 use std::io::{Seek as _, Write as _};
 
 use dray_bus::{CallError, Meta};
-use dray_proto::convert::{Content, Invalid};
+use dray_proto::convert::{ContentSource, InvalidMessage};
 use dray_proto::v1;
 use dray_proto::v1::document_source::Source as Place;
 use dray_reading::record::Code;
 use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest};
 
-use super::Reading;
-use super::keys::Key;
-use crate::classify::{Target, classify};
-use crate::dial::Credentials;
+use super::ReadingContext;
+use super::keys::StoredKey;
+use crate::classify::{LoadTarget, classify};
+use crate::dial::CallerCredentials;
 use crate::downloads::DownloadScope;
-use crate::error::Error;
-use crate::external::Fetch;
-use crate::loader::{LoadError, Loader, Scope};
-use crate::source::Source;
+use crate::error::ResolveError;
+use crate::external::ExternalFetch;
+use crate::loader::{FileLoader, LoadError, LoadScope};
+use crate::source::FileSource;
 
 /// A document that is here.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedDocument {
     /// Its bytes, from the first on.
     pub(super) file: File,
     /// How many.
@@ -33,16 +33,16 @@ pub(super) struct Opened {
 
 /// Why it is not.
 #[derive(Debug)]
-pub(super) enum Unopened {
+pub(super) enum OpenFailure {
     /// This document cannot be had.
-    Refused(Refused),
+    Refused(RefusedDocument),
     /// Something of ours failed.
     Fault(Fault),
 }
 
 /// A document that cannot be had.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct RefusedDocument {
     /// What is wrong with it.
     pub(super) code: Code,
     /// Why, for the model.
@@ -51,9 +51,9 @@ pub(super) struct Refused {
     pub(super) detail: String,
 }
 
-impl Unopened {
+impl OpenFailure {
     fn refused(code: Code, reason: impl Into<String>) -> Self {
-        Self::Refused(Refused {
+        Self::Refused(RefusedDocument {
             code,
             reason: reason.into(),
             detail: String::new(),
@@ -61,19 +61,19 @@ impl Unopened {
     }
 }
 
-impl From<Fault> for Unopened {
+impl From<Fault> for OpenFailure {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<Error> for Unopened {
-    fn from(error: Error) -> Self {
+impl From<ResolveError> for OpenFailure {
+    fn from(error: ResolveError) -> Self {
         Self::Fault(crate::service::report(error))
     }
 }
 
-impl From<LoadError> for Unopened {
+impl From<LoadError> for OpenFailure {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Correctable(fault) => about_the_document(fault),
@@ -84,20 +84,24 @@ impl From<LoadError> for Unopened {
 
 /// With what a caller's documents are loaded.
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct DocumentAccess {
     /// Envelope of the call.
     pub(super) meta: Meta,
     /// What DIAL is shown.
-    pub(super) credentials: Credentials,
+    pub(super) credentials: CallerCredentials,
     /// What the app allows on outside URLs.
     pub(super) app_policy: Option<v1::AppPolicy>,
     /// Most bytes.
     pub(super) limit: ByteSize,
 }
 
-impl Reading {
+impl ReadingContext {
     /// Brings a document here that is not a file of the workspace.
-    pub(super) async fn open(&self, means: &Means, place: Place) -> Result<Opened, Unopened> {
+    pub(super) async fn open(
+        &self,
+        means: &DocumentAccess,
+        place: Place,
+    ) -> Result<OpenedDocument, OpenFailure> {
         match place {
             Place::Path(_) => Err(Fault::internal().into()),
             Place::Claim(claim) => {
@@ -115,15 +119,15 @@ impl Reading {
     /// Brings a file of a conversation here, by its key when it has one.
     pub(super) async fn open_file(
         &self,
-        means: &Means,
+        means: &DocumentAccess,
         key: Option<&str>,
         url: &str,
         name: &str,
-    ) -> Result<Opened, Unopened> {
-        match key.and_then(Key::parse) {
+    ) -> Result<OpenedDocument, OpenFailure> {
+        match key.and_then(StoredKey::parse) {
             None => self.open_url(means, url).await,
-            Some(Key::Dial(path)) => self.open_target(means, &Target::Dial(path)).await,
-            Some(Key::Artifact(sha256)) => {
+            Some(StoredKey::Dial(path)) => self.open_target(means, &LoadTarget::Dial(path)).await,
+            Some(StoredKey::Artifact(sha256)) => {
                 let claim = self.claim(&means.meta.tenant, sha256, name).await?;
                 let claim = claim.ok_or_else(|| gone(&sha256))?;
                 self.open_claim(means, &claim).await
@@ -131,11 +135,15 @@ impl Reading {
         }
     }
 
-    async fn open_claim(&self, means: &Means, claim: &Claim) -> Result<Opened, Unopened> {
+    async fn open_claim(
+        &self,
+        means: &DocumentAccess,
+        claim: &Claim,
+    ) -> Result<OpenedDocument, OpenFailure> {
         let size = claim.artifact.size;
         if size > means.limit.as_u64() {
             let reason = dray_reading::message::too_large(size, means.limit.as_u64());
-            return Err(Unopened::refused(Code::TooLarge, reason));
+            return Err(OpenFailure::refused(Code::TooLarge, reason));
         }
         let Meta {
             tenant, deadline, ..
@@ -143,15 +151,15 @@ impl Reading {
         let reader = self.store.read(tenant, claim, *deadline).await;
         let reader = reader.map_err(|error| sort(error.into()))?;
         let artifact = &claim.artifact;
-        let source = Source::store(reader, artifact.sha256, artifact.media_type.clone());
+        let source = FileSource::store(reader, artifact.sha256, artifact.media_type.clone());
         spool(source, artifact.name.clone()).await
     }
 
     async fn take_from_sandbox(
         &self,
-        means: &Means,
+        means: &DocumentAccess,
         path: v1::SandboxPath,
-    ) -> Result<Claim, Unopened> {
+    ) -> Result<Claim, OpenFailure> {
         let v1::SandboxPath { sandbox, path } = path;
         let request = v1::GetSandboxFileRequest {
             sandbox,
@@ -161,49 +169,57 @@ impl Reading {
         let got = self.bus.call(&means.meta, &request).await;
         let got = got.map_err(|error| match error {
             CallError::Fault(fault) => sort(fault),
-            other => Unopened::Fault(other.into()),
+            other => OpenFailure::Fault(other.into()),
         })?;
         let claim = got.claim.ok_or_else(Fault::internal)?;
         Ok(Claim::try_from(claim).map_err(Fault::from)?)
     }
 
-    async fn open_url(&self, means: &Means, url: &str) -> Result<Opened, Unopened> {
+    async fn open_url(
+        &self,
+        means: &DocumentAccess,
+        url: &str,
+    ) -> Result<OpenedDocument, OpenFailure> {
         let origin = self.dial.as_ref().map(crate::dial::DialClient::origin);
         match classify(url, origin) {
             Ok(target) => self.open_target(means, &target).await,
             Err(unsupported) => {
                 let reason = unsupported.sentence().trim_end_matches('.');
-                Err(Unopened::refused(Code::Unreadable, reason))
+                Err(OpenFailure::refused(Code::Unreadable, reason))
             }
         }
     }
 
-    async fn open_target(&self, means: &Means, target: &Target) -> Result<Opened, Unopened> {
+    async fn open_target(
+        &self,
+        means: &DocumentAccess,
+        target: &LoadTarget,
+    ) -> Result<OpenedDocument, OpenFailure> {
         let name = match target {
-            Target::Dial(path) => last_segment(path.as_str()),
-            Target::External(url) => last_segment(url),
+            LoadTarget::Dial(path) => last_segment(path.as_str()),
+            LoadTarget::External(url) => last_segment(url),
         };
-        let Means {
+        let DocumentAccess {
             meta,
             credentials,
             app_policy,
             limit,
         } = means;
-        let scope = Scope {
+        let scope = LoadScope {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
             epoch: 0,
             deadline: meta.deadline,
             limit: *limit,
             credentials: credentials.clone(),
-            fetch: Fetch {
+            fetch: ExternalFetch {
                 meta: meta.clone(),
                 app_policy: app_policy.clone(),
                 limit: *limit,
                 tool_timeout_ms: 0,
             },
         };
-        let loader = Loader::new(
+        let loader = FileLoader::new(
             self.bus.clone(),
             self.store.clone(),
             self.dial.clone(),
@@ -211,8 +227,8 @@ impl Reading {
         );
         let source = match target {
             // DIAL decides for each caller, and the file may have changed.
-            Target::Dial(_) => loader.open_once(target).await?,
-            Target::External(_) => {
+            LoadTarget::Dial(_) => loader.open_once(target).await?,
+            LoadTarget::External(_) => {
                 let conversation = DownloadScope::of_conversation(meta);
                 let loader = loader.sharing(&self.downloads, conversation);
                 loader.open_once(target).await?
@@ -228,10 +244,10 @@ impl Reading {
         content: Option<v1::Content>,
         field: &'static str,
     ) -> Result<bytes::Bytes, Fault> {
-        let content = content.ok_or_else(|| Invalid::field(field, "is missing"))?;
-        match Content::try_from(content)? {
-            Content::Inline(bytes) => Ok(bytes),
-            Content::Claim(claim) => {
+        let content = content.ok_or_else(|| InvalidMessage::field(field, "is missing"))?;
+        match ContentSource::try_from(content)? {
+            ContentSource::Inline(bytes) => Ok(bytes),
+            ContentSource::Claim(claim) => {
                 let reader = self.store.read(&meta.tenant, &claim, meta.deadline).await?;
                 Ok(reader.read_all(self.config.max_context).await?)
             }
@@ -246,19 +262,19 @@ impl Reading {
         media_type: &str,
     ) -> Result<v1::Content, Fault> {
         if bytes.len() <= dray_proto::INLINE_LIMIT {
-            return Ok(Content::Inline(bytes.into()).into());
+            return Ok(ContentSource::Inline(bytes.into()).into());
         }
-        let label = dray_store::Label::new(media_type, "");
+        let label = dray_store::ArtifactLabel::new(media_type, "");
         let stored = self
             .store
             .put(&meta.tenant, &meta.operation, bytes.into(), label)
             .await?;
-        Ok(Content::Claim(stored).into())
+        Ok(ContentSource::Claim(stored).into())
     }
 }
 
 /// Faults about the document go to the model; the others are ours.
-fn sort(fault: Fault) -> Unopened {
+fn sort(fault: Fault) -> OpenFailure {
     match fault.code {
         FaultCode::NotFound
         | FaultCode::TooLarge
@@ -268,26 +284,26 @@ fn sort(fault: Fault) -> Unopened {
         FaultCode::RateLimited
         | FaultCode::Timeout
         | FaultCode::Unavailable
-        | FaultCode::Internal => Unopened::Fault(fault),
+        | FaultCode::Internal => OpenFailure::Fault(fault),
     }
 }
 
-fn about_the_document(fault: Fault) -> Unopened {
+fn about_the_document(fault: Fault) -> OpenFailure {
     let code = match fault.code {
         FaultCode::NotFound => Code::NotFound,
         FaultCode::TooLarge => Code::TooLarge,
         _ => Code::Unreadable,
     };
-    Unopened::Refused(Refused {
+    OpenFailure::Refused(RefusedDocument {
         code,
         reason: fault.message.trim_end_matches('.').to_owned(),
         detail: fault.detail,
     })
 }
 
-fn gone(sha256: &Sha256Digest) -> Unopened {
+fn gone(sha256: &Sha256Digest) -> OpenFailure {
     tracing::info!(%sha256, "a file of the conversation is no longer stored");
-    Unopened::refused(Code::NotFound, "it is no longer stored")
+    OpenFailure::refused(Code::NotFound, "it is no longer stored")
 }
 
 /// What stands last in a path or URL, decoded: a name for people, never a place.
@@ -301,10 +317,10 @@ fn last_segment(text: &str) -> String {
 }
 
 /// Writes a source into a file without a name.
-async fn spool(mut source: Source, name: String) -> Result<Opened, Unopened> {
+async fn spool(mut source: FileSource, name: String) -> Result<OpenedDocument, OpenFailure> {
     let local = |error: std::io::Error| {
         tracing::warn!(%error, "no room for a document");
-        Unopened::Fault(
+        OpenFailure::Fault(
             Fault::new(
                 FaultCode::Unavailable,
                 "There is no room for the document here.",
@@ -321,7 +337,7 @@ async fn spool(mut source: Source, name: String) -> Result<Opened, Unopened> {
     }
     file.rewind().map_err(local)?;
     let size = source.summary().size;
-    Ok(Opened { file, size, name })
+    Ok(OpenedDocument { file, size, name })
 }
 
 #[cfg(test)]
@@ -339,15 +355,18 @@ mod tests {
     fn faults_of_ours_are_not_told_as_the_documents() {
         let sorted = |code| sort(Fault::new(code, "Words."));
         assert!(matches!(sorted(FaultCode::NotFound),
-            Unopened::Refused(Refused { code: Code::NotFound, reason, .. }) if reason == "Words"));
+            OpenFailure::Refused(RefusedDocument { code: Code::NotFound, reason, .. }) if reason == "Words"));
         assert!(matches!(
             sorted(FaultCode::Denied),
-            Unopened::Refused(Refused {
+            OpenFailure::Refused(RefusedDocument {
                 code: Code::Unreadable,
                 ..
             })
         ));
-        assert!(matches!(sorted(FaultCode::Unavailable), Unopened::Fault(_)));
-        assert!(matches!(sorted(FaultCode::Internal), Unopened::Fault(_)));
+        assert!(matches!(
+            sorted(FaultCode::Unavailable),
+            OpenFailure::Fault(_)
+        ));
+        assert!(matches!(sorted(FaultCode::Internal), OpenFailure::Fault(_)));
     }
 }

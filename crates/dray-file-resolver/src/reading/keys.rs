@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dray_context::renew::Renewals;
-use dray_store::Label;
+use dray_context::renew::RenewedLinks;
+use dray_store::ArtifactLabel;
 use dray_types::{Claim, Fault, Sha256Digest, TenantId};
 
-use super::Reading;
+use super::ReadingContext;
 use crate::classify::DialPath;
 
 /// How long a link lives unless the caller says otherwise.
-const LIFETIME: Duration = Duration::from_hours(2);
+const DEFAULT_LINK_LIFETIME: Duration = Duration::from_hours(2);
 
 /// What a key names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum StoredKey {
     /// `artifact/<sha256>` or `artifact/<sha256>/<size>`: a stored file of the caller's tenant. The digest alone says
     /// which.
     Artifact(Sha256Digest),
@@ -23,7 +23,7 @@ pub(super) enum Key {
     Dial(DialPath),
 }
 
-impl Key {
+impl StoredKey {
     /// Reads a key; nothing for what is none.
     pub(super) fn parse(key: &str) -> Option<Self> {
         if let Some(stored) = key.strip_prefix("artifact/") {
@@ -36,29 +36,29 @@ impl Key {
     }
 }
 
-impl Reading {
-    /// Links for these keys, each good for `seconds` (0: two hours). A key whose file is gone has none; text that is not a
-    /// key is listed as invalid.
+impl ReadingContext {
+    /// Links for these keys, each good for `seconds` (0: two hours). A key whose file is gone has none; text that is
+    /// not a key is listed as invalid.
     pub(super) async fn renew(
         &self,
         tenant: &TenantId,
         keys: Vec<String>,
         seconds: u32,
-    ) -> Result<Renewals, Fault> {
+    ) -> Result<RenewedLinks, Fault> {
         let mut signed = BTreeMap::new();
         let mut invalid = BTreeSet::new();
         for key in keys {
-            if Key::parse(&key).is_none() {
+            if StoredKey::parse(&key).is_none() {
                 invalid.insert(key);
                 continue;
             }
             let url = self.link(tenant, &key, seconds).await?;
             signed.insert(key, url);
         }
-        Ok(Renewals {
+        Ok(RenewedLinks {
             signed,
             invalid,
-            ..Renewals::default()
+            ..RenewedLinks::default()
         })
     }
 
@@ -69,18 +69,18 @@ impl Reading {
         key: &str,
         seconds: u32,
     ) -> Result<Option<String>, Fault> {
-        match Key::parse(key) {
+        match StoredKey::parse(key) {
             None => Ok(None),
-            Some(Key::Dial(path)) => Ok(self
+            Some(StoredKey::Dial(path)) => Ok(self
                 .dial
                 .as_ref()
                 .map(|dial| dial.origin().api(path.as_str()))),
-            Some(Key::Artifact(sha256)) => {
+            Some(StoredKey::Artifact(sha256)) => {
                 let Some(claim) = self.claim(tenant, sha256, "").await? else {
                     return Ok(None);
                 };
                 let lifetime = match seconds {
-                    0 => LIFETIME,
+                    0 => DEFAULT_LINK_LIFETIME,
                     seconds => Duration::from_secs(u64::from(seconds)),
                 };
                 let link = self.store.presign_get(tenant, &claim, lifetime).await?;
@@ -96,7 +96,7 @@ impl Reading {
         sha256: Sha256Digest,
         name: &str,
     ) -> Result<Option<Claim>, Fault> {
-        let label = Label::new("application/octet-stream", name);
+        let label = ArtifactLabel::new("application/octet-stream", name);
         Ok(self.store.claim(tenant, sha256, label).await?)
     }
 }
@@ -109,16 +109,16 @@ mod tests {
     fn keys_name_stored_files_and_files_of_dial() {
         let digest = Sha256Digest::of(b"x");
         assert_eq!(
-            Key::parse(&format!("artifact/{}", digest.to_hex())),
-            Some(Key::Artifact(digest))
+            StoredKey::parse(&format!("artifact/{}", digest.to_hex())),
+            Some(StoredKey::Artifact(digest))
         );
         let sized = format!("artifact/{}/1", digest.to_hex());
-        assert_eq!(Key::parse(&sized), Some(Key::Artifact(digest)));
+        assert_eq!(StoredKey::parse(&sized), Some(StoredKey::Artifact(digest)));
         for garbled in [format!("{sized}/2"), format!("{sized}x")] {
-            assert_eq!(Key::parse(&garbled), None, "{garbled}");
+            assert_eq!(StoredKey::parse(&garbled), None, "{garbled}");
         }
         assert!(
-            matches!(Key::parse("files/b/a b.pdf"), Some(Key::Dial(path)) if path.as_str() == "files/b/a%20b.pdf")
+            matches!(StoredKey::parse("files/b/a b.pdf"), Some(StoredKey::Dial(path)) if path.as_str() == "files/b/a%20b.pdf")
         );
         for key in [
             "",
@@ -129,7 +129,7 @@ mod tests {
             "chat/a",
             "https://x/",
         ] {
-            assert_eq!(Key::parse(key), None, "{key}");
+            assert_eq!(StoredKey::parse(key), None, "{key}");
         }
     }
 }

@@ -14,8 +14,8 @@ mod document;
 mod keys;
 mod ocr;
 
-pub(crate) use cache::BUCKET as CONVERSIONS_BUCKET;
-pub use config::{Reading as Config, Summary};
+pub(crate) use cache::CONVERSION_BUCKET as CONVERSIONS_BUCKET;
+pub use config::{ReadingConfig, SummaryConfig};
 pub use ocr::{OcrConfig, OcrMode};
 
 use std::path::{Path, PathBuf};
@@ -25,31 +25,31 @@ use dray_bus::Bus;
 use dray_reading::reader::Reader;
 use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
-use dray_service::{Context, StartError};
+use dray_service::{ServiceContext, StartError};
 use dray_store::Store;
 use dray_types::{Clock, TenantId};
 
 use crate::dial::DialClient;
-use crate::downloads::{DownloadLimits, Downloads};
+use crate::downloads::{DownloadIndex, DownloadLimits};
 
 /// Everything that reading needs.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ReadingContext {
     bus: Bus,
     store: Store,
     clock: Clock,
     dial: Option<DialClient>,
     reader: Reader,
     /// Outside documents that were read a moment ago.
-    downloads: Downloads,
-    config: Config,
+    downloads: DownloadIndex,
+    config: ReadingConfig,
 }
 
-impl Reading {
+impl ReadingContext {
     /// Sets up the reader.
     pub(crate) fn start(
-        config: &Config,
-        cx: &Context,
+        config: &ReadingConfig,
+        cx: &ServiceContext,
         dial: Option<DialClient>,
     ) -> Result<Self, StartError> {
         let worker = match &config.worker {
@@ -87,7 +87,7 @@ impl Reading {
             clock: cx.clock.clone(),
             dial,
             reader,
-            downloads: Downloads::new(
+            downloads: DownloadIndex::new(
                 cx.clock.clone(),
                 DownloadLimits {
                     lifetime: config.download_lifetime,
@@ -100,7 +100,7 @@ impl Reading {
 
     /// The reader with the cache of a tenant.
     fn reader(&self, tenant: &TenantId) -> Reader {
-        let cache = cache::Conversions::new(&self.bus, &self.store, &self.clock, tenant);
+        let cache = cache::ConversionCache::new(&self.bus, &self.store, &self.clock, tenant);
         self.reader.clone().with_cache(Arc::new(cache))
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use dray_reading::ocr::OcrSettings;
-use dray_service::config::Problem;
+use dray_service::config::ConfigProblem;
 use dray_types::Period;
 
 /// The text of scans and pictures, recognised by Tesseract (the Debian packages `tesseract-ocr` and
@@ -62,25 +62,28 @@ impl OcrConfig {
     }
 
     /// What is wrong with it.
-    pub(super) fn problems(&self) -> Vec<Problem> {
+    pub(super) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if self
             .settings()
             .is_some_and(|ocr| !ocr.has_valid_languages())
         {
-            problems.push(Problem::new(
+            problems.push(ConfigProblem::new(
                 "reading.ocr.languages",
                 "must be names of languages joined by `+`, such as `deu+eng`",
             ));
         }
         if self.timeout == Period::default() || self.timeout > Period::secs(600) {
-            problems.push(Problem::new(
+            problems.push(ConfigProblem::new(
                 "reading.ocr.timeout",
                 "must be above 0 and at most 10m",
             ));
         }
         if self.max_pictures == 0 {
-            problems.push(Problem::new("reading.ocr.max_pictures", "must be above 0"));
+            problems.push(ConfigProblem::new(
+                "reading.ocr.max_pictures",
+                "must be above 0",
+            ));
         }
         problems
     }

@@ -5,25 +5,25 @@ use bytes::Bytes;
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
 
-use super::plan::{ContentForm, Filling, Planned};
+use super::plan::{ContentForm, PlannedSlot, SlotContent};
 use crate::base64::Base64Stream;
-use crate::error::Error;
-use crate::loader::{LoadError, Loader};
-use crate::output::Output;
+use crate::error::ResolveError;
+use crate::loader::{FileLoader, LoadError};
+use crate::output::ArgumentsOutput;
 use crate::reply;
-use crate::shown::Shown;
-use crate::source::Source;
-use crate::text::{Binary, TextStream};
+use crate::shown::DisplayName;
+use crate::source::FileSource;
+use crate::text::{BinaryContent, TextStream};
 
 /// Writes a JSON string in place of the reference and describes its content.
 pub(super) async fn fill(
-    output: &mut Output<'_>,
-    loader: &Loader,
-    slot: &Planned,
+    output: &mut ArgumentsOutput<'_>,
+    loader: &FileLoader,
+    slot: &PlannedSlot,
 ) -> Result<v1::ResolvedFile, LoadError> {
     let (form, target, shown, is_shared) = match &slot.filling {
-        Filling::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
-        Filling::Url { named, shown } => {
+        SlotContent::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
+        SlotContent::Url { named, shown } => {
             for piece in [quote(), escaped(named), quote()] {
                 write(output, piece).await?;
             }
@@ -34,7 +34,7 @@ pub(super) async fn fill(
                 ..v1::ResolvedFile::default()
             });
         }
-        Filling::Content {
+        SlotContent::Content {
             form,
             target,
             shown,
@@ -63,7 +63,10 @@ pub(super) async fn fill(
     })
 }
 
-async fn base64(output: &mut Output<'_>, source: &mut Source) -> Result<(), LoadError> {
+async fn base64(
+    output: &mut ArgumentsOutput<'_>,
+    source: &mut FileSource,
+) -> Result<(), LoadError> {
     let mut stream = Base64Stream::default();
     while let Some(chunk) = source.next().await? {
         let mut piece = String::with_capacity(chunk.len() / 3 * 4 + 8);
@@ -76,11 +79,11 @@ async fn base64(output: &mut Output<'_>, source: &mut Source) -> Result<(), Load
 }
 
 async fn text(
-    output: &mut Output<'_>,
-    source: &mut Source,
-    shown: &Shown,
+    output: &mut ArgumentsOutput<'_>,
+    source: &mut FileSource,
+    shown: &DisplayName,
 ) -> Result<(), LoadError> {
-    let binary = |Binary(name)| {
+    let binary = |BinaryContent(name)| {
         let fault = Fault::new(FaultCode::Unsupported, reply::binary(shown, name));
         LoadError::Correctable(fault.detail("binary"))
     };
@@ -95,11 +98,11 @@ async fn text(
     write(output, escaped(&piece)).await
 }
 
-async fn write(output: &mut Output<'_>, bytes: Bytes) -> Result<(), LoadError> {
+async fn write(output: &mut ArgumentsOutput<'_>, bytes: Bytes) -> Result<(), LoadError> {
     output
         .write(bytes)
         .await
-        .map_err(|error| LoadError::Failed(Error::Store(error)))
+        .map_err(|error| LoadError::Failed(ResolveError::Store(error)))
 }
 
 fn quote() -> Bytes {

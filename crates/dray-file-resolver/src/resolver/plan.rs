@@ -3,37 +3,37 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use dray_types::reference::{Form, MISSING_PREFIX};
+use dray_types::reference::{MISSING_PREFIX, ReferenceForm};
 use dray_types::{Fault, FaultCode};
 
-use crate::arguments::{Finding, Slot};
-use crate::classify::{DialOrigin, Target, Unsupported, classify};
-use crate::shown::Shown;
+use crate::arguments::{ReferenceFinding, ReferenceSlot};
+use crate::classify::{DialOrigin, LoadTarget, UnsupportedReference, classify};
+use crate::shown::DisplayName;
 
 /// A slot with what is to be put into it.
 #[derive(Clone, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedSlot {
     pub(crate) range: Range<usize>,
     pub(crate) parameter: String,
     pub(crate) pointer: String,
-    pub(crate) filling: Filling,
+    pub(crate) filling: SlotContent,
 }
 
 /// What is put into a slot.
 #[derive(Clone, Debug)]
-pub(crate) enum Filling {
+pub(crate) enum SlotContent {
     /// The named text itself.
     Url {
         named: String,
         /// What was named, as it may be shown.
-        shown: Shown,
+        shown: DisplayName,
     },
     /// The content of a file.
     Content {
         form: ContentForm,
-        target: Target,
+        target: LoadTarget,
         /// What was named, as it may be shown.
-        shown: Shown,
+        shown: DisplayName,
         /// Whether another slot needs the same file.
         is_shared: bool,
     },
@@ -59,16 +59,16 @@ impl ContentForm {
 }
 
 /// Decides for every slot; nothing is loaded, and a slot that cannot be filled does not affect those before it.
-pub(crate) fn plan(slots: Vec<Slot>, origin: Option<&DialOrigin>) -> Vec<Planned> {
+pub(crate) fn plan(slots: Vec<ReferenceSlot>, origin: Option<&DialOrigin>) -> Vec<PlannedSlot> {
     let mut planned: Vec<_> = slots.into_iter().map(|slot| one(slot, origin)).collect();
-    let mut uses: HashMap<Target, usize> = HashMap::new();
+    let mut uses: HashMap<LoadTarget, usize> = HashMap::new();
     for slot in &planned {
-        if let Filling::Content { target, .. } = &slot.filling {
+        if let SlotContent::Content { target, .. } = &slot.filling {
             *uses.entry(target.clone()).or_default() += 1;
         }
     }
     for slot in &mut planned {
-        if let Filling::Content {
+        if let SlotContent::Content {
             target, is_shared, ..
         } = &mut slot.filling
         {
@@ -78,39 +78,39 @@ pub(crate) fn plan(slots: Vec<Slot>, origin: Option<&DialOrigin>) -> Vec<Planned
     planned
 }
 
-fn one(slot: Slot, origin: Option<&DialOrigin>) -> Planned {
-    let Slot {
+fn one(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
+    let ReferenceSlot {
         range,
         parameter,
         pointer,
         finding,
     } = slot;
     let filling = match finding {
-        Finding::MissingPrefix => invalid("missing_prefix", MISSING_PREFIX),
-        Finding::BrokenUnicode => invalid(
+        ReferenceFinding::MissingPrefix => invalid("missing_prefix", MISSING_PREFIX),
+        ReferenceFinding::BrokenUnicode => invalid(
             "broken_unicode",
             "The reference holds half of a surrogate pair, which names no file.",
         ),
-        Finding::Reference {
-            form: Form::Url,
+        ReferenceFinding::Reference {
+            form: ReferenceForm::Url,
             target,
-        } => Filling::Url {
+        } => SlotContent::Url {
             shown: match classify(&target, origin) {
-                Ok(target) => Shown::target(&target),
-                Err(_) => Shown::url(&target),
+                Ok(target) => DisplayName::target(&target),
+                Err(_) => DisplayName::url(&target),
             },
             named: target,
         },
-        Finding::Reference {
-            form: Form::Base64,
+        ReferenceFinding::Reference {
+            form: ReferenceForm::Base64,
             target,
         } => content(ContentForm::Base64, &target, origin),
-        Finding::Reference {
-            form: Form::Text,
+        ReferenceFinding::Reference {
+            form: ReferenceForm::Text,
             target,
         } => content(ContentForm::Text, &target, origin),
     };
-    Planned {
+    PlannedSlot {
         range,
         parameter,
         pointer,
@@ -118,23 +118,23 @@ fn one(slot: Slot, origin: Option<&DialOrigin>) -> Planned {
     }
 }
 
-fn content(form: ContentForm, named: &str, origin: Option<&DialOrigin>) -> Filling {
+fn content(form: ContentForm, named: &str, origin: Option<&DialOrigin>) -> SlotContent {
     match classify(named, origin) {
-        Ok(target) => Filling::Content {
+        Ok(target) => SlotContent::Content {
             form,
-            shown: Shown::target(&target),
+            shown: DisplayName::target(&target),
             target,
             is_shared: false,
         },
-        Err(reason) => unsupported(&Shown::unsupported(named), reason),
+        Err(reason) => unsupported(&DisplayName::unsupported(named), reason),
     }
 }
 
-fn unsupported(shown: &Shown, reason: Unsupported) -> Filling {
+fn unsupported(shown: &DisplayName, reason: UnsupportedReference) -> SlotContent {
     let message = format!("Unsupported file URL {shown}. {}", reason.sentence());
-    Filling::Invalid(Fault::new(FaultCode::Unsupported, message).detail("unsupported_url"))
+    SlotContent::Invalid(Fault::new(FaultCode::Unsupported, message).detail("unsupported_url"))
 }
 
-fn invalid(detail: &str, message: &str) -> Filling {
-    Filling::Invalid(Fault::new(FaultCode::InvalidArgument, message).detail(detail))
+fn invalid(detail: &str, message: &str) -> SlotContent {
+    SlotContent::Invalid(Fault::new(FaultCode::InvalidArgument, message).detail(detail))
 }

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use prost::Message as _;
 
-use dray_bus::{Completed, Delivery, Failure};
+use dray_bus::{WorkCompleted, WorkDelivery, WorkFailure};
 use dray_proto::contract;
-use dray_proto::convert::{Content, Invalid};
+use dray_proto::convert::{ContentSource, InvalidMessage};
 use dray_proto::v1::{self, TerminalState, tool_call_outcome};
 use dray_service::Request;
 use dray_store::ReadError;
 use dray_types::{Deadline, Fault, FaultCode, OperationId, TenantId};
 
-use super::{FileResolver, ROOM, report};
-use crate::error::Error;
-use crate::resolver::{Job, Outcome};
+use super::{FileResolver, REPLY_LIMITS, report};
+use crate::error::ResolveError;
+use crate::resolver::{ResolveJob, ResolveOutcome};
 
 /// Longest tool name and tool call id, in bytes; both are copied into every event.
 const LONGEST_NAME: usize = 512;
 
 /// What a worker keeps of the deadline for reporting.
-const MARGIN: Duration = Duration::from_millis(250);
+const REPORT_MARGIN: Duration = Duration::from_millis(250);
 
 impl FileResolver {
     /// Publishes a tool call as work. The operation id is the caller's own; the same id is the same work.
@@ -36,7 +36,7 @@ impl FileResolver {
         let work_deadline = Deadline::after(now, self.config.work_deadline.as_duration());
         let call_deadline = meta.deadline;
         meta.deadline = work_deadline.max(call_deadline);
-        let left = call_deadline.earlier(MARGIN).remaining(now);
+        let left = call_deadline.earlier(REPORT_MARGIN).remaining(now);
         let published = tokio::time::timeout(left, self.resolver.bus.publish_work(&meta, &body));
         match published.await {
             Ok(Ok(published)) => Ok(v1::ToolCallAccepted {
@@ -58,7 +58,7 @@ impl FileResolver {
     ) -> Result<v1::ToolCallOutcome, Fault> {
         let Request { meta, body } = request;
         let operation = OperationId::new(body.operation_id)
-            .map_err(|error| Invalid::field("operation_id", error))?;
+            .map_err(|error| InvalidMessage::field("operation_id", error))?;
         let ledger = self.resolver.bus.ledger();
         let found = ledger
             .find::<v1::ToolCallRequested>(&meta.tenant, &operation)
@@ -75,9 +75,9 @@ impl FileResolver {
     /// Resolves a tool call that came as work, with the credentials that the operator configured for its tenant.
     pub async fn work(
         self: Arc<Self>,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
-        let Delivery {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
+        let WorkDelivery {
             meta,
             work,
             epoch,
@@ -87,16 +87,16 @@ impl FileResolver {
         let operation_id = meta.operation.to_string();
         if let Err(fault) = check_names(&work) {
             let event = rejected(operation_id, &work, fault.clone(), None);
-            return Err(Failure::with_event(fault, &event));
+            return Err(WorkFailure::with_event(fault, &event));
         }
-        let job = Job {
+        let job = ResolveJob {
             epoch,
-            work_until: meta.deadline.earlier(MARGIN),
+            work_until: meta.deadline.earlier(REPORT_MARGIN),
             tool: work.tool.clone(),
             arguments: work.arguments.clone(),
             options: work.options.clone().unwrap_or_default(),
             credentials: self.config.credentials(&meta.tenant),
-            room: ROOM,
+            room: REPLY_LIMITS,
             meta,
         };
         let outcome = tokio::select! {
@@ -104,21 +104,21 @@ impl FileResolver {
             () = cancel.cancelled() => return Err(cancelled().into()),
         };
         match outcome {
-            Outcome::Resolved(resolved) => Ok(Completed::event(&v1::ToolCallResolved {
+            ResolveOutcome::Resolved(resolved) => Ok(WorkCompleted::event(&v1::ToolCallResolved {
                 operation_id,
                 tool_call_id: work.tool_call_id,
                 tool: work.tool,
                 resolved: Some(resolved),
             })),
-            Outcome::Invalid(invalid) => {
+            ResolveOutcome::Invalid(invalid) => {
                 let fault = Fault::from(invalid.fault.clone().unwrap_or_default());
                 // The model has to change the call, so the same work is not tried again.
                 let fault = Fault {
-                    retry: dray_types::Retry::Never,
+                    retry: dray_types::RetryAdvice::Never,
                     ..fault
                 };
                 let event = rejected(operation_id, &work, fault.clone(), Some(invalid));
-                Err(Failure::with_event(fault, &event))
+                Err(WorkFailure::with_event(fault, &event))
             }
         }
     }
@@ -152,7 +152,7 @@ fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
     for (field, value) in [("tool_call_id", &work.tool_call_id), ("tool", &work.tool)] {
         if value.len() > LONGEST_NAME {
             let reason = format!("it is longer than {LONGEST_NAME} bytes");
-            return Err(Invalid::field(field, reason).into());
+            return Err(InvalidMessage::field(field, reason).into());
         }
     }
     Ok(())
@@ -163,12 +163,12 @@ fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fa
     let content = work
         .arguments
         .clone()
-        .ok_or(Invalid::Missing("arguments"))?;
-    match Content::try_from(content)? {
-        Content::Claim(claim) if claim.artifact.tenant != *tenant => {
-            Err(Error::StoredArguments(ReadError::ForeignTenant).into())
+        .ok_or(InvalidMessage::Missing("arguments"))?;
+    match ContentSource::try_from(content)? {
+        ContentSource::Claim(claim) if claim.artifact.tenant != *tenant => {
+            Err(ResolveError::StoredArguments(ReadError::ForeignTenant).into())
         }
-        Content::Claim(_) | Content::Inline(_) => Ok(()),
+        ContentSource::Claim(_) | ContentSource::Inline(_) => Ok(()),
     }
 }
 

@@ -5,32 +5,32 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message as _;
 
-use dray_bus::{EventFilter, EventStream, Meta, Observed};
-use dray_proto::convert::Content;
+use dray_bus::{EventFilter, EventStream, Meta, ObservedEvent};
+use dray_proto::convert::ContentSource;
 use dray_proto::v1::{self, TerminalState, tool_call_outcome};
-use dray_testkit::dial::Trouble;
+use dray_testkit::dial::InjectedFault;
 use dray_types::{FaultCode, OperationId, TenantId};
 
-use super::world::{World, fetched, noise};
+use super::world::{ResolverFixture, fetched, noise};
 
-const KEYS: &[(&str, &str)] = &[("file-resolver.tenants.acme.api_key", "key")];
+const TENANT_KEYS: &[(&str, &str)] = &[("file-resolver.tenants.acme.api_key", "key")];
 
 fn call(arguments: &str) -> v1::ToolCallRequested {
     v1::ToolCallRequested {
         tool_call_id: "call-1".to_owned(),
         tool: "tool".to_owned(),
-        arguments: Some(Content::Inline(Bytes::copy_from_slice(arguments.as_bytes())).into()),
+        arguments: Some(ContentSource::Inline(Bytes::copy_from_slice(arguments.as_bytes())).into()),
         options: None,
     }
 }
 
-async fn events(world: &World) -> EventStream {
+async fn events(world: &ResolverFixture) -> EventStream {
     let filter = EventFilter::new("dray.event.toolcall.v1.>").from_start();
     world.bus.events(filter).await.unwrap()
 }
 
 /// The next event of this operation.
-async fn next(events: &mut EventStream, meta: &Meta) -> Observed {
+async fn next(events: &mut EventStream, meta: &Meta) -> ObservedEvent {
     let found = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
             let event = events.next().await.unwrap();
@@ -42,7 +42,7 @@ async fn next(events: &mut EventStream, meta: &Meta) -> Observed {
     found.await.expect("no event within 20 s")
 }
 
-async fn resolved(world: &World, meta: &Meta) -> v1::ToolCallResolved {
+async fn resolved(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
     let event = next(&mut events(world).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
@@ -51,7 +51,7 @@ async fn resolved(world: &World, meta: &Meta) -> v1::ToolCallResolved {
     event.decode().unwrap()
 }
 
-async fn rejected(world: &World, meta: &Meta) -> v1::ToolCallRejected {
+async fn rejected(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
     let event = next(&mut events(world).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
@@ -61,7 +61,7 @@ async fn rejected(world: &World, meta: &Meta) -> v1::ToolCallRejected {
 }
 
 /// Asks until the operation has ended.
-async fn outcome(world: &World, meta: &Meta) -> v1::ToolCallOutcome {
+async fn outcome(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallOutcome {
     let question = v1::ToolCallOutcomeRequest {
         operation_id: meta.operation.to_string(),
     };
@@ -81,12 +81,13 @@ async fn outcome(world: &World, meta: &Meta) -> v1::ToolCallOutcome {
 
 #[tokio::test]
 async fn a_published_tool_call_is_answered_by_an_event() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     world.core.put("b/a", "text", "text/plain");
     let outside = "https://h.example/a";
-    world
-        .egress
-        .answer(outside, Ok(fetched(Content::Inline("web".into()), b"web")));
+    world.egress.answer(
+        outside,
+        Ok(fetched(ContentSource::Inline("web".into()), b"web")),
+    );
     let meta = world.meta();
     let work = call(&format!(
         r#"{{"a":"file:text::files/b/a","w":"file:text::{outside}"}}"#
@@ -106,7 +107,7 @@ async fn a_published_tool_call_is_answered_by_an_event() {
 
 #[tokio::test]
 async fn an_argument_to_correct_is_a_rejection_that_is_not_tried_again() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let meta = world.meta();
     let work = call(r#"{"doc":"file:text::files/b/none"}"#);
     world.bus.publish_work(&meta, &work).await.unwrap();
@@ -126,7 +127,7 @@ async fn an_argument_to_correct_is_a_rejection_that_is_not_tried_again() {
 
 #[tokio::test]
 async fn broken_arguments_are_a_rejection_without_a_parameter() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let meta = world.meta();
     world.bus.publish_work(&meta, &call("{")).await.unwrap();
     let event = rejected(&world, &meta).await;
@@ -139,7 +140,7 @@ async fn broken_arguments_are_a_rejection_without_a_parameter() {
 
 #[tokio::test]
 async fn names_that_would_fill_the_event_are_refused_and_cut() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let meta = world.meta();
     let work = v1::ToolCallRequested {
         tool: "x".repeat(60_000),
@@ -158,14 +159,14 @@ async fn names_that_would_fill_the_event_are_refused_and_cut() {
 
 #[tokio::test]
 async fn large_results_travel_as_claims() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let content = noise(100_000);
     world.core.put("b/a", content.clone(), "image/x");
     let meta = world.meta();
     let work = call(r#"{"a":"file:base64::files/b/a"}"#);
     world.bus.publish_work(&meta, &work).await.unwrap();
     let resolved = resolved(&world, &meta).await.resolved.unwrap();
-    let Content::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
+    let ContentSource::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
         panic!("not a claim");
     };
     assert_eq!(claim.artifact.size, 133_336 + 8);
@@ -174,7 +175,7 @@ async fn large_results_travel_as_claims() {
 
 #[tokio::test]
 async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
-    let world = World::with(&[("file-resolver.tenants.other.api_key", "key")]).await;
+    let world = ResolverFixture::with(&[("file-resolver.tenants.other.api_key", "key")]).await;
     world.core.put("b/a", "text", "text/plain");
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
     let acme = world.meta();
@@ -196,11 +197,11 @@ async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
 
 #[tokio::test]
 async fn claims_of_other_tenants_are_rejected() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let foreign = world.put("other", "{}").await;
     let meta = world.meta();
     let work = v1::ToolCallRequested {
-        arguments: Some(Content::Claim(foreign).into()),
+        arguments: Some(ContentSource::Claim(foreign).into()),
         ..call("")
     };
     world.bus.publish_work(&meta, &work).await.unwrap();
@@ -215,9 +216,9 @@ async fn claims_of_other_tenants_are_rejected() {
 
 #[tokio::test]
 async fn what_may_pass_is_tried_again_until_it_has_passed() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     world.core.put("b/a", "text", "text/plain");
-    world.core.misbehave("b/a", Trouble::Status(503));
+    world.core.misbehave("b/a", InjectedFault::Status(503));
     let meta = world.meta();
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
     world.bus.publish_work(&meta, &work).await.unwrap();
@@ -242,7 +243,7 @@ async fn what_may_pass_is_tried_again_until_it_has_passed() {
 
 #[tokio::test]
 async fn submitted_calls_are_work_and_can_be_asked_after() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     world.core.put("b/a", "text", "text/plain");
     let meta = world.meta();
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
@@ -268,7 +269,7 @@ async fn submitted_calls_are_work_and_can_be_asked_after() {
 
 #[tokio::test]
 async fn a_rejected_submission_tells_its_rejection() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let meta = world.meta();
     world
         .bus
@@ -285,7 +286,7 @@ async fn a_rejected_submission_tells_its_rejection() {
 
 #[tokio::test]
 async fn operations_of_other_tenants_and_unknown_ones_have_no_outcome() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let meta = world.meta();
     world.bus.call(&meta, &call("{}")).await.unwrap();
     outcome(&world, &meta).await;
@@ -313,7 +314,7 @@ async fn operations_of_other_tenants_and_unknown_ones_have_no_outcome() {
 
 #[tokio::test]
 async fn a_publisher_learns_the_outcome_on_the_subject_of_its_tenant_and_of_no_other() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     let meta = world.meta();
     world.bus.publish_work(&meta, &call("{}")).await.unwrap();
     let ended = outcome(&world, &meta).await;
@@ -329,7 +330,7 @@ async fn a_publisher_learns_the_outcome_on_the_subject_of_its_tenant_and_of_no_o
 
 #[tokio::test]
 async fn a_stop_waits_for_work_in_hand() {
-    let world = World::with(KEYS).await;
+    let world = ResolverFixture::with(TENANT_KEYS).await;
     world.core.put("b/a", noise(3 << 20), "image/x");
     let meta = world.meta();
     let work = call(r#"{"a":"file:base64::files/b/a"}"#);

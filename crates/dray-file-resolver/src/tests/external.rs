@@ -2,33 +2,35 @@
 
 use bytes::Bytes;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_testkit::eventually;
-use dray_testkit::http::{Responder, Script, Server};
+use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_types::{Fault, FaultCode, Sha256Digest, TenantId};
 use std::time::Duration;
 
-use super::world::{World, fetched, noise, request};
+use super::world::{ResolverFixture, fetched, noise, request};
 
-const URL: &str = "https://h.example/a?secret=1";
+const SECRET_URL: &str = "https://h.example/a?secret=1";
 
 fn inline(bytes: &'static [u8]) -> v1::FetchReply {
-    fetched(Content::Inline(Bytes::from_static(bytes)), bytes)
+    fetched(ContentSource::Inline(Bytes::from_static(bytes)), bytes)
 }
 
 #[tokio::test]
 async fn external_files_come_from_the_fetcher_inline_or_by_claim() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let large = noise(200_000);
     let claim = world.put("acme", large.clone()).await;
-    world.egress.answer(URL, Ok(inline("täxt".as_bytes())));
+    world
+        .egress
+        .answer(SECRET_URL, Ok(inline("täxt".as_bytes())));
     world.egress.answer(
         "https://h.example/large",
-        Ok(fetched(Content::Claim(claim), &large)),
+        Ok(fetched(ContentSource::Claim(claim), &large)),
     );
     let arguments =
-        format!(r#"{{"a":"file:text::{URL}","b":"file:base64::https://h.example/large"}}"#);
+        format!(r#"{{"a":"file:text::{SECRET_URL}","b":"file:base64::https://h.example/large"}}"#);
     let (text, files) = world.resolve(&arguments).await;
     let resolved: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(resolved["a"], "täxt");
@@ -41,8 +43,8 @@ async fn external_files_come_from_the_fetcher_inline_or_by_claim() {
 
 #[tokio::test]
 async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
-    let world = World::new().await;
-    world.egress.answer(URL, Ok(inline(b"text")));
+    let world = ResolverFixture::new().await;
+    world.egress.answer(SECRET_URL, Ok(inline(b"text")));
     let policy = v1::AppPolicy {
         enabled: Some(true),
         host_allowlist: Some(v1::HostAllowlist {
@@ -56,7 +58,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
             tool_timeout_ms: 5000,
             ..v1::ResolveOptions::default()
         }),
-        ..request(&format!(r#"{{"a":"file:text::  {URL}"}}"#))
+        ..request(&format!(r#"{{"a":"file:text::  {SECRET_URL}"}}"#))
     };
     let meta = world.meta();
     world.bus.call(&meta, &asked).await.unwrap();
@@ -72,7 +74,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
     assert_eq!(
         fetch,
         v1::FetchRequest {
-            url: URL.to_owned(),
+            url: SECRET_URL.to_owned(),
             app_policy: Some(policy),
             size_limit_bytes: 1234,
             tool_timeout_ms: 5000,
@@ -83,8 +85,8 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
 
 #[tokio::test]
 async fn r1_the_resolver_opens_no_connection_to_an_external_url() {
-    let world = World::new().await;
-    let server = Server::start(Responder::always(Script::ok("inside")))
+    let world = ResolverFixture::new().await;
+    let server = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::ok("inside")))
         .await
         .unwrap();
     let url = format!("http://{}/a", server.address());
@@ -104,7 +106,7 @@ async fn r1_the_resolver_opens_no_connection_to_an_external_url() {
 
 #[tokio::test]
 async fn r2_the_dial_host_on_another_port_or_scheme_goes_to_the_fetcher_without_the_key() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let port = world.core.address().port();
     for url in [
         format!(
@@ -125,7 +127,7 @@ async fn r2_the_dial_host_on_another_port_or_scheme_goes_to_the_fetcher_without_
 
 #[tokio::test]
 async fn policy_refusals_carry_the_advice_of_section_34() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     for (detail, sentence) in [
         (
             "disabled_by_admin",
@@ -145,11 +147,11 @@ async fn policy_refusals_carry_the_advice_of_section_34() {
         ),
     ] {
         world.egress.answer(
-            URL,
+            SECRET_URL,
             Err(Fault::new(FaultCode::Denied, sentence).detail(detail)),
         );
         let invalid = world
-            .invalid(&format!(r#"{{"doc":"file:text::{URL}"}}"#))
+            .invalid(&format!(r#"{{"doc":"file:text::{SECRET_URL}"}}"#))
             .await;
         assert_eq!(
             invalid.tool_message,
@@ -164,7 +166,7 @@ async fn policy_refusals_carry_the_advice_of_section_34() {
 
 #[tokio::test]
 async fn what_the_other_server_did_passes_through_word_for_word() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     for (code, detail, sentence) in [
         (
             FaultCode::NotFound,
@@ -185,9 +187,9 @@ async fn what_the_other_server_did_passes_through_word_for_word() {
         let fault = Fault::new(code, sentence)
             .detail(detail)
             .trace_id("0".repeat(32));
-        world.egress.answer(URL, Err(fault));
+        world.egress.answer(SECRET_URL, Err(fault));
         let invalid = world
-            .invalid(&format!(r#"{{"a":"file:text::{URL}"}}"#))
+            .invalid(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
             .await;
         let fault = Fault::from(invalid.fault.unwrap());
         assert_eq!(
@@ -200,11 +202,13 @@ async fn what_the_other_server_did_passes_through_word_for_word() {
 
 #[tokio::test]
 async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     for detail in ["internal", "sink_failed", "config_invalid"] {
         let fault = Fault::new(FaultCode::Internal, "broken").detail(detail);
-        world.egress.answer(URL, Err(fault));
-        let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+        world.egress.answer(SECRET_URL, Err(fault));
+        let fault = world
+            .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
+            .await;
         assert_eq!(fault.detail, detail);
     }
     let busy = Fault::new(
@@ -213,8 +217,10 @@ async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
     )
     .detail("overloaded")
     .retry_after(Duration::from_millis(1));
-    world.egress.answer(URL, Err(busy));
-    let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+    world.egress.answer(SECRET_URL, Err(busy));
+    let fault = world
+        .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
+        .await;
     assert_eq!(
         (fault.code, fault.is_retryable()),
         (FaultCode::RateLimited, true)
@@ -223,7 +229,7 @@ async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
 
 #[tokio::test]
 async fn an_answer_that_contradicts_itself_is_not_handed_over() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let foreign = world.put("other", "theirs").await;
     let wrong_digest = v1::FetchReply {
         sha256: Sha256Digest::of(b"else").as_bytes().to_vec(),
@@ -242,17 +248,22 @@ async fn an_answer_that_contradicts_itself_is_not_handed_over() {
         ..inline(b"text")
     };
     for broken in [wrong_digest, wrong_size, nothing, no_digest] {
-        world.egress.answer(URL, Ok(broken));
-        let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+        world.egress.answer(SECRET_URL, Ok(broken));
+        let fault = world
+            .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
+            .await;
         assert_eq!(
             (fault.code, fault.detail.as_str()),
             (FaultCode::Internal, "egress_answer")
         );
     }
-    world
-        .egress
-        .answer(URL, Ok(fetched(Content::Claim(foreign), b"theirs")));
-    let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+    world.egress.answer(
+        SECRET_URL,
+        Ok(fetched(ContentSource::Claim(foreign), b"theirs")),
+    );
+    let fault = world
+        .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
+        .await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Denied, "foreign_tenant")
@@ -261,34 +272,34 @@ async fn an_answer_that_contradicts_itself_is_not_handed_over() {
 
 #[tokio::test]
 async fn r3_more_than_was_asked_for_is_refused() {
-    let world = World::new().await;
-    world.egress.answer(URL, Ok(inline(b"too long")));
+    let world = ResolverFixture::new().await;
+    world.egress.answer(SECRET_URL, Ok(inline(b"too long")));
     let asked = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             size_limit_bytes: 7,
             ..v1::ResolveOptions::default()
         }),
-        ..request(&format!(r#"{{"a":"file:text::{URL}"}}"#))
+        ..request(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
     };
     assert_eq!(world.ask(asked).await.unwrap_err().detail, "egress_answer");
 }
 
 #[tokio::test]
 async fn a_url_that_is_used_twice_is_fetched_once() {
-    let world = World::new().await;
-    world.egress.answer(URL, Ok(inline(b"")));
+    let world = ResolverFixture::new().await;
+    world.egress.answer(SECRET_URL, Ok(inline(b"")));
     let (text, _) = world
         .resolve(&format!(
-            r#"{{"a":"file:text::{URL}","b":"file:base64::{URL}","c":"file:url::{URL}"}}"#
+            r#"{{"a":"file:text::{SECRET_URL}","b":"file:base64::{SECRET_URL}","c":"file:url::{SECRET_URL}"}}"#
         ))
         .await;
-    assert_eq!(text, format!(r#"{{"a":"","b":"","c":"{URL}"}}"#));
+    assert_eq!(text, format!(r#"{{"a":"","b":"","c":"{SECRET_URL}"}}"#));
     assert_eq!(world.egress.asked().len(), 1);
 }
 
 #[tokio::test]
 async fn url_references_are_never_fetched_nor_judged() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let (text, files) = world
         .resolve(
             r#"{"a":"file:url::http://169.254.169.254/?k=1","b":"file:url::file:///etc/passwd"}"#,
@@ -305,15 +316,15 @@ async fn url_references_are_never_fetched_nor_judged() {
 #[tokio::test]
 async fn calls_that_wait_for_the_fetcher_do_not_delay_other_tenants() {
     let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
-    let world = World::with(&limits).await;
-    world.egress.stall(URL);
+    let world = ResolverFixture::with(&limits).await;
+    world.egress.stall(SECRET_URL);
     let mut waiting = tokio::task::JoinSet::new();
     for tenant in ["one", "two", "three"] {
         let mut meta = world.meta();
         meta.tenant = TenantId::new(tenant).unwrap();
         let (bus, resolve) = (
             world.bus.clone(),
-            request(&format!(r#"{{"a":"file:text::{URL}"}}"#)),
+            request(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#)),
         );
         waiting.spawn(async move { bus.call(&meta, &resolve).await });
     }

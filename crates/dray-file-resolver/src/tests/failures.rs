@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use dray_testkit::dial::Trouble;
+use dray_testkit::dial::InjectedFault;
 use dray_types::FaultCode;
 
-use super::world::{World, noise};
+use super::world::{ResolverFixture, noise};
 
-const LARGE: &str = r#"{"f":"file:base64::files/b/large"}"#;
-const SMALL: &str = r#"{"f":"file:text::files/b/small"}"#;
+const LARGE_ARGUMENTS: &str = r#"{"f":"file:base64::files/b/large"}"#;
+const SMALL_ARGUMENTS: &str = r#"{"f":"file:text::files/b/small"}"#;
 
-fn with_files(world: World) -> World {
+fn with_files(world: ResolverFixture) -> ResolverFixture {
     world.core.put("b/large", noise(6 << 20), "image/x");
     world.core.put("b/small", "text", "text/plain");
     world
@@ -18,36 +18,37 @@ fn with_files(world: World) -> World {
 
 #[tokio::test]
 async fn a_full_store_fails_what_needs_it_and_nothing_else() {
-    let world = with_files(World::with_capacity(3 << 20).await);
-    let fault = world.fault(LARGE).await;
+    let world = with_files(ResolverFixture::with_capacity(3 << 20).await);
+    let fault = world.fault(LARGE_ARGUMENTS).await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Unavailable, "store_full")
     );
     assert!(fault.is_retryable());
-    assert_eq!(world.resolve(SMALL).await.0, r#"{"f":"text"}"#);
+    assert_eq!(world.resolve(SMALL_ARGUMENTS).await.0, r#"{"f":"text"}"#);
     assert_eq!(world.stored().await, Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
 async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
-    let mut world = with_files(World::new().await);
+    let mut world = with_files(ResolverFixture::new().await);
     world.stop_store().await;
-    let fault = world.fault(LARGE).await;
+    let fault = world.fault(LARGE_ARGUMENTS).await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Unavailable, "store_unreachable")
     );
     assert!(fault.is_retryable());
-    assert_eq!(world.resolve(SMALL).await.0, r#"{"f":"text"}"#);
+    assert_eq!(world.resolve(SMALL_ARGUMENTS).await.0, r#"{"f":"text"}"#);
 }
 
 #[tokio::test]
 async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
-    let world = World::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
+    let world = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
     let world = with_files(world);
-    world.core.misbehave("b/large", Trouble::Stalled);
-    let (fault, (text, _)) = tokio::join!(world.fault(LARGE), world.resolve(SMALL));
+    world.core.misbehave("b/large", InjectedFault::Stalled);
+    let (fault, (text, _)) =
+        tokio::join!(world.fault(LARGE_ARGUMENTS), world.resolve(SMALL_ARGUMENTS));
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Timeout, "dial_timeout")
@@ -58,16 +59,16 @@ async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
 
 #[tokio::test]
 async fn a_transfer_that_breaks_off_leaves_nothing_behind() {
-    let world = with_files(World::new().await);
+    let world = with_files(ResolverFixture::new().await);
     world.core.put("b/large", noise(14 << 20), "image/x");
     let request = dray_proto::v1::ResolveRequest {
         options: Some(dray_proto::v1::ResolveOptions {
             size_limit_bytes: 14 << 20,
             ..Default::default()
         }),
-        ..super::world::request(LARGE)
+        ..super::world::request(LARGE_ARGUMENTS)
     };
-    world.core.misbehave("b/large", Trouble::Truncated);
+    world.core.misbehave("b/large", InjectedFault::Truncated);
     let fault = world.ask(request).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),

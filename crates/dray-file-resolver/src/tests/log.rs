@@ -3,23 +3,23 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dray_testkit::dial::Trouble;
+use dray_testkit::dial::InjectedFault;
 use dray_types::{Fault, FaultCode};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::world::{World, request};
+use super::world::{ResolverFixture, request};
 
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct LogLines(Arc<Mutex<Vec<u8>>>);
 
-impl Lines {
+impl LogLines {
     fn text(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&lines).into_owned()
     }
 }
 
-impl Write for Lines {
+impl Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.write(bytes)
@@ -30,7 +30,7 @@ impl Write for Lines {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
+impl<'a> MakeWriter<'a> for LogLines {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -40,17 +40,18 @@ impl<'a> MakeWriter<'a> for Lines {
 
 #[tokio::test]
 async fn r8_logs_hold_no_contents_queries_or_credentials() {
-    let lines = Lines::default();
+    let lines = LogLines::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_writer(lines.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let world = World::with(&[("file-resolver.tenants.acme.api_key", "work-credential")]).await;
+    let world =
+        ResolverFixture::with(&[("file-resolver.tenants.acme.api_key", "work-credential")]).await;
     world.core.add_key("call-credential", "b");
     world.core.put("b/a", "file-contents", "text/plain");
     world.core.put("b/bad", "file-contents", "text/plain");
-    world.core.misbehave("b/bad", Trouble::Truncated);
+    world.core.misbehave("b/bad", InjectedFault::Truncated);
     let mut asked = request(
         r#"{"a":"file:text::files/b/a?query-secret","b":"file:base64::files/b/a","p":"plain-argument",
             "u":"file:url::https://user-info:x@h.example/?query-secret"}"#,

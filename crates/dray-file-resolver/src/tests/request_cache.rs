@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 
-use super::world::{World, fetched, noise, request};
+use super::world::{ResolverFixture, fetched, noise, request};
 
-const URL: &str = "https://h.example/a";
+const FILE_URL: &str = "https://h.example/a";
 
 /// A call of the request of this name; an empty name is a call of its own.
 fn of(name: &str, arguments: &str) -> v1::ResolveRequest {
@@ -20,7 +20,7 @@ fn of(name: &str, arguments: &str) -> v1::ResolveRequest {
     }
 }
 
-fn gets(world: &World) -> usize {
+fn gets(world: &ResolverFixture) -> usize {
     let requests = world.core.requests();
     requests
         .iter()
@@ -30,7 +30,7 @@ fn gets(world: &World) -> usize {
 
 #[tokio::test]
 async fn parallel_and_later_calls_of_one_request_load_each_file_once() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     for (name, bytes) in [
         ("empty", Vec::new()),
         ("small", noise(10)),
@@ -38,11 +38,12 @@ async fn parallel_and_later_calls_of_one_request_load_each_file_once() {
     ] {
         world.core.put(&format!("b/{name}"), bytes, "image/x");
     }
-    world
-        .egress
-        .answer(URL, Ok(fetched(Content::Inline(Bytes::new()), b"")));
+    world.egress.answer(
+        FILE_URL,
+        Ok(fetched(ContentSource::Inline(Bytes::new()), b"")),
+    );
     let arguments = format!(
-        r#"{{"a":"file:base64::files/b/empty","b":"file:base64::files/b/small","c":"file:base64::files/b/large","d":"file:text::{URL}"}}"#
+        r#"{{"a":"file:base64::files/b/empty","b":"file:base64::files/b/small","c":"file:base64::files/b/large","d":"file:text::{FILE_URL}"}}"#
     );
     let (one, two) = tokio::join!(
         world.resolved(of("turn", &arguments)),
@@ -56,13 +57,14 @@ async fn parallel_and_later_calls_of_one_request_load_each_file_once() {
 
 #[tokio::test]
 async fn another_request_credential_policy_or_limit_loads_by_itself() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.add_key("other", "b");
     world.core.put("b/a", noise(10), "image/x");
-    world
-        .egress
-        .answer(URL, Ok(fetched(Content::Inline(Bytes::new()), b"")));
-    let arguments = format!(r#"{{"a":"file:base64::files/b/a","b":"file:text::{URL}"}}"#);
+    world.egress.answer(
+        FILE_URL,
+        Ok(fetched(ContentSource::Inline(Bytes::new()), b"")),
+    );
+    let arguments = format!(r#"{{"a":"file:base64::files/b/a","b":"file:text::{FILE_URL}"}}"#);
     let first = of("one", &arguments);
     let mut limited = first.clone();
     limited.options.as_mut().unwrap().size_limit_bytes = 100;
@@ -92,7 +94,7 @@ async fn another_request_credential_policy_or_limit_loads_by_itself() {
 
 #[tokio::test]
 async fn a_caller_that_may_not_read_a_file_gets_nothing_from_one_that_may() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", noise(10), "image/x");
     let arguments = r#"{"a":"file:base64::files/b/a"}"#;
     world.resolved(of("turn", arguments)).await;
@@ -103,7 +105,7 @@ async fn a_caller_that_may_not_read_a_file_gets_nothing_from_one_that_may() {
 
 #[tokio::test]
 async fn a_file_that_the_store_let_go_of_is_loaded_again() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/large", noise(200_000), "image/x");
     let arguments = r#"{"a":"file:base64::files/b/large"}"#;
     let first = world.resolved(of("turn", arguments)).await;
@@ -117,7 +119,7 @@ async fn a_file_that_the_store_let_go_of_is_loaded_again() {
 
 #[tokio::test]
 async fn without_a_lifetime_every_call_loads() {
-    let world = World::with(&[("file-resolver.download_lifetime", "0s")]).await;
+    let world = ResolverFixture::with(&[("file-resolver.download_lifetime", "0s")]).await;
     world.core.put("b/a", noise(10), "image/x");
     for _ in 0..2 {
         world

@@ -4,16 +4,16 @@ use ::base64::Engine as _;
 use ::base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_testkit::dial::Trouble;
+use dray_testkit::dial::InjectedFault;
 use dray_types::{FaultCode, Sha256Digest};
 
-use super::world::{World, noise, request};
+use super::world::{ResolverFixture, noise, request};
 
 #[tokio::test]
 async fn every_form_is_put_in_the_place_of_its_reference() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world
         .core
         .put("b/note.txt", "Grüße \"du\"\n\u{1f600}", "text/plain");
@@ -54,7 +54,7 @@ async fn every_form_is_put_in_the_place_of_its_reference() {
 
 #[tokio::test]
 async fn arguments_without_references_come_back_byte_for_byte() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     for arguments in [
         "{}",
         " {\"n\":1.0e+007 , \"n2\":0.1000,\"o\":{\"k\":1,\"k\":2},\"s\":\"\\u0041\\/file:text::x\"}\n",
@@ -70,19 +70,19 @@ async fn arguments_without_references_come_back_byte_for_byte() {
 
 #[tokio::test]
 async fn stored_arguments_are_read_and_stay_stored() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", "text", "text/plain");
     let padding = "x".repeat(100_000);
     let plain = world.put("acme", format!(r#"{{"p":"{padding}"}}"#)).await;
     let asked = v1::ResolveRequest {
-        arguments: Some(Content::Claim(plain.clone()).into()),
+        arguments: Some(ContentSource::Claim(plain.clone()).into()),
         ..request("")
     };
     let reply = world.ask(asked.clone()).await.unwrap();
     let Some(v1::resolve_reply::Outcome::Resolved(resolved)) = reply.outcome else {
         panic!("not resolved");
     };
-    assert_eq!(resolved.arguments, Some(Content::Claim(plain).into()));
+    assert_eq!(resolved.arguments, Some(ContentSource::Claim(plain).into()));
     let with_reference = world
         .put(
             "acme",
@@ -90,7 +90,7 @@ async fn stored_arguments_are_read_and_stay_stored() {
         )
         .await;
     let asked = v1::ResolveRequest {
-        arguments: Some(Content::Claim(with_reference).into()),
+        arguments: Some(ContentSource::Claim(with_reference).into()),
         ..asked
     };
     let (text, _) = world.resolved(asked).await;
@@ -99,10 +99,10 @@ async fn stored_arguments_are_read_and_stay_stored() {
 
 #[tokio::test]
 async fn claims_of_other_tenants_are_refused() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let foreign = world.put("other", "{}").await;
     let asked = v1::ResolveRequest {
-        arguments: Some(Content::Claim(foreign).into()),
+        arguments: Some(ContentSource::Claim(foreign).into()),
         ..request("")
     };
     let fault = world.ask(asked).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn claims_of_other_tenants_are_refused() {
 
 #[tokio::test]
 async fn arguments_that_cannot_be_read_are_a_fault() {
-    let world = World::with(&[("file-resolver.max_arguments", "1000B")]).await;
+    let world = ResolverFixture::with(&[("file-resolver.max_arguments", "1000B")]).await;
     for (arguments, detail) in [
         ("{\"a\":", "invalid_json"),
         ("[]", "not_an_object"),
@@ -141,7 +141,7 @@ async fn arguments_that_cannot_be_read_are_a_fault() {
 
 #[tokio::test]
 async fn too_many_references_are_a_fault() {
-    let world = World::with(&[("file-resolver.max_references", "2")]).await;
+    let world = ResolverFixture::with(&[("file-resolver.max_references", "2")]).await;
     let fault = world
         .fault(r#"{"a":["file:url::1","file:url::2","file:url::3"]}"#)
         .await;
@@ -153,7 +153,7 @@ async fn too_many_references_are_a_fault() {
 
 #[tokio::test]
 async fn a_missing_prefix_is_an_invalid_parameter() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let rows = [
         "file:///etc/passwd",
         "file:bytes::x",
@@ -178,7 +178,7 @@ async fn a_missing_prefix_is_an_invalid_parameter() {
 
 #[tokio::test]
 async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     for (named, message) in [
         (
             "report.pdf",
@@ -219,7 +219,7 @@ async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
 
 #[tokio::test]
 async fn the_first_failure_ends_the_call() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", noise(200_000), "image/x");
     let invalid = world
         .invalid(r#"{"a":"file:base64::files/b/a","x":"file:text::files/b/none","z":"file:base64::files/b/z","y":"file:nothing"}"#)
@@ -245,16 +245,16 @@ async fn the_first_failure_ends_the_call() {
 
 #[tokio::test]
 async fn what_the_model_cannot_correct_is_a_fault() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"f":"file:text::files/b/a"}"#;
-    world.core.misbehave("b/a", Trouble::Status(401));
+    world.core.misbehave("b/a", InjectedFault::Status(401));
     let fault = world.fault(arguments).await;
     assert_eq!(
         (fault.code, fault.is_retryable()),
         (FaultCode::Denied, false)
     );
-    world.core.misbehave("b/a", Trouble::Truncated);
+    world.core.misbehave("b/a", InjectedFault::Truncated);
     let fault = world.fault(arguments).await;
     assert_eq!(
         (fault.detail.as_str(), fault.is_retryable()),
@@ -273,9 +273,9 @@ async fn what_the_model_cannot_correct_is_a_fault() {
 
 #[tokio::test]
 async fn a_tool_that_runs_out_of_time_is_told_so() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", "text", "text/plain");
-    world.core.misbehave("b/a", Trouble::Silent);
+    world.core.misbehave("b/a", InjectedFault::Silent);
     let request = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             tool_timeout_ms: 100,
@@ -292,7 +292,7 @@ async fn a_tool_that_runs_out_of_time_is_told_so() {
 
 #[tokio::test]
 async fn without_a_dial_only_its_files_are_refused() {
-    let world = World::without_dial().await;
+    let world = ResolverFixture::without_dial().await;
     let fault = world.fault(r#"{"f":"file:text::files/b/a"}"#).await;
     assert_eq!(
         (fault.detail.as_str(), fault.is_retryable()),
@@ -304,7 +304,7 @@ async fn without_a_dial_only_its_files_are_refused() {
 
 #[tokio::test]
 async fn answers_are_the_same_for_the_same_question() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", "text", "text/plain");
     let asked = request(r#"{"f":"file:text::files/b/a"}"#);
     let first = world.ask(asked.clone()).await.unwrap();
@@ -323,7 +323,7 @@ proptest! {
         prop_assume!(!text.trim_start_matches('/').to_ascii_lowercase().starts_with("file:"));
         let value = serde_json::json!({ "text": text, "list": [text, number, { "file": text }] });
         let arguments = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
-        let slots = crate::arguments::slots(arguments.as_bytes(), crate::arguments::Reach::Nested).unwrap();
+        let slots = crate::arguments::slots(arguments.as_bytes(), crate::arguments::ReferenceScope::Nested).unwrap();
         prop_assert_eq!(slots, Vec::new());
     }
 }

@@ -3,14 +3,14 @@
 use ::base64::Engine as _;
 use ::base64::engine::general_purpose::STANDARD;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_testkit::dial::Trouble;
+use dray_testkit::dial::InjectedFault;
 use dray_types::Sha256Digest;
 
-use super::world::{World, noise, request};
+use super::world::{ResolverFixture, noise, request};
 
-fn gets(world: &World) -> Vec<String> {
+fn gets(world: &ResolverFixture) -> Vec<String> {
     let requests = world.core.requests();
     requests
         .into_iter()
@@ -20,7 +20,7 @@ fn gets(world: &World) -> Vec<String> {
 
 #[tokio::test]
 async fn r3_a_file_above_the_limit_takes_the_retry_path() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", vec![b'x'; 101], "text/plain");
     let limited = |size_limit_bytes| v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
@@ -31,7 +31,11 @@ async fn r3_a_file_above_the_limit_takes_the_retry_path() {
     };
     let (text, _) = world.resolved(limited(101)).await;
     assert_eq!(text.len(), 101 + 8);
-    for trouble in [None, Some(Trouble::NoLength), Some(Trouble::Endless)] {
+    for trouble in [
+        None,
+        Some(InjectedFault::NoLength),
+        Some(InjectedFault::Endless),
+    ] {
         if let Some(trouble) = trouble {
             world.core.misbehave("b/a", trouble);
         }
@@ -49,7 +53,7 @@ async fn r3_a_file_above_the_limit_takes_the_retry_path() {
 
 #[tokio::test]
 async fn r3_the_operators_ceiling_bounds_what_an_app_may_ask_for() {
-    let world = World::with(&[
+    let world = ResolverFixture::with(&[
         ("file-resolver.default_size_limit", "10B"),
         ("file-resolver.max_size_limit", "20B"),
     ])
@@ -76,7 +80,7 @@ async fn r3_the_operators_ceiling_bounds_what_an_app_may_ask_for() {
 
 #[tokio::test]
 async fn r4_two_spellings_load_once() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/ä.txt", "once", "text/plain");
     let absolute = format!("{}/v1/files/b/%C3%A4.txt", world.core.url());
     let arguments = format!(
@@ -89,7 +93,7 @@ async fn r4_two_spellings_load_once() {
 
 #[tokio::test]
 async fn r4_a_large_file_that_is_used_twice_loads_once() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let content = noise(300_000);
     world.core.put("b/a", content.clone(), "image/x");
     let (text, files) = world
@@ -104,7 +108,7 @@ async fn r4_a_large_file_that_is_used_twice_loads_once() {
 
 #[tokio::test]
 async fn r4_zero_byte_files_load_once() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/empty", "", "text/plain");
     let (text, files) = world
         .resolve(r#"{"a":["file:text::files/b/empty","file:base64::files/b/empty"]}"#)
@@ -115,9 +119,9 @@ async fn r4_zero_byte_files_load_once() {
 
 #[tokio::test]
 async fn r4_a_failed_load_is_tried_again_on_the_next_call() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", "text", "text/plain");
-    world.core.misbehave("b/a", Trouble::Status(404));
+    world.core.misbehave("b/a", InjectedFault::Status(404));
     let arguments = r#"{"a":["file:text::files/b/a","file:text::files/b/a"]}"#;
     let invalid = world.invalid(arguments).await;
     assert_eq!(invalid.pointer, "/a/0");
@@ -127,7 +131,7 @@ async fn r4_a_failed_load_is_tried_again_on_the_next_call() {
 
 #[tokio::test]
 async fn r5_nested_values_are_resolved_when_switched_on() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"o":{"k":["file:text::files/b/a"]},"t":"file:text::files/b/a"}"#;
     assert_eq!(
@@ -148,7 +152,7 @@ async fn r5_nested_values_are_resolved_when_switched_on() {
 
 #[tokio::test]
 async fn r6_binary_files_are_refused_as_text_and_utf16_is_decoded() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/x.pdf", "%PDF-1.7", "text/plain");
     world.core.put("b/x.bin", "a\0b", "text/plain");
     world
@@ -174,7 +178,7 @@ async fn r6_binary_files_are_refused_as_text_and_utf16_is_decoded() {
 
 #[tokio::test]
 async fn r6_binary_found_late_leaves_nothing_behind() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let mut content = vec![b'a'; 7 << 20];
     content.push(0);
     world.core.put("b/late", content, "text/plain");
@@ -185,7 +189,7 @@ async fn r6_binary_found_late_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     let content = noise(6 << 20);
     world.core.put("b/large", content.clone(), "image/x");
     let arguments = r#"{"f":"file:base64::files/b/large","g":1}"#;
@@ -205,7 +209,7 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
             resolved.files[0].sha256,
             Sha256Digest::of(&content).as_bytes()
         );
-        let Content::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
+        let ContentSource::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
             panic!("not a claim");
         };
         assert_eq!(claim.artifact.media_type, "application/json");
@@ -228,7 +232,7 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
 
 #[tokio::test]
 async fn concurrent_loads_of_one_file_run_once() {
-    let world = World::new().await;
+    let world = ResolverFixture::new().await;
     world.core.put("b/a", noise(200_000), "image/x");
     let loader = world.loader();
     let target = crate::classify::classify("files/b/a", None).unwrap();

@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 
 use dray_bus::{Bus, Meta, Topology};
 use dray_proto::contract::call_subject;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::dial::DialCore;
@@ -25,24 +25,24 @@ use dray_types::{
 
 use crate::FileResolver;
 use crate::classify::DialOrigin;
-use crate::dial::{Credentials, DialClient};
-use crate::external::Fetch;
-use crate::loader::{Loader, Scope};
+use crate::dial::{CallerCredentials, DialClient};
+use crate::external::ExternalFetch;
+use crate::loader::{FileLoader, LoadScope};
 
-pub(super) const TENANT: &str = "acme";
+pub(super) const TEST_TENANT: &str = "acme";
 
-pub(super) struct World {
+pub(super) struct ResolverFixture {
     pub(super) core: DialCore,
     pub(super) bus: Bus,
     pub(super) store: Store,
-    pub(super) egress: Egress,
+    pub(super) egress: FakeEgress,
     pub(super) clock: Clock,
     folder: TempDir,
-    running: Running,
+    running: RunningHost,
     s3: Option<EmbeddedS3>,
 }
 
-impl World {
+impl ResolverFixture {
     pub(super) async fn new() -> Self {
         Self::with(&[]).await
     }
@@ -93,7 +93,7 @@ impl World {
         }
         let running = Host::new(all).with::<FileResolver>().start().await.unwrap();
         Self {
-            egress: Egress::start(&bus).await,
+            egress: FakeEgress::start(&bus).await,
             core,
             bus,
             store,
@@ -106,7 +106,7 @@ impl World {
 
     pub(super) fn meta(&self) -> Meta {
         let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
-        Meta::new(TenantId::new(TENANT).unwrap(), deadline)
+        Meta::new(TenantId::new(TEST_TENANT).unwrap(), deadline)
     }
 
     /// Asks over the bus with a valid key.
@@ -146,22 +146,22 @@ impl World {
     }
 
     /// A loader of its own, as one call has it.
-    pub(super) fn loader(&self) -> Loader {
+    pub(super) fn loader(&self) -> FileLoader {
         let meta = self.meta();
         let origin = DialOrigin::parse(&self.core.url()).unwrap();
         let timeouts = crate::Config::default().timeouts();
         let limit = ByteSize::mib(10);
-        let scope = Scope {
+        let scope = LoadScope {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
             epoch: 0,
             deadline: meta.deadline,
             limit,
-            credentials: Credentials {
+            credentials: CallerCredentials {
                 api_key: Secret::new("key"),
                 authorization: Secret::default(),
             },
-            fetch: Fetch {
+            fetch: ExternalFetch {
                 meta,
                 app_policy: None,
                 limit,
@@ -169,18 +169,18 @@ impl World {
             },
         };
         let dial = DialClient::new(origin, timeouts, None).unwrap();
-        Loader::new(self.bus.clone(), self.store.clone(), Some(dial), scope)
+        FileLoader::new(self.bus.clone(), self.store.clone(), Some(dial), scope)
     }
 
     pub(super) async fn read(&self, content: v1::Content) -> Bytes {
-        match Content::try_from(content).unwrap() {
-            Content::Inline(bytes) => bytes,
-            Content::Claim(claim) => self.read_claim(&claim).await,
+        match ContentSource::try_from(content).unwrap() {
+            ContentSource::Inline(bytes) => bytes,
+            ContentSource::Claim(claim) => self.read_claim(&claim).await,
         }
     }
 
     pub(super) async fn read_claim(&self, claim: &Claim) -> Bytes {
-        let tenant = TenantId::new(TENANT).unwrap();
+        let tenant = TenantId::new(TEST_TENANT).unwrap();
         let deadline = self.meta().deadline;
         let reader = self.store.read(&tenant, claim, deadline).await.unwrap();
         reader.read_all(ByteSize::mib(64)).await.unwrap()
@@ -190,7 +190,7 @@ impl World {
     pub(super) async fn put(&self, tenant: &str, bytes: impl Into<Bytes>) -> Claim {
         let tenant = TenantId::new(tenant).unwrap();
         let operation = self.meta().operation;
-        let label = dray_store::Label::default();
+        let label = dray_store::ArtifactLabel::default();
         self.store
             .put(&tenant, &operation, bytes.into(), label)
             .await
@@ -245,7 +245,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 /// A request for these arguments with a valid key.
 pub(super) fn request(arguments: &str) -> v1::ResolveRequest {
     v1::ResolveRequest {
-        arguments: Some(Content::Inline(Bytes::copy_from_slice(arguments.as_bytes())).into()),
+        arguments: Some(ContentSource::Inline(Bytes::copy_from_slice(arguments.as_bytes())).into()),
         credentials: Some(v1::DialCredentials {
             api_key: "key".to_owned(),
             authorization: String::new(),
@@ -258,14 +258,14 @@ pub(super) fn request(arguments: &str) -> v1::ResolveRequest {
 type Answers = HashMap<String, Result<v1::FetchReply, Fault>>;
 
 /// A fetcher without a network.
-pub(super) struct Egress {
+pub(super) struct FakeEgress {
     answers: Arc<Mutex<Answers>>,
     stalled_urls: Arc<Mutex<HashSet<String>>>,
     asked: Arc<Mutex<Vec<(Meta, v1::FetchRequest)>>>,
     _tasks: JoinSet<()>,
 }
 
-impl Egress {
+impl FakeEgress {
     async fn start(bus: &Bus) -> Self {
         let answers = Arc::new(Mutex::new(Answers::new()));
         let stalled_urls = Arc::new(Mutex::new(HashSet::new()));
@@ -317,7 +317,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// What the fetcher answers with these bytes.
-pub(super) fn fetched(content: Content, bytes: &[u8]) -> v1::FetchReply {
+pub(super) fn fetched(content: ContentSource, bytes: &[u8]) -> v1::FetchReply {
     v1::FetchReply {
         content: Some(content.into()),
         sha256: Sha256Digest::of(bytes).as_bytes().to_vec(),

@@ -2,16 +2,16 @@
 
 /// A decoder with what it holds back until the next bytes come.
 #[derive(Debug)]
-pub(super) enum Decoder {
+pub(super) enum TextDecoder {
     /// UTF-8, with the start of a sequence that is not complete yet.
     Utf8(Vec<u8>),
     /// UTF-16 or UTF-32.
-    Wide(Wide),
+    Wide(WideDecoder),
 }
 
 /// Code units of two or four bytes.
 #[derive(Debug)]
-pub(super) struct Wide {
+pub(super) struct WideDecoder {
     width: usize,
     is_big_endian: bool,
     pending: Vec<u8>,
@@ -19,11 +19,11 @@ pub(super) struct Wide {
     high: Option<u32>,
 }
 
-impl Decoder {
+impl TextDecoder {
     /// The decoder that the first bytes ask for, and the length of their BOM.
     pub(super) fn for_head(head: &[u8]) -> (Self, usize) {
         let wide = |width, is_big_endian| {
-            Self::Wide(Wide {
+            Self::Wide(WideDecoder {
                 width,
                 is_big_endian,
                 pending: Vec::new(),
@@ -93,7 +93,7 @@ fn utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
     }
 }
 
-impl Wide {
+impl WideDecoder {
     fn push(&mut self, chunk: &[u8], text: &mut String) -> bool {
         let mut joined = std::mem::take(&mut self.pending);
         joined.extend_from_slice(chunk);

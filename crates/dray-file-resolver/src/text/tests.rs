@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Reads `content` in chunks of `step` bytes.
-fn read(content: &[u8], step: usize) -> Result<String, Binary> {
+fn read(content: &[u8], step: usize) -> Result<String, BinaryContent> {
     let mut stream = TextStream::default();
     let mut text = String::new();
     for chunk in content.chunks(step.max(1)) {
@@ -17,7 +17,7 @@ fn read(content: &[u8], step: usize) -> Result<String, Binary> {
 
 fn check(content: &[u8], expected: Result<&str, &'static str>) {
     for step in [1, 2, 3, 7, usize::MAX >> 1] {
-        let expected = expected.map(str::to_owned).map_err(Binary);
+        let expected = expected.map(str::to_owned).map_err(BinaryContent);
         assert_eq!(read(content, step), expected, "{content:x?} by {step}");
     }
 }
@@ -118,19 +118,24 @@ fn r6_a_high_share_of_control_characters_is_binary() {
 
 #[test]
 fn r6_binary_that_begins_like_text_is_found_later() {
-    let mut content = vec![b'a'; 3 * HEAD];
+    let mut content = vec![b'a'; 3 * SNIFF_BYTES];
     content.push(0);
-    assert_eq!(read(&content, 1000), Err(Binary("NUL bytes")));
-    let mut content = vec![b'a'; 3 * HEAD];
-    content.extend(std::iter::repeat_n(1, 3 * HEAD));
-    assert_eq!(read(&content, 1000), Err(Binary("control characters")));
+    assert_eq!(read(&content, 1000), Err(BinaryContent("NUL bytes")));
+    let mut content = vec![b'a'; 3 * SNIFF_BYTES];
+    content.extend(std::iter::repeat_n(1, 3 * SNIFF_BYTES));
+    assert_eq!(
+        read(&content, 1000),
+        Err(BinaryContent("control characters"))
+    );
 }
 
 #[test]
 fn nothing_is_given_out_before_the_head_is_judged() {
     let mut stream = TextStream::default();
     let mut text = String::new();
-    stream.push(&vec![b'a'; HEAD - 1], &mut text).unwrap();
+    stream
+        .push(&vec![b'a'; SNIFF_BYTES - 1], &mut text)
+        .unwrap();
     assert_eq!(text, "");
     assert!(stream.push(b"\0", &mut text).is_err());
 }
@@ -138,7 +143,7 @@ fn nothing_is_given_out_before_the_head_is_judged() {
 proptest! {
     #[test]
     fn r6_valid_utf8_of_any_script_passes(text in "[^\\x00-\\x1f\\x7f\u{feff}]{0,200}", step in 1_usize..50) {
-        prop_assume!(SIGNATURES.iter().all(|(signature, _)| !text.as_bytes().starts_with(signature)));
+        prop_assume!(BINARY_SIGNATURES.iter().all(|(signature, _)| !text.as_bytes().starts_with(signature)));
         prop_assert_eq!(read(text.as_bytes(), step), Ok(text));
     }
 

@@ -1,17 +1,17 @@
 //! The files of a conversation: built with fresh links, read by id, named to tools, copied into a sandbox.
 
 use bytes::Bytes;
-use dray_context::{Catalog, FileType};
-use dray_proto::convert::Content;
+use dray_context::{FileCatalog, FileType};
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{Claim, FaultCode};
 use serde_json::{Value, json};
 
-use crate::world::{World, lock};
+use crate::world::{ReadingFixture, lock};
 
 #[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 fn content(value: &impl serde::Serialize) -> Option<v1::Content> {
-    Some(Content::Inline(Bytes::from(serde_json::to_vec(value).unwrap())).into())
+    Some(ContentSource::Inline(Bytes::from(serde_json::to_vec(value).unwrap())).into())
 }
 
 fn key(claim: &Claim) -> String {
@@ -35,7 +35,7 @@ fn conversation(claim: &Claim) -> Value {
     })
 }
 
-async fn build(world: &World, conversation: &Value) -> Value {
+async fn build(world: &ReadingFixture, conversation: &Value) -> Value {
     let request = v1::BuildContextRequest {
         request: content(conversation),
         scope: vec!["artifact".to_owned()],
@@ -47,7 +47,7 @@ async fn build(world: &World, conversation: &Value) -> Value {
 
 #[tokio::test]
 async fn r_15_links_are_fresh_at_every_build_and_old_ones_are_never_shown() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&world, &conversation(&claim)).await;
     let text = built["rewrittenHistories"][0].to_string();
@@ -61,7 +61,7 @@ async fn r_15_links_are_fresh_at_every_build_and_old_ones_are_never_shown() {
 
 #[tokio::test]
 async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_turn() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let mut gone = conversation(&claim);
     let nobody = format!("artifact/{}", "0".repeat(64));
@@ -85,7 +85,7 @@ async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_
 
 #[tokio::test]
 async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let part = |name: &str, key: &str| json!({"file": {"type": "file", "name": name, "key": key, "url": format!("/v1/{key}")}});
     let bad = ["files/B/../x", "files//B/x", "files/"];
     let mut value: Vec<_> = bad.iter().map(|key| part("bad.txt", key)).collect();
@@ -117,13 +117,13 @@ async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
 
 #[tokio::test]
 async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&world, &conversation(&claim)).await;
     let arguments = r#"{ "n":123456789012345678901234567890, "e" : 1.50E+400,"f":0.10000000000000000555,"url":"a1-0"}"#;
     let request = v1::SubstituteIdsRequest {
         catalog: content(&built["catalog"]),
-        arguments: Some(Content::Inline(Bytes::from_static(arguments.as_bytes())).into()),
+        arguments: Some(ContentSource::Inline(Bytes::from_static(arguments.as_bytes())).into()),
         link_seconds: 600,
     };
     let reply = world.ask(&request).await.unwrap();
@@ -131,7 +131,7 @@ async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
     let (before, _) = arguments.split_once(r#""a1-0""#).unwrap();
     assert!(done.starts_with(before) && !done.contains("a1-0"), "{done}");
     let request = v1::SubstituteIdsRequest {
-        arguments: Some(Content::Inline(Bytes::from_static(b"{\"a\":")).into()),
+        arguments: Some(ContentSource::Inline(Bytes::from_static(b"{\"a\":")).into()),
         ..request
     };
     assert_eq!(
@@ -142,7 +142,7 @@ async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
 
 #[tokio::test]
 async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&world, &conversation(&claim)).await;
     let read = |tool: &str, arguments: Value| v1::ReadFilesRequest {
@@ -176,7 +176,7 @@ async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
 
 #[tokio::test]
 async fn r_10_tools_get_a_link_that_is_signed_now() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&world, &conversation(&claim)).await;
     let request = v1::SubstituteIdsRequest {
@@ -197,10 +197,10 @@ async fn r_10_tools_get_a_link_that_is_signed_now() {
 
 #[tokio::test]
 async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&world, &conversation(&claim)).await;
-    let catalog: Catalog = serde_json::from_value(built["catalog"].clone()).unwrap();
+    let catalog: FileCatalog = serde_json::from_value(built["catalog"].clone()).unwrap();
     assert_eq!(catalog.entries()[0].file.file_type, FileType::File);
     let fetch = |target: &str| v1::FetchUserFileRequest {
         catalog: content(&built["catalog"]),

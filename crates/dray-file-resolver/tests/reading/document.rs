@@ -4,10 +4,10 @@ use dray_proto::v1;
 use dray_proto::v1::document_source::Source;
 use dray_types::{Fault, FaultCode, Sha256Digest};
 
-use crate::world::{World, lock};
+use crate::world::{ReadingFixture, lock};
 
-const TABLE: &str = "name,amount\nada,0012\ngrace,1e5\n";
-const MARKDOWN: &str = "| name | amount |\n|---|---|\n| ada | 0012 |\n| grace | 1e5 |\n";
+const TABLE_CSV: &str = "name,amount\nada,0012\ngrace,1e5\n";
+const TABLE_MARKDOWN: &str = "| name | amount |\n|---|---|\n| ada | 0012 |\n| grace | 1e5 |\n";
 
 fn of(source: Source, name: &str) -> v1::ReadAttachmentRequest {
     v1::ReadAttachmentRequest {
@@ -20,7 +20,7 @@ fn of(source: Source, name: &str) -> v1::ReadAttachmentRequest {
 }
 
 async fn output(
-    world: &World,
+    world: &ReadingFixture,
     request: &v1::ReadAttachmentRequest,
 ) -> (v1::ReadAttachmentReply, String) {
     let mut reply = world.ask(request).await.unwrap();
@@ -38,8 +38,8 @@ fn body(output: &str) -> &str {
 
 #[tokio::test]
 async fn a_stored_file_is_read_framed_and_converted_once() {
-    let world = World::new().await;
-    let claim = world.put("people.csv", TABLE).await;
+    let world = ReadingFixture::new().await;
+    let claim = world.put("people.csv", TABLE_CSV).await;
     let request = of(Source::Claim(claim.clone().into()), "");
     let (reply, output_) = output(&world, &request).await;
     assert_eq!(
@@ -53,7 +53,7 @@ async fn a_stored_file_is_read_framed_and_converted_once() {
     assert!(output_.starts_with(
         "[Read attachment: people.csv (text/csv), converted to Markdown] -- content between"
     ));
-    assert_eq!(body(&output_).trim_end(), MARKDOWN.trim_end());
+    assert_eq!(body(&output_).trim_end(), TABLE_MARKDOWN.trim_end());
     let (_, again) = output(&world, &request).await;
     assert_eq!(body(&again), body(&output_));
     assert_ne!(again, output_, "every frame has a nonce of its own");
@@ -62,8 +62,8 @@ async fn a_stored_file_is_read_framed_and_converted_once() {
 
 #[tokio::test]
 async fn a_conversion_that_is_no_longer_stored_is_made_again() {
-    let world = World::new().await;
-    let claim = world.put("people.csv", TABLE).await;
+    let world = ReadingFixture::new().await;
+    let claim = world.put("people.csv", TABLE_CSV).await;
     let request = of(Source::Claim(claim.into()), "");
     output(&world, &request).await;
     let key_value = world.bus.key_value("dray_conversions");
@@ -80,12 +80,12 @@ async fn a_conversion_that_is_no_longer_stored_is_made_again() {
 
 #[tokio::test]
 async fn files_of_the_workspace_are_read_by_path_and_others_refused() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let workspace = world.folder.path().join("workspace");
-    std::fs::write(workspace.join("a.csv"), TABLE).unwrap();
+    std::fs::write(workspace.join("a.csv"), TABLE_CSV).unwrap();
     let (reply, text) = output(&world, &of(Source::Path("a.csv".into()), "")).await;
     assert_eq!(reply.outcome, "inline");
-    assert_eq!(body(&text).trim_end(), MARKDOWN.trim_end());
+    assert_eq!(body(&text).trim_end(), TABLE_MARKDOWN.trim_end());
     let (reply, text) = output(&world, &of(Source::Path("../s3".into()), "")).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.error_code.as_str()),
@@ -101,8 +101,8 @@ async fn files_of_the_workspace_are_read_by_path_and_others_refused() {
 
 #[tokio::test]
 async fn files_of_sandboxes_come_through_sandbox_transfer() {
-    let world = World::new().await;
-    let claim = world.put("out.csv", TABLE).await;
+    let world = ReadingFixture::new().await;
+    let claim = world.put("out.csv", TABLE_CSV).await;
     lock(&world.sandbox).insert("/work/out.csv".into(), Ok(claim));
     let denied = Fault::new(FaultCode::Denied, "The path is protected.").detail("denied");
     lock(&world.sandbox).insert("/etc/shadow".into(), Err(denied));
@@ -141,8 +141,8 @@ async fn files_of_sandboxes_come_through_sandbox_transfer() {
 
 #[tokio::test]
 async fn files_of_dial_and_of_the_web_are_read_by_url() {
-    let world = World::new().await;
-    world.core.put("b/people.csv", TABLE, "text/csv");
+    let world = ReadingFixture::new().await;
+    world.core.put("b/people.csv", TABLE_CSV, "text/csv");
     let mut request = of(Source::Url("files/b/people.csv".into()), "");
     request.credentials = Some(v1::DialCredentials {
         api_key: "key".into(),
@@ -188,7 +188,7 @@ async fn files_of_dial_and_of_the_web_are_read_by_url() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_before_it_is_read() {
-    let world = World::with(&[("file-resolver.reading.max_file_size", "1KiB")]).await;
+    let world = ReadingFixture::with(&[("file-resolver.reading.max_file_size", "1KiB")]).await;
     let claim = world.put("big.txt", vec![b'x'; 2048]).await;
     let (reply, text) = output(&world, &of(Source::Claim(claim.into()), "")).await;
     assert_eq!(
@@ -204,7 +204,7 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
 
 #[tokio::test]
 async fn a_large_document_without_a_model_is_an_excerpt_by_claim() {
-    let world = World::new().await;
+    let world = ReadingFixture::new().await;
     let text: String = (0..20_000).fold(String::new(), |text, n| text + &format!("line {n}\n"));
     let claim = world.put("long.txt", text).await;
     let reply = world
@@ -227,15 +227,15 @@ async fn a_large_document_without_a_model_is_an_excerpt_by_claim() {
 
 #[tokio::test]
 async fn reading_can_be_switched_off_and_another_tenants_files_stay_theirs() {
-    let world = World::with(&[("file-resolver.reading.enabled", "false")]).await;
-    let claim = world.put("a.csv", TABLE).await;
+    let world = ReadingFixture::with(&[("file-resolver.reading.enabled", "false")]).await;
+    let claim = world.put("a.csv", TABLE_CSV).await;
     let fault = world
         .ask(&of(Source::Claim(claim.into()), ""))
         .await
         .unwrap_err();
     assert_eq!(fault.detail, "reading_disabled");
-    let world = World::new().await;
-    let mut claim = v1::Claim::from(world.put("a.csv", TABLE).await);
+    let world = ReadingFixture::new().await;
+    let mut claim = v1::Claim::from(world.put("a.csv", TABLE_CSV).await);
     claim.artifact.as_mut().unwrap().tenant = "other".into();
     let fault = world.ask(&of(Source::Claim(claim), "")).await;
     assert!(fault.is_err() || fault.unwrap().outcome == "refuse");

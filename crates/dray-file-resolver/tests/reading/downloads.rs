@@ -6,9 +6,9 @@ use dray_proto::v1;
 use dray_proto::v1::document_source::Source;
 use dray_types::{Fault, FaultCode, SessionId, Sha256Digest};
 
-use crate::world::{World, lock};
+use crate::world::{ReadingFixture, lock};
 
-const URL: &str = "https://a.example/lines.txt";
+const LINES_URL: &str = "https://a.example/lines.txt";
 
 fn page(text: &str) -> v1::FetchReply {
     v1::FetchReply {
@@ -27,14 +27,18 @@ fn page(text: &str) -> v1::FetchReply {
 fn of(range: &str) -> v1::ReadAttachmentRequest {
     v1::ReadAttachmentRequest {
         source: Some(v1::DocumentSource {
-            source: Some(Source::Url(URL.to_owned())),
+            source: Some(Source::Url(LINES_URL.to_owned())),
         }),
         range: range.to_owned(),
         ..v1::ReadAttachmentRequest::default()
     }
 }
 
-async fn read(world: &World, session: &str, request: &v1::ReadAttachmentRequest) -> String {
+async fn read(
+    world: &ReadingFixture,
+    session: &str,
+    request: &v1::ReadAttachmentRequest,
+) -> String {
     let session = SessionId::new(session).unwrap();
     let meta = world.meta().with_session(session);
     let reply = world.bus.call(&meta, request).await.unwrap();
@@ -42,14 +46,14 @@ async fn read(world: &World, session: &str, request: &v1::ReadAttachmentRequest)
     world.read(reply.output).await
 }
 
-fn fetches(world: &World) -> usize {
+fn fetches(world: &ReadingFixture) -> usize {
     world.fetches.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
 async fn concurrent_reads_and_later_pages_of_a_conversation_are_one_download() {
-    let world = World::new().await;
-    lock(&world.outside).insert(URL.to_owned(), Ok(page("one\ntwo\nthree\n")));
+    let world = ReadingFixture::new().await;
+    lock(&world.outside).insert(LINES_URL.to_owned(), Ok(page("one\ntwo\nthree\n")));
     let (first, second) = (of("lines 1-1"), of("lines 2-2"));
     let (one, two) = tokio::join!(read(&world, "s", &first), read(&world, "s", &second));
     assert!(one.contains("one") && two.contains("two"), "{one}\n{two}");
@@ -60,8 +64,8 @@ async fn concurrent_reads_and_later_pages_of_a_conversation_are_one_download() {
 
 #[tokio::test]
 async fn another_conversation_and_another_policy_are_judged_by_the_fetcher() {
-    let world = World::new().await;
-    lock(&world.outside).insert(URL.to_owned(), Ok(page("text")));
+    let world = ReadingFixture::new().await;
+    lock(&world.outside).insert(LINES_URL.to_owned(), Ok(page("text")));
     read(&world, "s", &of("")).await;
     read(&world, "t", &of("")).await;
     assert_eq!(fetches(&world), 2);
@@ -75,7 +79,7 @@ async fn another_conversation_and_another_policy_are_judged_by_the_fetcher() {
         "External URL fetching is disabled by this app.",
     )
     .detail("disabled_by_app");
-    lock(&world.outside).insert(URL.to_owned(), Err(denied));
+    lock(&world.outside).insert(LINES_URL.to_owned(), Err(denied));
     let meta = world.meta().with_session(SessionId::new("s").unwrap());
     let reply = world.bus.call(&meta, &judged).await.unwrap();
     assert_eq!((reply.outcome.as_str(), fetches(&world)), ("refuse", 3));
@@ -83,15 +87,15 @@ async fn another_conversation_and_another_policy_are_judged_by_the_fetcher() {
 
 #[tokio::test]
 async fn a_failed_download_is_tried_again_and_a_lifetime_of_zero_keeps_nothing() {
-    let world = World::with(&[("file-resolver.reading.download_lifetime", "0s")]).await;
+    let world = ReadingFixture::with(&[("file-resolver.reading.download_lifetime", "0s")]).await;
     let gone = Fault::new(FaultCode::NotFound, "There is no such page.").detail("http_status");
-    lock(&world.outside).insert(URL.to_owned(), Err(gone));
+    lock(&world.outside).insert(LINES_URL.to_owned(), Err(gone));
     let meta = world.meta();
     assert_eq!(
         world.bus.call(&meta, &of("")).await.unwrap().outcome,
         "refuse"
     );
-    lock(&world.outside).insert(URL.to_owned(), Ok(page("text")));
+    lock(&world.outside).insert(LINES_URL.to_owned(), Ok(page("text")));
     for _ in 0..2 {
         read(&world, "s", &of("")).await;
     }

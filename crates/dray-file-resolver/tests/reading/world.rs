@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 use dray_bus::{Bus, Meta, Topology};
 use dray_file_resolver::FileResolver;
 use dray_proto::contract::{Call, call_subject};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_service::{Host, Running, Settings};
+use dray_service::{Host, RunningHost, Settings};
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Store};
+use dray_store::{ArtifactLabel, Store};
 use dray_testkit::dial::DialCore;
 use dray_types::{ByteSize, Claim, Clock, Deadline, Fault, FaultCode, TenantId};
 
-pub(crate) const TENANT: &str = "acme";
+pub(crate) const TEST_TENANT: &str = "acme";
 
-pub(crate) struct World {
+pub(crate) struct ReadingFixture {
     pub(crate) core: DialCore,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
@@ -40,7 +40,7 @@ pub(crate) struct World {
     /// How often the fetcher was asked.
     pub(crate) fetches: Arc<AtomicUsize>,
     clock: Clock,
-    _running: Running,
+    _running: RunningHost,
     _tasks: JoinSet<()>,
     _s3: EmbeddedS3,
 }
@@ -51,7 +51,7 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl World {
+impl ReadingFixture {
     pub(crate) async fn new() -> Self {
         Self::with(&[]).await
     }
@@ -119,7 +119,7 @@ impl World {
 
     pub(crate) fn meta(&self) -> Meta {
         let deadline = Deadline::after(self.clock.now_ms(), Duration::from_mins(1));
-        Meta::new(TenantId::new(TENANT).unwrap(), deadline)
+        Meta::new(TenantId::new(TEST_TENANT).unwrap(), deadline)
     }
 
     pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, Fault> {
@@ -127,10 +127,10 @@ impl World {
     }
 
     pub(crate) async fn read(&self, content: Option<v1::Content>) -> String {
-        let bytes = match Content::try_from(content.unwrap()).unwrap() {
-            Content::Inline(bytes) => bytes,
-            Content::Claim(claim) => {
-                let tenant = TenantId::new(TENANT).unwrap();
+        let bytes = match ContentSource::try_from(content.unwrap()).unwrap() {
+            ContentSource::Inline(bytes) => bytes,
+            ContentSource::Claim(claim) => {
+                let tenant = TenantId::new(TEST_TENANT).unwrap();
                 let deadline = self.meta().deadline;
                 let reader = self.store.read(&tenant, &claim, deadline).await.unwrap();
                 reader.read_all(ByteSize::mib(64)).await.unwrap()
@@ -141,9 +141,9 @@ impl World {
 
     /// Stores a file of the tenant.
     pub(crate) async fn put(&self, name: &str, bytes: impl Into<Bytes>) -> Claim {
-        let tenant = TenantId::new(TENANT).unwrap();
+        let tenant = TenantId::new(TEST_TENANT).unwrap();
         let operation = self.meta().operation;
-        let label = Label::new("application/octet-stream", name);
+        let label = ArtifactLabel::new("application/octet-stream", name);
         let stored = self.store.put(&tenant, &operation, bytes.into(), label);
         stored.await.unwrap()
     }

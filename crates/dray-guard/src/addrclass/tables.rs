@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// One blocked network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block<Number> {
+pub struct BlockedNetwork<Number> {
     /// Lowest address.
     pub first: Number,
     /// Highest address.
@@ -22,7 +22,7 @@ pub struct Block<Number> {
     pub source: &'static str,
 }
 
-impl Block<u32> {
+impl BlockedNetwork<u32> {
     /// The row as a network.
     pub const fn network(&self) -> IpNet {
         IpNet::V4(Ipv4Net::new_assert(
@@ -32,7 +32,7 @@ impl Block<u32> {
     }
 }
 
-impl Block<u128> {
+impl BlockedNetwork<u128> {
     /// The row as a network.
     pub const fn network(&self) -> IpNet {
         IpNet::V6(Ipv6Net::new_assert(
@@ -42,9 +42,14 @@ impl Block<u128> {
     }
 }
 
-const fn v4(octets: [u8; 4], prefix: u8, name: &'static str, source: &'static str) -> Block<u32> {
+const fn v4(
+    octets: [u8; 4],
+    prefix: u8,
+    name: &'static str,
+    source: &'static str,
+) -> BlockedNetwork<u32> {
     let first = u32::from_be_bytes(octets);
-    Block {
+    BlockedNetwork {
         first,
         last: first + u32::MAX.unbounded_shr(prefix as u32),
         prefix,
@@ -58,14 +63,14 @@ const fn v6(
     prefix: u8,
     name: &'static str,
     source: &'static str,
-) -> Block<u128> {
+) -> BlockedNetwork<u128> {
     let mut first = 0;
     let mut rest: &[u16] = &segments;
     while let [segment, after @ ..] = rest {
         first = first * 0x1_0000 + *segment as u128;
         rest = after;
     }
-    Block {
+    BlockedNetwork {
         first,
         last: first + u128::MAX.unbounded_shr(prefix as u32),
         prefix,
@@ -76,7 +81,7 @@ const fn v6(
 
 /// Section 8.1, preceded by the constant row of 8.4.
 #[rustfmt::skip]
-pub const IPV4: [Block<u32>; 28] = [
+pub const IPV4_BLOCKS: [BlockedNetwork<u32>; 28] = [
     v4([168, 63, 129, 16], 32, "azure_platform", "Azure WireServer and platform DNS, public space (8.4)"),
     v4([0, 0, 0, 0], 8, "this_network", "RFC 791, RFC 1122; 0.0.0.0 reaches the local host on Linux"),
     v4([10, 0, 0, 0], 8, "private_use", "RFC 1918"),
@@ -109,7 +114,7 @@ pub const IPV4: [Block<u32>; 28] = [
 
 /// Section 8.2; the last three rows are everything outside `2000::/3`.
 #[rustfmt::skip]
-pub const IPV6: [Block<u128>; 32] = [
+pub const IPV6_BLOCKS: [BlockedNetwork<u128>; 32] = [
     v6([0, 0, 0, 0, 0, 0, 0, 0], 128, "unspecified", "RFC 4291"),
     v6([0, 0, 0, 0, 0, 0, 0, 0x1], 128, "loopback", "RFC 4291"),
     v6([0, 0, 0, 0, 0, 0, 0, 0], 96, "ipv4_compatible", "RFC 4291 2.5.5.1"),
@@ -146,7 +151,7 @@ pub const IPV6: [Block<u128>; 32] = [
 
 /// Metadata and service blocks of providers inside `fc00::/7`: no opened range reaches them (8.6).
 #[rustfmt::skip]
-pub const PROVIDER_SERVICES: [Block<u128>; 6] = [
+pub const PROVIDER_SERVICES: [BlockedNetwork<u128>; 6] = [
     v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32, "provider_service", "AWS"),
     v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0], 32, "provider_service", "Google Cloud"),
     v6([0xfd00, 0xc1, 0, 0, 0, 0, 0, 0], 32, "provider_service", "Oracle Cloud"),

@@ -98,7 +98,7 @@ fn the_tables_carry_their_edition() {
 #[test]
 fn networks_for_firewalls_are_exact_and_blocked() {
     let networks: Vec<_> = blocked_networks().collect();
-    assert_eq!(networks.len(), IPV4.len() + IPV6.len());
+    assert_eq!(networks.len(), IPV4_BLOCKS.len() + IPV6_BLOCKS.len());
     for network in networks {
         assert_eq!(network, network.trunc());
         if network.to_string() != "::ffff:0.0.0.0/96" {

@@ -9,7 +9,7 @@ use super::name::{self, CanonicalName};
 
 /// The part between `://` and the first `/`, `?` or `#`, split.
 #[derive(Debug)]
-pub(super) struct Authority<'a> {
+pub(super) struct UrlAuthority<'a> {
     host: RawHost<'a>,
     /// The port as written.
     pub(super) port: Option<u16>,
@@ -21,7 +21,7 @@ enum RawHost<'a> {
     Plain(&'a str),
 }
 
-impl<'a> Authority<'a> {
+impl<'a> UrlAuthority<'a> {
     /// Splits the text that follows `://`.
     pub(super) fn split(rest: &'a str) -> Result<Self, Code> {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -89,7 +89,7 @@ fn is_same_label(raw: &str, mapped: &str) -> bool {
     if raw.is_ascii() {
         return raw.eq_ignore_ascii_case(mapped);
     }
-    if raw.contains(KELVIN) {
+    if raw.contains(KELVIN_SIGN) {
         return false;
     }
     let (shown, result) =
@@ -100,4 +100,4 @@ fn is_same_label(raw: &str, mapped: &str) -> bool {
 }
 
 /// The only character beyond ASCII whose lower case is an ASCII letter.
-const KELVIN: char = '\u{212a}';
+const KELVIN_SIGN: char = '\u{212a}';

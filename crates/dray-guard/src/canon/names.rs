@@ -8,7 +8,7 @@ use super::CanonicalName;
 use super::name::LONGEST_NAME;
 
 /// Names that are blocked with everything below them.
-const BLOCKED: &[&str] = &[
+const BLOCKED_NAMES: &[&str] = &[
     // RFC 6761, 6762, 7686, 8375, 9476. `test` and `example` are left to DNS.
     "localhost",
     "invalid",
@@ -58,7 +58,9 @@ pub fn is_blocked_cname(target: &str, extra: &HostPatterns) -> bool {
 
 fn is_blocked(name: &str, extra: &HostPatterns) -> bool {
     !name.contains('.')
-        || BLOCKED.iter().any(|blocked| is_at_or_below(name, blocked))
+        || BLOCKED_NAMES
+            .iter()
+            .any(|blocked| is_at_or_below(name, blocked))
         || extra.matches_name(name)
 }
 

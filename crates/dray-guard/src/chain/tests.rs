@@ -1,11 +1,11 @@
 //! Section 12, I-3, P-5, and the pivot rule of 8.6 along a chain.
 
 use super::*;
-use crate::judge::{Answer, Judge, JudgeConfig};
+use crate::judge::{DnsAnswer, Judge, JudgeConfig};
 use crate::pattern::HostPatterns;
 use crate::policy::{AdminPolicy, AppPolicy, MaxRedirects};
 
-const FIRST: &str = "https://start.example.com/dir/file?q=1#f";
+const FIRST_URL: &str = "https://start.example.com/dir/file?q=1#f";
 
 fn admin() -> AdminPolicy {
     AdminPolicy {
@@ -14,7 +14,7 @@ fn admin() -> AdminPolicy {
     }
 }
 
-fn start(admin: &AdminPolicy, app: &AppPolicy, text: &str) -> Result<Chain, Refused> {
+fn start(admin: &AdminPolicy, app: &AppPolicy, text: &str) -> Result<Chain, RefusedUrl> {
     let policy = EffectivePolicy::new(admin, app).unwrap();
     Chain::start(text, Arc::new(policy))
 }
@@ -38,7 +38,7 @@ fn check(admin: &AdminPolicy, first: &str, location: &str, expected: Result<&str
 
 #[test]
 fn references_are_resolved_against_the_current_url() {
-    let check = |location, expected| check(&admin(), FIRST, location, Ok(expected));
+    let check = |location, expected| check(&admin(), FIRST_URL, location, Ok(expected));
     check("https://other.example.com/a", "https://other.example.com/a");
     check(
         "//other.example.com:8443/a",
@@ -64,7 +64,7 @@ fn references_are_resolved_against_the_current_url() {
 /// A reference with a scheme or an authority is judged as it stands; nothing is repaired.
 #[test]
 fn references_that_parsers_would_repair_are_refused() {
-    let check = |location, code| check(&admin(), FIRST, location, Err(code));
+    let check = |location, code| check(&admin(), FIRST_URL, location, Err(code));
     check("https:other.example.com", Code::RedirectInvalid);
     check("https:/other.example.com", Code::RedirectInvalid);
     check("https:///other.example.com", Code::RedirectInvalid);
@@ -86,7 +86,7 @@ fn references_that_parsers_would_repair_are_refused() {
 /// Codes other than `invalid_url` stay what they are.
 #[test]
 fn targets_are_refused_for_what_they_are() {
-    let check = |location, code| check(&admin(), FIRST, location, Err(code));
+    let check = |location, code| check(&admin(), FIRST_URL, location, Err(code));
     check("ftp://other.example.com/", Code::UnsupportedScheme);
     check("javascript:alert(1)", Code::UnsupportedScheme);
     check("data:text/plain,a", Code::UnsupportedScheme);
@@ -102,7 +102,7 @@ fn targets_are_refused_for_what_they_are() {
 //
 #[test]
 fn x_1_five_redirects_are_six_requests() {
-    let mut chain = start(&admin(), &AppPolicy::default(), FIRST).unwrap();
+    let mut chain = start(&admin(), &AppPolicy::default(), FIRST_URL).unwrap();
     for number in 1..=5 {
         assert_eq!(
             follow(&mut chain, &format!("/{number}")),
@@ -124,7 +124,7 @@ fn x_1_zero_follows_none_and_ten_is_the_ceiling() {
             max_redirects: MaxRedirects::new(limit).unwrap(),
             ..admin()
         };
-        let mut chain = start(&admin, &AppPolicy::default(), FIRST).unwrap();
+        let mut chain = start(&admin, &AppPolicy::default(), FIRST_URL).unwrap();
         for _ in 0..limit {
             assert_eq!(follow(&mut chain, "/same"), Ok(NextHop::Follow));
         }
@@ -136,7 +136,7 @@ fn x_1_zero_follows_none_and_ten_is_the_ceiling() {
 #[test]
 fn x_2_exactly_five_statuses_redirect() {
     for status in 100..600 {
-        let mut chain = start(&admin(), &AppPolicy::default(), FIRST).unwrap();
+        let mut chain = start(&admin(), &AppPolicy::default(), FIRST_URL).unwrap();
         let found = chain.on_redirect(status, &[b"/next"]).unwrap();
         let expected = if [301, 302, 303, 307, 308].contains(&status) {
             NextHop::Follow
@@ -162,9 +162,9 @@ fn x_3_https_does_not_become_http_unless_allowed() {
         ..admin()
     };
     let plain = "http://start.example.com/";
-    check(&admin(), FIRST, down, Err(Code::RedirectDowngrade));
-    check(&lax, FIRST, down, Ok(down));
-    check(&strict, FIRST, down, Err(Code::UnsupportedScheme));
+    check(&admin(), FIRST_URL, down, Err(Code::RedirectDowngrade));
+    check(&lax, FIRST_URL, down, Ok(down));
+    check(&strict, FIRST_URL, down, Err(Code::UnsupportedScheme));
     check(&admin(), plain, down, Ok(down));
     check(
         &admin(),
@@ -175,7 +175,7 @@ fn x_3_https_does_not_become_http_unless_allowed() {
     // The downgrade is reported before the target's own faults.
     check(
         &admin(),
-        FIRST,
+        FIRST_URL,
         "http://localhost:22/",
         Err(Code::RedirectDowngrade),
     );
@@ -189,12 +189,17 @@ fn x_4_credentials_in_a_location_are_refused_and_fragments_dropped() {
         "//u@other.example.com/",
         "//@other.example.com/",
     ] {
-        check(&admin(), FIRST, location, Err(Code::UrlCredentials));
+        check(&admin(), FIRST_URL, location, Err(Code::UrlCredentials));
     }
-    check(&admin(), FIRST, "/a#@b", Ok("https://start.example.com/a"));
     check(
         &admin(),
-        FIRST,
+        FIRST_URL,
+        "/a#@b",
+        Ok("https://start.example.com/a"),
+    );
+    check(
+        &admin(),
+        FIRST_URL,
         "/u:p@a",
         Ok("https://start.example.com/u:p@a"),
     );
@@ -211,7 +216,7 @@ fn x_5_p_5_both_lists_are_enforced_on_every_hop() {
         enabled: Some(true),
         host_allowlist: Some(vec!["start.example.com".into(), "b.example.com".into()]),
     };
-    let mut chain = start(&admin, &app, FIRST).unwrap();
+    let mut chain = start(&admin, &app, FIRST_URL).unwrap();
     let digest = chain.policy().digest().to_owned();
     assert_eq!(follow(&mut chain, "//b.example.com/"), Ok(NextHop::Follow));
     assert_eq!(
@@ -245,7 +250,7 @@ fn x_6_a_refusal_tells_the_hop_and_what_was_refused() {
         (Code::InvalidUrl, 0, None)
     );
 
-    let mut chain = start(&admin(), &AppPolicy::default(), FIRST).unwrap();
+    let mut chain = start(&admin(), &AppPolicy::default(), FIRST_URL).unwrap();
     follow(&mut chain, "/a").unwrap();
     let refused = chain.on_redirect(302, &[b"//printer.local/"]).unwrap_err();
     assert_eq!((refused.code, refused.hop), (Code::BlockedHost, 2));
@@ -261,7 +266,7 @@ fn x_6_a_refusal_tells_the_hop_and_what_was_refused() {
 #[test]
 fn a_redirect_needs_one_readable_location() {
     let check = |locations: &[&[u8]], expected: Result<NextHop, Code>| {
-        let mut chain = start(&admin(), &AppPolicy::default(), FIRST).unwrap();
+        let mut chain = start(&admin(), &AppPolicy::default(), FIRST_URL).unwrap();
         assert_eq!(
             chain.on_redirect(301, locations).map_err(Code::from),
             expected,
@@ -287,7 +292,7 @@ fn p_3_a_listed_host_is_still_judged_by_address() {
         host_allowlist: Some(HostPatterns::parse(["start.example.com"]).unwrap()),
         ..admin()
     };
-    let chain = start(&admin, &AppPolicy::default(), FIRST).unwrap();
+    let chain = start(&admin, &AppPolicy::default(), FIRST_URL).unwrap();
     assert!(chain.context().admin_listed);
     for address in ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1"] {
         let judge = Judge::new(JudgeConfig::default());
@@ -304,7 +309,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
         ..JudgeConfig::default()
     });
     let judged = |chain: &mut Chain, address: &str| {
-        let answer = Answer {
+        let answer = DnsAnswer {
             name: "files.example.com".parse().unwrap(),
             cnames: Vec::new(),
             addresses: vec![address.parse().unwrap()],
@@ -319,7 +324,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
             host_allowlist: list.map(|text| HostPatterns::parse(text.split(',')).unwrap()),
             ..admin()
         };
-        start(&admin, &AppPolicy::default(), FIRST).unwrap()
+        start(&admin, &AppPolicy::default(), FIRST_URL).unwrap()
     };
     let (public, inside) = ("8.8.8.8", "10.20.0.1");
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv6Net};
 
-use crate::addrclass::IPV6;
+use crate::addrclass::IPV6_BLOCKS;
 
 use super::networks;
 
@@ -86,7 +86,8 @@ impl FromStr for Nat64Prefix {
 /// Whether it touches a block of 8.2 other than the two that exist for NAT64.
 fn is_special(prefix: Ipv6Net) -> bool {
     let within = |name: &str| {
-        IPV6.iter()
+        IPV6_BLOCKS
+            .iter()
             .filter(|block| block.name == name)
             .any(|block| block.network().contains(&IpNet::V6(prefix)))
     };
@@ -94,7 +95,8 @@ fn is_special(prefix: Ipv6Net) -> bool {
         return false;
     }
     let (first, last) = (prefix.network().to_bits(), prefix.broadcast().to_bits());
-    IPV6.iter()
+    IPV6_BLOCKS
+        .iter()
         .any(|block| first <= block.last && block.first <= last)
 }
 

@@ -10,7 +10,7 @@ use super::{JudgeConfig, MOST_PINNED};
 
 /// One address of an answer with its class, for the audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct ClassifiedAddress {
     /// The address; IPv4-mapped ones are unwrapped (8.3).
     pub address: IpAddr,
     /// What it is.
@@ -66,17 +66,17 @@ impl PinnedAddr {
 
 /// The pin of one hop (D-6): the addresses that may be connected to, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pinned {
+pub struct PinnedAddresses {
     addresses: Vec<PinnedAddr>,
-    judged: Vec<Judged>,
+    judged: Vec<ClassifiedAddress>,
     network: Network,
 }
 
-impl Pinned {
+impl PinnedAddresses {
     /// Keeps at most eight different addresses, alternating between the families (D-5).
     pub(super) fn new(
         network: Network,
-        judged: Vec<Judged>,
+        judged: Vec<ClassifiedAddress>,
         port: u16,
         config: &JudgeConfig,
     ) -> Self {
@@ -112,7 +112,7 @@ impl Pinned {
     }
 
     /// Every address of the answer with its class.
-    pub fn judged(&self) -> &[Judged] {
+    pub fn judged(&self) -> &[ClassifiedAddress] {
         &self.judged
     }
 
@@ -121,7 +121,7 @@ impl Pinned {
         self.network
     }
 
-    pub(super) fn into_judged(self) -> Vec<Judged> {
+    pub(super) fn into_judged(self) -> Vec<ClassifiedAddress> {
         self.judged
     }
 }
@@ -129,11 +129,11 @@ impl Pinned {
 /// A hop that may not be connected, and every address that was looked at. The agent learns the code alone (I-8).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
-pub struct Refusal {
+pub struct RefusedHop {
     /// Why.
     pub code: Code,
     /// Every address of the answer with its class.
-    pub judged: Vec<Judged>,
+    pub judged: Vec<ClassifiedAddress>,
 }
 
 fn interleave<T>(first: Vec<T>, second: Vec<T>) -> impl Iterator<Item = T> {

@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::networks;
 
 /// The only space that may be opened: RFC 1918 and RFC 4193.
-const OPENABLE: [IpNet; 4] = [
+const OPENABLE_BLOCKS: [IpNet; 4] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 0, 0), 16)),
@@ -105,7 +105,7 @@ fn parse_entry(text: &str) -> Result<IpNet, PrivateRangeError> {
     if entry.trunc() != entry {
         return Err(PrivateRangeError::HostBits(entry, entry.trunc()));
     }
-    if OPENABLE.iter().any(|range| range.contains(&entry)) {
+    if OPENABLE_BLOCKS.iter().any(|range| range.contains(&entry)) {
         Ok(entry)
     } else {
         Err(PrivateRangeError::NotPrivate(entry))

@@ -7,7 +7,7 @@ use crate::addrclass::{self, Class, PROVIDER_SERVICES};
 use super::JudgeConfig;
 
 /// What the rules here call a blocked address, beside the names of the tables.
-pub(super) const CLASSES: [&str; 7] = [
+pub(super) const CLASS_NAMES: [&str; 7] = [
     "own_address",
     "protected",
     "operator_blocked",

@@ -13,8 +13,8 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn answer(texts: &[&str]) -> Answer {
-    Answer {
+fn answer(texts: &[&str]) -> DnsAnswer {
+    DnsAnswer {
         name: "files.example.com".parse().unwrap(),
         cnames: Vec::new(),
         addresses: addresses(texts),
@@ -22,7 +22,7 @@ fn answer(texts: &[&str]) -> Answer {
 }
 
 /// The sockets that may be connected to, or the code.
-fn decide(judge: &Judge, answer: &Answer, hop: HopContext) -> Result<Vec<String>, Code> {
+fn decide(judge: &Judge, answer: &DnsAnswer, hop: HopContext) -> Result<Vec<String>, Code> {
     let pinned = judge.judge_answer(answer, 443, hop);
     pinned
         .map(|pinned| {
@@ -201,7 +201,7 @@ fn d_8_cname_chains_are_short_and_lead_to_names_that_may_be_fetched() {
             extra_blocked_hosts: HostPatterns::parse(["*.corp.example.com"]).unwrap(),
             ..JudgeConfig::default()
         };
-        let answer = Answer {
+        let answer = DnsAnswer {
             cnames: cnames.iter().map(ToString::to_string).collect(),
             ..answer(&["8.8.8.8"])
         };

@@ -16,10 +16,10 @@ pub const BAD_PORTS: [u16; 83] = [
 
 /// The set of ports that may be fetched from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AllowedPorts(Allowed);
+pub struct AllowedPorts(PortRule);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Allowed {
+enum PortRule {
     Any,
     Listed(BTreeSet<u16>),
 }
@@ -43,7 +43,7 @@ pub enum PortsError {
 impl AllowedPorts {
     /// Every port that is not bad.
     pub const fn any() -> Self {
-        Self(Allowed::Any)
+        Self(PortRule::Any)
     }
 
     /// These ports.
@@ -55,15 +55,15 @@ impl AllowedPorts {
         if ports.is_empty() {
             return Err(PortsError::Empty);
         }
-        Ok(Self(Allowed::Listed(ports)))
+        Ok(Self(PortRule::Listed(ports)))
     }
 
     /// Whether `port` may be fetched from.
     pub fn allows(&self, port: u16) -> bool {
         !BAD_PORTS.contains(&port)
             && match &self.0 {
-                Allowed::Any => true,
-                Allowed::Listed(ports) => ports.contains(&port),
+                PortRule::Any => true,
+                PortRule::Listed(ports) => ports.contains(&port),
             }
     }
 }
@@ -71,7 +71,9 @@ impl AllowedPorts {
 /// 80, 443, 8000, 8080 and 8443.
 impl Default for AllowedPorts {
     fn default() -> Self {
-        Self(Allowed::Listed(BTreeSet::from([80, 443, 8000, 8080, 8443])))
+        Self(PortRule::Listed(BTreeSet::from([
+            80, 443, 8000, 8080, 8443,
+        ])))
     }
 }
 
@@ -101,8 +103,8 @@ impl FromStr for AllowedPorts {
 impl fmt::Display for AllowedPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Allowed::Any => f.write_str("any"),
-            Allowed::Listed(ports) => {
+            PortRule::Any => f.write_str("any"),
+            PortRule::Listed(ports) => {
                 let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
                 f.write_str(&ports.join(","))
             }

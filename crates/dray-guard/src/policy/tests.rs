@@ -2,7 +2,7 @@
 
 use super::*;
 
-const URL: &str = "https://files.example.com/a";
+const FILE_URL: &str = "https://files.example.com/a";
 
 fn admin(list: Option<&str>) -> AdminPolicy {
     AdminPolicy {
@@ -35,7 +35,11 @@ fn on_off_table_of_3_2() {
             enabled: by_app,
             host_allowlist: None,
         };
-        assert_eq!(decide(&admin, &app, URL), expected, "{enabled} {by_app:?}");
+        assert_eq!(
+            decide(&admin, &app, FILE_URL),
+            expected,
+            "{enabled} {by_app:?}"
+        );
     };
     check(false, None, Err(Code::DisabledByAdmin));
     check(false, Some(true), Err(Code::DisabledByAdmin));
@@ -49,24 +53,44 @@ fn on_off_table_of_3_2() {
 // P-1: the lines with an empty list differ from those with none. I-5: an app cannot widen.
 #[test]
 fn allowlist_table_of_3_3() {
-    const YES: &str = "*.example.com";
-    const NO: &str = "other.example";
+    const MATCHING_HOST: &str = "*.example.com";
+    const OTHER_HOST: &str = "other.example";
     let check = |by_admin: Option<&str>, by_app: Option<&[&str]>, expected: Result<(), Code>| {
-        let found = decide(&admin(by_admin), &app(by_app), URL);
+        let found = decide(&admin(by_admin), &app(by_app), FILE_URL);
         assert_eq!(found, expected, "{by_admin:?} {by_app:?}");
     };
     check(None, None, Ok(()));
-    check(None, Some(&[YES]), Ok(()));
-    check(None, Some(&[NO]), Err(Code::HostNotInAppAllowlist));
+    check(None, Some(&[MATCHING_HOST]), Ok(()));
+    check(None, Some(&[OTHER_HOST]), Err(Code::HostNotInAppAllowlist));
     check(None, Some(&[]), Err(Code::HostNotInAppAllowlist));
-    check(Some(YES), None, Ok(()));
-    check(Some(NO), None, Err(Code::HostNotInAdminAllowlist));
-    check(Some(YES), Some(&[YES]), Ok(()));
-    check(Some(YES), Some(&[NO]), Err(Code::HostNotInAppAllowlist));
-    check(Some(NO), Some(&[YES]), Err(Code::HostNotInAdminAllowlist));
-    check(Some(NO), Some(&[NO]), Err(Code::HostNotInAdminAllowlist));
-    check(Some(YES), Some(&[]), Err(Code::HostNotInAppAllowlist));
-    check(Some(NO), Some(&[]), Err(Code::HostNotInAdminAllowlist));
+    check(Some(MATCHING_HOST), None, Ok(()));
+    check(Some(OTHER_HOST), None, Err(Code::HostNotInAdminAllowlist));
+    check(Some(MATCHING_HOST), Some(&[MATCHING_HOST]), Ok(()));
+    check(
+        Some(MATCHING_HOST),
+        Some(&[OTHER_HOST]),
+        Err(Code::HostNotInAppAllowlist),
+    );
+    check(
+        Some(OTHER_HOST),
+        Some(&[MATCHING_HOST]),
+        Err(Code::HostNotInAdminAllowlist),
+    );
+    check(
+        Some(OTHER_HOST),
+        Some(&[OTHER_HOST]),
+        Err(Code::HostNotInAdminAllowlist),
+    );
+    check(
+        Some(MATCHING_HOST),
+        Some(&[]),
+        Err(Code::HostNotInAppAllowlist),
+    );
+    check(
+        Some(OTHER_HOST),
+        Some(&[]),
+        Err(Code::HostNotInAdminAllowlist),
+    );
 }
 
 // C-3
@@ -77,7 +101,10 @@ fn c_3_an_absent_app_policy_says_nothing() {
         host_allowlist: None,
     };
     assert_eq!(AppPolicy::default(), nothing);
-    assert_eq!(decide(&admin(None), &AppPolicy::default(), URL), Ok(()));
+    assert_eq!(
+        decide(&admin(None), &AppPolicy::default(), FILE_URL),
+        Ok(())
+    );
 }
 
 // P-2
@@ -115,7 +142,7 @@ fn p_4_an_invalid_app_pattern_refuses_every_fetch_of_the_app() {
     ] {
         let app = app(Some(&["files.example.com", bad]));
         assert_eq!(
-            decide(&admin(None), &app, URL),
+            decide(&admin(None), &app, FILE_URL),
             Err(Code::PolicyInvalid),
             "{bad:?}"
         );
@@ -124,7 +151,10 @@ fn p_4_an_invalid_app_pattern_refuses_every_fetch_of_the_app() {
         enabled: Some(false),
         ..app(Some(&["*"]))
     };
-    assert_eq!(decide(&admin(None), &off, URL), Err(Code::DisabledByApp));
+    assert_eq!(
+        decide(&admin(None), &off, FILE_URL),
+        Err(Code::DisabledByApp)
+    );
 }
 
 /// 3.1: each URL fails at two steps or more; the earlier one is reported.
@@ -145,7 +175,7 @@ fn the_first_failing_step_of_3_1_decides() {
     check("https://printer.local:22/", Code::PortNotAllowed);
     check("https://printer.local/", Code::BlockedHost);
     check("https://127.0.0.1:22/", Code::HostNotInAdminAllowlist);
-    assert_eq!(decide(&admin, &app, URL), Ok(()));
+    assert_eq!(decide(&admin, &app, FILE_URL), Ok(()));
 }
 
 // U-3
@@ -158,7 +188,7 @@ fn u_3_plain_http_is_an_unsupported_scheme_when_the_operator_wants_https() {
     let none = AppPolicy::default();
     let http = "http://files.example.com/";
     assert_eq!(decide(&admin, &none, http), Err(Code::UnsupportedScheme));
-    assert_eq!(decide(&admin, &none, URL), Ok(()));
+    assert_eq!(decide(&admin, &none, FILE_URL), Ok(()));
 }
 
 // U-9

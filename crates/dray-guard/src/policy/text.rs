@@ -30,12 +30,12 @@ pub struct MaxRedirectsError(String);
 
 impl MaxRedirects {
     /// The hard ceiling.
-    pub const CEILING: u8 = 10;
+    pub const HARD_LIMIT: u8 = 10;
 
     /// Takes a limit of at most ten.
     pub fn new(limit: u32) -> Result<Self, MaxRedirectsError> {
         match u8::try_from(limit) {
-            Ok(limit) if limit <= Self::CEILING => Ok(Self(limit)),
+            Ok(limit) if limit <= Self::HARD_LIMIT => Ok(Self(limit)),
             _ => Err(MaxRedirectsError(limit.to_string())),
         }
     }

@@ -6,7 +6,7 @@
 use super::{Code, ShownHost, ShownUrl};
 
 /// What a message is made of.
-enum Sentence {
+enum ReasonMessage {
     /// Stands alone.
     Policy(&'static str),
     /// Says this of the URL.
@@ -26,52 +26,52 @@ impl Code {
     pub(super) fn message(self, u: &ShownUrl, host: ShownHost<'_>) -> String {
         let not_fetched = format!("External URL {u} could not be fetched.");
         match self.sentence() {
-            Sentence::Policy(sentence) => sentence.to_owned(),
-            Sentence::Url(verdict) => format!("External URL {u} {verdict}"),
-            Sentence::Transport(cause) => format!("{not_fetched} {cause}"),
-            Sentence::Host => format!("{not_fetched} could not resolve host {host}."),
-            Sentence::Status(status) => {
+            ReasonMessage::Policy(sentence) => sentence.to_owned(),
+            ReasonMessage::Url(verdict) => format!("External URL {u} {verdict}"),
+            ReasonMessage::Transport(cause) => format!("{not_fetched} {cause}"),
+            ReasonMessage::Host => format!("{not_fetched} could not resolve host {host}."),
+            ReasonMessage::Status(status) => {
                 format!("{not_fetched} The server answered HTTP status {status}.")
             }
-            Sentence::NotFetched => not_fetched,
+            ReasonMessage::NotFetched => not_fetched,
         }
     }
 
     #[rustfmt::skip]
-    const fn sentence(self) -> Sentence {
+    const fn sentence(self) -> ReasonMessage {
         match self {
-            Self::DisabledByAdmin => Sentence::Policy("External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED)."),
-            Self::DisabledByApp => Sentence::Policy("External URL fetching is disabled by this app (features.external_url_fetch.enabled=false)."),
-            Self::HostNotInAdminAllowlist => Sentence::Policy("External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST)."),
-            Self::HostNotInAppAllowlist => Sentence::Policy("External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist)."),
-            Self::PolicyInvalid => Sentence::Policy("This app's external fetch policy is invalid; ask the app owner to correct features.external_url_fetch."),
-            Self::Overloaded => Sentence::Policy("External URL fetching is busy; try again shortly."),
-            Self::InvalidUrl => Sentence::Url("is not a valid absolute http(s) URL."),
-            Self::UnsupportedScheme => Sentence::Url("uses a scheme that is not supported; use http or https."),
-            Self::UrlCredentials => Sentence::Url("contains credentials, which are not accepted."),
-            Self::AmbiguousHost => Sentence::Url("writes its host in an ambiguous form; use a plain host name or a dotted-decimal address."),
-            Self::PortNotAllowed => Sentence::Url("uses a port that is not allowed."),
-            Self::BlockedHost => Sentence::Url("names a host that is never fetched (local, internal or reserved name)."),
-            Self::SsrfBlocked => Sentence::Url("resolves to a blocked address (loopback, private, link-local, or cloud-metadata)."),
-            Self::RedirectLimit => Sentence::Url("exceeded the configured redirect limit."),
-            Self::TooLarge => Sentence::Url("exceeds the configured file-size limit."),
-            Self::Timeout => Sentence::Url("timed out."),
-            Self::DeadlineExpired => Sentence::Url("timed out. It was not fetched before its deadline."),
-            Self::RedirectDowngrade => Sentence::Transport("It redirected from https to http, which is not allowed."),
-            Self::RedirectInvalid => Sentence::Transport("It redirected to an invalid location."),
-            Self::DnsNotFound => Sentence::Host,
-            Self::DnsFailure => Sentence::Transport("Its host could not be resolved at the moment."),
-            Self::ConnectFailed => Sentence::Transport("The server could not be reached."),
-            Self::TlsError => Sentence::Transport("The TLS or certificate check failed."),
-            Self::ConnectionClosed => Sentence::Transport("The server closed the connection without a response."),
-            Self::MalformedResponse => Sentence::Transport("The server sent an invalid HTTP response."),
-            Self::HttpStatus(status) => Sentence::Status(status),
-            Self::UnexpectedPartial => Sentence::Transport("The server sent only part of the file."),
-            Self::Truncated => Sentence::Transport("The transfer ended before the file was complete."),
-            Self::UnsupportedEncoding => Sentence::Transport("It uses a content encoding that is not supported."),
-            Self::DecodeError => Sentence::Transport("Its content could not be decompressed."),
-            Self::SinkFailed => Sentence::Transport("The file could not be stored; try again shortly."),
-            Self::Internal => Sentence::NotFetched,
+            Self::DisabledByAdmin => ReasonMessage::Policy("External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED)."),
+            Self::DisabledByApp => ReasonMessage::Policy("External URL fetching is disabled by this app (features.external_url_fetch.enabled=false)."),
+            Self::HostNotInAdminAllowlist => ReasonMessage::Policy("External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST)."),
+            Self::HostNotInAppAllowlist => ReasonMessage::Policy("External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist)."),
+            Self::PolicyInvalid => ReasonMessage::Policy("This app's external fetch policy is invalid; ask the app owner to correct features.external_url_fetch."),
+            Self::Overloaded => ReasonMessage::Policy("External URL fetching is busy; try again shortly."),
+            Self::InvalidUrl => ReasonMessage::Url("is not a valid absolute http(s) URL."),
+            Self::UnsupportedScheme => ReasonMessage::Url("uses a scheme that is not supported; use http or https."),
+            Self::UrlCredentials => ReasonMessage::Url("contains credentials, which are not accepted."),
+            Self::AmbiguousHost => ReasonMessage::Url("writes its host in an ambiguous form; use a plain host name or a dotted-decimal address."),
+            Self::PortNotAllowed => ReasonMessage::Url("uses a port that is not allowed."),
+            Self::BlockedHost => ReasonMessage::Url("names a host that is never fetched (local, internal or reserved name)."),
+            Self::SsrfBlocked => ReasonMessage::Url("resolves to a blocked address (loopback, private, link-local, or cloud-metadata)."),
+            Self::RedirectLimit => ReasonMessage::Url("exceeded the configured redirect limit."),
+            Self::TooLarge => ReasonMessage::Url("exceeds the configured file-size limit."),
+            Self::Timeout => ReasonMessage::Url("timed out."),
+            Self::DeadlineExpired => ReasonMessage::Url("timed out. It was not fetched before its deadline."),
+            Self::RedirectDowngrade => ReasonMessage::Transport("It redirected from https to http, which is not allowed."),
+            Self::RedirectInvalid => ReasonMessage::Transport("It redirected to an invalid location."),
+            Self::DnsNotFound => ReasonMessage::Host,
+            Self::DnsFailure => ReasonMessage::Transport("Its host could not be resolved at the moment."),
+            Self::ConnectFailed => ReasonMessage::Transport("The server could not be reached."),
+            Self::TlsError => ReasonMessage::Transport("The TLS or certificate check failed."),
+            Self::ConnectionClosed => ReasonMessage::Transport("The server closed the connection without a response."),
+            Self::MalformedResponse => ReasonMessage::Transport("The server sent an invalid HTTP response."),
+            Self::HttpStatus(status) => ReasonMessage::Status(status),
+            Self::UnexpectedPartial => ReasonMessage::Transport("The server sent only part of the file."),
+            Self::Truncated => ReasonMessage::Transport("The transfer ended before the file was complete."),
+            Self::UnsupportedEncoding => ReasonMessage::Transport("It uses a content encoding that is not supported."),
+            Self::DecodeError => ReasonMessage::Transport("Its content could not be decompressed."),
+            Self::SinkFailed => ReasonMessage::Transport("The file could not be stored; try again shortly."),
+            Self::Internal => ReasonMessage::NotFetched,
         }
     }
 

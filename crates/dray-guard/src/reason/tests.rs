@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use dray_types::{FaultCode, Retry};
+use dray_types::{FaultCode, RetryAdvice};
 
 use super::*;
 
 /// Every code once, in the order of the table; statuses of each kind.
-const ALL: [Code; 45] = [
+const CODE_TABLE: [Code; 45] = [
     Code::DisabledByAdmin,
     Code::DisabledByApp,
     Code::HostNotInAdminAllowlist,
@@ -62,11 +62,11 @@ fn url() -> ShownUrl {
 #[test]
 fn every_message_is_in_the_golden_file() {
     let mut table = String::new();
-    for code in ALL {
+    for code in CODE_TABLE {
         let fault = code.fault(&url(), ShownHost::First("files.example.com"));
         let retry = match fault.retry {
-            Retry::Never => "no".to_owned(),
-            Retry::After(delay) => format!("after {delay:?}"),
+            RetryAdvice::Never => "no".to_owned(),
+            RetryAdvice::After(delay) => format!("after {delay:?}"),
         };
         writeln!(table, "{} · {} · retry {retry}", fault.detail, fault.code).unwrap();
         writeln!(table, "    {}", fault.message).unwrap();
@@ -115,18 +115,18 @@ fn the_golden_file_holds_every_code() {
         Code::SinkFailed => 30,
         Code::Internal => 31,
     };
-    let seen: BTreeSet<i32> = ALL.into_iter().map(number).collect();
+    let seen: BTreeSet<i32> = CODE_TABLE.into_iter().map(number).collect();
     assert_eq!(seen, (0..32).collect());
-    let listed: BTreeSet<i32> = Code::ALL.into_iter().map(number).collect();
+    let listed: BTreeSet<i32> = Code::ALL_REASONS.into_iter().map(number).collect();
     assert_eq!(listed, seen);
-    let names: BTreeSet<&str> = ALL.into_iter().map(Code::as_str).collect();
+    let names: BTreeSet<&str> = CODE_TABLE.into_iter().map(Code::as_str).collect();
     assert_eq!(names.len(), 32);
 }
 
 // I-8: nothing but the URL that the agent wrote is in a message; S-5: and of that, no secret.
 #[test]
 fn i_8_messages_hold_no_secret_and_no_address() {
-    for code in ALL {
+    for code in CODE_TABLE {
         let fault = code.fault(&url(), ShownHost::RedirectTarget);
         for word in ["secret", "token", "user:", "#part", "169.254", "127.0.0.1"] {
             assert!(!fault.message.contains(word), "{}", fault.message);
@@ -155,7 +155,7 @@ fn x_6_later_hops_are_the_redirect_target() {
 /// The file-resolver adds its own advice to the policy sentences.
 #[test]
 fn policy_sentences_come_without_advice() {
-    for code in &ALL[..5] {
+    for code in &CODE_TABLE[..5] {
         let fault = code.fault(&url(), ShownHost::RedirectTarget);
         assert_eq!((fault.advice.as_str(), fault.code), ("", FaultCode::Denied));
     }

@@ -2,11 +2,11 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::reader::{Content, Digesting, Malformed, Reader};
+use super::reader::{BodyReader, ContentDigest, DigestingReader, MalformedBody};
 
 /// One file of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FormPart {
     /// Name of the field.
     pub field: String,
     /// Name of the file, as browsers' escapes stand for it; empty for none.
@@ -14,19 +14,19 @@ pub struct Part {
     /// Content type as sent; empty for none.
     pub media_type: String,
     /// Its bytes.
-    pub content: Content,
+    pub content: ContentDigest,
 }
 
 /// A form, in the order in which it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Form {
+pub struct FormData {
     /// Fields without a file name.
     pub fields: Vec<(String, String)>,
     /// Files.
-    pub files: Vec<Part>,
+    pub files: Vec<FormPart>,
 }
 
-impl Form {
+impl FormData {
     /// The value of a field; empty when there is none.
     pub fn field(&self, name: &str) -> &str {
         self.fields
@@ -37,7 +37,7 @@ impl Form {
 }
 
 /// Reads a body of this content type.
-pub(super) async fn read(media_type: &str, reader: Reader) -> Result<Form, Malformed> {
+pub(super) async fn read(media_type: &str, reader: BodyReader) -> Result<FormData, MalformedBody> {
     if let Some((_, boundary)) = media_type
         .starts_with("multipart/form-data")
         .then(|| media_type.split_once("boundary="))
@@ -48,13 +48,13 @@ pub(super) async fn read(media_type: &str, reader: Reader) -> Result<Form, Malfo
     }
     if media_type.starts_with("application/x-www-form-urlencoded") {
         let bytes = reader.all().await?;
-        let text = String::from_utf8(bytes).map_err(|_| Malformed)?;
-        return Ok(Form {
+        let text = String::from_utf8(bytes).map_err(|_| MalformedBody)?;
+        return Ok(FormData {
             fields: pairs(&text),
             files: Vec::new(),
         });
     }
-    Err(Malformed)
+    Err(MalformedBody)
 }
 
 /// Decodes a query or an urlencoded form.
@@ -70,8 +70,8 @@ pub(super) fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn multipart(mut reader: Reader, boundary: &str) -> Result<Form, Malformed> {
-    let mut form = Form::default();
+async fn multipart(mut reader: BodyReader, boundary: &str) -> Result<FormData, MalformedBody> {
+    let mut form = FormData::default();
     let mark = format!("\r\n--{boundary}");
     // The first boundary has no line before it.
     reader.ahead.extend_from_slice(b"\r\n");
@@ -79,7 +79,7 @@ async fn multipart(mut reader: Reader, boundary: &str) -> Result<Form, Malformed
     loop {
         while reader.ahead.len() < 2 {
             if !reader.more().await? {
-                return Err(Malformed);
+                return Err(MalformedBody);
             }
         }
         if reader.ahead.starts_with(b"--") {
@@ -87,18 +87,18 @@ async fn multipart(mut reader: Reader, boundary: &str) -> Result<Form, Malformed
             return Ok(form);
         }
         let head = reader.short(b"\r\n\r\n").await?;
-        let field = parameter(&head, "name").ok_or(Malformed)?;
+        let field = parameter(&head, "name").ok_or(MalformedBody)?;
         match parameter(&head, "filename") {
             None => {
                 let value = reader.short(mark.as_bytes()).await?;
                 form.fields.push((field, value));
             }
             Some(name) => {
-                let mut digesting = Digesting::default();
+                let mut digesting = DigestingReader::default();
                 reader
                     .until(mark.as_bytes(), &mut |piece| digesting.take(piece))
                     .await?;
-                form.files.push(Part {
+                form.files.push(FormPart {
                     field,
                     name,
                     media_type: line(&head, "content-type:").unwrap_or_default(),

@@ -10,17 +10,17 @@ use hyper::body::Incoming;
 use sha2::{Digest as _, Sha256};
 
 /// Longest body or part that is held whole.
-const LONGEST: usize = 4 << 20;
+const MAX_BODY_BYTES: usize = 4 << 20;
 /// How much of a digested body is kept to look at.
-const HEAD: usize = 64 * 1024;
+const HEAD_BYTES: usize = 64 * 1024;
 
 /// The body is not what it must be, or broke.
 #[derive(Debug)]
-pub struct Malformed;
+pub struct MalformedBody;
 
 /// What is known of bytes that were not held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct ContentDigest {
     /// How many.
     pub size: u64,
     /// Their digest.
@@ -31,23 +31,23 @@ pub struct Content {
 
 /// Digests while bytes pass.
 #[derive(Default)]
-pub(super) struct Digesting {
+pub(super) struct DigestingReader {
     hash: Sha256,
     size: u64,
     head: Vec<u8>,
 }
 
-impl Digesting {
+impl DigestingReader {
     pub(super) fn take(&mut self, piece: &[u8]) {
         self.hash.update(piece);
         self.size += piece.len() as u64;
-        let room = HEAD.saturating_sub(self.head.len()).min(piece.len());
+        let room = HEAD_BYTES.saturating_sub(self.head.len()).min(piece.len());
         self.head
             .extend_from_slice(piece.get(..room).unwrap_or_default());
     }
 
-    pub(super) fn end(self) -> Content {
-        Content {
+    pub(super) fn end(self) -> ContentDigest {
+        ContentDigest {
             size: self.size,
             sha256: Sha256Digest::from_bytes(self.hash.finalize().into()),
             head: self.head,
@@ -57,13 +57,13 @@ impl Digesting {
 
 /// A body with what was read ahead of it.
 #[derive(Debug)]
-pub struct Reader {
+pub struct BodyReader {
     body: Incoming,
     pub(super) ahead: BytesMut,
     count: Arc<AtomicU64>,
 }
 
-impl Reader {
+impl BodyReader {
     pub(super) fn new(body: Incoming, count: Arc<AtomicU64>) -> Self {
         Self {
             body,
@@ -76,10 +76,10 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the connection breaks.
-    pub async fn more(&mut self) -> Result<bool, Malformed> {
+    /// [`MalformedBody`] when the connection breaks.
+    pub async fn more(&mut self) -> Result<bool, MalformedBody> {
         while let Some(frame) = self.body.frame().await {
-            if let Ok(data) = frame.map_err(|_| Malformed)?.into_data() {
+            if let Ok(data) = frame.map_err(|_| MalformedBody)?.into_data() {
                 self.count.fetch_add(data.len() as u64, Ordering::SeqCst);
                 self.ahead.extend_from_slice(&data);
                 return Ok(true);
@@ -92,8 +92,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the connection breaks.
-    pub async fn piece(&mut self) -> Result<Option<Bytes>, Malformed> {
+    /// [`MalformedBody`] when the connection breaks.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, MalformedBody> {
         while self.ahead.is_empty() {
             if !self.more().await? {
                 return Ok(None);
@@ -106,11 +106,11 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] beyond that, and when the connection breaks.
-    pub async fn all(mut self) -> Result<Vec<u8>, Malformed> {
+    /// [`MalformedBody`] beyond that, and when the connection breaks.
+    pub async fn all(mut self) -> Result<Vec<u8>, MalformedBody> {
         while self.more().await? {
-            if self.ahead.len() > LONGEST {
-                return Err(Malformed);
+            if self.ahead.len() > MAX_BODY_BYTES {
+                return Err(MalformedBody);
             }
         }
         Ok(self.ahead.to_vec())
@@ -120,9 +120,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the connection breaks.
-    pub async fn digest(mut self) -> Result<Content, Malformed> {
-        let mut digesting = Digesting::default();
+    /// [`MalformedBody`] when the connection breaks.
+    pub async fn digest(mut self) -> Result<ContentDigest, MalformedBody> {
+        let mut digesting = DigestingReader::default();
         while self.more().await? {
             digesting.take(&self.ahead);
             self.ahead.clear();
@@ -136,7 +136,7 @@ impl Reader {
         &mut self,
         mark: &[u8],
         sink: &mut (dyn FnMut(&[u8]) + Send),
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedBody> {
         loop {
             if let Some(at) = find(&self.ahead, mark) {
                 sink(self.ahead.get(..at).unwrap_or_default());
@@ -147,20 +147,20 @@ impl Reader {
             sink(self.ahead.get(..sure).unwrap_or_default());
             self.ahead.advance(sure);
             if !self.more().await? {
-                return Err(Malformed);
+                return Err(MalformedBody);
             }
         }
     }
 
     /// The same as text, which must be short.
-    pub(super) async fn short(&mut self, mark: &[u8]) -> Result<String, Malformed> {
+    pub(super) async fn short(&mut self, mark: &[u8]) -> Result<String, MalformedBody> {
         let mut text = Vec::new();
         self.until(mark, &mut |piece| text.extend_from_slice(piece))
             .await?;
-        if text.len() > LONGEST {
-            return Err(Malformed);
+        if text.len() > MAX_BODY_BYTES {
+            return Err(MalformedBody);
         }
-        String::from_utf8(text).map_err(|_| Malformed)
+        String::from_utf8(text).map_err(|_| MalformedBody)
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 
 /// Allows or refuses as the test says, and remembers what it was asked.
 #[derive(Debug, Default)]
-struct Scripted {
+struct ScriptedGuard {
     refuses_urls: bool,
     /// What every name may be connected to; `None` refuses.
     allows: Option<Vec<IpAddr>>,
@@ -15,7 +15,7 @@ struct Scripted {
     names: Mutex<Vec<String>>,
 }
 
-impl DestinationGuard for Scripted {
+impl DestinationGuard for ScriptedGuard {
     fn check_url(&self, url: &Url) -> Result<(), Cause> {
         self.urls.lock().unwrap().push(url.to_string());
         if self.refuses_urls {
@@ -30,55 +30,64 @@ impl DestinationGuard for Scripted {
     }
 }
 
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOOPBACK_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-async fn status(guard: &Arc<Scripted>, url: &str) -> Result<u16, Error> {
-    let guard: Arc<dyn DestinationGuard> = Arc::<Scripted>::clone(guard);
-    let client = Client::guarded(Limits::default(), guard).unwrap();
+async fn status(guard: &Arc<ScriptedGuard>, url: &str) -> Result<u16, HttpError> {
+    let guard: Arc<dyn DestinationGuard> = Arc::<ScriptedGuard>::clone(guard);
+    let client = HttpClient::guarded(HttpTimeouts::default(), guard).unwrap();
     let answer = client.get(url).send(&quiet).await?;
     Ok(answer.status())
 }
 
 #[tokio::test]
 async fn a_literal_address_is_refused_before_a_connection_is_made() {
-    let (server, url) = server(Script::ok("hello")).await;
-    let guard = Arc::new(Scripted {
+    let (server, url) = server(ResponseScript::ok("hello")).await;
+    let guard = Arc::new(ScriptedGuard {
         refuses_urls: true,
-        ..Scripted::default()
+        ..ScriptedGuard::default()
     });
     let error = status(&guard, &url).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Connect(_)), "{error:?}");
-    assert_eq!(error.sent, Sent::Incomplete);
+    assert!(
+        matches!(error.failure, FailureKind::Connect(_)),
+        "{error:?}"
+    );
+    assert_eq!(error.sent, RequestProgress::Incomplete);
     assert_eq!(*guard.urls.lock().unwrap(), [url]);
     assert_eq!(server.seen().len(), 0);
 }
 
 #[tokio::test]
 async fn a_name_whose_addresses_are_refused_is_not_connected() {
-    let (server, _) = server(Script::ok("hello")).await;
-    let guard = Arc::new(Scripted::default());
+    let (server, _) = server(ResponseScript::ok("hello")).await;
+    let guard = Arc::new(ScriptedGuard::default());
     let url = format!("http://localhost:{}/", server.address().port());
     let error = status(&guard, &url).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Connect(_)), "{error:?}");
+    assert!(
+        matches!(error.failure, FailureKind::Connect(_)),
+        "{error:?}"
+    );
     assert_eq!(*guard.names.lock().unwrap(), ["localhost"]);
     assert_eq!(server.seen().len(), 0);
 }
 
 #[tokio::test]
 async fn the_connection_goes_to_the_address_that_the_guard_returned() {
-    let (server, _) = server(Script::ok("hello")).await;
+    let (server, _) = server(ResponseScript::ok("hello")).await;
     let url = format!("http://localhost:{}/", server.address().port());
-    let allowed = Arc::new(Scripted {
-        allows: Some(vec![LOOPBACK]),
-        ..Scripted::default()
+    let allowed = Arc::new(ScriptedGuard {
+        allows: Some(vec![LOOPBACK_ADDRESS]),
+        ..ScriptedGuard::default()
     });
     assert_eq!(status(&allowed, &url).await.unwrap(), 200);
     // The system resolves the name to a listener; the guard's address has none.
-    let elsewhere = Arc::new(Scripted {
+    let elsewhere = Arc::new(ScriptedGuard {
         allows: Some(vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77))]),
-        ..Scripted::default()
+        ..ScriptedGuard::default()
     });
     let error = status(&elsewhere, &url).await.unwrap_err();
-    assert!(matches!(error.failure, Failure::Connect(_)), "{error:?}");
+    assert!(
+        matches!(error.failure, FailureKind::Connect(_)),
+        "{error:?}"
+    );
     assert_eq!(server.seen().len(), 1);
 }

@@ -1,10 +1,10 @@
 //! The variables of the backend that this service can stand in for.
 
-use dray_service::config::{Alias, Parse, Parsed, parse};
+use dray_service::config::{AliasParser, AliasValue, VariableAlias, parse};
 use serde_json::Value;
 
-const fn alias(variable: &'static str, field: &'static str, parse: Parse) -> Alias {
-    Alias {
+const fn alias(variable: &'static str, field: &'static str, parse: AliasParser) -> VariableAlias {
+    VariableAlias {
         variable,
         field,
         parse,
@@ -12,7 +12,7 @@ const fn alias(variable: &'static str, field: &'static str, parse: Parse) -> Ali
 }
 
 /// All of them.
-pub(super) const ALIASES: [Alias; 29] = [
+pub(super) const VARIABLE_ALIASES: [VariableAlias; 29] = [
     alias("DIAL_URL", "dial_url", parse::text),
     alias("DIAL_API_VERSION", "dial_api_version", parse::text),
     alias("APP_SCHEMA_ID", "app_schema_id", parse::text),
@@ -105,95 +105,95 @@ pub(super) const ALIASES: [Alias; 29] = [
 ];
 
 /// A switch in the spellings that operators use.
-fn flag(text: &str) -> Result<Parsed, String> {
+fn flag(text: &str) -> Result<AliasValue, String> {
     match text.trim().to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" | "on" => Ok(Parsed::Value(Value::Bool(true))),
-        "false" | "0" | "no" | "off" => Ok(Parsed::Value(Value::Bool(false))),
-        "" => Ok(Parsed::Unset("is blank and counts as unset")),
+        "true" | "1" | "yes" | "on" => Ok(AliasValue::Value(Value::Bool(true))),
+        "false" | "0" | "no" | "off" => Ok(AliasValue::Value(Value::Bool(false))),
+        "" => Ok(AliasValue::Unset("is blank and counts as unset")),
         _ => Err("must be `true` or `false`".to_owned()),
     }
 }
 
-fn iterations(text: &str) -> Result<Parsed, String> {
+fn iterations(text: &str) -> Result<AliasValue, String> {
     match text.trim().parse::<i64>() {
-        Ok(number @ 1..=1_000_000) => Ok(Parsed::Value(number.into())),
+        Ok(number @ 1..=1_000_000) => Ok(AliasValue::Value(number.into())),
         Ok(-1) => Err("must be 1 to 1000000: a turn always has a limit, and -1 is none".to_owned()),
         _ => Err("must be 1 to 1000000".to_owned()),
     }
 }
 
-fn level(text: &str) -> Result<Parsed, String> {
+fn level(text: &str) -> Result<AliasValue, String> {
     let level = text.trim().to_ascii_lowercase();
     match level.as_str() {
-        "none" | "error" | "info" | "debug" => Ok(Parsed::Value(level.into())),
-        "" => Ok(Parsed::Unset("is blank and counts as unset")),
+        "none" | "error" | "info" | "debug" => Ok(AliasValue::Value(level.into())),
+        "" => Ok(AliasValue::Unset("is blank and counts as unset")),
         _ => Err("must be none, error, info or debug".to_owned()),
     }
 }
 
 /// A JSON list of folders or, as in early releases, folders separated by colons.
-fn paths(text: &str) -> Result<Parsed, String> {
+fn paths(text: &str) -> Result<AliasValue, String> {
     let text = text.trim();
     if text.is_empty() {
-        return Ok(Parsed::Unset("is blank and counts as unset"));
+        return Ok(AliasValue::Unset("is blank and counts as unset"));
     }
     if text.starts_with('[') {
         let paths: Vec<String> = serde_json::from_str(text).map_err(|_| {
             "must be a JSON list of folders or folders separated by colons".to_owned()
         })?;
-        return Ok(Parsed::Value(paths.into()));
+        return Ok(AliasValue::Value(paths.into()));
     }
     let paths: Vec<_> = text
         .split(':')
         .map(str::trim)
         .filter(|path| !path.is_empty())
         .collect();
-    Ok(Parsed::Value(paths.into()))
+    Ok(AliasValue::Value(paths.into()))
 }
 
-fn mapping(text: &str) -> Result<Parsed, String> {
+fn mapping(text: &str) -> Result<AliasValue, String> {
     if text.trim().is_empty() {
-        return Ok(Parsed::Unset("is blank and counts as unset"));
+        return Ok(AliasValue::Unset("is blank and counts as unset"));
     }
     let mapping: std::collections::BTreeMap<String, Vec<String>> = serde_json::from_str(text)
         .map_err(|_| "must be a JSON object of prompts, each with a list of models".to_owned())?;
     let members = mapping
         .into_iter()
         .map(|(prompt, models)| (prompt, Value::from(models)));
-    Ok(Parsed::Value(Value::Object(members.collect())))
+    Ok(AliasValue::Value(Value::Object(members.collect())))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_clock_of_its_own(_: &str) -> Result<Parsed, String> {
-    Ok(Parsed::Unset(
+fn no_clock_of_its_own(_: &str) -> Result<AliasValue, String> {
+    Ok(AliasValue::Unset(
         "is deprecated and not read: calls of the interpreter keep to DEFAULT_TOOL_TIMEOUT_SECONDS",
     ))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_local_run(_: &str) -> Result<Parsed, String> {
-    Ok(Parsed::Unset(
+fn no_local_run(_: &str) -> Result<AliasValue, String> {
+    Ok(AliasValue::Unset(
         "is not read: name the interpreter in PY_INTERPRETER_URL",
     ))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_retries(_: &str) -> Result<Parsed, String> {
-    Ok(Parsed::Unset(
+fn no_retries(_: &str) -> Result<AliasValue, String> {
+    Ok(AliasValue::Unset(
         "is not read: code has effects, and is never run twice",
     ))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_base(_: &str) -> Result<Parsed, String> {
-    Ok(Parsed::Unset(
+fn no_base(_: &str) -> Result<AliasValue, String> {
+    Ok(AliasValue::Unset(
         "is deprecated and not read: name folders in PREDEFINED_EXTRA_PATHS",
     ))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_system_store(_: &str) -> Result<Parsed, String> {
-    Ok(Parsed::Unset(
+fn no_system_store(_: &str) -> Result<AliasValue, String> {
+    Ok(AliasValue::Unset(
         "is not read: name a file of authorities in orchestrator.dial_ca_file",
     ))
 }

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use dray_agent::manifest::{Settings, publish};
-use dray_http::Limits;
-use dray_tool_mcp::Command;
+use dray_agent::manifest::{ManifestSettings, publish};
+use dray_http::HttpTimeouts;
+use dray_tool_mcp::ProgramCommand;
 
 use super::{Config, McpServer};
-use crate::http::Options;
+use crate::http::SurfaceOptions;
 
 impl Config {
     /// How manifests are read.
-    pub fn manifest_settings(&self) -> Settings {
-        Settings {
+    pub fn manifest_settings(&self) -> ManifestSettings {
+        ManifestSettings {
             preview: self.preview,
             default_deployment: self.default_orchestrator_deployment.clone(),
         }
     }
 
     /// Options of the HTTP surface.
-    pub fn surface(&self) -> Options {
-        Options {
+    pub fn surface(&self) -> SurfaceOptions {
+        SurfaceOptions {
             deployments: self.deployments.clone(),
             clients: self.clients.clone(),
             permissions: self.permissions.clone(),
@@ -44,8 +44,8 @@ impl Config {
     }
 
     /// How long a model may take.
-    pub(crate) fn chat_limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn chat_limits(&self) -> HttpTimeouts {
+        HttpTimeouts {
             connect: self.connect_timeout.as_duration(),
             idle: self.model_idle_timeout.as_duration(),
             answer: self.model_timeout.as_duration(),
@@ -53,9 +53,9 @@ impl Config {
     }
 
     /// The MCP servers that manifests may name.
-    pub(crate) fn mcp_commands(&self) -> BTreeMap<String, Command> {
+    pub(crate) fn mcp_commands(&self) -> BTreeMap<String, ProgramCommand> {
         let servers = self.mcp_servers.iter();
-        let command = |server: &McpServer| Command {
+        let command = |server: &McpServer| ProgramCommand {
             command: server.command.clone(),
             args: server.args.clone(),
             env: server.env.clone(),

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use dray_service::config::Problem;
+use dray_service::config::ConfigProblem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Stands for everything in a list of names.
-pub const ANY: &str = "*";
+pub const ANY_NAME: &str = "*";
 
 /// What callers may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -79,7 +79,7 @@ pub enum ToolKind {
 
 impl ToolKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL_NAMES: [Self; 8] = [
         Self::RestApi,
         Self::Mcp,
         Self::DialDeployment,
@@ -107,7 +107,7 @@ impl ToolKind {
 
 impl Default for Permissions {
     fn default() -> Self {
-        let any = || vec![ANY.to_owned()];
+        let any = || vec![ANY_NAME.to_owned()];
         Self {
             clients: BTreeMap::new(),
             dial: CallerPermissions::default(),
@@ -115,7 +115,7 @@ impl Default for Permissions {
             applications: ManifestPermissions {
                 enabled: true,
                 models: any(),
-                tools: ToolKind::ALL.to_vec(),
+                tools: ToolKind::ALL_NAMES.to_vec(),
                 templates: any(),
                 mcp_servers: Vec::new(),
                 hosts: any(),
@@ -136,12 +136,12 @@ impl CallerPermissions {
 
 impl Permissions {
     /// What is wrong, given the names of the clients.
-    pub(super) fn problems<'a>(&self, clients: impl Fn(&str) -> bool + 'a) -> Vec<Problem> {
+    pub(super) fn problems<'a>(&self, clients: impl Fn(&str) -> bool + 'a) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         for (name, permissions) in &self.clients {
             let field = format!("permissions.clients.{name}");
             if !clients(name) {
-                problems.push(Problem::new(&field, "must name one of `clients`"));
+                problems.push(ConfigProblem::new(&field, "must name one of `clients`"));
             }
             check(
                 &format!("{field}.manifest_header"),
@@ -166,8 +166,8 @@ impl Permissions {
     }
 }
 
-fn check(field: &str, manifests: &ManifestPermissions, problems: &mut Vec<Problem>) {
-    if let Err(message) = crate::permissions::Destinations::new(manifests) {
-        problems.push(Problem::new(field, message));
+fn check(field: &str, manifests: &ManifestPermissions, problems: &mut Vec<ConfigProblem>) {
+    if let Err(message) = crate::permissions::DestinationPolicy::new(manifests) {
+        problems.push(ConfigProblem::new(field, message));
     }
 }

@@ -1,6 +1,6 @@
 //! What operators can set, and what is refused.
 
-use dray_service::config::Parsed;
+use dray_service::config::AliasValue;
 use serde_json::json;
 
 use super::*;
@@ -18,7 +18,7 @@ fn check(change: impl FnOnce(&mut Config), field: &str) {
     assert_eq!(fields, [field]);
 }
 
-fn parse(variable: &str, text: &str) -> Result<Parsed, String> {
+fn parse(variable: &str, text: &str) -> Result<AliasValue, String> {
     let alias = Config::aliases()
         .iter()
         .find(|alias| alias.variable == variable);
@@ -138,7 +138,7 @@ fn a_model_belongs_to_one_prompt() {
     let problems = config.validate();
     assert_eq!(
         problems,
-        [Problem::new(
+        [ConfigProblem::new(
             "prompt_mapping",
             "Duplicate model/deployment names found: x, y"
         )]
@@ -147,7 +147,7 @@ fn a_model_belongs_to_one_prompt() {
 
 #[test]
 fn variables_of_the_peer_are_read_as_it_reads_them() {
-    let value = |value| Ok(Parsed::Value(value));
+    let value = |value| Ok(AliasValue::Value(value));
     assert_eq!(parse("ENABLE_PREVIEW_FEATURES", "True"), value(json!(true)));
     assert_eq!(parse("LOG_PAYLOADS", "0"), value(json!(false)));
     assert!(parse("LOG_PAYLOADS", "maybe").is_err());
@@ -188,7 +188,7 @@ fn variables_of_the_peer_are_read_as_it_reads_them() {
         "PREDEFINED_BASE_PATH",
     ] {
         assert!(
-            matches!(parse(variable, " "), Ok(Parsed::Unset(_))),
+            matches!(parse(variable, " "), Ok(AliasValue::Unset(_))),
             "{variable}"
         );
     }

@@ -1,13 +1,13 @@
 //! Asking the other services, and what is said when they do not answer.
 
 use dray_bus::CallError;
-use dray_tool::{Failed, Failure};
+use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::{Fault, FaultCode};
 use thiserror::Error;
 
 /// Who is asked, as an agent knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum PeerService {
     /// file-resolver.
     Documents,
     /// egress-fetcher.
@@ -22,7 +22,7 @@ pub enum Peer {
     Drive,
 }
 
-impl Peer {
+impl PeerService {
     /// Its name for agents.
     pub const fn title(self) -> &'static str {
         match self {
@@ -38,27 +38,27 @@ impl Peer {
 
 /// Why a service gave no answer that can be used. What it prints is for the agent.
 #[derive(Debug, Error)]
-pub enum Unanswered {
+pub enum CallFailure {
     /// It refuses, in its own words.
     #[error("{}", said(.0))]
     Refused(Fault),
     /// No service is listening.
     #[error("{} is not reachable at the moment; try again later.", .0.title())]
     Away(
-        Peer,
+        PeerService,
         #[source] Option<Box<dyn std::error::Error + Send + Sync>>,
     ),
     /// It was too slow.
     #[error("{} did not answer in time; try again later.", .0.title())]
-    Late(Peer),
+    Late(PeerService),
     /// Its answer is not what it must be.
     #[error("{} gave an answer that cannot be used; try again later.", .0.title())]
-    Garbled(Peer),
+    Garbled(PeerService),
 }
 
-impl Unanswered {
+impl CallFailure {
     /// What became of a call.
-    pub(crate) fn of(peer: Peer, error: CallError) -> Self {
+    pub(crate) fn of(peer: PeerService, error: CallError) -> Self {
         match error {
             CallError::Fault(fault) => Self::fault(peer, fault),
             CallError::Timeout(_) => Self::Late(peer),
@@ -71,7 +71,7 @@ impl Unanswered {
     }
 
     /// A fault; one that says that the service cannot work now is its absence.
-    pub(crate) fn fault(peer: Peer, fault: Fault) -> Self {
+    pub(crate) fn fault(peer: PeerService, fault: Fault) -> Self {
         if fault.code == FaultCode::Unavailable
             && matches!(
                 fault.detail.as_str(),
@@ -87,7 +87,7 @@ impl Unanswered {
     pub(crate) fn store(error: impl Into<Fault>) -> Self {
         let fault = error.into();
         if fault.code == FaultCode::Unavailable {
-            return Self::Away(Peer::Store, Some(Box::new(fault)));
+            return Self::Away(PeerService::Store, Some(Box::new(fault)));
         }
         Self::Refused(fault)
     }
@@ -110,9 +110,9 @@ fn said(fault: &Fault) -> String {
     }
 }
 
-impl From<Unanswered> for Failure {
-    fn from(unanswered: Unanswered) -> Self {
-        Failed::new(unanswered.to_string())
+impl From<CallFailure> for ToolFailure {
+    fn from(unanswered: CallFailure) -> Self {
+        HandledFailure::new(unanswered.to_string())
             .because(unanswered)
             .into()
     }
@@ -126,17 +126,17 @@ mod tests {
     fn an_absent_service_is_told_of_in_a_sentence_that_invites_to_try_again() {
         let away = CallError::NoResponder("dray.egress.v1.fetch".to_owned());
         assert_eq!(
-            Unanswered::of(Peer::Web, away).to_string(),
+            CallFailure::of(PeerService::Web, away).to_string(),
             "The service that fetches from the web is not reachable at the moment; try again later."
         );
         let open = CallError::CircuitOpen("sandbox".to_owned());
         assert_eq!(
-            Unanswered::of(Peer::Sandbox, open).to_string(),
+            CallFailure::of(PeerService::Sandbox, open).to_string(),
             "The sandbox service is not reachable at the moment; try again later."
         );
         let late = CallError::Timeout("dray.sandbox.v1.get".to_owned());
         assert_eq!(
-            Unanswered::of(Peer::Sandbox, late).to_string(),
+            CallFailure::of(PeerService::Sandbox, late).to_string(),
             "The sandbox service did not answer in time; try again later."
         );
     }
@@ -144,14 +144,17 @@ mod tests {
     #[test]
     fn a_refusal_is_passed_on_in_the_words_of_the_service() {
         let fault = Fault::new(FaultCode::NotFound, "There is no such file.").advice("List first.");
-        let failure = Failure::from(Unanswered::of(Peer::Sandbox, CallError::Fault(fault)));
+        let failure = ToolFailure::from(CallFailure::of(
+            PeerService::Sandbox,
+            CallError::Fault(fault),
+        ));
         assert_eq!(failure.to_string(), "There is no such file. List first.");
     }
 
     #[test]
     fn no_sentence_names_a_subject_or_a_cause() {
         let error = CallError::NoResponder("dray.secret.v1.verb".to_owned());
-        let failure = Failure::from(Unanswered::of(Peer::Store, error));
+        let failure = ToolFailure::from(CallFailure::of(PeerService::Store, error));
         assert!(!failure.to_string().contains("dray."), "{failure}");
     }
 }

@@ -120,7 +120,7 @@ impl Config {
                 "must be above 0",
             ),
             (
-                (dray_store::SHORTEST..=dray_store::LONGEST).contains(&link),
+                (dray_store::MIN_LIFETIME..=dray_store::MAX_LIFETIME).contains(&link),
                 "link_lifetime",
                 "must be 5m to 7d",
             ),

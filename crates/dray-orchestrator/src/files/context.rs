@@ -6,35 +6,35 @@ use std::sync::PoisonError;
 use bytes::Bytes;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_proto::v1;
-use dray_tool::{Failure, Storage as _, UrlClass};
+use dray_tool::{FileStorage as _, ToolFailure, UrlClass};
 use dray_types::ByteSize;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::ask::{Peer, Unanswered};
+use super::ask::{CallFailure, PeerService};
 use super::name_key::{NAME_PREFIX, key_of, key_of_artifact};
-use super::storage::KEY;
+use super::storage::STORED_NAME_FIELD;
 use super::turn::TurnFiles;
 
 /// Longest context that is taken.
-const BUILT: ByteSize = ByteSize::mib(16);
+const MAX_CONTEXT_BYTES: ByteSize = ByteSize::mib(16);
 /// Messages that are seen: all of them.
-const ALL: u64 = 1 << 20;
+const ALL_MESSAGES: u64 = 1 << 20;
 /// How the model reaches files above the limit of one message.
-const REACH: &str =
+const TOO_MANY_FILES_ADVICE: &str =
     "call read_attachment with the url that the list of attachments gives for them.";
 
 /// What tools look up.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog {
+pub struct FileCatalog {
     json: Bytes,
-    entries: Vec<Entry>,
+    entries: Vec<CatalogEntry>,
 }
 
 /// One file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Entry {
+pub struct CatalogEntry {
     /// Its id.
     pub id: String,
     /// Its name.
@@ -47,21 +47,21 @@ pub struct Entry {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Built {
+struct BuiltContext {
     #[serde(default)]
     rewritten_histories: Vec<Value>,
     current_user_message: Value,
     catalog: Value,
 }
 
-impl Catalog {
+impl FileCatalog {
     /// The JSON that other services take.
     pub fn json(&self) -> Bytes {
         self.json.clone()
     }
 
     /// The files.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CatalogEntry] {
         &self.entries
     }
 
@@ -84,7 +84,7 @@ impl TurnFiles {
     }
 
     /// The file of an id.
-    pub(super) fn catalog_entry(&self, id: &str) -> Option<Entry> {
+    pub(super) fn catalog_entry(&self, id: &str) -> Option<CatalogEntry> {
         let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = catalog.as_ref()?.entries.iter();
         entries.into_iter().find(|entry| entry.id == id).cloned()
@@ -101,7 +101,7 @@ impl TurnFiles {
         }
         match self.build(messages).await {
             Ok(built) => {
-                let catalog = Catalog::read(&built.catalog);
+                let catalog = FileCatalog::read(&built.catalog);
                 *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
                 if self.services.config.reminder {
                     let reminders = reminders(messages, &built);
@@ -124,7 +124,7 @@ impl TurnFiles {
         reminders.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn build(&self, messages: &[Message]) -> Result<Built, Failure> {
+    async fn build(&self, messages: &[Message]) -> Result<BuiltContext, ToolFailure> {
         let mut items = Vec::new();
         let mut turn = 0;
         for message in messages {
@@ -152,7 +152,7 @@ impl TurnFiles {
         let config = &self.services.config;
         let conversation = json!({
             "histories": items,
-            "history": ALL,
+            "history": ALL_MESSAGES,
             "userMessage": current,
             "responseChatItemId": format!("a{turn}"),
             "language": config.reminder_language,
@@ -161,7 +161,7 @@ impl TurnFiles {
             // The list of attachments is all that most models get of media.
             "keepMedia": false,
             "maxFiles": config.message_files,
-            "reach": REACH,
+            "reach": TOO_MANY_FILES_ADVICE,
         });
         let services = &self.services;
         let request = v1::BuildContextRequest {
@@ -176,12 +176,13 @@ impl TurnFiles {
         };
         let time = services.config.call_timeout.as_duration();
         let reply = services
-            .ask(Peer::Documents, &self.meta(time), &request)
+            .ask(PeerService::Documents, &self.meta(time), &request)
             .await?;
         let built = services
-            .read(Peer::Documents, reply.built, BUILT, time)
+            .read(PeerService::Documents, reply.built, MAX_CONTEXT_BYTES, time)
             .await?;
-        serde_json::from_slice(&built).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
+        serde_json::from_slice(&built)
+            .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
     }
 
     /// A file as the context takes it. What cannot be opened keeps its name, so that the model sees it.
@@ -216,7 +217,10 @@ impl TurnFiles {
     /// The key and the URL of an attachment. A name of a stored file counts when it is one of this conversation.
     async fn place_of(&self, attachment: &Attachment) -> (Option<String>, String) {
         let url = attachment.url.clone().unwrap_or_default();
-        let named = attachment.rest.get(KEY).and_then(Value::as_str);
+        let named = attachment
+            .rest
+            .get(STORED_NAME_FIELD)
+            .and_then(Value::as_str);
         if let Some((sha256, size)) = named.and_then(|name| self.checked_name(name)) {
             return (Some(key_of(&sha256, size)), url);
         }
@@ -257,7 +261,7 @@ impl TurnFiles {
     pub async fn substitute(
         &self,
         mut arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Failure> {
+    ) -> Result<Map<String, Value>, ToolFailure> {
         arguments
             .values_mut()
             .for_each(|value| self.replace_names_by_ids(value));
@@ -277,12 +281,18 @@ impl TurnFiles {
         };
         let time = services.config.call_timeout.as_duration();
         let reply = services
-            .ask(Peer::Documents, &self.meta(time), &request)
+            .ask(PeerService::Documents, &self.meta(time), &request)
             .await?;
         let done = services
-            .read(Peer::Documents, reply.arguments, BUILT, time)
+            .read(
+                PeerService::Documents,
+                reply.arguments,
+                MAX_CONTEXT_BYTES,
+                time,
+            )
             .await?;
-        serde_json::from_slice(&done).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
+        serde_json::from_slice(&done)
+            .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
     }
 
     /// Puts the id of a file in the place of its stable name, by which the model knows stored files. A name that is not
@@ -327,7 +337,7 @@ fn attachments(message: &Message) -> &[Attachment] {
 }
 
 /// What is written for each message of the user that has files.
-fn reminders(messages: &[Message], built: &Built) -> Vec<Option<String>> {
+fn reminders(messages: &[Message], built: &BuiltContext) -> Vec<Option<String>> {
     let humans = built.rewritten_histories.iter();
     let humans = humans.filter(|item| item.get("obj") == Some(&json!("Human")));
     let texts = humans.chain([&built.current_user_message]).map(rewritten);

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
 /// Standard base64, with padding or without.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 /// What a `data:` URL holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inline {
+pub struct InlineData {
     /// Its type without parameters; `text/plain` when it says none.
     pub media_type: String,
     /// Its bytes.
@@ -23,7 +23,7 @@ pub struct Inline {
 
 /// Why the bytes are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub enum InvalidDataUrl {
     /// It is no `data:` URL, or its content is not encoded as it says.
     Malformed,
     /// It holds more than is allowed.
@@ -33,7 +33,7 @@ pub enum Unusable {
     },
 }
 
-impl Unusable {
+impl InvalidDataUrl {
     /// The sentence for the model (quickapps 25.3).
     pub fn sentence(self, parameter: &str, limit: u64) -> String {
         match self {
@@ -53,8 +53,8 @@ impl Unusable {
 ///
 /// # Errors
 ///
-/// See [`Unusable`].
-pub fn decode(url: &str, limit: u64) -> Result<Inline, Unusable> {
+/// See [`InvalidDataUrl`].
+pub fn decode(url: &str, limit: u64) -> Result<InlineData, InvalidDataUrl> {
     let url = url.trim_start();
     let is_data = url
         .get(..5)
@@ -62,8 +62,8 @@ pub fn decode(url: &str, limit: u64) -> Result<Inline, Unusable> {
     let rest = url
         .get(5..)
         .filter(|_| is_data)
-        .ok_or(Unusable::Malformed)?;
-    let (head, body) = rest.split_once(',').ok_or(Unusable::Malformed)?;
+        .ok_or(InvalidDataUrl::Malformed)?;
+    let (head, body) = rest.split_once(',').ok_or(InvalidDataUrl::Malformed)?;
     let mut parts = head.split(';').map(str::trim);
     let media_type = parts
         .next()
@@ -75,21 +75,23 @@ pub fn decode(url: &str, limit: u64) -> Result<Inline, Unusable> {
         // Before it is decoded: a lie about the size costs no memory.
         let least = u64::try_from(bytes.len() / 4 * 3).unwrap_or(u64::MAX);
         if least.saturating_sub(3) > limit {
-            return Err(Unusable::TooLarge { size: least });
+            return Err(InvalidDataUrl::TooLarge { size: least });
         }
         let plain: Vec<u8> = bytes
             .into_iter()
             .filter(|byte| !byte.is_ascii_whitespace())
             .collect();
-        BASE64.decode(plain).map_err(|_| Unusable::Malformed)?
+        LENIENT_BASE64
+            .decode(plain)
+            .map_err(|_| InvalidDataUrl::Malformed)?
     } else {
         bytes
     };
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if size > limit {
-        return Err(Unusable::TooLarge { size });
+        return Err(InvalidDataUrl::TooLarge { size });
     }
-    Ok(Inline {
+    Ok(InlineData {
         media_type: media_type.to_ascii_lowercase(),
         bytes: bytes.into(),
     })
@@ -128,10 +130,10 @@ mod tests {
             "dat",
             "data:;base64,A",
         ] {
-            assert_eq!(decode(url, 100), Err(Unusable::Malformed), "{url}");
+            assert_eq!(decode(url, 100), Err(InvalidDataUrl::Malformed), "{url}");
         }
         assert_eq!(
-            Unusable::Malformed.sentence("p", 1),
+            InvalidDataUrl::Malformed.sentence("p", 1),
             "Parameter `p` carries a malformed data: URI. Pass a DIAL file path (e.g. files/bucket/foo.pdf) instead."
         );
     }
@@ -139,13 +141,16 @@ mod tests {
     #[test]
     fn the_limit_itself_is_allowed_and_one_byte_more_is_not() {
         assert!(decode("data:,abc", 3).is_ok());
-        assert_eq!(decode("data:,abcd", 3), Err(Unusable::TooLarge { size: 4 }));
         assert_eq!(
-            decode("data:;base64,YWJjZA==", 3),
-            Err(Unusable::TooLarge { size: 4 })
+            decode("data:,abcd", 3),
+            Err(InvalidDataUrl::TooLarge { size: 4 })
         );
         assert_eq!(
-            Unusable::TooLarge { size: 4 }.sentence("p", 3),
+            decode("data:;base64,YWJjZA==", 3),
+            Err(InvalidDataUrl::TooLarge { size: 4 })
+        );
+        assert_eq!(
+            InvalidDataUrl::TooLarge { size: 4 }.sentence("p", 3),
             "Inline data: content for parameter `p` is 4 bytes, over the 3-byte file size limit. Upload the file to DIAL and \
              pass `files/...` instead."
         );

@@ -7,7 +7,7 @@ mod work;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn};
+use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
 use super::tools::declared;
@@ -15,7 +15,7 @@ use super::turn::TurnFiles;
 
 /// What can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum DialFileToolKind {
     List,
     ReadLines,
     Search,
@@ -27,8 +27,8 @@ enum Kind {
     Move,
 }
 
-impl Kind {
-    const ALL: [Self; 9] = [
+impl DialFileToolKind {
+    const ALL_TOOLS: [Self; 9] = [
         Self::List,
         Self::ReadLines,
         Self::Search,
@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    fn declaration(self) -> Declaration {
+    fn declaration(self) -> ToolDeclaration {
         let file = json!({"type": "string", "description": "Path relative to the files of this app, such as notes/a.txt."});
         let folder = json!({"type": "string", "description": "Folder, relative to the files of this app; all of them by default."});
         let overwrite = json!({"type": "boolean", "description": "Whether an existing file is replaced; false by default."});
@@ -130,9 +130,9 @@ impl Kind {
 
 #[derive(Debug)]
 struct DialFileTool {
-    kind: Kind,
-    declaration: Declaration,
-    rules: Rules,
+    kind: DialFileToolKind,
+    declaration: ToolDeclaration,
+    rules: CallRules,
     files: Arc<TurnFiles>,
 }
 
@@ -143,7 +143,7 @@ pub fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     }
     let enabled = files.features.dial_files.as_ref();
     let enabled = enabled.and_then(|files| files.enabled_tools.as_ref());
-    let is_on = |kind: &Kind| {
+    let is_on = |kind: &DialFileToolKind| {
         enabled.is_none_or(|names| {
             let short = kind.name().trim_start_matches("internal_file_");
             names
@@ -151,16 +151,16 @@ pub fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
                 .any(|name| name == kind.name() || name == short)
         })
     };
-    let kinds = Kind::ALL.into_iter().filter(is_on);
+    let kinds = DialFileToolKind::ALL_TOOLS.into_iter().filter(is_on);
     kinds
         .map(|kind| {
             Arc::new(DialFileTool {
                 kind,
                 declaration: kind.declaration(),
-                rules: Rules {
+                rules: CallRules {
                     label: kind.label().to_owned(),
                     by_reference: ["path", "source", "target"].map(str::to_owned).to_vec(),
-                    ..Rules::default()
+                    ..CallRules::default()
                 },
                 files: Arc::clone(files),
             }) as Arc<dyn Tool>
@@ -170,40 +170,40 @@ pub fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
 
 #[async_trait]
 impl Tool for DialFileTool {
-    fn declaration(&self) -> &Declaration {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, _turn: &Turn) -> Result<Output, Failure> {
-        let work = work::Work::of(&self.files, &call).await?;
+    async fn call(&self, call: ToolCall, _turn: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let work = work::DialFileCall::of(&self.files, &call).await?;
         let left = self.files.left(&call);
         let done = async {
             match self.kind {
-                Kind::List => work.list().await,
-                Kind::ReadLines => work.read_lines().await,
-                Kind::Search => work.search().await,
-                Kind::Find => work.find().await,
-                Kind::Write => work.write().await,
-                Kind::Edit => work.edit().await,
-                Kind::Delete => work.delete().await,
-                Kind::Copy => work.copy(false).await,
-                Kind::Move => work.copy(true).await,
+                DialFileToolKind::List => work.list().await,
+                DialFileToolKind::ReadLines => work.read_lines().await,
+                DialFileToolKind::Search => work.search().await,
+                DialFileToolKind::Find => work.find().await,
+                DialFileToolKind::Write => work.write().await,
+                DialFileToolKind::Edit => work.edit().await,
+                DialFileToolKind::Delete => work.delete().await,
+                DialFileToolKind::Copy => work.copy(false).await,
+                DialFileToolKind::Move => work.copy(true).await,
             }
         };
         match tokio::time::timeout(left, Box::pin(done)).await {
-            Ok(told) => told.map(|text| Output::text(text, "text/plain")),
-            Err(_elapsed) => Err(Failure::TimedOut),
+            Ok(told) => told.map(|text| ToolOutput::text(text, "text/plain")),
+            Err(_elapsed) => Err(ToolFailure::TimedOut),
         }
     }
 }
 
 /// A number of the arguments; models write it as text as well.
-fn number(call: &Call, name: &str, default: usize) -> Result<usize, Failure> {
-    let wrong = || Failure::parameter(name, "It must be a whole number of at least 1.");
+fn number(call: &ToolCall, name: &str, default: usize) -> Result<usize, ToolFailure> {
+    let wrong = || ToolFailure::parameter(name, "It must be a whole number of at least 1.");
     let number = match call.arguments.get(name) {
         None | Some(Value::Null) => return Ok(default),
         Some(Value::Number(number)) => number.as_u64(),

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// A file, or a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Item {
+pub struct DriveItem {
     /// `files/{bucket}/{path}`, segments percent-encoded; folders end in `/`.
     pub url: String,
     /// Last part of its path, as people read it.
@@ -29,16 +29,16 @@ pub struct Item {
 
 /// Entries of a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct FolderListing {
     /// In the order of the storage.
-    pub items: Vec<Item>,
+    pub items: Vec<DriveItem>,
     /// Whether there are more.
     pub truncated: bool,
 }
 
 /// When an upload may take place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Precondition {
+pub enum UploadPrecondition {
     /// Only where nothing is yet.
     New,
     /// Only over this state.
@@ -95,10 +95,10 @@ pub trait Drive: fmt::Debug + Send + Sync {
     async fn home(&self, caller: &Caller) -> Result<String, DriveError>;
 
     /// What is at `files/…`.
-    async fn metadata(&self, caller: &Caller, url: &str) -> Result<Item, DriveError>;
+    async fn metadata(&self, caller: &Caller, url: &str) -> Result<DriveItem, DriveError>;
 
     /// What a folder holds.
-    async fn list(&self, caller: &Caller, url: &str) -> Result<Listing, DriveError>;
+    async fn list(&self, caller: &Caller, url: &str) -> Result<FolderListing, DriveError>;
 
     /// The bytes of a file, at most `limit`; the stream fails beyond.
     async fn open(&self, caller: &Caller, url: &str, limit: u64) -> Result<ByteStream, DriveError>;
@@ -109,23 +109,23 @@ pub trait Drive: fmt::Debug + Send + Sync {
         caller: &Caller,
         url: &str,
         media_type: &str,
-        body: Body,
-        precondition: Precondition,
-    ) -> Result<Item, DriveError>;
+        body: UploadBody,
+        precondition: UploadPrecondition,
+    ) -> Result<DriveItem, DriveError>;
 
     /// Removes a file.
     async fn delete(&self, caller: &Caller, url: &str) -> Result<(), DriveError>;
 }
 
 /// What is written.
-pub enum Body {
+pub enum UploadBody {
     /// Bytes that are here.
     Bytes(Bytes),
     /// Bytes on their way, and how many.
     Stream(ByteStream, u64),
 }
 
-impl Body {
+impl UploadBody {
     /// Bytes in all.
     pub fn size(&self) -> u64 {
         match self {
@@ -135,7 +135,7 @@ impl Body {
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for UploadBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({} bytes)", self.size())
     }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_tool::Failure;
+use dray_tool::ToolFailure;
 use dray_types::{Claim, Fault, FaultCode, RedactedUrl, Sha256Digest};
 use percent_encoding::percent_decode_str;
 
-use super::ask::{Peer, Unanswered};
+use super::ask::{CallFailure, PeerService};
 use super::turn::TurnFiles;
 
 /// Refusals of a policy, which come with advice (quickapps 34).
-const POLICY: [&str; 4] = [
+const POLICY_DETAILS: [&str; 4] = [
     "disabled_by_admin",
     "disabled_by_app",
     "host_not_in_admin_allowlist",
@@ -21,7 +21,7 @@ const POLICY: [&str; 4] = [
 
 /// What came.
 #[derive(Clone, Debug)]
-pub(super) struct Fetched {
+pub(super) struct FetchedFile {
     /// Where it is stored.
     pub(super) claim: Claim,
     /// What it is called (quickapps 33.6).
@@ -42,7 +42,7 @@ impl TurnFiles {
         url: &str,
         limit: u64,
         time: Duration,
-    ) -> Result<Fetched, Failure> {
+    ) -> Result<FetchedFile, ToolFailure> {
         let request = v1::FetchRequest {
             url: url.to_owned(),
             app_policy: self.policy.clone(),
@@ -51,12 +51,15 @@ impl TurnFiles {
             sink: v1::Sink::ClaimOnly.into(),
         };
         let meta = self.meta(time);
-        match self.services.ask_once(Peer::Web, &meta, &request).await {
-            Ok(reply) => {
-                checked(url, limit, reply).ok_or_else(|| Unanswered::Garbled(Peer::Web).into())
-            }
-            Err(Unanswered::Refused(fault)) if is_about_the_url(&fault) => {
-                Err(Failure::parameter(parameter, told(&fault, url)))
+        match self
+            .services
+            .ask_once(PeerService::Web, &meta, &request)
+            .await
+        {
+            Ok(reply) => checked(url, limit, reply)
+                .ok_or_else(|| CallFailure::Garbled(PeerService::Web).into()),
+            Err(CallFailure::Refused(fault)) if is_about_the_url(&fault) => {
+                Err(ToolFailure::parameter(parameter, told(&fault, url)))
             }
             Err(error) => Err(error.into()),
         }
@@ -80,7 +83,7 @@ fn is_about_the_url(fault: &Fault) -> bool {
 
 /// The fetcher's sentence, with advice when a policy refused.
 fn told(fault: &Fault, url: &str) -> String {
-    if !POLICY.contains(&fault.detail.as_str()) {
+    if !POLICY_DETAILS.contains(&fault.detail.as_str()) {
         return fault.message.clone();
     }
     format!(
@@ -92,8 +95,8 @@ fn told(fault: &Fault, url: &str) -> String {
 }
 
 /// The answer, compared with itself and with what was asked.
-fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<Fetched> {
-    let Ok(Content::Claim(claim)) = Content::try_from(reply.content?) else {
+fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> {
+    let Ok(ContentSource::Claim(claim)) = ContentSource::try_from(reply.content?) else {
         return None;
     };
     let digest = Sha256Digest::try_from(reply.sha256.as_slice()).ok()?;
@@ -124,7 +127,7 @@ fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<Fetched> {
         .flatten()
         .next()
         .unwrap_or_else(|| unnamed(url, &media_type));
-    Some(Fetched {
+    Some(FetchedFile {
         claim,
         name,
         media_type,
@@ -205,7 +208,7 @@ mod tests {
             expires_at_ms: 0,
         };
         let reply = |size, digest: &[u8]| v1::FetchReply {
-            content: Some(Content::Claim(claim.clone()).into()),
+            content: Some(ContentSource::Claim(claim.clone()).into()),
             sha256: Sha256Digest::of(digest).as_bytes().to_vec(),
             size,
             final_url: "https://h.example/a/b%20c.txt".to_owned(),

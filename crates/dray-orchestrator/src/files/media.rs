@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dray_agent::message::Attachment;
-use dray_content::media::{Extraction, HoldBack};
+use dray_content::media::{HoldBack, MediaExtraction};
 use dray_proto::v1;
 use dray_types::FaultCode;
 use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
-use super::ask::{Peer, Unanswered};
-use super::outgoing::Parcel;
+use super::ask::{CallFailure, PeerService};
+use super::outgoing::OutgoingFile;
 use super::turn::TurnFiles;
 
 /// Questions to the sandbox at one time.
 const AT_ONCE: usize = 4;
 /// Paths of one answer that are looked for; those beyond count as missing.
-const MOST: usize = 256;
+const MAX_PATHS: usize = 256;
 
 /// The filter of one answer.
 #[derive(Debug)]
-pub struct Media {
+pub struct MediaTagFilter {
     files: Arc<TurnFiles>,
     hold: HoldBack,
     /// What was asked: where a path leads, nothing when it does not.
@@ -33,14 +33,14 @@ pub struct Media {
 
 /// The end of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rest {
+pub struct FilteredRest {
     /// Text that was held back, and what is to be said about files that did not go.
     pub text: String,
     /// Files for the answer, where the session has no chat.
     pub attachments: Vec<Attachment>,
 }
 
-impl Media {
+impl MediaTagFilter {
     /// A filter; nothing without a sandbox whose files tags could name.
     pub async fn new(files: &Arc<TurnFiles>) -> Option<Self> {
         files.has_sandbox().await.then(|| Self {
@@ -63,11 +63,11 @@ impl Media {
     }
 
     /// Ends the answer: sends what its tags name, once, and not what a tool of this turn has sent.
-    pub async fn finish(mut self) -> Rest {
+    pub async fn finish(mut self) -> FilteredRest {
         let paths = self.hold.undecided_at_end();
         self.look(paths).await;
         let known = self.known;
-        let Extraction {
+        let MediaExtraction {
             mut files,
             text,
             notices,
@@ -77,7 +77,7 @@ impl Media {
             note_real_paths(&self.files).await;
         }
         files.retain(|path| !self.files.was_sent(path.as_bytes()));
-        let mut rest = Rest {
+        let mut rest = FilteredRest {
             text,
             attachments: Vec::new(),
         };
@@ -92,14 +92,14 @@ impl Media {
         if files.is_empty() {
             return rest;
         }
-        let parcel = Parcel {
+        let parcel = OutgoingFile {
             paths: files.into_iter().map(String::into_bytes).collect(),
             flags: v1::DeliveryFlags {
                 as_voice: directives.audio_as_voice,
                 as_document: directives.as_document,
                 spoiler: false,
             },
-            ..Parcel::default()
+            ..OutgoingFile::default()
         };
         let end = Instant::now() + self.files.services.config.transfer_timeout.as_duration();
         match Box::pin(self.files.dispatch("media", parcel, end)).await {
@@ -119,7 +119,7 @@ impl Media {
 
     /// Asks the sandbox for the paths that are not known yet.
     async fn look(&mut self, paths: Vec<String>) {
-        let room = MOST.saturating_sub(self.known.len());
+        let room = MAX_PATHS.saturating_sub(self.known.len());
         let wanted: Vec<_> = paths
             .into_iter()
             .filter(|path| !self.known.contains_key(path))
@@ -152,7 +152,7 @@ async fn note_real_paths(files: &TurnFiles) {
         .sent()
         .into_iter()
         .filter_map(|path| String::from_utf8(path).ok())
-        .take(MOST)
+        .take(MAX_PATHS)
         .map(|path| lookup(files, path))
         .collect();
     let answers: Vec<_> = futures_util::stream::iter(jobs)
@@ -175,14 +175,14 @@ async fn lookup(files: &TurnFiles, path: String) -> Result<(String, Option<Strin
         follow: true,
     };
     let meta = files.meta(files.services.config.call_timeout.as_duration());
-    match files.services.ask(Peer::Sandbox, &meta, &stat).await {
+    match files.services.ask(PeerService::Sandbox, &meta, &stat).await {
         Ok(entry) if matches!(entry.kind.as_str(), "file" | "dir") => {
             let real = String::from_utf8(entry.real_path).unwrap_or_default();
             let real = if real.is_empty() { path.clone() } else { real };
             Ok((path, Some(real)))
         }
         Ok(_) => Ok((path, None)),
-        Err(Unanswered::Refused(fault))
+        Err(CallFailure::Refused(fault))
             if matches!(
                 fault.code,
                 FaultCode::NotFound

@@ -18,7 +18,7 @@ pub(super) const NAME_PREFIX: &str = "artifact/";
 /// Hexadecimal digits of the MAC: 128 bits, more than enough where every guess is a request.
 const MAC_DIGITS: usize = 32;
 /// Separates this use of the key from every other.
-const DOMAIN: &[u8] = b"dray stored file name v1";
+const KEY_DOMAIN: &[u8] = b"dray stored file name v1";
 
 /// Signs and checks the names of stored files.
 #[derive(Clone)]
@@ -52,7 +52,11 @@ impl NameKey {
         size: u64,
     ) -> String {
         let mut mac = self.0.clone();
-        for field in [DOMAIN, tenant.as_str().as_bytes(), conversation.as_bytes()] {
+        for field in [
+            KEY_DOMAIN,
+            tenant.as_str().as_bytes(),
+            conversation.as_bytes(),
+        ] {
             // The length first: no two lists of fields are the same bytes.
             let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
             mac.update(&length.to_be_bytes());

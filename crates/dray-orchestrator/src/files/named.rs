@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dray_tool::{Failure, Storage as _, UrlClass};
+use dray_tool::{FileStorage as _, ToolFailure, UrlClass};
 use dray_types::{Claim, Sha256Digest};
 
-use super::ask::Unanswered;
+use super::ask::CallFailure;
 use super::data;
 use super::drive::DriveError;
 use super::name_key::digest_of_key;
@@ -21,7 +21,7 @@ impl TurnFiles {
         reference: &str,
         limit: u64,
         time: Duration,
-    ) -> Result<(Claim, String), Failure> {
+    ) -> Result<(Claim, String), ToolFailure> {
         if let Some(found) = self.catalog_entry(reference) {
             let named = |(claim, _)| (claim, found.name.clone());
             if let Some(claim) = self.stored(found.key.as_deref(), &found.name).await? {
@@ -46,7 +46,7 @@ impl TurnFiles {
         &self,
         key: Option<&str>,
         label: &str,
-    ) -> Result<Option<Claim>, Failure> {
+    ) -> Result<Option<Claim>, ToolFailure> {
         match key.and_then(digest_of_key) {
             Some(digest) => self.stored_under(digest, label).await,
             None => Ok(None),
@@ -59,7 +59,7 @@ impl TurnFiles {
         &self,
         name: &str,
         label: &str,
-    ) -> Result<Option<Claim>, Failure> {
+    ) -> Result<Option<Claim>, ToolFailure> {
         match self.checked_name(name) {
             Some((digest, _)) => self.stored_under(digest, label).await,
             None => Ok(None),
@@ -90,11 +90,11 @@ impl TurnFiles {
         &self,
         digest: Sha256Digest,
         label: &str,
-    ) -> Result<Option<Claim>, Failure> {
+    ) -> Result<Option<Claim>, ToolFailure> {
         let services = &self.services;
-        let label = dray_store::Label::new("application/octet-stream", label);
+        let label = dray_store::ArtifactLabel::new("application/octet-stream", label);
         let claim = services.store.claim(&services.tenant, digest, label).await;
-        Ok(claim.map_err(Unanswered::store)?)
+        Ok(claim.map_err(CallFailure::store)?)
     }
 
     async fn claim_behind(
@@ -103,7 +103,7 @@ impl TurnFiles {
         url: &str,
         limit: u64,
         time: Duration,
-    ) -> Result<(Claim, String), Failure> {
+    ) -> Result<(Claim, String), ToolFailure> {
         match self.classify(url) {
             UrlClass::Dial => self.downloaded(parameter, url, limit).await,
             UrlClass::External => {
@@ -111,15 +111,16 @@ impl TurnFiles {
                 Ok((fetched.claim, fetched.name))
             }
             UrlClass::Data => {
-                let inline = data::decode(url, limit)
-                    .map_err(|why| Failure::parameter(parameter, why.sentence(parameter, limit)))?;
+                let inline = data::decode(url, limit).map_err(|why| {
+                    ToolFailure::parameter(parameter, why.sentence(parameter, limit))
+                })?;
                 let name = data_name(&inline);
                 let stored = self
                     .services
                     .store_bytes(inline.bytes, &inline.media_type, &name);
                 Ok((stored.await?, name))
             }
-            UrlClass::Unsupported => Err(Failure::parameter(
+            UrlClass::Unsupported => Err(ToolFailure::parameter(
                 parameter,
                 UrlClass::unsupported_sentence(url),
             )),
@@ -132,11 +133,11 @@ impl TurnFiles {
         parameter: &str,
         url: &str,
         limit: u64,
-    ) -> Result<(Claim, String), Failure> {
+    ) -> Result<(Claim, String), ToolFailure> {
         use futures_util::StreamExt as _;
 
         let (Some(drive), Some(path)) = (&self.services.drive, self.dial_path(url)) else {
-            return Err(Failure::parameter(
+            return Err(ToolFailure::parameter(
                 parameter,
                 UrlClass::unsupported_sentence(url),
             ));
@@ -171,11 +172,11 @@ impl TurnFiles {
                 writer.abort().await;
                 return Err(failed(DriveError::TooLarge { size, limit }));
             }
-            writer.write(piece).await.map_err(Unanswered::store)?;
+            writer.write(piece).await.map_err(CallFailure::store)?;
         }
         let media_type = item.media_type.unwrap_or_default();
-        let label = dray_store::Label::new(media_type, item.name.as_str());
-        let claim = writer.finish(label).await.map_err(Unanswered::store)?;
+        let label = dray_store::ArtifactLabel::new(media_type, item.name.as_str());
+        let claim = writer.finish(label).await.map_err(CallFailure::store)?;
         Ok((claim, item.name))
     }
 }

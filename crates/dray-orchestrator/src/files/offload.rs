@@ -4,21 +4,21 @@
 use bytes::Bytes;
 use dray_agent::message::Attachment;
 use dray_content::name;
-use dray_tool::Storage as _;
+use dray_tool::FileStorage as _;
 use dray_types::Sha256Digest;
 
 use super::turn::TurnFiles;
 
 /// Where offloaded results go.
-pub const FOLDER: &str = "offloaded-responses";
+pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
 /// Bytes of the beginning that the model sees all the same.
-const BEGINNING: usize = 2000;
+const SHOWN_BYTES: usize = 2000;
 /// Tools that read back what was offloaded: their results stay.
 const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
 
 /// A result in a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offloaded {
+pub struct OffloadedResult {
     /// What the model gets instead.
     pub notice: String,
     /// The file.
@@ -40,7 +40,12 @@ impl TurnFiles {
     }
 
     /// Puts the result of `tool` into a file when it is large; nothing when it stays.
-    pub async fn offload(&self, tool: &str, media_type: &str, result: &str) -> Option<Offloaded> {
+    pub async fn offload(
+        &self,
+        tool: &str,
+        media_type: &str,
+        result: &str,
+    ) -> Option<OffloadedResult> {
         let threshold = self.offload_threshold()?;
         let size = u64::try_from(result.len()).unwrap_or(u64::MAX);
         if size < threshold || self.is_excluded(tool) {
@@ -54,7 +59,7 @@ impl TurnFiles {
         };
         let tool_name = name::ascii_safe(tool);
         let file = format!(
-            "{FOLDER}/{tool_name}-{}.{extension}",
+            "{OFFLOAD_DIRECTORY}/{tool_name}-{}.{extension}",
             digest.get(..12).unwrap_or_default()
         );
         let bytes = Bytes::copy_from_slice(result.as_bytes());
@@ -62,14 +67,14 @@ impl TurnFiles {
             Ok(attachment) => {
                 let at = self.named(&file, &attachment);
                 let shown = result
-                    .get(..result.floor_char_boundary(BEGINNING))
+                    .get(..result.floor_char_boundary(SHOWN_BYTES))
                     .unwrap_or_default();
                 let notice = format!(
                     "The result of {tool} has {size} bytes, which is too long to show here. All of it is kept as {at}; read \
                      parts of it with {}. It begins with:\n{shown}\n…",
                     self.reader()
                 );
-                Some(Offloaded { notice, attachment })
+                Some(OffloadedResult { notice, attachment })
             }
             Err(failure) => {
                 tracing::warn!(
@@ -101,7 +106,7 @@ impl TurnFiles {
     fn named(&self, asked: &str, attachment: &Attachment) -> String {
         if let Some(key) = attachment
             .rest
-            .get(super::storage::KEY)
+            .get(super::storage::STORED_NAME_FIELD)
             .and_then(serde_json::Value::as_str)
         {
             return key.to_owned();
@@ -111,7 +116,7 @@ impl TurnFiles {
             .as_deref()
             .and_then(|title| title.rsplit('/').next());
         match (self.reads_drive(), title) {
-            (true, Some(title)) => format!("{FOLDER}/{title}"),
+            (true, Some(title)) => format!("{OFFLOAD_DIRECTORY}/{title}"),
             _ => attachment.url.clone().unwrap_or_else(|| asked.to_owned()),
         }
     }

@@ -7,11 +7,11 @@ use tokio::sync::OnceCell;
 
 /// What was done so far, by name.
 #[derive(Debug)]
-pub(super) struct Once<T> {
+pub(super) struct OnceMap<T> {
     cells: Mutex<HashMap<String, Arc<OnceCell<T>>>>,
 }
 
-impl<T> Default for Once<T> {
+impl<T> Default for OnceMap<T> {
     fn default() -> Self {
         Self {
             cells: Mutex::default(),
@@ -19,7 +19,7 @@ impl<T> Default for Once<T> {
     }
 }
 
-impl<T: Clone> Once<T> {
+impl<T: Clone> OnceMap<T> {
     /// What came of `work` under this name; concurrent callers wait for it (single-flight). When it fails, the next one
     /// who waits tries.
     pub(super) async fn get<E>(
@@ -43,7 +43,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_several_want_at_once_is_done_once() {
-        let (once, done) = (Once::default(), AtomicU32::new(0));
+        let (once, done) = (OnceMap::default(), AtomicU32::new(0));
         let want = async || {
             let work = async {
                 tokio::task::yield_now().await;
@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_not_remembered() {
-        let once = Once::default();
+        let once = OnceMap::default();
         let failed = once
             .get("a".to_owned(), async { Err::<u32, _>("no") })
             .await;

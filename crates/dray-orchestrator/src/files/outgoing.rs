@@ -7,23 +7,23 @@ use std::time::Duration;
 use dray_agent::message::Attachment;
 use dray_content::kind;
 use dray_proto::v1;
-use dray_tool::{Failed, Failure};
+use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::Claim;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::ask::{Peer, Unanswered};
+use super::ask::{CallFailure, PeerService};
 use super::storage::{is_proven, media_type};
 use super::turn::TurnFiles;
 
 /// Longest wait for the end of a delivery in one question.
-const LOOK: Duration = Duration::from_secs(10);
+const MAX_OUTCOME_WAIT: Duration = Duration::from_secs(10);
 /// Answer time beyond that wait.
-const GRACE: Duration = Duration::from_secs(3);
+const RESPONSE_GRACE: Duration = Duration::from_secs(3);
 
 /// What is to be sent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parcel {
+pub(super) struct OutgoingFile {
     /// Paths in the sandbox.
     pub(super) paths: Vec<Vec<u8>>,
     /// Stored files with their names.
@@ -36,7 +36,7 @@ pub(super) struct Parcel {
 
 /// What became of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SendOutcome {
     /// For the model: JSON of platform-delivery 2.3, or a sentence.
     pub(super) told: String,
     /// Files for the answer, without a chat.
@@ -49,7 +49,7 @@ pub(super) struct Sent {
 
 /// A file that was copied out of the sandbox.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct CopiedFile {
     /// Where it is stored.
     pub(super) claim: Claim,
     /// Its visible name.
@@ -60,7 +60,11 @@ pub(super) struct Taken {
 
 impl TurnFiles {
     /// Copies a file, or a directory as a ZIP, out of the sandbox; what comes is compared with the receipt.
-    pub(super) async fn take_out(&self, path: &[u8], time: Duration) -> Result<Taken, Failure> {
+    pub(super) async fn take_out(
+        &self,
+        path: &[u8],
+        time: Duration,
+    ) -> Result<CopiedFile, ToolFailure> {
         let sandbox = Some(self.sandbox().await?);
         let services = &self.services;
         let short = services.config.call_timeout.as_duration().min(time);
@@ -70,7 +74,7 @@ impl TurnFiles {
             follow: true,
         };
         let entry = services
-            .ask(Peer::Sandbox, &self.meta(short), &stat)
+            .ask(PeerService::Sandbox, &self.meta(short), &stat)
             .await?;
         let most = services.config.upload_limit.as_u64();
         let (claim, receipt) = if entry.kind == "dir" {
@@ -81,7 +85,7 @@ impl TurnFiles {
                 max_bytes: most,
             };
             let tree = services
-                .ask_watched(Peer::Sandbox, &self.meta(time), &request)
+                .ask_watched(PeerService::Sandbox, &self.meta(time), &request)
                 .await?;
             (tree.claim, tree.receipt)
         } else {
@@ -91,23 +95,23 @@ impl TurnFiles {
                 max_bytes: most,
             };
             let file = services
-                .ask_watched(Peer::Sandbox, &self.meta(time), &request)
+                .ask_watched(PeerService::Sandbox, &self.meta(time), &request)
                 .await?;
             (file.claim, file.receipt)
         };
         let is_tree = entry.kind == "dir";
         let claim = claim.map(Claim::try_from);
         let Some(Ok(claim)) = claim else {
-            return Err(Unanswered::Garbled(Peer::Sandbox).into());
+            return Err(CallFailure::Garbled(PeerService::Sandbox).into());
         };
         // The receipt of a tree is about its files; the archive itself is checked by the store.
         if !is_tree && !is_proven(receipt.as_ref(), &claim) {
-            return Err(Failed::new(
+            return Err(HandledFailure::new(
                 "The copy out of the sandbox is not proved to be whole; try again.",
             )
             .into());
         }
-        Ok(Taken {
+        Ok(CopiedFile {
             name: claim.artifact.name.clone(),
             claim,
             real_path: if entry.real_path.is_empty() {
@@ -122,9 +126,9 @@ impl TurnFiles {
     pub(super) async fn dispatch(
         &self,
         what: &str,
-        parcel: Parcel,
+        parcel: OutgoingFile,
         end: Instant,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<SendOutcome, ToolFailure> {
         if self.has_chat().await {
             self.deliver(what, parcel, end).await
         } else {
@@ -133,7 +137,12 @@ impl TurnFiles {
     }
 
     /// Hands files to the session's chat and waits for the platform's word.
-    async fn deliver(&self, what: &str, parcel: Parcel, end: Instant) -> Result<Sent, Failure> {
+    async fn deliver(
+        &self,
+        what: &str,
+        parcel: OutgoingFile,
+        end: Instant,
+    ) -> Result<SendOutcome, ToolFailure> {
         let services = &self.services;
         let operation = self.operation(what);
         let session = self
@@ -157,25 +166,25 @@ impl TurnFiles {
         let left = || end.saturating_duration_since(Instant::now());
         let short = services.config.call_timeout.as_duration();
         let meta = self.meta(left().min(short)).with_operation(operation);
-        let accepted = services.ask(Peer::Delivery, &meta, &request).await?;
+        let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
         let id = accepted.delivery_id;
         loop {
-            let wait = left().saturating_sub(GRACE).min(LOOK);
+            let wait = left().saturating_sub(RESPONSE_GRACE).min(MAX_OUTCOME_WAIT);
             let request = v1::DeliveryOutcomeRequest {
                 delivery_id: id.clone(),
                 wait_ms: u64::try_from(wait.as_millis()).unwrap_or(0),
             };
-            let meta = self.meta((wait + GRACE).min(left()));
-            let asked = services.ask(Peer::Delivery, &meta, &request);
+            let meta = self.meta((wait + RESPONSE_GRACE).min(left()));
+            let asked = services.ask(PeerService::Delivery, &meta, &request);
             match asked.await {
                 Ok(report) if report.finished => return self.reported(&report),
-                Ok(_) if left() > GRACE => {}
+                Ok(_) if left() > RESPONSE_GRACE => {}
                 // Not knowing is not failing: the work is in the stream and goes on.
                 Ok(_) | Err(_) => {
-                    return Ok(Sent {
+                    return Ok(SendOutcome {
                         told: under_way(&id),
                         any: true,
-                        ..Sent::default()
+                        ..SendOutcome::default()
                     });
                 }
             }
@@ -183,7 +192,7 @@ impl TurnFiles {
     }
 
     /// What platform-delivery says, once its proof was looked at.
-    fn reported(&self, report: &v1::DeliveryReport) -> Result<Sent, Failure> {
+    fn reported(&self, report: &v1::DeliveryReport) -> Result<SendOutcome, ToolFailure> {
         let shown = |file: &&v1::DeliveredFile| {
             matches!(
                 file.state.as_str(),
@@ -198,7 +207,7 @@ impl TurnFiles {
             .map(|file| dray_content::name::shown_name(&file.name))
             .collect();
         if !unproven.is_empty() {
-            return Err(Failed::new(format!(
+            return Err(HandledFailure::new(format!(
                 "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",
                 unproven.join(", ")
             ))
@@ -212,7 +221,7 @@ impl TurnFiles {
                 .map(|file| file.path.clone()),
         );
         let may_have_come = |file: &v1::DeliveredFile| file.state == "unknown";
-        Ok(Sent {
+        Ok(SendOutcome {
             told: report.result_json.clone(),
             any: report
                 .files
@@ -224,8 +233,13 @@ impl TurnFiles {
     }
 
     /// Attaches files to the answer. One that cannot be had stops no other.
-    async fn attach(&self, what: &str, parcel: Parcel, end: Instant) -> Result<Sent, Failure> {
-        let mut sent = Sent::default();
+    async fn attach(
+        &self,
+        what: &str,
+        parcel: OutgoingFile,
+        end: Instant,
+    ) -> Result<SendOutcome, ToolFailure> {
+        let mut sent = SendOutcome::default();
         let (mut lines, mut lost) = (Vec::new(), Vec::new());
         for path in &parcel.paths {
             let left = end.saturating_duration_since(Instant::now());
@@ -264,8 +278,8 @@ impl TurnFiles {
         claim: &Claim,
         name: &str,
         path: &[u8],
-    ) -> Result<(Attachment, Value), Failure> {
-        let head = self.services.head(claim, kind::HEAD).await?;
+    ) -> Result<(Attachment, Value), ToolFailure> {
+        let head = self.services.head(claim, kind::HEAD_BYTES).await?;
         let media_type = media_type(&head, name, claim.artifact.size);
         let kept = self.keep_claim(claim, name, media_type).await?;
         let mut line = json!({
@@ -286,9 +300,9 @@ impl TurnFiles {
 
 /// Adds what became of one file.
 fn collect(
-    outcome: Result<(Attachment, Value), Failure>,
+    outcome: Result<(Attachment, Value), ToolFailure>,
     asked: &[u8],
-    sent: &mut Sent,
+    sent: &mut SendOutcome,
     lines: &mut Vec<Value>,
     lost: &mut Vec<String>,
 ) {

@@ -3,26 +3,26 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_proto::v1::{self, resolve_reply};
-use dray_tool::{Failure, Resolve};
+use dray_tool::{ArgumentResolver, ToolFailure};
 use dray_types::ByteSize;
-use dray_types::reference::{FileReference, Parsed};
+use dray_types::reference::{FileReference, ParsedReference};
 use serde_json::{Map, Value};
 
-use super::ask::{Peer, Unanswered};
+use super::ask::{CallFailure, PeerService};
 use super::turn::TurnFiles;
 
 /// How many times the largest file the arguments of one call may hold.
-const FILES: u64 = 8;
+const MAX_FILE_MULTIPLE: u64 = 8;
 /// Bytes of arguments beside their files.
-const BESIDE: u64 = 8 << 20;
+const MAX_OTHER_BYTES: u64 = 8 << 20;
 
 #[async_trait]
-impl Resolve for TurnFiles {
+impl ArgumentResolver for TurnFiles {
     async fn resolve(
         &self,
         tool: &str,
         arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Failure> {
+    ) -> Result<Map<String, Value>, ToolFailure> {
         let services = &self.services;
         let nested = services.config.nested;
         if !arguments.values().any(|value| refers(value, nested, 0)) {
@@ -49,14 +49,17 @@ impl Resolve for TurnFiles {
         };
         let meta = self.meta(time);
         let reply = services
-            .ask_watched(Peer::Documents, &meta, &request)
+            .ask_watched(PeerService::Documents, &meta, &request)
             .await?;
         match reply.outcome {
             Some(resolve_reply::Outcome::Resolved(resolved)) => {
-                let most = self.limit.saturating_mul(FILES).saturating_add(BESIDE);
+                let most = self
+                    .limit
+                    .saturating_mul(MAX_FILE_MULTIPLE)
+                    .saturating_add(MAX_OTHER_BYTES);
                 let bytes = services
                     .read(
-                        Peer::Documents,
+                        PeerService::Documents,
                         resolved.arguments,
                         ByteSize::bytes(most),
                         time,
@@ -70,12 +73,12 @@ impl Resolve for TurnFiles {
     }
 }
 
-fn garbled() -> Failure {
-    Unanswered::Garbled(Peer::Documents).into()
+fn garbled() -> ToolFailure {
+    CallFailure::Garbled(PeerService::Documents).into()
 }
 
 /// An argument that the model can correct, in the resolver's words.
-fn correctable(invalid: v1::InvalidParameter) -> Failure {
+fn correctable(invalid: v1::InvalidParameter) -> ToolFailure {
     let v1::InvalidParameter {
         parameter,
         tool_message,
@@ -90,7 +93,7 @@ fn correctable(invalid: v1::InvalidParameter) -> Failure {
         .strip_prefix(&frame)
         .unwrap_or(&said)
         .to_owned();
-    Failure::Parameter {
+    ToolFailure::Parameter {
         name: parameter,
         message,
     }
@@ -99,7 +102,7 @@ fn correctable(invalid: v1::InvalidParameter) -> Failure {
 /// Whether a value of an argument holds a reference where references count: at the top and in lists there, or anywhere.
 fn refers(value: &Value, nested: bool, depth: u32) -> bool {
     match value {
-        Value::String(text) => !matches!(FileReference::parse(text), Parsed::Plain),
+        Value::String(text) => !matches!(FileReference::parse(text), ParsedReference::Plain),
         Value::Array(items) if nested || depth == 0 => {
             items.iter().any(|item| refers(item, nested, depth + 1))
         }
@@ -144,7 +147,7 @@ mod tests {
             ..v1::InvalidParameter::default()
         });
         assert!(
-            matches!(&failure, Failure::Parameter { name, message } if name == "doc" && message == "too big"),
+            matches!(&failure, ToolFailure::Parameter { name, message } if name == "doc" && message == "too big"),
             "{failure}"
         );
     }

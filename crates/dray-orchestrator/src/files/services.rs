@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{Bus, Meta};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::{Call, INLINE_LIMIT, v1};
-use dray_store::{Label, Link, Reader, Store};
+use dray_store::{ArtifactLabel, ArtifactReader, PresignedLink, Store};
 use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, SessionId, TenantId};
 
-use super::ask::{Peer, Unanswered};
+use super::ask::{CallFailure, PeerService};
 use super::config::Config;
 use super::drive::Drive;
 use super::name_key::NameKey;
 
 /// The way to everything that has to do with files. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
-pub struct Services {
+pub struct FileServices {
     /// The other services.
     pub bus: Bus,
     /// Stored files.
@@ -37,7 +37,7 @@ pub struct Services {
     absent_until: Arc<AtomicU64>,
 }
 
-impl Services {
+impl FileServices {
     /// Services over this bus and store, without DIAL.
     pub fn new(bus: Bus, store: Store, clock: Clock, tenant: TenantId, config: Config) -> Self {
         let name_key = if config.name_key.is_empty() {
@@ -80,34 +80,34 @@ impl Services {
     /// Asks for what is short.
     pub(super) async fn ask<C: Call>(
         &self,
-        peer: Peer,
+        peer: PeerService,
         meta: &Meta,
         request: &C,
-    ) -> Result<C::Reply, Unanswered> {
+    ) -> Result<C::Reply, CallFailure> {
         let reply = self.bus.call(meta, request).await;
-        reply.map_err(|error| Unanswered::of(peer, error))
+        reply.map_err(|error| CallFailure::of(peer, error))
     }
 
     /// Asks for what may take minutes: one who is silent counts as dead long before the deadline.
     pub(super) async fn ask_watched<C: Call>(
         &self,
-        peer: Peer,
+        peer: PeerService,
         meta: &Meta,
         request: &C,
-    ) -> Result<C::Reply, Unanswered> {
+    ) -> Result<C::Reply, CallFailure> {
         let reply = self.bus.call_watched(meta, request).await;
-        reply.map_err(|error| Unanswered::of(peer, error))
+        reply.map_err(|error| CallFailure::of(peer, error))
     }
 
     /// Asks a service that repeats by itself what is worth it: its answer is final.
     pub(super) async fn ask_once<C: Call>(
         &self,
-        peer: Peer,
+        peer: PeerService,
         meta: &Meta,
         request: &C,
-    ) -> Result<C::Reply, Unanswered> {
+    ) -> Result<C::Reply, CallFailure> {
         let reply = self.bus.call_once(meta, request).await;
-        reply.map_err(|error| Unanswered::of(peer, error))
+        reply.map_err(|error| CallFailure::of(peer, error))
     }
 
     /// Whether a request for sessions failed a moment ago.
@@ -129,47 +129,51 @@ impl Services {
         &self,
         bytes: Bytes,
         media_type: &str,
-    ) -> Result<v1::Content, Unanswered> {
+    ) -> Result<v1::Content, CallFailure> {
         if bytes.len() <= INLINE_LIMIT {
-            return Ok(Content::Inline(bytes).into());
+            return Ok(ContentSource::Inline(bytes).into());
         }
         let claim = self.store_bytes(bytes, media_type, "").await?;
-        Ok(Content::Claim(claim).into())
+        Ok(ContentSource::Claim(claim).into())
     }
 
     /// What a message holds or claims, at most `limit` bytes.
     pub(super) async fn read(
         &self,
-        peer: Peer,
+        peer: PeerService,
         content: Option<v1::Content>,
         limit: ByteSize,
         time: Duration,
-    ) -> Result<Bytes, Unanswered> {
-        let content = content.map(Content::try_from);
+    ) -> Result<Bytes, CallFailure> {
+        let content = content.map(ContentSource::try_from);
         match content {
-            Some(Ok(Content::Inline(bytes))) => Ok(bytes),
-            Some(Ok(Content::Claim(claim))) => {
+            Some(Ok(ContentSource::Inline(bytes))) => Ok(bytes),
+            Some(Ok(ContentSource::Claim(claim))) => {
                 let reader = self.open(&claim, time).await?;
-                reader.read_all(limit).await.map_err(Unanswered::store)
+                reader.read_all(limit).await.map_err(CallFailure::store)
             }
-            Some(Err(_)) | None => Err(Unanswered::Garbled(peer)),
+            Some(Err(_)) | None => Err(CallFailure::Garbled(peer)),
         }
     }
 
     /// Opens a stored file; its digest is checked on the way.
-    pub(super) async fn open(&self, claim: &Claim, time: Duration) -> Result<Reader, Unanswered> {
+    pub(super) async fn open(
+        &self,
+        claim: &Claim,
+        time: Duration,
+    ) -> Result<ArtifactReader, CallFailure> {
         let deadline = self.deadline(time);
         let reader = self.store.read(&self.tenant, claim, deadline).await;
-        reader.map_err(Unanswered::store)
+        reader.map_err(CallFailure::store)
     }
 
     /// The first bytes of a stored file.
-    pub(super) async fn head(&self, claim: &Claim, most: usize) -> Result<Vec<u8>, Unanswered> {
+    pub(super) async fn head(&self, claim: &Claim, most: usize) -> Result<Vec<u8>, CallFailure> {
         let time = self.config.call_timeout.as_duration();
         let mut reader = self.open(claim, time).await?;
         let mut head = Vec::new();
         while head.len() < most
-            && let Some(bytes) = reader.next().await.map_err(Unanswered::store)?
+            && let Some(bytes) = reader.next().await.map_err(CallFailure::store)?
         {
             let wanted = bytes.len().min(most - head.len());
             head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
@@ -183,21 +187,21 @@ impl Services {
         bytes: Bytes,
         media_type: &str,
         name: &str,
-    ) -> Result<Claim, Unanswered> {
-        let label = Label::new(media_type, name);
+    ) -> Result<Claim, CallFailure> {
+        let label = ArtifactLabel::new(media_type, name);
         let operation = OperationId::mint();
         let stored = self.store.put(&self.tenant, &operation, bytes, label);
         let time = self.config.transfer_timeout.as_duration();
         match tokio::time::timeout(time, stored).await {
-            Ok(stored) => stored.map_err(Unanswered::store),
-            Err(_elapsed) => Err(Unanswered::Late(Peer::Store)),
+            Ok(stored) => stored.map_err(CallFailure::store),
+            Err(_elapsed) => Err(CallFailure::Late(PeerService::Store)),
         }
     }
 
     /// A link to a stored file.
-    pub(super) async fn link(&self, claim: &Claim) -> Result<Link, Unanswered> {
+    pub(super) async fn link(&self, claim: &Claim) -> Result<PresignedLink, CallFailure> {
         let wanted = self.config.link_lifetime.as_duration();
         let link = self.store.presign_get(&self.tenant, claim, wanted).await;
-        link.map_err(Unanswered::store)
+        link.map_err(CallFailure::store)
     }
 }

@@ -7,55 +7,59 @@ use bytes::Bytes;
 use dray_agent::message::Attachment;
 use dray_content::{kind, name};
 use dray_proto::v1;
-use dray_store::Reader;
-use dray_tool::{Failed, Failure, Storage, UrlClass};
+use dray_store::ArtifactReader;
+use dray_tool::{FileStorage, HandledFailure, ToolFailure, UrlClass};
 use dray_types::{Claim, Sha256Digest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::Url;
 
 use super::data;
-use super::drive::{Body, Drive, DriveError, Item, Precondition};
-use super::fetched::Fetched;
+use super::drive::{Drive, DriveError, DriveItem, UploadBody, UploadPrecondition};
+use super::fetched::FetchedFile;
 use super::turn::TurnFiles;
 
 /// Names that are tried beside each other before one is made unlike every other.
-const NUMBERS: u32 = 5;
+const MAX_NUMBERED_NAMES: u32 = 5;
 /// What stands as it is in a segment of a path (RFC 3986, unreserved).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+const ENCODED_IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 /// Field of an attachment that names its stored file, so that later turns of its conversation find it when its link has
 /// expired.
-pub(super) const KEY: &str = "key";
+pub(super) const STORED_NAME_FIELD: &str = "key";
 
 /// A file that is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptFile {
     /// For the client.
     pub(super) attachment: Attachment,
     /// Unix milliseconds at which its link ends; nothing when its URL stays.
     pub(super) ends_at_ms: Option<u64>,
 }
 
-impl Kept {
+impl KeptFile {
     /// How the model can name it: never by a signed link.
     pub(super) fn reference(&self) -> String {
-        let key = self.attachment.rest.get(KEY).and_then(Value::as_str);
+        let key = self
+            .attachment
+            .rest
+            .get(STORED_NAME_FIELD)
+            .and_then(Value::as_str);
         let url = || self.attachment.url.clone().unwrap_or_default();
         key.map_or_else(url, str::to_owned)
     }
 }
 
 #[async_trait]
-impl Storage for TurnFiles {
+impl FileStorage for TurnFiles {
     fn classify(&self, url: &str) -> UrlClass {
         classify(self.services.drive.as_deref(), url)
     }
 
-    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         match self.classify(url) {
             UrlClass::Dial => self.described(parameter, url).await,
             UrlClass::External => {
@@ -64,15 +68,15 @@ impl Storage for TurnFiles {
             }
             UrlClass::Data => {
                 let inline = data::decode(url, self.limit).map_err(|why| {
-                    Failure::parameter(parameter, why.sentence(parameter, self.limit))
+                    ToolFailure::parameter(parameter, why.sentence(parameter, self.limit))
                 })?;
                 let name = data_name(&inline);
                 let digest = Sha256Digest::of(&inline.bytes).to_hex();
-                let data::Inline { media_type, bytes } = inline;
+                let data::InlineData { media_type, bytes } = inline;
                 let work = self.keep(&name, &media_type, bytes);
                 self.promoted.get(format!("d:{digest}"), work).await
             }
-            UrlClass::Unsupported => Err(Failure::parameter(
+            UrlClass::Unsupported => Err(ToolFailure::parameter(
                 parameter,
                 UrlClass::unsupported_sentence(url),
             )),
@@ -84,11 +88,16 @@ impl Storage for TurnFiles {
         name: &str,
         media_type: &str,
         bytes: Bytes,
-    ) -> Result<Attachment, Failure> {
+    ) -> Result<Attachment, ToolFailure> {
         let name = clean(name);
         if let Some(drive) = &self.services.drive {
             let item = self
-                .upload(drive.as_ref(), &name, media_type, Origin::Bytes(&bytes))
+                .upload(
+                    drive.as_ref(),
+                    &name,
+                    media_type,
+                    UploadSource::Bytes(&bytes),
+                )
                 .await?;
             return Ok(attachment(item, &name, media_type));
         }
@@ -98,7 +107,7 @@ impl Storage for TurnFiles {
 }
 
 /// Where bytes for an upload come from; they may be needed several times.
-enum Origin<'a> {
+enum UploadSource<'a> {
     Bytes(&'a Bytes),
     Stored(&'a Claim),
 }
@@ -109,9 +118,9 @@ impl TurnFiles {
         own_path(self.services.drive.as_deref(), url)
     }
 
-    async fn described(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+    async fn described(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         let (Some(drive), Some(path)) = (&self.services.drive, self.dial_path(url)) else {
-            return Err(Failure::parameter(
+            return Err(ToolFailure::parameter(
                 parameter,
                 UrlClass::unsupported_sentence(url),
             ));
@@ -123,9 +132,9 @@ impl TurnFiles {
         Ok(attachment(item, &name, &kind))
     }
 
-    async fn promote(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+    async fn promote(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         let time = self.services.config.transfer_timeout.as_duration();
-        let Fetched {
+        let FetchedFile {
             claim,
             name,
             media_type,
@@ -143,16 +152,21 @@ impl TurnFiles {
         claim: &Claim,
         name: &str,
         media_type: &str,
-    ) -> Result<Kept, Failure> {
+    ) -> Result<KeptFile, ToolFailure> {
         let name = clean(name);
         let key = format!("{}/{name}", claim.artifact.sha256.to_hex());
         let work = async {
             match &self.services.drive {
                 Some(drive) => {
                     let item = self
-                        .upload(drive.as_ref(), &name, media_type, Origin::Stored(claim))
+                        .upload(
+                            drive.as_ref(),
+                            &name,
+                            media_type,
+                            UploadSource::Stored(claim),
+                        )
                         .await?;
-                    Ok::<_, Failure>(Kept {
+                    Ok::<_, ToolFailure>(KeptFile {
                         attachment: attachment(item, &name, media_type),
                         ends_at_ms: None,
                     })
@@ -163,7 +177,12 @@ impl TurnFiles {
         self.kept.get(key, work).await
     }
 
-    async fn linked(&self, claim: &Claim, name: &str, media_type: &str) -> Result<Kept, Failure> {
+    async fn linked(
+        &self,
+        claim: &Claim,
+        name: &str,
+        media_type: &str,
+    ) -> Result<KeptFile, ToolFailure> {
         let mut claim = claim.clone();
         name.clone_into(&mut claim.artifact.name);
         media_type.clone_into(&mut claim.artifact.media_type);
@@ -175,8 +194,10 @@ impl TurnFiles {
             ..Attachment::default()
         };
         let name = self.name_of(&claim);
-        attachment.rest.insert(KEY.to_owned(), Value::from(name));
-        Ok(Kept {
+        attachment
+            .rest
+            .insert(STORED_NAME_FIELD.to_owned(), Value::from(name));
+        Ok(KeptFile {
             attachment,
             ends_at_ms: Some(link.expires_at_ms),
         })
@@ -197,14 +218,14 @@ impl TurnFiles {
         drive: &dyn Drive,
         name: &str,
         media_type: &str,
-        origin: Origin<'_>,
-    ) -> Result<Item, Failure> {
+        origin: UploadSource<'_>,
+    ) -> Result<DriveItem, ToolFailure> {
         let home = self.home_url(drive).await.map_err(gone)?;
-        for number in 1..=NUMBERS + 1 {
+        for number in 1..=MAX_NUMBERED_NAMES + 1 {
             let named = match number {
                 1 => name.to_owned(),
                 // So many of one name: this one is like no other.
-                _ if number > NUMBERS => {
+                _ if number > MAX_NUMBERED_NAMES => {
                     let unique = uuid::Uuid::new_v4().simple().to_string();
                     let (stem, extension) = name::split(name);
                     format!("{stem}_{}{extension}", unique.get(..12).unwrap_or_default())
@@ -213,10 +234,10 @@ impl TurnFiles {
             };
             let url = format!("{home}{}", encoded(&named));
             let body = match &origin {
-                Origin::Bytes(bytes) => Body::Bytes((*bytes).clone()),
-                Origin::Stored(claim) => {
+                UploadSource::Bytes(bytes) => UploadBody::Bytes((*bytes).clone()),
+                UploadSource::Stored(claim) => {
                     let time = self.services.config.transfer_timeout.as_duration();
-                    Body::Stream(
+                    UploadBody::Stream(
                         stream(self.services.open(claim, time).await?),
                         claim.artifact.size,
                     )
@@ -224,12 +245,18 @@ impl TurnFiles {
             };
             let size = body.size();
             let put = drive
-                .put(&self.caller, &url, media_type, body, Precondition::New)
+                .put(
+                    &self.caller,
+                    &url,
+                    media_type,
+                    body,
+                    UploadPrecondition::New,
+                )
                 .await;
             match put {
                 Ok(item) if item.size.is_none_or(|told| told == size) => return Ok(item),
                 Ok(_) => {
-                    return Err(Failed::new(
+                    return Err(HandledFailure::new(
                         "The file storage has not kept the whole file; try again later.",
                     )
                     .into());
@@ -238,12 +265,15 @@ impl TurnFiles {
                 Err(error) => return Err(gone(error)),
             }
         }
-        Err(Failed::new("No free name was found for the file; try again with another name.").into())
+        Err(HandledFailure::new(
+            "No free name was found for the file; try again with another name.",
+        )
+        .into())
     }
 }
 
 /// Pieces of a stored file, checked by digest at their end.
-pub(super) fn stream(reader: Reader) -> dray_http::ByteStream {
+pub(super) fn stream(reader: ArtifactReader) -> dray_http::ByteStream {
     Box::pin(futures_util::stream::try_unfold(
         reader,
         |mut reader| async move {
@@ -256,16 +286,16 @@ pub(super) fn stream(reader: Reader) -> dray_http::ByteStream {
 }
 
 /// A problem with a file that the model named.
-pub(super) fn drive_failure(parameter: &str, error: DriveError) -> Failure {
+pub(super) fn drive_failure(parameter: &str, error: DriveError) -> ToolFailure {
     if error.is_correctable() {
-        return Failure::parameter(parameter, error.to_string());
+        return ToolFailure::parameter(parameter, error.to_string());
     }
     gone(error)
 }
 
 /// A problem with the storage itself.
-pub(super) fn gone(error: DriveError) -> Failure {
-    Failed::new(error.to_string()).because(error).into()
+pub(super) fn gone(error: DriveError) -> ToolFailure {
+    HandledFailure::new(error.to_string()).because(error).into()
 }
 
 /// What a URL is (quickapps 32), with the exact origin of DIAL (R2).
@@ -311,7 +341,7 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn attachment(item: Item, name: &str, media_type: &str) -> Attachment {
+fn attachment(item: DriveItem, name: &str, media_type: &str) -> Attachment {
     let kind = item.media_type.filter(|kind| !kind.is_empty());
     let title = if item.name.is_empty() {
         name
@@ -351,17 +381,17 @@ pub(super) fn clean(name: &str) -> String {
 pub(super) fn encoded(path: &str) -> String {
     let segments: Vec<_> = path
         .split('/')
-        .map(|segment| utf8_percent_encode(segment, SEGMENT).to_string())
+        .map(|segment| utf8_percent_encode(segment, ENCODED_IN_SEGMENT).to_string())
         .collect();
     segments.join("/")
 }
 
 /// `quick-app-{digits}{ext}`: by the content, so that the same answer is the same each time (R16).
-pub(super) fn data_name(inline: &data::Inline) -> String {
+pub(super) fn data_name(inline: &data::InlineData) -> String {
     let digest = Sha256Digest::of(&inline.bytes).to_hex();
     let head = inline
         .bytes
-        .get(..inline.bytes.len().min(kind::HEAD))
+        .get(..inline.bytes.len().min(kind::HEAD_BYTES))
         .unwrap_or_default();
     let size = u64::try_from(inline.bytes.len()).unwrap_or(u64::MAX);
     let extension = match inline.media_type.as_str() {

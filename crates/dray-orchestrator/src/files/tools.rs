@@ -11,14 +11,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_agent::manifest::call::AttachmentRules;
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Style, Tool, Turn};
+use dray_tool::{
+    CallRules, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
+};
 use serde_json::{Value, json};
 
 use super::turn::TurnFiles;
 
 /// What can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileToolKind {
     SendFile,
     ReadAttachment,
     ReadFiles,
@@ -32,9 +34,9 @@ enum Kind {
 /// One of them, for one turn.
 #[derive(Debug)]
 struct FileTool {
-    kind: Kind,
-    declaration: Declaration,
-    rules: Rules,
+    kind: FileToolKind,
+    declaration: ToolDeclaration,
+    rules: CallRules,
     files: Arc<TurnFiles>,
 }
 
@@ -47,22 +49,22 @@ pub async fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     let web = files.features.web_fetch.as_ref();
     let mut kinds = Vec::new();
     if sandbox || has_files {
-        kinds.push(Kind::SendFile);
+        kinds.push(FileToolKind::SendFile);
     }
     if sandbox || has_files || config.always_read || files.offload_threshold().is_some() {
-        kinds.push(Kind::ReadAttachment);
+        kinds.push(FileToolKind::ReadAttachment);
     }
     if has_files || config.always_read {
-        kinds.push(Kind::ReadFiles);
+        kinds.push(FileToolKind::ReadFiles);
     }
     if sandbox && has_files {
-        kinds.push(Kind::FetchUserFile);
+        kinds.push(FileToolKind::FetchUserFile);
     }
     if config.always_fetch || web.is_some_and(|web| web.enabled) {
-        kinds.push(Kind::FetchUrl);
+        kinds.push(FileToolKind::FetchUrl);
     }
     if sandbox {
-        kinds.extend([Kind::List, Kind::Put, Kind::Get]);
+        kinds.extend([FileToolKind::List, FileToolKind::Put, FileToolKind::Get]);
     }
     kinds
         .into_iter()
@@ -71,42 +73,42 @@ pub async fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
 }
 
 impl FileTool {
-    fn new(kind: Kind, files: Arc<TurnFiles>) -> Arc<Self> {
+    fn new(kind: FileToolKind, files: Arc<TurnFiles>) -> Arc<Self> {
         let (declaration, label) = match kind {
-            Kind::SendFile => (send_file::declaration(), "Send file"),
-            Kind::ReadAttachment => (read::attachment_declaration(), "Read document"),
-            Kind::ReadFiles => (read::files_declaration(), "Read files"),
-            Kind::FetchUserFile => (read::fetch_declaration(), "Copy file to the sandbox"),
-            Kind::FetchUrl => (fetch_url::declaration(), "Fetch from the web"),
-            Kind::List => (list::declaration(), "List files"),
-            Kind::Put => (put::declaration(), "Write file"),
-            Kind::Get => (get::declaration(), "Get file"),
+            FileToolKind::SendFile => (send_file::declaration(), "Send file"),
+            FileToolKind::ReadAttachment => (read::attachment_declaration(), "Read document"),
+            FileToolKind::ReadFiles => (read::files_declaration(), "Read files"),
+            FileToolKind::FetchUserFile => (read::fetch_declaration(), "Copy file to the sandbox"),
+            FileToolKind::FetchUrl => (fetch_url::declaration(), "Fetch from the web"),
+            FileToolKind::List => (list::declaration(), "List files"),
+            FileToolKind::Put => (put::declaration(), "Write file"),
+            FileToolKind::Get => (get::declaration(), "Get file"),
         };
         // What is sent is for the person, for all types; what is fetched or got is for the model.
         let propagated = match kind {
-            Kind::SendFile => vec!["*/*".to_owned()],
+            FileToolKind::SendFile => vec!["*/*".to_owned()],
             _ => Vec::new(),
         };
         let by_reference = match kind {
-            Kind::SendFile => &["path", "paths", "files"][..],
-            Kind::ReadAttachment => &["file_path"],
-            Kind::FetchUrl => &["url", "save_path"],
-            Kind::Put => &["file", "path"],
-            Kind::List | Kind::Get => &["path"],
-            Kind::ReadFiles | Kind::FetchUserFile => &[],
+            FileToolKind::SendFile => &["path", "paths", "files"][..],
+            FileToolKind::ReadAttachment => &["file_path"],
+            FileToolKind::FetchUrl => &["url", "save_path"],
+            FileToolKind::Put => &["file", "path"],
+            FileToolKind::List | FileToolKind::Get => &["path"],
+            FileToolKind::ReadFiles | FileToolKind::FetchUserFile => &[],
         };
         Arc::new(Self {
             kind,
             declaration,
-            rules: Rules {
+            rules: CallRules {
                 label: label.to_owned(),
-                style: Style::Api,
+                style: StageStyle::Api,
                 attachments: AttachmentRules {
                     propagate_types_to_choice: Some(propagated),
                     ..AttachmentRules::default()
                 },
                 by_reference: by_reference.iter().map(|name| (*name).to_owned()).collect(),
-                ..Rules::default()
+                ..CallRules::default()
             },
             files,
         })
@@ -115,25 +117,25 @@ impl FileTool {
 
 #[async_trait]
 impl Tool for FileTool {
-    fn declaration(&self) -> &Declaration {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, _turn: &Turn) -> Result<Output, Failure> {
+    async fn call(&self, call: ToolCall, _turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let files = &self.files;
         match self.kind {
-            Kind::SendFile => Box::pin(send_file::call(files, &call)).await,
-            Kind::ReadAttachment => Box::pin(read::attachment(files, &call)).await,
-            Kind::ReadFiles => read::files(files, &call).await,
-            Kind::FetchUserFile => read::fetch_user_file(files, &call).await,
-            Kind::FetchUrl => Box::pin(fetch_url::call(files, &call)).await,
-            Kind::List => list::call(files, &call).await,
-            Kind::Put => Box::pin(put::call(files, &call)).await,
-            Kind::Get => Box::pin(get::call(files, &call)).await,
+            FileToolKind::SendFile => Box::pin(send_file::call(files, &call)).await,
+            FileToolKind::ReadAttachment => Box::pin(read::attachment(files, &call)).await,
+            FileToolKind::ReadFiles => read::files(files, &call).await,
+            FileToolKind::FetchUserFile => read::fetch_user_file(files, &call).await,
+            FileToolKind::FetchUrl => Box::pin(fetch_url::call(files, &call)).await,
+            FileToolKind::List => list::call(files, &call).await,
+            FileToolKind::Put => Box::pin(put::call(files, &call)).await,
+            FileToolKind::Get => Box::pin(get::call(files, &call)).await,
         }
     }
 }
@@ -144,8 +146,8 @@ pub(super) fn declared(
     description: &str,
     properties: &Value,
     required: &[&str],
-) -> Declaration {
-    Declaration {
+) -> ToolDeclaration {
+    ToolDeclaration {
         name: name.to_owned(),
         description: Some(description.to_owned()),
         parameters: json!({
@@ -158,14 +160,14 @@ pub(super) fn declared(
 }
 
 /// An argument that must be there.
-pub(super) fn required<'a>(call: &'a Call, name: &str) -> Result<&'a str, Failure> {
+pub(super) fn required<'a>(call: &'a ToolCall, name: &str) -> Result<&'a str, ToolFailure> {
     super::turn::text(&call.arguments, name)
-        .ok_or_else(|| Failure::parameter(name, "It must be a text that is not empty."))
+        .ok_or_else(|| ToolFailure::parameter(name, "It must be a text that is not empty."))
 }
 
 /// Texts of a list, or the one text that stands in its place.
-fn texts(call: &Call, name: &str) -> Result<Vec<String>, Failure> {
-    let wrong = || Failure::parameter(name, "It must be a list of texts.");
+fn texts(call: &ToolCall, name: &str) -> Result<Vec<String>, ToolFailure> {
+    let wrong = || ToolFailure::parameter(name, "It must be a list of texts.");
     match call.arguments.get(name) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(one)) if one.trim().is_empty() => Ok(Vec::new()),
@@ -179,7 +181,7 @@ fn texts(call: &Call, name: &str) -> Result<Vec<String>, Failure> {
 }
 
 /// A switch; models write it as text as well.
-pub(super) fn is_on(call: &Call, name: &str) -> bool {
+pub(super) fn is_on(call: &ToolCall, name: &str) -> bool {
     match call.arguments.get(name) {
         Some(Value::Bool(on)) => *on,
         Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),

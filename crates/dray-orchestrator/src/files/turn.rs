@@ -10,23 +10,23 @@ use dray_agent::manifest::feature::{ExternalUrlFetch, Features};
 use dray_agent::message::Attachment;
 use dray_bus::Meta;
 use dray_proto::v1::{self, sandbox_ref};
-use dray_tool::{Call, Failed, Failure};
+use dray_tool::{HandledFailure, ToolCall, ToolFailure};
 use dray_types::{FaultCode, OperationId, SessionId, Sha256Digest};
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::ask::{Peer, Unanswered};
-use super::context::Catalog;
-use super::once::Once;
-use super::services::Services;
+use super::ask::{CallFailure, PeerService};
+use super::context::FileCatalog;
+use super::once::OnceMap;
+use super::services::FileServices;
 
 /// Time that is kept for saying what went wrong, before the caller of the tool gives up.
-const MARGIN: Duration = Duration::from_millis(300);
+const REPORT_MARGIN: Duration = Duration::from_millis(300);
 
 /// What a turn begins with.
 #[derive(Clone, Debug, Default)]
-pub struct Opening {
+pub struct TurnStart {
     /// Session whose sandbox and chat are used; one with an invalid id has neither.
     pub session: String,
     /// Whether the session is new: nothing is bound to it, so no request is needed.
@@ -44,7 +44,7 @@ pub struct Opening {
 /// Files of one turn.
 #[derive(Debug)]
 pub struct TurnFiles {
-    pub(super) services: Services,
+    pub(super) services: FileServices,
     pub(super) session: Option<SessionId>,
     pub(super) turn: String,
     /// To what names of stored files are bound.
@@ -59,11 +59,11 @@ pub struct TurnFiles {
     bound: OnceCell<v1::Session>,
     /// What was bound in this turn, where nothing was before.
     given: OnceCell<v1::Session>,
-    pub(super) catalog: Mutex<Option<Catalog>>,
+    pub(super) catalog: Mutex<Option<FileCatalog>>,
     /// What the model is reminded of after each message of the user.
     pub(super) reminders: Mutex<Vec<Option<String>>>,
-    pub(super) promoted: Once<Attachment>,
-    pub(super) kept: Once<super::storage::Kept>,
+    pub(super) promoted: OnceMap<Attachment>,
+    pub(super) kept: OnceMap<super::storage::KeptFile>,
     pub(super) home: OnceCell<String>,
     /// Paths that went to the person in this turn, as asked for and as they are.
     sent: Mutex<BTreeSet<Vec<u8>>>,
@@ -71,8 +71,8 @@ pub struct TurnFiles {
 
 impl TurnFiles {
     /// The files of a turn.
-    pub fn new(services: Services, opening: Opening) -> Self {
-        let Opening {
+    pub fn new(services: FileServices, opening: TurnStart) -> Self {
+        let TurnStart {
             session,
             is_new,
             turn,
@@ -99,8 +99,8 @@ impl TurnFiles {
             given: OnceCell::new(),
             catalog: Mutex::default(),
             reminders: Mutex::default(),
-            promoted: Once::default(),
-            kept: Once::default(),
+            promoted: OnceMap::default(),
+            kept: OnceMap::default(),
             home: OnceCell::new(),
             sent: Mutex::default(),
         }
@@ -113,7 +113,7 @@ impl TurnFiles {
 
     /// What is bound to the session; an empty record while requests for sessions fail.
     pub async fn bound(&self) -> &v1::Session {
-        static NOTHING: v1::Session = v1::Session {
+        static EMPTY_SESSION: v1::Session = v1::Session {
             session: String::new(),
             sandbox: None,
             chat: None,
@@ -126,7 +126,7 @@ impl TurnFiles {
             return given;
         }
         let found = self.bound.get_or_try_init(async || self.look().await).await;
-        found.unwrap_or(&NOTHING)
+        found.unwrap_or(&EMPTY_SESSION)
     }
 
     async fn look(&self) -> Result<v1::Session, ()> {
@@ -141,14 +141,18 @@ impl TurnFiles {
             return Err(());
         }
         // It stands before everything else that a turn does, so it may not take long.
-        let time = services.config.call_timeout.as_duration().min(SHORT);
+        let time = services
+            .config
+            .call_timeout
+            .as_duration()
+            .min(MAX_SESSION_WAIT);
         let meta = services.meta(time, Some(session));
         let request = v1::ShowSessionRequest {
             session: session.to_string(),
         };
-        match services.ask(Peer::Sandbox, &meta, &request).await {
+        match services.ask(PeerService::Sandbox, &meta, &request).await {
             Ok(found) => Ok(found),
-            Err(Unanswered::Refused(fault)) if fault.code == FaultCode::NotFound => {
+            Err(CallFailure::Refused(fault)) if fault.code == FaultCode::NotFound => {
                 Ok(v1::Session::default())
             }
             Err(error) => {
@@ -179,7 +183,7 @@ impl TurnFiles {
             sandbox: address.replace("{session}", session.as_str()),
             ..v1::BindSessionRequest::default()
         };
-        match services.ask(Peer::Sandbox, &meta, &request).await {
+        match services.ask(PeerService::Sandbox, &meta, &request).await {
             Ok(bound) => {
                 let _ = self.given.set(bound);
             }
@@ -206,13 +210,13 @@ impl TurnFiles {
     }
 
     /// The session's sandbox, as requests name it.
-    pub(super) async fn sandbox(&self) -> Result<v1::SandboxRef, Failure> {
+    pub(super) async fn sandbox(&self) -> Result<v1::SandboxRef, ToolFailure> {
         let session = self
             .session
             .as_ref()
             .filter(|_| self.services.config.sessions);
         let (Some(session), true) = (session, self.has_sandbox().await) else {
-            return Err(Failed::new("This conversation has no sandbox.").into());
+            return Err(HandledFailure::new("This conversation has no sandbox.").into());
         };
         Ok(v1::SandboxRef {
             sandbox: Some(sandbox_ref::Sandbox::Session(session.to_string())),
@@ -224,9 +228,9 @@ impl TurnFiles {
         clippy::unused_self,
         reason = "a turn may come to have a limit of its own"
     )]
-    pub(super) fn left(&self, call: &Call) -> Duration {
+    pub(super) fn left(&self, call: &ToolCall) -> Duration {
         let left = call.deadline.saturating_duration_since(Instant::now());
-        left.saturating_sub(MARGIN.min(left / 10))
+        left.saturating_sub(REPORT_MARGIN.min(left / 10))
     }
 
     /// The envelope of a question within a call.
@@ -235,7 +239,7 @@ impl TurnFiles {
     }
 
     /// The envelope of a short question within a call.
-    pub(super) fn short(&self, call: &Call) -> Meta {
+    pub(super) fn short(&self, call: &ToolCall) -> Meta {
         let most = self.services.config.call_timeout.as_duration();
         self.meta(self.left(call).min(most))
     }
@@ -282,12 +286,12 @@ impl TurnFiles {
     /// The catalog of the conversation's files as JSON.
     pub(super) fn catalog_json(&self) -> Bytes {
         let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        catalog.as_ref().map_or_else(Bytes::new, Catalog::json)
+        catalog.as_ref().map_or_else(Bytes::new, FileCatalog::json)
     }
 }
 
 /// Longest time that a turn waits to know its session.
-const SHORT: Duration = Duration::from_secs(2);
+const MAX_SESSION_WAIT: Duration = Duration::from_secs(2);
 
 /// The policy of the manifest; nothing when it says nothing.
 fn policy(feature: &ExternalUrlFetch) -> Option<v1::AppPolicy> {

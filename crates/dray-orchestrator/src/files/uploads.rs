@@ -6,20 +6,20 @@ use std::time::Duration;
 use dray_agent::message::{Attachment, Message};
 use dray_content::line;
 use dray_proto::v1;
-use dray_tool::Failure;
+use dray_tool::ToolFailure;
 use dray_types::{Claim, Sha256Digest};
 use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
-use super::ask::Peer;
+use super::ask::PeerService;
 use super::turn::TurnFiles;
 
 /// Files that are fetched at one time.
 const AT_ONCE: usize = 4;
 /// Most files of one message.
-const MOST: usize = 50;
+const MAX_FILES: usize = 50;
 /// Pauses between two looks, the first and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 impl TurnFiles {
     /// Puts the attachments of a message into the session's sandbox, waits for them within bounds, and gives one line
@@ -34,7 +34,7 @@ impl TurnFiles {
         let attachments = attachments.unwrap_or_default();
         let jobs: Vec<_> = attachments
             .iter()
-            .take(MOST)
+            .take(MAX_FILES)
             .enumerate()
             .map(|(position, attachment)| self.place(position, attachment))
             .collect();
@@ -70,7 +70,7 @@ impl TurnFiles {
                 }
                 (Some(claim), String::new())
             }
-            Err(Failure::Parameter { message, .. }) => (None, message),
+            Err(ToolFailure::Parameter { message, .. }) => (None, message),
             Err(failure) => (None, failure.to_string()),
         };
         let content = match &claim {
@@ -112,13 +112,13 @@ impl TurnFiles {
     pub(super) async fn attached_claim(
         &self,
         attachment: &Attachment,
-    ) -> Result<(Claim, String), Failure> {
+    ) -> Result<(Claim, String), ToolFailure> {
         let limit = self.services.config.upload_limit.as_u64();
         let time = self.services.config.transfer_timeout.as_duration();
         let name = attachment.title.clone().unwrap_or_default();
         let key = attachment
             .rest
-            .get(super::storage::KEY)
+            .get(super::storage::STORED_NAME_FIELD)
             .and_then(serde_json::Value::as_str);
         if let Some(key) = key
             && let Some(claim) = self.named_claim(key, &name).await?
@@ -129,7 +129,7 @@ impl TurnFiles {
             return self.claim_of("attachment", url, limit, time).await;
         }
         let Some(data) = attachment.data.as_deref() else {
-            return Err(Failure::parameter(
+            return Err(ToolFailure::parameter(
                 "attachment",
                 "it has no content and no address",
             ));
@@ -149,7 +149,7 @@ impl TurnFiles {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
-        let (mut told, mut pause) = (Vec::new(), PAUSE.0);
+        let (mut told, mut pause) = (Vec::new(), POLL_DELAYS.0);
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let request = v1::SettleUploadsRequest {
@@ -158,7 +158,7 @@ impl TurnFiles {
             };
             let reply = self
                 .services
-                .ask_watched(Peer::Sandbox, &self.meta(left), &request)
+                .ask_watched(PeerService::Sandbox, &self.meta(left), &request)
                 .await;
             match reply {
                 Ok(reply) => {
@@ -179,7 +179,7 @@ impl TurnFiles {
                 break;
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(POLL_DELAYS.1);
         }
         // In the order of the message, not in the order of arrival.
         told.sort_by_key(|(position, _)| *position);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
 use futures_util::StreamExt as _;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use serde_json::error::Category;
 
 /// How much of a body that is too long is still taken, as a multiple of the limit: a client that writes on would not
 /// read the answer.
-const PATIENCE: u64 = 4;
+const DRAIN_FACTOR: u64 = 4;
 
 /// Reads a JSON body of at most `limit` bytes within `time`.
 pub(super) async fn json(
@@ -20,7 +20,7 @@ pub(super) async fn json(
     body: Body,
     limit: ByteSize,
     time: Duration,
-) -> Result<Value, Failure> {
+) -> Result<Value, RequestFailure> {
     let told = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
@@ -28,43 +28,43 @@ pub(super) async fn json(
     let bytes = match tokio::time::timeout(time, read).await {
         Ok(Ok(Some(bytes))) => bytes,
         Ok(Ok(None)) => return Err(too_large(limit)),
-        Ok(Err(Broken)) => return Err(Failure::new(400, "The request body broke off")),
-        Err(_elapsed) => return Err(Failure::new(408, "The request body took too long")),
+        Ok(Err(BodyError)) => return Err(RequestFailure::new(400, "The request body broke off")),
+        Err(_elapsed) => return Err(RequestFailure::new(408, "The request body took too long")),
     };
     serde_json::from_slice(&bytes).map_err(|error| not_json("The request body", &error))
 }
 
 /// What is said about text that is not JSON.
-pub(super) fn not_json(what: &str, error: &serde_json::Error) -> Failure {
+pub(super) fn not_json(what: &str, error: &serde_json::Error) -> RequestFailure {
     let (line, column) = (error.line(), error.column());
     let reason = match error.classify() {
         Category::Eof => "it ends too early",
         _ => "it cannot be read on",
     };
-    Failure::new(
+    RequestFailure::new(
         400,
         format!("{what} isn't valid JSON: {reason} at line {line} column {column}"),
     )
 }
 
-fn too_large(limit: ByteSize) -> Failure {
-    Failure::new(413, format!("The request body is larger than {limit}")).display(
+fn too_large(limit: ByteSize) -> RequestFailure {
+    RequestFailure::new(413, format!("The request body is larger than {limit}")).display(
         "The request payload is too large. Please reduce the size of your message or attachments.",
     )
 }
 
 /// The connection ended inside the body.
-struct Broken;
+struct BodyError;
 
 /// The body; `None` when it is longer than `limit`.
-async fn read(body: Body, told: Option<u64>, limit: u64) -> Result<Option<Vec<u8>>, Broken> {
+async fn read(body: Body, told: Option<u64>, limit: u64) -> Result<Option<Vec<u8>>, BodyError> {
     let mut fits = told.is_none_or(|told| told <= limit);
     let mut taken = 0_u64;
     let mut bytes = Vec::new();
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let Ok(piece) = piece else {
-            return if fits { Err(Broken) } else { Ok(None) };
+            return if fits { Err(BodyError) } else { Ok(None) };
         };
         taken = taken.saturating_add(piece.len() as u64);
         fits &= taken <= limit;
@@ -72,7 +72,7 @@ async fn read(body: Body, told: Option<u64>, limit: u64) -> Result<Option<Vec<u8
             bytes.extend_from_slice(&piece);
         } else {
             bytes = Vec::new();
-            if taken > limit.saturating_mul(PATIENCE) {
+            if taken > limit.saturating_mul(DRAIN_FACTOR) {
                 break;
             }
         }

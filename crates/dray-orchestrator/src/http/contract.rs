@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_agent::event::Ending;
-use dray_agent::failure::Failure;
+use dray_agent::event::AnswerEnd;
+use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
 use dray_agent::message::Message;
-use dray_tool::Sink;
+use dray_tool::EventSink;
 use serde_json::Value;
 
-use crate::permissions::Identity;
+use crate::permissions::CallerIdentity;
 
 /// The agent that answers requests.
 #[async_trait]
@@ -23,46 +23,50 @@ pub trait Agent: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Failure`]. The client gets it as HTTP status and body when nothing but the state was sent before, or when it
-    /// did not ask for a stream; else as the last event of the stream.
-    async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure>;
+    /// [`RequestFailure`]. The client gets it as HTTP status and body when nothing but the state was sent before, or
+    /// when it did not ask for a stream; else as the last event of the stream.
+    async fn answer(
+        &self,
+        asked: CheckedChatRequest,
+        sink: EventSink,
+    ) -> Result<AnswerEnd, RequestFailure>;
 
     /// Asks DIAL Core whose key a caller shows. Nothing else is done for a caller before.
     ///
     /// # Errors
     ///
-    /// [`Failure`] with status 401 for a key that DIAL Core does not know, 503 when it cannot be asked.
-    async fn verify(&self, caller: &Caller) -> Result<Identity, Failure>;
+    /// [`RequestFailure`] with status 401 for a key that DIAL Core does not know, 503 when it cannot be asked.
+    async fn verify(&self, caller: &Caller) -> Result<CallerIdentity, RequestFailure>;
 
     /// The manifest that a request names, read and checked.
     ///
     /// # Errors
     ///
-    /// [`Failure`] when there is none, it is refused, or it is not for this caller.
+    /// [`RequestFailure`] when there is none, it is refused, or it is not for this caller.
     async fn manifest(
         &self,
         caller: &Caller,
-        identity: &Identity,
+        identity: &CallerIdentity,
         source: &ManifestSource,
-    ) -> Result<Arc<Manifest>, Failure>;
+    ) -> Result<Arc<Manifest>, RequestFailure>;
 
     /// A deployment tool for a manifest, made from the metadata of a deployment of DIAL (quickapps 24.4, 38).
     ///
     /// # Errors
     ///
-    /// [`Failure`]; 404 for an unknown deployment.
-    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure>;
+    /// [`RequestFailure`]; 404 for an unknown deployment.
+    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, RequestFailure>;
 }
 
 /// One chat request, read and checked.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct CheckedChatRequest {
     /// The body.
     pub request: ChatRequest,
     /// What the request brought along for calls on its behalf.
     pub caller: Caller,
     /// Who asks; verified.
-    pub identity: Identity,
+    pub identity: CallerIdentity,
     /// Which agent.
     pub manifest: ManifestSource,
     /// The deployment in the path; of plain `OpenAI` requests the model.

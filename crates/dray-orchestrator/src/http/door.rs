@@ -2,37 +2,40 @@
 
 use axum::http::{HeaderMap, header};
 use dray_agent::caller::Caller;
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_types::{Secret, Sha256Digest};
 
 use super::body::not_json;
 use super::contract::ManifestSource;
-use super::routes::Options;
-use crate::permissions::Identity;
+use super::routes::SurfaceOptions;
+use crate::permissions::CallerIdentity;
 
 /// The manifest itself.
-const PROPERTIES: &str = "x-dial-application-properties";
+const PROPERTIES_HEADER: &str = "x-dial-application-properties";
 /// Where the manifest is.
-const APPLICATION: &str = "x-dial-application-id";
+const APPLICATION_HEADER: &str = "x-dial-application-id";
 /// The client can show a sign-in.
-const CHANNEL: &str = "x-dial-client-channel-id";
+const CHANNEL_HEADER: &str = "x-dial-client-channel-id";
 /// What is read here and goes no further.
-const OWN: [&str; 3] = [PROPERTIES, APPLICATION, CHANNEL];
+const OWN_HEADERS: [&str; 3] = [PROPERTIES_HEADER, APPLICATION_HEADER, CHANNEL_HEADER];
 
 /// A caller whose key was looked at.
 #[derive(Debug)]
-pub(super) struct Credentials {
+pub(super) struct VerifiedCredentials {
     pub(super) caller: Caller,
     /// Who it is; `None` when only DIAL Core can tell.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<CallerIdentity>,
 }
 
-impl Options {
+impl SurfaceOptions {
     /// Lets in a request in DIAL's manner.
-    pub(super) fn dial_caller(&self, headers: &HeaderMap) -> Result<Credentials, Failure> {
+    pub(super) fn dial_caller(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<VerifiedCredentials, RequestFailure> {
         self.refuse_strangers(headers)?;
         let key = text(headers, "api-key").filter(|key| !key.is_empty());
-        let key = key.ok_or_else(|| Failure::new(400, "Api-Key header is required"))?;
+        let key = key.ok_or_else(|| RequestFailure::new(400, "Api-Key header is required"))?;
         let authorization = text(headers, header::AUTHORIZATION.as_str());
         let client = authorization
             .and_then(bearer)
@@ -41,7 +44,7 @@ impl Options {
         let identity = match client {
             Some(client) => Some(client),
             None if self.dial => None,
-            None if self.clients.is_empty() => Some(Identity::Local),
+            None if self.clients.is_empty() => Some(CallerIdentity::Local),
             None => Some(self.client(key).ok_or_else(unauthorized)?),
         };
         let caller = Caller {
@@ -49,15 +52,18 @@ impl Options {
             authorization: authorization.filter(|_| !ours).map(Secret::new),
             ..self.anyone(headers)
         };
-        Ok(Credentials { caller, identity })
+        Ok(VerifiedCredentials { caller, identity })
     }
 
     /// Lets in a request in `OpenAI`'s manner. The bearer token is for this door alone and goes nowhere.
-    pub(super) fn plain_caller(&self, headers: &HeaderMap) -> Result<(Caller, Identity), Failure> {
+    pub(super) fn plain_caller(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<(Caller, CallerIdentity), RequestFailure> {
         self.refuse_strangers(headers)?;
         let token = text(headers, header::AUTHORIZATION.as_str()).and_then(bearer);
         let identity = if self.clients.is_empty() {
-            self.loopback.then_some(Identity::Local)
+            self.loopback.then_some(CallerIdentity::Local)
         } else {
             token.and_then(|token| self.client(token))
         };
@@ -70,7 +76,7 @@ impl Options {
     }
 
     /// Lets in an editor of manifests: as any request, but a key is needed only where this service checks keys itself.
-    pub(super) fn editor(&self, headers: &HeaderMap) -> Result<(), Failure> {
+    pub(super) fn editor(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if self.dial || self.clients.is_empty() {
             return self.refuse_strangers(headers);
         }
@@ -79,12 +85,12 @@ impl Options {
 
     /// A listener of this machine alone that asks for no key must not be open to the pages that a browser on this
     /// machine shows: neither under another name nor from another origin.
-    fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), Failure> {
+    fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
         }
         if !text(headers, header::HOST.as_str()).is_some_and(|host| self.is_ours(host)) {
-            return Err(Failure::new(421, "The request is for another host"));
+            return Err(RequestFailure::new(421, "The request is for another host"));
         }
         match text(headers, header::ORIGIN.as_str()) {
             Some(origin)
@@ -92,7 +98,10 @@ impl Options {
                     .split_once("://")
                     .is_some_and(|(_, host)| self.is_ours(host)) =>
             {
-                Err(Failure::new(403, "The request comes from another origin"))
+                Err(RequestFailure::new(
+                    403,
+                    "The request comes from another origin",
+                ))
             }
             _ => Ok(()),
         }
@@ -113,19 +122,21 @@ impl Options {
     }
 
     /// The client that has this key.
-    fn client(&self, key: &str) -> Option<Identity> {
+    fn client(&self, key: &str) -> Option<CallerIdentity> {
         // Digests are compared, so that the timing reveals nothing about the key.
         let shown = Sha256Digest::of(key.as_bytes());
         let mut known = self.clients.iter();
         let (name, _) =
             known.find(|(_, client)| Sha256Digest::of(client.expose().as_bytes()) == shown)?;
-        Some(Identity::Client(name.clone()))
+        Some(CallerIdentity::Client(name.clone()))
     }
 
     fn anyone(&self, headers: &HeaderMap) -> Caller {
         let forwarded = headers
             .iter()
-            .filter(|(name, _)| name.as_str().starts_with("x-") && !OWN.contains(&name.as_str()))
+            .filter(|(name, _)| {
+                name.as_str().starts_with("x-") && !OWN_HEADERS.contains(&name.as_str())
+            })
             .filter_map(|(name, value)| {
                 let value = std::str::from_utf8(value.as_bytes()).ok()?;
                 Some((name.as_str().to_owned(), value.to_owned()))
@@ -134,21 +145,21 @@ impl Options {
             api_key: None,
             authorization: None,
             forwarded: forwarded.collect(),
-            channel: text(headers, CHANNEL).map(str::to_owned),
+            channel: text(headers, CHANNEL_HEADER).map(str::to_owned),
             language: text(headers, &self.language_header).map(str::to_owned),
         }
     }
 }
 
 /// Where the headers say that the manifest is.
-pub(super) fn manifest(headers: &HeaderMap) -> Result<Option<ManifestSource>, Failure> {
-    if let Some(properties) = headers.get(PROPERTIES) {
+pub(super) fn manifest(headers: &HeaderMap) -> Result<Option<ManifestSource>, RequestFailure> {
+    if let Some(properties) = headers.get(PROPERTIES_HEADER) {
         let manifest = serde_json::from_slice(properties.as_bytes());
         let manifest =
             manifest.map_err(|error| not_json("The X-APPLICATION-PROPERTIES header", &error))?;
         return Ok(Some(ManifestSource::Given(manifest)));
     }
-    let application = text(headers, APPLICATION).filter(|id| !id.is_empty());
+    let application = text(headers, APPLICATION_HEADER).filter(|id| !id.is_empty());
     Ok(application.map(|id| ManifestSource::Application(id.to_owned())))
 }
 
@@ -161,8 +172,8 @@ fn bearer(authorization: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn unauthorized() -> Failure {
-    let mut failure = Failure::new(401, "Incorrect API key provided");
+fn unauthorized() -> RequestFailure {
+    let mut failure = RequestFailure::new(401, "Incorrect API key provided");
     failure.code = Some("invalid_api_key".to_owned());
     failure
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use serde_json::{Value, json};
 
 use super::reply;
-use super::routes::Surface;
-use crate::manifests::Listed;
+use super::routes::HttpSurface;
+use crate::manifests::ListedManifest;
 
 /// `GET /v1/models`
-pub(super) async fn list(State(surface): State<Arc<Surface>>, headers: HeaderMap) -> Response {
+pub(super) async fn list(State(surface): State<Arc<HttpSurface>>, headers: HeaderMap) -> Response {
     let identity = match surface.options.plain_caller(&headers) {
         Ok((_, identity)) => identity,
         Err(failure) => return reply::failure(&failure),
@@ -28,7 +28,7 @@ pub(super) async fn list(State(surface): State<Arc<Surface>>, headers: HeaderMap
 
 /// `GET /v1/models/{name}`
 pub(super) async fn one(
-    State(surface): State<Arc<Surface>>,
+    State(surface): State<Arc<HttpSurface>>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
@@ -46,7 +46,7 @@ pub(super) async fn one(
     }
 }
 
-fn shown(listed: &Listed) -> Value {
+fn shown(listed: &ListedManifest) -> Value {
     json!({
         "id": listed.name,
         "object": "model",
@@ -56,8 +56,8 @@ fn shown(listed: &Listed) -> Value {
 }
 
 /// What is said about a model that is not there.
-pub(super) fn unknown(name: &str) -> Failure {
-    let mut failure = Failure::new(404, format!("The model '{name}' does not exist"));
+pub(super) fn unknown(name: &str) -> RequestFailure {
+    let mut failure = RequestFailure::new(404, format!("The model '{name}' does not exist"));
     failure.param = Some("model".into());
     failure.code = Some("model_not_found".to_owned());
     failure

@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use dray_agent::event::{Ending, Event, StageStatus};
-use dray_agent::failure::Failure;
-use dray_agent::wire::{DONE, Merged, Writer, line};
+use dray_agent::event::{AnswerEnd, Event, StageStatus};
+use dray_agent::failure::RequestFailure;
+use dray_agent::wire::{ChunkWriter, DONE_LINE, MergedAnswer, line};
 use futures_util::stream;
 use serde_json::Value;
 
-use super::run::{Next, Run};
+use super::run::{AnswerRun, NextEvent};
 
 /// Most events per write.
 const AT_ONCE: usize = 64;
@@ -23,7 +23,7 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response {
 }
 
 /// A failure with its status.
-pub(super) fn failure(failure: &Failure) -> Response {
+pub(super) fn failure(failure: &RequestFailure) -> Response {
     let status = StatusCode::from_u16(failure.status)
         .ok()
         .filter(|status| status.is_client_error() || status.is_server_error());
@@ -37,16 +37,19 @@ pub(super) fn failure(failure: &Failure) -> Response {
 }
 
 /// The whole answer in one response.
-pub(super) async fn whole(mut run: Run, mut writer: Writer) -> Result<Response, Failure> {
-    let mut merged = Merged::default();
+pub(super) async fn whole(
+    mut run: AnswerRun,
+    mut writer: ChunkWriter,
+) -> Result<Response, RequestFailure> {
+    let mut merged = MergedAnswer::default();
     merged.add(writer.start());
     loop {
         match run.next().await {
-            Next::Event(event) => writer
+            NextEvent::Event(event) => writer
                 .event(event)
                 .into_iter()
                 .for_each(|chunk| merged.add(chunk)),
-            Next::Ended(ended) => {
+            NextEvent::Ended(ended) => {
                 let ending = ended?;
                 let closing = writer.close_open(StageStatus::Completed);
                 for chunk in closing {
@@ -61,9 +64,12 @@ pub(super) async fn whole(mut run: Run, mut writer: Writer) -> Result<Response, 
 
 /// The answer as it is made. Status and first chunk leave when there is something to show; until then a failure is one
 /// of the request.
-pub(super) async fn streamed(mut run: Run, writer: Writer) -> Result<Response, Failure> {
+pub(super) async fn streamed(
+    mut run: AnswerRun,
+    writer: ChunkWriter,
+) -> Result<Response, RequestFailure> {
     let head = run.head().await?;
-    let stream = Stream { run, writer };
+    let stream = ChunkStream { run, writer };
     let first = Some((stream, Some(head)));
     let chunks = stream::unfold(first, |state| async move {
         let (stream, head) = state?;
@@ -84,12 +90,12 @@ pub(super) async fn streamed(mut run: Run, writer: Writer) -> Result<Response, F
 }
 
 /// A stream that has begun.
-struct Stream {
-    run: Run,
-    writer: Writer,
+struct ChunkStream {
+    run: AnswerRun,
+    writer: ChunkWriter,
 }
 
-impl Stream {
+impl ChunkStream {
     fn begin(mut self, head: Vec<Event>) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         line(&mut out, &self.writer.start());
@@ -103,7 +109,7 @@ impl Stream {
     async fn go_on(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         match self.run.next().await {
-            Next::Event(event) => {
+            NextEvent::Event(event) => {
                 self.write(&mut out, event);
                 for _ in 1..AT_ONCE {
                     let Some(event) = self.run.ready() else { break };
@@ -111,7 +117,7 @@ impl Stream {
                 }
                 (out.into(), Some(self))
             }
-            Next::Ended(ended) => {
+            NextEvent::Ended(ended) => {
                 self.finish(&mut out, ended);
                 (out.into(), None)
             }
@@ -124,7 +130,7 @@ impl Stream {
         }
     }
 
-    fn finish(&mut self, out: &mut Vec<u8>, ended: Result<Ending, Failure>) {
+    fn finish(&mut self, out: &mut Vec<u8>, ended: Result<AnswerEnd, RequestFailure>) {
         let status = match &ended {
             Ok(_) => StageStatus::Completed,
             Err(_) => StageStatus::Failed,
@@ -139,6 +145,6 @@ impl Stream {
                 line(out, &failure.body());
             }
         }
-        out.extend_from_slice(DONE);
+        out.extend_from_slice(DONE_LINE);
     }
 }

@@ -1,13 +1,13 @@
 //! From a body to a checked request (quickapps 3.1, 4).
 
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, shape};
 use serde_json::{Map, Value};
 
 use super::contract::ChatRequest;
 
 /// Roles of messages; `developer` is a newer name of `system`.
-const ROLES: [&str; 6] = [
+const MESSAGE_ROLES: [&str; 6] = [
     "system",
     "developer",
     "user",
@@ -16,7 +16,7 @@ const ROLES: [&str; 6] = [
     "function",
 ];
 /// Texts of an attachment.
-const ATTACHMENT: [&str; 6] = [
+const ATTACHMENT_TEXTS: [&str; 6] = [
     "type",
     "title",
     "data",
@@ -26,13 +26,13 @@ const ATTACHMENT: [&str; 6] = [
 ];
 
 /// Something with the wrong structure.
-struct Wrong {
+struct InvalidStructure {
     path: String,
     reason: String,
 }
 
-fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong {
+fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, InvalidStructure> {
+    Err(InvalidStructure {
         path: path.into(),
         reason: reason.into(),
     })
@@ -43,15 +43,15 @@ fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, Wro
 /// # Errors
 ///
 /// 400 for a wrong structure or order of roles, 422 for more than one answer.
-pub(super) fn read(deployment: &str, body: Value) -> Result<ChatRequest, Failure> {
-    let request = checked(body).map_err(|Wrong { path, reason }| {
+pub(super) fn read(deployment: &str, body: Value) -> Result<ChatRequest, RequestFailure> {
+    let request = checked(body).map_err(|InvalidStructure { path, reason }| {
         let message = format!("Your request contained invalid structure on path {path}. {reason}");
-        Failure::new(400, message)
+        RequestFailure::new(400, message)
     });
     let (request, answers) = request?;
     if answers > 1 {
         let message = format!("{deployment} deployment doesn't support n > 1");
-        return Err(Failure::new(422, message));
+        return Err(RequestFailure::new(422, message));
     }
     let roles: Vec<_> = request
         .messages
@@ -59,12 +59,12 @@ pub(super) fn read(deployment: &str, body: Value) -> Result<ChatRequest, Failure
         .map(|message| message.role)
         .collect();
     shape::check(&roles).map_err(|invalid| {
-        Failure::new(400, invalid.to_string()).display(invalid.display_message())
+        RequestFailure::new(400, invalid.to_string()).display(invalid.display_message())
     })?;
     Ok(request)
 }
 
-fn checked(body: Value) -> Result<(ChatRequest, i64), Wrong> {
+fn checked(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
     let Value::Object(mut body) = body else {
         return wrong("__root__", "Input should be an object");
     };
@@ -115,7 +115,7 @@ fn checked(body: Value) -> Result<(ChatRequest, i64), Wrong> {
 }
 
 /// Values that are checked and go no further.
-fn check_sampling(body: &Map<String, Value>) -> Result<(), Wrong> {
+fn check_sampling(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
     range(body, "temperature", 0.0, 2.0)?;
     range(body, "top_p", 0.0, 1.0)?;
     range(body, "presence_penalty", -2.0, 2.0)?;
@@ -135,7 +135,7 @@ fn check_sampling(body: &Map<String, Value>) -> Result<(), Wrong> {
     }
 }
 
-fn check_format(body: &Map<String, Value>) -> Result<(), Wrong> {
+fn check_format(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
     let Some(format) = object(body, "response_format")? else {
         return Ok(());
     };
@@ -148,7 +148,7 @@ fn check_format(body: &Map<String, Value>) -> Result<(), Wrong> {
     }
 }
 
-fn read_message(path: &str, mut message: Value) -> Result<Message, Wrong> {
+fn read_message(path: &str, mut message: Value) -> Result<Message, InvalidStructure> {
     let Some(members) = message.as_object_mut() else {
         return wrong(path, "Input should be an object");
     };
@@ -156,7 +156,7 @@ fn read_message(path: &str, mut message: Value) -> Result<Message, Wrong> {
         Some("developer") => {
             members.insert("role".to_owned(), Value::from("system"));
         }
-        Some(role) if ROLES.contains(&role) => {}
+        Some(role) if MESSAGE_ROLES.contains(&role) => {}
         Some(_) => {
             let reason = "Input should be 'system', 'user', 'assistant', 'tool' or 'function'";
             return wrong(format!("{path}.role"), reason);
@@ -169,7 +169,7 @@ fn read_message(path: &str, mut message: Value) -> Result<Message, Wrong> {
     serde_json::from_value(message).or_else(|_| wrong(path, "Input should be a message"))
 }
 
-fn check_content(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
+fn check_content(path: &str, message: &Map<String, Value>) -> Result<(), InvalidStructure> {
     match present(message, "content") {
         None | Some(Value::String(_)) => Ok(()),
         Some(Value::Array(parts)) => match parts.iter().position(|part| !part.is_object()) {
@@ -186,7 +186,7 @@ fn check_content(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> 
     }
 }
 
-fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
+fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), InvalidStructure> {
     let Some(calls) = present(message, "tool_calls") else {
         return Ok(());
     };
@@ -205,7 +205,7 @@ fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn check_custom(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
+fn check_custom(path: &str, message: &Map<String, Value>) -> Result<(), InvalidStructure> {
     let path = format!("{path}.custom_content");
     let custom = match present(message, "custom_content") {
         None => return Ok(()),
@@ -222,7 +222,7 @@ fn check_custom(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
         let Some(attachment) = attachment.as_object() else {
             return wrong(path, "Input should be an object");
         };
-        for key in ATTACHMENT {
+        for key in ATTACHMENT_TEXTS {
             if present(attachment, key).is_some_and(|text| !text.is_string()) {
                 return wrong(format!("{path}.{key}"), "Input should be a string");
             }
@@ -243,7 +243,7 @@ fn take(members: &mut Map<String, Value>, key: &str) -> Option<Value> {
 fn object<'a>(
     members: &'a Map<String, Value>,
     key: &str,
-) -> Result<Option<&'a Map<String, Value>>, Wrong> {
+) -> Result<Option<&'a Map<String, Value>>, InvalidStructure> {
     match present(members, key) {
         None => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object)),
@@ -251,7 +251,10 @@ fn object<'a>(
     }
 }
 
-fn string<'a>(members: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, Wrong> {
+fn string<'a>(
+    members: &'a Map<String, Value>,
+    key: &str,
+) -> Result<Option<&'a str>, InvalidStructure> {
     match present(members, key) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -259,7 +262,7 @@ fn string<'a>(members: &'a Map<String, Value>, key: &str) -> Result<Option<&'a s
     }
 }
 
-fn flag(members: &Map<String, Value>, key: &str, before: &str) -> Result<bool, Wrong> {
+fn flag(members: &Map<String, Value>, key: &str, before: &str) -> Result<bool, InvalidStructure> {
     match present(members, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
@@ -271,7 +274,7 @@ fn whole(
     members: &Map<String, Value>,
     key: &str,
     range: std::ops::RangeInclusive<i64>,
-) -> Result<Option<i64>, Wrong> {
+) -> Result<Option<i64>, InvalidStructure> {
     let Some(value) = present(members, key) else {
         return Ok(None);
     };
@@ -291,7 +294,12 @@ fn whole(
     }
 }
 
-fn range(members: &Map<String, Value>, key: &str, least: f64, most: f64) -> Result<(), Wrong> {
+fn range(
+    members: &Map<String, Value>,
+    key: &str,
+    least: f64,
+    most: f64,
+) -> Result<(), InvalidStructure> {
     let Some(value) = present(members, key) else {
         return Ok(());
     };

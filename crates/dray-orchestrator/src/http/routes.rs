@@ -10,26 +10,26 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use dray_agent::caller::Caller;
-use dray_agent::failure::Failure;
-use dray_agent::layer::Layers;
+use dray_agent::failure::RequestFailure;
+use dray_agent::layer::LayerSet;
 use dray_agent::starters;
-use dray_agent::wire::Writer;
+use dray_agent::wire::ChunkWriter;
 use dray_types::{ByteSize, Clock, Secret};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-use super::contract::{Agent, Asked, ManifestSource};
-use super::door::Credentials;
-use super::run::Run;
+use super::contract::{Agent, CheckedChatRequest, ManifestSource};
+use super::door::VerifiedCredentials;
+use super::run::AnswerRun;
 use super::{body, door, models, reply, request, support};
 use crate::config::permissions::Permissions;
-use crate::manifests::Manifests;
-use crate::permissions::Identity;
+use crate::manifests::ManifestDirectory;
+use crate::permissions::CallerIdentity;
 
 /// What an operator decides about the surface.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SurfaceOptions {
     /// Names of the deployment in paths.
     pub deployments: Vec<String>,
     /// Keys of clients, by name.
@@ -59,16 +59,16 @@ pub struct Options {
 }
 
 /// All that requests are answered with.
-pub struct Surface {
+pub struct HttpSurface {
     pub(super) agent: Arc<dyn Agent>,
-    pub(super) manifests: Arc<Manifests>,
-    pub(super) layers: Arc<Layers>,
-    pub(super) options: Options,
+    pub(super) manifests: Arc<ManifestDirectory>,
+    pub(super) layers: Arc<LayerSet>,
+    pub(super) options: SurfaceOptions,
     clock: Clock,
     chats: Arc<Semaphore>,
 }
 
-impl std::fmt::Debug for Surface {
+impl std::fmt::Debug for HttpSurface {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Surface")
             .field("options", &self.options)
@@ -77,20 +77,20 @@ impl std::fmt::Debug for Surface {
 }
 
 /// In whose manner a chat is asked for.
-enum Manner {
+enum ApiStyle {
     /// DIAL's and Azure's: the deployment is in the path.
     Dial(String),
     /// `OpenAI`'s: the model is in the body.
     Plain,
 }
 
-impl Surface {
+impl HttpSurface {
     /// A surface over `agent`.
     pub fn new(
         agent: Arc<dyn Agent>,
-        manifests: Arc<Manifests>,
-        layers: Arc<Layers>,
-        options: Options,
+        manifests: Arc<ManifestDirectory>,
+        layers: Arc<LayerSet>,
+        options: SurfaceOptions,
         clock: Clock,
     ) -> Self {
         let chats = Arc::new(Semaphore::new(options.max_chats));
@@ -123,18 +123,18 @@ impl Surface {
             .with_state(self)
     }
 
-    async fn chat(&self, manner: Manner, request: Request) -> Result<Response, Failure> {
+    async fn chat(&self, manner: ApiStyle, request: Request) -> Result<Response, RequestFailure> {
         let (head, body) = request.into_parts();
         let headers = head.headers;
         let credentials = match &manner {
-            Manner::Dial(name) => {
+            ApiStyle::Dial(name) => {
                 self.known(name)?;
                 self.options.dial_caller(&headers)?
             }
-            Manner::Plain => {
+            ApiStyle::Plain => {
                 let (caller, identity) = self.options.plain_caller(&headers)?;
                 let identity = Some(identity);
-                Credentials { caller, identity }
+                VerifiedCredentials { caller, identity }
             }
         };
         let named = door::manifest(&headers)?;
@@ -143,8 +143,8 @@ impl Surface {
         let options = &self.options;
         let body = body::json(&headers, body, options.max_body, options.body_timeout).await?;
         let (deployment, model) = match manner {
-            Manner::Dial(name) => (name, None),
-            Manner::Plain => {
+            ApiStyle::Dial(name) => (name, None),
+            ApiStyle::Plain => {
                 let model = body
                     .get("model")
                     .and_then(Value::as_str)
@@ -161,7 +161,7 @@ impl Surface {
             (None, _) => self.local(&deployment),
         };
         let streams = request.stream;
-        let asked = Asked {
+        let asked = CheckedChatRequest {
             request,
             caller,
             identity,
@@ -169,9 +169,9 @@ impl Surface {
             deployment,
             is_dial: model.is_none(),
         };
-        let run = Run::begin(Arc::clone(&self.agent), asked, permit);
+        let run = AnswerRun::begin(Arc::clone(&self.agent), asked, permit);
         let created = self.clock.now_ms() / 1000;
-        let writer = Writer::new(Uuid::new_v4().to_string(), created, model);
+        let writer = ChunkWriter::new(Uuid::new_v4().to_string(), created, model);
         if streams {
             reply::streamed(run, writer).await
         } else {
@@ -180,8 +180,11 @@ impl Surface {
     }
 
     /// Who asks. A key of DIAL is verified before anything is read or done for it.
-    async fn verified(&self, credentials: Credentials) -> Result<(Caller, Identity), Failure> {
-        let Credentials { caller, identity } = credentials;
+    async fn verified(
+        &self,
+        credentials: VerifiedCredentials,
+    ) -> Result<(Caller, CallerIdentity), RequestFailure> {
+        let VerifiedCredentials { caller, identity } = credentials;
         let identity = match identity {
             Some(identity) => identity,
             None => self.agent.verify(&caller).await?,
@@ -190,27 +193,28 @@ impl Surface {
     }
 
     /// Whether there is a local manifest of this name for this caller.
-    pub(super) fn offers(&self, identity: &Identity, name: &str) -> bool {
+    pub(super) fn offers(&self, identity: &CallerIdentity, name: &str) -> bool {
         self.options.permissions.of(identity).allows_agent(name) && self.manifests.has(name)
     }
 
     /// Waits for a turn. Bodies are read after it: what waits holds a connection and no more.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
         let turn = Arc::clone(&self.chats).acquire_owned();
         match tokio::time::timeout(self.options.chat_wait, turn).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Failure::new(503, "Too many chats at once")
+            _ => Err(RequestFailure::new(503, "Too many chats at once")
                 .display("The service is busy. Please try again later.")),
         }
     }
 
     /// Whether a deployment of this name is here.
-    fn known(&self, name: &str) -> Result<(), Failure> {
+    fn known(&self, name: &str) -> Result<(), RequestFailure> {
         let deployments = &self.options.deployments;
         if deployments.iter().any(|known| known == name) || self.manifests.has(name) {
             return Ok(());
         }
-        let mut failure = Failure::new(404, "The API deployment for this resource does not exist");
+        let mut failure =
+            RequestFailure::new(404, "The API deployment for this resource does not exist");
         failure.code = Some("DeploymentNotFound".to_owned());
         Err(failure)
     }
@@ -224,7 +228,7 @@ impl Surface {
         }
     }
 
-    async fn starters(&self, name: &str, headers: &HeaderMap) -> Result<Value, Failure> {
+    async fn starters(&self, name: &str, headers: &HeaderMap) -> Result<Value, RequestFailure> {
         self.known(name)?;
         let credentials = self.options.dial_caller(headers)?;
         let (caller, identity) = self.verified(credentials).await?;
@@ -235,21 +239,21 @@ impl Surface {
 }
 
 async fn deployment_chat(
-    State(surface): State<Arc<Surface>>,
+    State(surface): State<Arc<HttpSurface>>,
     Path(name): Path<String>,
     request: Request,
 ) -> Response {
-    let answer = surface.chat(Manner::Dial(name), request).await;
+    let answer = surface.chat(ApiStyle::Dial(name), request).await;
     answer.unwrap_or_else(|failure| reply::failure(&failure))
 }
 
-async fn plain_chat(State(surface): State<Arc<Surface>>, request: Request) -> Response {
-    let answer = surface.chat(Manner::Plain, request).await;
+async fn plain_chat(State(surface): State<Arc<HttpSurface>>, request: Request) -> Response {
+    let answer = surface.chat(ApiStyle::Plain, request).await;
     answer.unwrap_or_else(|failure| reply::failure(&failure))
 }
 
 async fn configuration(
-    State(surface): State<Arc<Surface>>,
+    State(surface): State<Arc<HttpSurface>>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
@@ -259,7 +263,7 @@ async fn configuration(
     }
 }
 
-async fn rate(State(surface): State<Arc<Surface>>, Path(name): Path<String>) -> Response {
+async fn rate(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
     match surface.known(&name) {
         Ok(()) => StatusCode::OK.into_response(),
         Err(failure) => reply::failure(&failure),
@@ -271,9 +275,12 @@ async fn health() -> Response {
 }
 
 async fn nowhere() -> Response {
-    reply::failure(&Failure::new(404, "There is nothing at this path"))
+    reply::failure(&RequestFailure::new(404, "There is nothing at this path"))
 }
 
 async fn not_so() -> Response {
-    reply::failure(&Failure::new(405, "The method is not allowed at this path"))
+    reply::failure(&RequestFailure::new(
+        405,
+        "The method is not allowed at this path",
+    ))
 }

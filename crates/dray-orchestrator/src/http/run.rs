@@ -3,48 +3,52 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_agent::event::{Ending, Event};
-use dray_agent::failure::Failure;
-use dray_tool::Sink;
+use dray_agent::event::{AnswerEnd, Event};
+use dray_agent::failure::RequestFailure;
+use dray_tool::EventSink;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::contract::{Agent, Asked};
+use super::contract::{Agent, CheckedChatRequest};
 
 /// An answer that is being made. Dropping it ends the agent's work.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct AnswerRun {
     events: Receiver<Event>,
-    work: JoinSet<Result<Ending, Failure>>,
-    ended: Option<Result<Ending, Failure>>,
-    outcome: Outcome,
+    work: JoinSet<Result<AnswerEnd, RequestFailure>>,
+    ended: Option<Result<AnswerEnd, RequestFailure>>,
+    outcome: OutcomeLog,
     _permit: OwnedSemaphorePermit,
 }
 
 /// What comes next.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextEvent {
     /// Something for the client.
     Event(Event),
     /// The end; nothing comes after it.
-    Ended(Result<Ending, Failure>),
+    Ended(Result<AnswerEnd, RequestFailure>),
 }
 
 /// Says in the log how it ended, also when the client went away.
 #[derive(Debug)]
-struct Outcome {
+struct OutcomeLog {
     deployment: String,
     begun: Instant,
     known: bool,
 }
 
-impl Run {
+impl AnswerRun {
     /// Lets the agent begin.
-    pub(super) fn begin(agent: Arc<dyn Agent>, asked: Asked, permit: OwnedSemaphorePermit) -> Self {
-        let (sink, events) = Sink::new();
-        let outcome = Outcome {
+    pub(super) fn begin(
+        agent: Arc<dyn Agent>,
+        asked: CheckedChatRequest,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        let (sink, events) = EventSink::new();
+        let outcome = OutcomeLog {
             deployment: asked.deployment.clone(),
             begun: Instant::now(),
             known: false,
@@ -63,26 +67,26 @@ impl Run {
     }
 
     /// Waits for what comes next.
-    pub(super) async fn next(&mut self) -> Next {
+    pub(super) async fn next(&mut self) -> NextEvent {
         loop {
             if let Some(ended) = self.ended.take() {
                 // What was sent before the end comes before it.
                 let Ok(event) = self.events.try_recv() else {
-                    return Next::Ended(ended);
+                    return NextEvent::Ended(ended);
                 };
                 self.ended = Some(ended);
-                return Next::Event(event);
+                return NextEvent::Event(event);
             }
             tokio::select! {
                 biased;
-                Some(event) = self.events.recv() => return Next::Event(event),
+                Some(event) = self.events.recv() => return NextEvent::Event(event),
                 Some(joined) = self.work.join_next() => {
                     let ended = joined.unwrap_or_else(|error| Err(broken(&error)));
                     self.outcome.tell(&ended);
                     self.ended = Some(ended);
                     self.events.close();
                 }
-                else => return Next::Ended(Err(Failure::unexpected())),
+                else => return NextEvent::Ended(Err(RequestFailure::unexpected())),
             }
         }
     }
@@ -93,33 +97,33 @@ impl Run {
     }
 
     /// Everything up to the first event that shows the client something: up to there a failure is still an HTTP status.
-    pub(super) async fn head(&mut self) -> Result<Vec<Event>, Failure> {
+    pub(super) async fn head(&mut self) -> Result<Vec<Event>, RequestFailure> {
         let mut events = Vec::new();
         loop {
             match self.next().await {
-                Next::Event(event @ Event::State(_)) => events.push(event),
-                Next::Event(event) => {
+                NextEvent::Event(event @ Event::State(_)) => events.push(event),
+                NextEvent::Event(event) => {
                     events.push(event);
                     return Ok(events);
                 }
-                Next::Ended(Ok(ending)) => {
+                NextEvent::Ended(Ok(ending)) => {
                     self.ended = Some(Ok(ending));
                     return Ok(events);
                 }
-                Next::Ended(Err(failure)) => return Err(failure),
+                NextEvent::Ended(Err(failure)) => return Err(failure),
             }
         }
     }
 }
 
 /// The agent panicked, or its runtime ends.
-fn broken(error: &JoinError) -> Failure {
+fn broken(error: &JoinError) -> RequestFailure {
     tracing::error!(panicked = error.is_panic(), "an answer broke off");
-    Failure::unexpected()
+    RequestFailure::unexpected()
 }
 
-impl Outcome {
-    fn tell(&mut self, ended: &Result<Ending, Failure>) {
+impl OutcomeLog {
+    fn tell(&mut self, ended: &Result<AnswerEnd, RequestFailure>) {
         self.known = true;
         let duration = self.seconds();
         let deployment = &self.deployment;
@@ -141,7 +145,7 @@ impl Outcome {
     }
 }
 
-impl Drop for Outcome {
+impl Drop for OutcomeLog {
     fn drop(&mut self) {
         if !self.known {
             let duration = self.seconds();

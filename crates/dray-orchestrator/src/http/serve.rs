@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 /// Longest time for the head of a request to come.
-const HEAD: Duration = Duration::from_secs(30);
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of a head; a manifest may be in it.
 const HEAD_BYTES: usize = 1 << 20;
 /// Most concurrent connections; more wait in the backlog.
-const CONNECTIONS: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 /// Wait after a connection that could not be accepted, such as for want of descriptors.
-const AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`. Chats that run then go on for at most `drain`; dropping the future ends all immediately.
 pub async fn serve(
@@ -34,7 +34,7 @@ pub async fn serve(
     stop: CancellationToken,
     drain: Duration,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -52,7 +52,7 @@ pub async fn serve(
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -82,7 +82,7 @@ async fn converse(socket: TcpStream, router: Router, stop: CancellationToken) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(REQUEST_HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);

@@ -6,15 +6,17 @@ use dray_agent::manifest::Context;
 use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::media_type;
 use dray_agent::message::{Attachment, Message, Role};
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn, UrlClass};
+use dray_tool::{
+    CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, UrlClass,
+};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 /// Argument: where the file is.
-const URL: &str = "attachment_url";
+const URL_ARGUMENT: &str = "attachment_url";
 
 /// Another name that models use for it.
-const ALIAS: &str = "context_url";
+const URL_ARGUMENT_ALIAS: &str = "context_url";
 
 /// Whether there is a file that the model could take.
 pub(super) fn is_useful(contexts: &[Context], messages: &[Message], types: &[String]) -> bool {
@@ -36,36 +38,36 @@ fn attached(messages: &[Message]) -> impl Iterator<Item = &Attachment> {
 
 /// Files for the model, by address.
 #[derive(Debug)]
-pub(super) struct Get {
-    declaration: Declaration,
-    rules: Rules,
+pub(super) struct GetContent {
+    declaration: ToolDeclaration,
+    rules: CallRules,
     contexts: Vec<Context>,
     types: Vec<String>,
 }
 
-impl Get {
+impl GetContent {
     pub(super) fn new(contexts: &[Context], types: &[String]) -> Self {
         Self {
             declaration: super::declaration(
-                lazy::TOOL,
+                lazy::CONTENT_TOOL,
                 "Gives you a file to look at: one that the user attached, one of the available context, or one of \
                  the web.",
                 json!({
                     "type": "object",
-                    "properties": {URL: {
+                    "properties": {URL_ARGUMENT: {
                         "type": "string",
                         "description": "Address of the file, as file:url::ADDRESS.",
                     }},
-                    "required": [URL],
+                    "required": [URL_ARGUMENT],
                 }),
             ),
-            rules: Rules {
+            rules: CallRules {
                 // The user has the file, or did not ask for it.
                 attachments: AttachmentRules {
                     propagate_types_to_choice: Some(Vec::new()),
                     ..AttachmentRules::default()
                 },
-                by_reference: vec![URL.to_owned(), ALIAS.to_owned()],
+                by_reference: vec![URL_ARGUMENT.to_owned(), URL_ARGUMENT_ALIAS.to_owned()],
                 ..super::rules("Get file content", false)
             },
             contexts: contexts.to_vec(),
@@ -74,7 +76,7 @@ impl Get {
     }
 
     /// The file as an attachment that stays; `None` for an address that is none of a file.
-    async fn file(&self, url: &str, turn: &Turn) -> Result<Option<Attachment>, Failure> {
+    async fn file(&self, url: &str, turn: &Turn) -> Result<Option<Attachment>, ToolFailure> {
         let found = match turn.storage.classify(url) {
             UrlClass::Unsupported | UrlClass::Data => return Ok(None),
             UrlClass::Dial if url.starts_with("files/") => {
@@ -83,10 +85,10 @@ impl Get {
                 }
                 match self.known(url, turn) {
                     Some(known) => known,
-                    None => turn.storage.durable(URL, url).await?,
+                    None => turn.storage.durable(URL_ARGUMENT, url).await?,
                 }
             }
-            UrlClass::Dial | UrlClass::External => turn.storage.durable(URL, url).await?,
+            UrlClass::Dial | UrlClass::External => turn.storage.durable(URL_ARGUMENT, url).await?,
         };
         let is_kept = found
             .url
@@ -119,22 +121,22 @@ impl Get {
         Some(file(None, kind))
     }
 
-    fn refused(&self, error: &str) -> Output {
-        Output::text(lazy::refused(error, &self.types), "application/json")
+    fn refused(&self, error: &str) -> ToolOutput {
+        ToolOutput::text(lazy::refused(error, &self.types), "application/json")
     }
 }
 
 #[async_trait]
-impl Tool for Get {
-    fn declaration(&self) -> &Declaration {
+impl Tool for GetContent {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let text = |name| {
             call.arguments
                 .get(name)
@@ -142,8 +144,8 @@ impl Tool for Get {
                 .map(str::trim)
         };
         let said = |name| text(name).filter(|text| !text.is_empty());
-        let Some(url) = said(URL).or_else(|| said(ALIAS)) else {
-            return Ok(self.refused(lazy::MISSING));
+        let Some(url) = said(URL_ARGUMENT).or_else(|| said(URL_ARGUMENT_ALIAS)) else {
+            return Ok(self.refused(lazy::MISSING_URL_MESSAGE));
         };
         let Some(file) = self.file(bare(url), turn).await? else {
             return Ok(self.refused(lazy::NO_PATH));
@@ -151,9 +153,9 @@ impl Tool for Get {
         if !lazy::accepts(&self.types, file.kind.as_deref()) {
             return Ok(self.refused(lazy::NOT_ACCEPTED));
         }
-        Ok(Output {
+        Ok(ToolOutput {
             attachments: vec![file.clone()],
-            ..Output::text(lazy::given(&file), "application/json")
+            ..ToolOutput::text(lazy::given(&file), "application/json")
         })
     }
 }

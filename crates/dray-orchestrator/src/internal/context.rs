@@ -2,23 +2,23 @@
 
 use async_trait::async_trait;
 use dray_agent::manifest::Context;
-use dray_agent::notify::{self, Notice};
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn};
+use dray_agent::notify::{self, FileNotice};
+use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::json;
 
 /// Metadata of the files, never their content.
 #[derive(Debug)]
-pub(super) struct List {
-    declaration: Declaration,
-    rules: Rules,
+pub(super) struct ListFiles {
+    declaration: ToolDeclaration,
+    rules: CallRules,
     contexts: Vec<Context>,
 }
 
-impl List {
+impl ListFiles {
     pub(super) fn new(contexts: &[Context]) -> Self {
         Self {
             declaration: super::declaration(
-                notify::TOOL,
+                notify::LIST_TOOL,
                 "Lists the files that this agent always has: title, url, type and description of each, and what \
                  changed since they were listed last. It does not read them.",
                 json!({"type": "object", "properties": {}}),
@@ -30,17 +30,17 @@ impl List {
 }
 
 #[async_trait]
-impl Tool for List {
-    fn declaration(&self) -> &Declaration {
+impl Tool for ListFiles {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, _: Call, turn: &Turn) -> Result<Output, Failure> {
-        let notice = Notice::of(&self.contexts, &turn.history);
-        Ok(Output::text(notice.text(), "application/json"))
+    async fn call(&self, _: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let notice = FileNotice::of(&self.contexts, &turn.history);
+        Ok(ToolOutput::text(notice.text(), "application/json"))
     }
 }

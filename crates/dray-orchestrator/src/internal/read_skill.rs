@@ -2,33 +2,33 @@
 
 use async_trait::async_trait;
 use dray_agent::skill::{self, Skill};
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn};
+use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
 /// What is said of a call that names no skill.
-const MISSING: &str = "Missing required parameter: skill_name";
+const MISSING_NAME_MESSAGE: &str = "Missing required parameter: skill_name";
 
 /// The texts of all skills.
 #[derive(Debug)]
-pub(super) struct Read {
-    declaration: Declaration,
-    rules: Rules,
+pub(super) struct ReadSkill {
+    declaration: ToolDeclaration,
+    rules: CallRules,
     skills: Vec<Skill>,
 }
 
-impl Read {
+impl ReadSkill {
     pub(super) fn new(skills: &[Skill]) -> Self {
         Self {
             declaration: super::declaration(
-                skill::READ,
+                skill::READ_SKILL_TOOL,
                 "Reads the whole text of one of the available skills. Read a skill before doing what it is about.",
                 json!({
                     "type": "object",
-                    "properties": {skill::NAME: {
+                    "properties": {skill::NAME_ARGUMENT: {
                         "type": "string",
                         "description": "Name of the skill, as in <available_skills>.",
                     }},
-                    "required": [skill::NAME],
+                    "required": [skill::NAME_ARGUMENT],
                 }),
             ),
             rules: super::rules("Read skill", false),
@@ -38,24 +38,27 @@ impl Read {
 }
 
 #[async_trait]
-impl Tool for Read {
-    fn declaration(&self) -> &Declaration {
+impl Tool for ReadSkill {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, _: &Turn) -> Result<Output, Failure> {
-        let name = call.arguments.get(skill::NAME).and_then(Value::as_str);
+    async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let name = call
+            .arguments
+            .get(skill::NAME_ARGUMENT)
+            .and_then(Value::as_str);
         let name = name.map(str::trim).filter(|name| !name.is_empty());
         let Some(name) = name else {
-            return Ok(Output::text(MISSING, "text/plain"));
+            return Ok(ToolOutput::text(MISSING_NAME_MESSAGE, "text/plain"));
         };
         Ok(match self.skills.iter().find(|skill| skill.name == name) {
-            Some(skill) => Output::text(skill.markdown.clone(), "text/markdown"),
-            None => Output::text(format!("Error: Skill not found: {name}"), "text/plain"),
+            Some(skill) => ToolOutput::text(skill.markdown.clone(), "text/markdown"),
+            None => ToolOutput::text(format!("Error: Skill not found: {name}"), "text/plain"),
         })
     }
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_agent::caller::Caller;
-use dray_agent::manifest::{Reader, Settings};
+use dray_agent::manifest::{ManifestReader, ManifestSettings};
 use dray_agent::message::{Attachment, Role};
 use dray_agent::{clock, lazy, pair};
-use dray_tool::{Call, Failed, Failure, Output, Stage, Storage, Turn, UrlClass};
+use dray_tool::{
+    FileStorage, HandledFailure, StageWriter, ToolCall, ToolFailure, ToolOutput, Turn, UrlClass,
+};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -19,14 +21,14 @@ use super::*;
 
 /// Copies what is outside, and knows the files of a bucket.
 #[derive(Debug, Default)]
-struct Double {
+struct FakeServices {
     asked: Mutex<Vec<String>>,
     /// Where copies go.
     folder: &'static str,
 }
 
 #[async_trait]
-impl Storage for Double {
+impl FileStorage for FakeServices {
     fn classify(&self, url: &str) -> UrlClass {
         match url.split(':').next() {
             Some("https") if url.starts_with("https://dial/") => UrlClass::Dial,
@@ -37,15 +39,15 @@ impl Storage for Double {
         }
     }
 
-    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         self.asked
             .lock()
             .unwrap()
             .push(format!("{parameter} {url}"));
         let (_, name) = url.rsplit_once('/').unwrap();
         match name {
-            "denied" => Err(Failure::parameter(parameter, "egress denied")),
-            "away" => Err(Failed::new("storage is away").into()),
+            "denied" => Err(ToolFailure::parameter(parameter, "egress denied")),
+            "away" => Err(HandledFailure::new("storage is away").into()),
             name => Ok(Attachment {
                 kind: Some("image/png".to_owned()),
                 title: Some(name.to_owned()),
@@ -55,21 +57,21 @@ impl Storage for Double {
         }
     }
 
-    async fn keep(&self, _: &str, _: &str, _: Bytes) -> Result<Attachment, Failure> {
-        Err(Failed::new("nothing is kept").into())
+    async fn keep(&self, _: &str, _: &str, _: Bytes) -> Result<Attachment, ToolFailure> {
+        Err(HandledFailure::new("nothing is kept").into())
     }
 }
 
-struct World {
+struct InternalFixture {
     manifest: Manifest,
     messages: Vec<Message>,
     skills: Vec<Skill>,
     lazy: Option<Vec<String>>,
     clock: Clock,
-    storage: Arc<Double>,
+    storage: Arc<FakeServices>,
 }
 
-impl World {
+impl InternalFixture {
     fn new(more: Value) -> Self {
         let mut document = json!({
             "orchestrator": {"deployment": {"deployment_id": "m"}},
@@ -80,7 +82,7 @@ impl World {
         };
         document.as_object_mut().unwrap().extend(more);
         Self {
-            manifest: Reader::new(Settings::default())
+            manifest: ManifestReader::new(ManifestSettings::default())
                 .manifest(document)
                 .unwrap()
                 .value,
@@ -88,9 +90,9 @@ impl World {
             skills: Vec::new(),
             lazy: None,
             clock: Clock::manual(1_767_323_045_678),
-            storage: Arc::new(Double {
+            storage: Arc::new(FakeServices {
                 folder: "files/B/copies/",
-                ..Double::default()
+                ..FakeServices::default()
             }),
         }
     }
@@ -115,7 +117,7 @@ impl World {
     }
 
     fn offered(&self) -> Vec<Arc<dyn Tool>> {
-        offered(&Offer {
+        offered(&ToolOffer {
             manifest: &self.manifest,
             messages: &self.messages,
             skills: &self.skills,
@@ -132,36 +134,36 @@ impl World {
             .collect()
     }
 
-    async fn call(&self, name: &str, arguments: Value) -> Result<Output, Failure> {
+    async fn call(&self, name: &str, arguments: Value) -> Result<ToolOutput, ToolFailure> {
         let tools = self.offered();
         let tool = tools
             .iter()
             .find(|tool| tool.declaration().name == name)
             .unwrap();
         let arguments = arguments.as_object().unwrap().clone();
-        let call = Call {
+        let call = ToolCall {
             id: "c1".to_owned(),
             written: arguments.clone(),
             arguments,
-            stage: Stage::hidden(),
+            stage: StageWriter::hidden(),
             deadline: Instant::now() + Duration::from_secs(20),
         };
-        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
+        let storage = Arc::clone(&self.storage) as Arc<dyn FileStorage>;
         let turn = Turn::new(Caller::default(), "s", self.messages.clone(), storage, 1);
         tool.call(call, &turn).await
     }
 
-    async fn get(&self, url: &str) -> Output {
-        self.call(lazy::TOOL, json!({ "attachment_url": url }))
+    async fn get(&self, url: &str) -> ToolOutput {
+        self.call(lazy::CONTENT_TOOL, json!({ "attachment_url": url }))
             .await
             .unwrap()
     }
 }
 
-fn refused(error: &str) -> Output {
+fn refused(error: &str) -> ToolOutput {
     let content =
         json!({"ok": false, "error": error, "accepted_types": ["application/pdf", "image/*"]});
-    Output::text(content.to_string(), "application/json")
+    ToolOutput::text(content.to_string(), "application/json")
 }
 
 fn skill() -> Skill {
@@ -173,8 +175,11 @@ fn skill() -> Skill {
 
 #[test]
 fn tools_are_offered_when_there_is_something_for_them() {
-    assert_eq!(World::new(json!({})).names(), Vec::<String>::new());
-    let mut all = World::new(json!({
+    assert_eq!(
+        InternalFixture::new(json!({})).names(),
+        Vec::<String>::new()
+    );
+    let mut all = InternalFixture::new(json!({
         "contexts": [{"type": "file", "url": "files/B/a.pdf"}], "features": {},
     }));
     all.skills = vec![skill()];
@@ -189,14 +194,14 @@ fn tools_are_offered_when_there_is_something_for_them() {
         ]
     );
     all.lazy = Some(vec!["text/csv".to_owned()]);
-    assert!(!all.names().contains(&lazy::TOOL.to_owned()));
+    assert!(!all.names().contains(&lazy::CONTENT_TOOL.to_owned()));
     all.attach("text/csv", "files/B/a.csv");
-    assert!(all.names().contains(&lazy::TOOL.to_owned()));
+    assert!(all.names().contains(&lazy::CONTENT_TOOL.to_owned()));
 }
 
 #[test]
 fn r_16_declarations_are_the_same_each_time() {
-    let mut world = World::lazy();
+    let mut world = InternalFixture::lazy();
     world.skills = vec![skill()];
     let bodies = || -> Vec<_> {
         let tools = world.offered();
@@ -210,7 +215,7 @@ fn r_16_declarations_are_the_same_each_time() {
 
 #[test]
 fn what_the_model_reads_is_shown_and_what_it_is_told_is_not() {
-    let mut world = World::lazy();
+    let mut world = InternalFixture::lazy();
     world.manifest.features.timestamp = Some(dray_agent::manifest::feature::Timestamp::default());
     world.skills = vec![skill()];
     let tools = world.offered();
@@ -220,10 +225,10 @@ fn what_the_model_reads_is_shown_and_what_it_is_told_is_not() {
 
 #[tokio::test]
 async fn the_list_of_files_says_what_changed_since_it_was_told() {
-    let mut world = World::new(
+    let mut world = InternalFixture::new(
         json!({"contexts": [{"type": "file", "url": "files/B/a.pdf", "description": "d"}]}),
     );
-    let first = world.call(notify::TOOL, json!({})).await.unwrap();
+    let first = world.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert_eq!(
         first.content,
         r#"{"entries":[{"title":"a.pdf","url":"files/B/a.pdf","type":"application/pdf","description":"d","status":"new"}]}"#
@@ -233,25 +238,25 @@ async fn the_list_of_files_says_what_changed_since_it_was_told() {
     pair::insert(
         &mut world.messages,
         &news,
-        pair::Place::End,
-        pair::Frequency::Always,
+        pair::PairPlace::End,
+        pair::PairFrequency::Always,
     );
-    let second = world.call(notify::TOOL, json!({})).await.unwrap();
+    let second = world.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert!(!second.content.contains("status"), "{}", second.content);
     world.manifest.contexts.clear();
-    let gone = world.call(notify::TOOL, json!({})).await.unwrap();
+    let gone = world.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert!(gone.content.contains(r#""status":"removed""#));
 }
 
 #[tokio::test]
 async fn skills_are_read_whole() {
-    let mut world = World::new(json!({}));
+    let mut world = InternalFixture::new(json!({}));
     world.skills = vec![Skill::new("other", "d"), skill()];
     let read = |arguments: Value| world.call("internal_skills_read_skill", arguments);
     let whole = read(json!({"skill_name": "a"})).await.unwrap();
     assert_eq!(
         whole,
-        Output::text("---\nname: a\n---\nText", "text/markdown")
+        ToolOutput::text("---\nname: a\n---\nText", "text/markdown")
     );
     for arguments in [
         json!({}),
@@ -267,7 +272,7 @@ async fn skills_are_read_whole() {
 
 #[tokio::test]
 async fn files_of_the_conversation_are_given_without_asking_the_storage() {
-    let mut world = World::lazy();
+    let mut world = InternalFixture::lazy();
     world.attach("image/jpeg", "/files/B/u.bin");
     let of_context = world.get("/files/B/context.pdf").await;
     assert_eq!(
@@ -276,7 +281,7 @@ async fn files_of_the_conversation_are_given_without_asking_the_storage() {
     );
     assert_eq!(of_context.content_type, "application/json");
     let of_user = world
-        .call(lazy::TOOL, json!({"context_url": "files/B/u.bin"}))
+        .call(lazy::CONTENT_TOOL, json!({"context_url": "files/B/u.bin"}))
         .await
         .unwrap();
     assert_eq!(
@@ -292,7 +297,7 @@ async fn files_of_the_conversation_are_given_without_asking_the_storage() {
 
 #[tokio::test]
 async fn other_files_are_looked_up_and_those_of_the_web_are_copied_first() {
-    let world = World::lazy();
+    let world = InternalFixture::lazy();
     for (url, name) in [
         ("files/B/elsewhere.png", "elsewhere.png"),
         ("files/B/unheard.of", "unheard.of"),
@@ -313,13 +318,13 @@ async fn other_files_are_looked_up_and_those_of_the_web_are_copied_first() {
 
 #[tokio::test]
 async fn what_is_not_given_is_refused_in_known_words() {
-    let world = World::lazy();
+    let world = InternalFixture::lazy();
     for arguments in [
         json!({}),
         json!({"attachment_url": " "}),
         json!({"attachment_url": 5}),
     ] {
-        let said = world.call(lazy::TOOL, arguments).await.unwrap();
+        let said = world.call(lazy::CONTENT_TOOL, arguments).await.unwrap();
         assert_eq!(said, refused("Missing or empty attachment_url."));
     }
     for url in [
@@ -349,10 +354,10 @@ async fn what_is_not_given_is_refused_in_known_words() {
 
 #[tokio::test]
 async fn a_copy_that_is_not_kept_by_dial_is_no_file_for_the_model() {
-    let mut world = World::lazy();
-    world.storage = Arc::new(Double {
+    let mut world = InternalFixture::lazy();
+    world.storage = Arc::new(FakeServices {
         folder: "https://store.example/",
-        ..Double::default()
+        ..FakeServices::default()
     });
     assert_eq!(
         world.get("https://example.com/x.png").await,
@@ -362,32 +367,32 @@ async fn a_copy_that_is_not_kept_by_dial_is_no_file_for_the_model() {
 
 #[tokio::test]
 async fn what_the_storage_refuses_stays_what_it_says() {
-    let world = World::lazy();
+    let world = InternalFixture::lazy();
     let failed = |name: &str| {
         let url = format!("https://example.com/{name}");
         let world = &world;
         async move {
             world
-                .call(lazy::TOOL, json!({ "attachment_url": url }))
+                .call(lazy::CONTENT_TOOL, json!({ "attachment_url": url }))
                 .await
                 .unwrap_err()
         }
     };
     assert!(
-        matches!(failed("denied").await, Failure::Parameter { message, .. } if message == "egress denied")
+        matches!(failed("denied").await, ToolFailure::Parameter { message, .. } if message == "egress denied")
     );
     assert!(
-        matches!(failed("away").await, Failure::Failed(failed) if failed.text == "storage is away")
+        matches!(failed("away").await, ToolFailure::Failed(failed) if failed.text == "storage is away")
     );
 }
 
 #[test]
 fn files_that_were_asked_for_are_not_shown_to_the_user_again() {
-    let world = World::lazy();
+    let world = InternalFixture::lazy();
     let tools = world.offered();
     let tool = tools
         .iter()
-        .find(|tool| tool.declaration().name == lazy::TOOL)
+        .find(|tool| tool.declaration().name == lazy::CONTENT_TOOL)
         .unwrap();
     assert_eq!(tool.rules().attachments.propagated(), Vec::<&str>::new());
     assert_eq!(tool.rules().by_reference, ["attachment_url", "context_url"]);

@@ -2,33 +2,35 @@
 
 use async_trait::async_trait;
 use dray_agent::clock;
-use dray_tool::{Call, Declaration, Failed, Failure, Output, Rules, Tool, Turn};
+use dray_tool::{
+    CallRules, HandledFailure, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
+};
 use dray_types::Clock;
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use serde_json::{Value, json};
 
 /// Argument: an IANA name such as `Europe/Berlin`.
-const ZONE: &str = "timezone";
+const ZONE_ARGUMENT: &str = "timezone";
 
 /// The time by the clock of the service.
 #[derive(Debug)]
-pub(super) struct Now {
-    declaration: Declaration,
-    rules: Rules,
+pub(super) struct CurrentTime {
+    declaration: ToolDeclaration,
+    rules: CallRules,
     clock: Clock,
     zones: TimeZoneDatabase,
 }
 
-impl Now {
+impl CurrentTime {
     pub(super) fn new(clock: &Clock) -> Self {
         Self {
             declaration: super::declaration(
-                clock::TOOL,
+                clock::CLOCK_TOOL,
                 "Tells the current date and time, in UTC or in a time zone.",
                 json!({
                     "type": "object",
-                    "properties": {ZONE: {
+                    "properties": {ZONE_ARGUMENT: {
                         "type": "string",
                         "description": "IANA name of a time zone, such as Europe/Berlin. UTC if it is left out.",
                     }},
@@ -56,32 +58,32 @@ impl Now {
 }
 
 #[async_trait]
-impl Tool for Now {
-    fn declaration(&self) -> &Declaration {
+impl Tool for CurrentTime {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, _: &Turn) -> Result<Output, Failure> {
-        let wanted = match call.arguments.get(ZONE) {
+    async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let wanted = match call.arguments.get(ZONE_ARGUMENT) {
             None | Some(Value::Null) => None,
             Some(Value::String(name)) => Some(name.trim()).filter(|name| !name.is_empty()),
             Some(_) => {
-                return Err(Failure::parameter(
-                    ZONE,
+                return Err(ToolFailure::parameter(
+                    ZONE_ARGUMENT,
                     "it is not the name of a time zone",
                 ));
             }
         };
         let told = self.tell(wanted).ok_or_else(|| {
             let name = wanted.unwrap_or_default();
-            Failed::new(format!(
+            HandledFailure::new(format!(
                 "There is no time zone '{name}'; give an IANA name such as Europe/Berlin."
             ))
         })?;
-        Ok(Output::text(told, "text/plain"))
+        Ok(ToolOutput::text(told, "text/plain"))
     }
 }

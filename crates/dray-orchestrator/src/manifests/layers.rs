@@ -4,16 +4,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dray_agent::layer::{Layers, Unreadable};
+use dray_agent::layer::{LayerFileError, LayerSet};
 use thiserror::Error;
 
 use super::read_text;
 
 /// Most bytes of one entry.
-const LARGEST: u64 = 4 << 20;
+const MAX_ENTRY_BYTES: u64 = 4 << 20;
 
 /// The folders of a layer that are looked into.
-const FOLDERS: [&str; 4] = ["prompt", "tool", "toolset", "skills"];
+const LAYER_DIRECTORIES: [&str; 4] = ["prompt", "tool", "toolset", "skills"];
 
 /// A layer that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
@@ -34,7 +34,7 @@ pub enum LayerError {
         path: PathBuf,
         /// Which entry, and why.
         #[source]
-        source: Unreadable,
+        source: LayerFileError,
     },
 }
 
@@ -43,12 +43,12 @@ pub enum LayerError {
 /// # Errors
 ///
 /// [`LayerError`] for a folder that is not there and for an entry that cannot be read.
-pub fn read(mut layers: Layers, folders: &[PathBuf]) -> Result<Layers, LayerError> {
+pub fn read(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
     for folder in folders {
         // A layer may be empty, but it must be there.
         children(folder)?;
         let mut entries = 0_u32;
-        for kind in FOLDERS {
+        for kind in LAYER_DIRECTORIES {
             let inside = folder.join(kind);
             if inside.is_dir() {
                 entries += read_kind(&mut layers, folder, kind, &inside)?;
@@ -60,7 +60,7 @@ pub fn read(mut layers: Layers, folders: &[PathBuf]) -> Result<Layers, LayerErro
 }
 
 fn read_kind(
-    layers: &mut Layers,
+    layers: &mut LayerSet,
     layer: &Path,
     kind: &str,
     inside: &Path,
@@ -79,7 +79,7 @@ fn read_kind(
         if !is_entry || !file.is_file() {
             continue;
         }
-        let text = read_text(&file, LARGEST).map_err(|source| LayerError::Io {
+        let text = read_text(&file, MAX_ENTRY_BYTES).map_err(|source| LayerError::Io {
             path: file.clone(),
             source,
         })?;

@@ -2,12 +2,12 @@
 
 use std::error::Error as _;
 
-use dray_agent::layer::{Kind, Layers};
-use dray_agent::manifest::Settings;
+use dray_agent::layer::{EntryKind, LayerSet};
+use dray_agent::manifest::ManifestSettings;
 
 use super::*;
 
-const GOOD: &str =
+const VALID_MANIFEST: &str =
     r#"{"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": []}"#;
 
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -20,12 +20,12 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-fn open(folder: &tempfile::TempDir) -> Manifests {
-    let reader = Arc::new(Reader::new(Settings::default()));
-    Manifests::open(Some(folder.path().to_owned()), reader).unwrap()
+fn open(folder: &tempfile::TempDir) -> ManifestDirectory {
+    let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
+    ManifestDirectory::open(Some(folder.path().to_owned()), reader).unwrap()
 }
 
-fn names(manifests: &Manifests) -> Vec<String> {
+fn names(manifests: &ManifestDirectory) -> Vec<String> {
     manifests
         .list()
         .into_iter()
@@ -36,11 +36,11 @@ fn names(manifests: &Manifests) -> Vec<String> {
 #[test]
 fn bad_manifests_are_told_with_reason_and_the_others_stay() {
     let folder = folder(&[
-        ("good.json", GOOD),
+        ("good.json", VALID_MANIFEST),
         ("broken.json", "{"),
         ("wrong.json", r#"{"contexts": []}"#),
         ("notes.txt", "x"),
-        ("deep/inner.json", GOOD),
+        ("deep/inner.json", VALID_MANIFEST),
     ]);
     let manifests = open(&folder);
     assert_eq!(names(&manifests), ["good"]);
@@ -61,15 +61,15 @@ fn bad_manifests_are_told_with_reason_and_the_others_stay() {
 
 #[test]
 fn a_changed_file_holds_from_the_next_request_on() {
-    let folder = folder(&[("a.json", GOOD)]);
+    let folder = folder(&[("a.json", VALID_MANIFEST)]);
     let manifests = open(&folder);
     let first = manifests.get("a").unwrap().unwrap();
     assert!(Arc::ptr_eq(&first, &manifests.get("a").unwrap().unwrap()));
-    let changed = GOOD.replace("\"m\"", "\"longer\"");
+    let changed = VALID_MANIFEST.replace("\"m\"", "\"longer\"");
     fs::write(folder.path().join("a.json"), changed).unwrap();
     let second = manifests.get("a").unwrap().unwrap();
     assert_eq!(second.orchestrator.deployment.deployment_id, "longer");
-    fs::write(folder.path().join("b.json"), GOOD).unwrap();
+    fs::write(folder.path().join("b.json"), VALID_MANIFEST).unwrap();
     fs::remove_file(folder.path().join("a.json")).unwrap();
     assert_eq!(names(&manifests), ["b"]);
     assert!(manifests.get("a").unwrap().is_none());
@@ -78,12 +78,12 @@ fn a_changed_file_holds_from_the_next_request_on() {
 #[test]
 fn names_do_not_leave_the_folder() {
     let folder = folder(&[
-        ("inner/a.json", GOOD),
-        ("x.json", GOOD),
-        (".hidden.json", GOOD),
+        ("inner/a.json", VALID_MANIFEST),
+        ("x.json", VALID_MANIFEST),
+        (".hidden.json", VALID_MANIFEST),
     ]);
-    let reader = Arc::new(Reader::new(Settings::default()));
-    let manifests = Manifests::open(Some(folder.path().join("inner")), reader).unwrap();
+    let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
+    let manifests = ManifestDirectory::open(Some(folder.path().join("inner")), reader).unwrap();
     let long = "a".repeat(300);
     for name in [
         "../x",
@@ -103,7 +103,7 @@ fn names_do_not_leave_the_folder() {
 fn a_huge_manifest_is_refused_and_not_read() {
     let folder = folder(&[("a.json", "")]);
     let file = fs::File::create(folder.path().join("a.json")).unwrap();
-    file.set_len(LARGEST + 10).unwrap();
+    file.set_len(MAX_MANIFEST_BYTES + 10).unwrap();
     let refused = open(&folder).get("a").unwrap_err();
     assert_eq!(
         refused.message,
@@ -113,12 +113,12 @@ fn a_huge_manifest_is_refused_and_not_read() {
 
 #[test]
 fn a_missing_folder_stops_the_start() {
-    let reader = Arc::new(Reader::new(Settings::default()));
+    let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
     let folder = folder(&[]);
     let missing = folder.path().join("none");
-    assert!(Manifests::open(Some(missing.clone()), Arc::clone(&reader)).is_err());
-    assert!(read_layers(Layers::default(), &[missing]).is_err());
-    assert!(names(&Manifests::open(None, reader).unwrap()).is_empty());
+    assert!(ManifestDirectory::open(Some(missing.clone()), Arc::clone(&reader)).is_err());
+    assert!(read_layers(LayerSet::default(), &[missing]).is_err());
+    assert!(names(&ManifestDirectory::open(None, reader).unwrap()).is_empty());
 }
 
 #[test]
@@ -134,18 +134,21 @@ fn later_layers_win_and_other_files_may_lie_around() {
     ]);
     let second = folder(&[("prompt/p.md", "second"), ("toolset/w.json", "{\"a\": 1}")]);
     let folders = [first.path().to_owned(), second.path().to_owned()];
-    let layers = read_layers(Layers::default(), &folders).unwrap();
-    assert_eq!(layers.text(Kind::Prompt, "p"), Some("second"));
-    assert_eq!(layers.text(Kind::Skill, "s"), Some("skill"));
-    assert_eq!(layers.names(Kind::Skill).collect::<Vec<_>>(), ["old", "s"]);
-    assert_eq!(layers.body(Kind::ToolSet, "w").unwrap()["a"], 1);
-    assert!(layers.body(Kind::Tool, "t").is_some());
+    let layers = read_layers(LayerSet::default(), &folders).unwrap();
+    assert_eq!(layers.text(EntryKind::Prompt, "p"), Some("second"));
+    assert_eq!(layers.text(EntryKind::Skill, "s"), Some("skill"));
+    assert_eq!(
+        layers.names(EntryKind::Skill).collect::<Vec<_>>(),
+        ["old", "s"]
+    );
+    assert_eq!(layers.body(EntryKind::ToolSet, "w").unwrap()["a"], 1);
+    assert!(layers.body(EntryKind::Tool, "t").is_some());
 }
 
 #[test]
 fn an_entry_that_is_no_json_stops_the_start_by_name() {
     let folder = folder(&[("tool/t.json", "{")]);
-    let error = read_layers(Layers::default(), &[folder.path().to_owned()]).unwrap_err();
+    let error = read_layers(LayerSet::default(), &[folder.path().to_owned()]).unwrap_err();
     assert_eq!(
         error.source().unwrap().to_string(),
         "tool/t.json is not JSON"

@@ -5,30 +5,30 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use dray_guard::{
-    AdminPolicy, AllowedPorts, Answer, AppPolicy, CanonicalUrl, EffectivePolicy, HopContext, Host,
-    HostPatterns, Judge, JudgeConfig, Pinned, Refusal,
+    AdminPolicy, AllowedPorts, AppPolicy, CanonicalUrl, DnsAnswer, EffectivePolicy, HopContext,
+    Host, HostPatterns, Judge, JudgeConfig, PinnedAddresses, RefusedHop,
 };
 use dray_http::{Cause, DestinationGuard, Url};
 
-use crate::config::permissions::{ANY, ManifestPermissions};
+use crate::config::permissions::{ANY_NAME, ManifestPermissions};
 
 /// The egress guard over the destinations of one set of permissions.
 #[derive(Clone, Debug)]
-pub struct Destinations {
+pub struct DestinationPolicy {
     policy: Arc<EffectivePolicy>,
     /// Origins that the operator named: scheme, host and port.
     origins: Vec<(String, String, u16)>,
     judge: Judge,
 }
 
-impl Destinations {
+impl DestinationPolicy {
     /// The destinations of these permissions.
     ///
     /// # Errors
     ///
     /// What is wrong with a pattern or an origin.
     pub fn new(permissions: &ManifestPermissions) -> Result<Self, String> {
-        let is_any = permissions.hosts.iter().any(|host| host == ANY);
+        let is_any = permissions.hosts.iter().any(|host| host == ANY_NAME);
         let hosts = HostPatterns::parse(&permissions.hosts);
         let host_allowlist = match hosts {
             _ if is_any => None,
@@ -95,7 +95,7 @@ impl Destinations {
         self.origins.iter().any(|(_, named, _)| named == host)
     }
 
-    fn pin_literal(&self, address: IpAddr, port: u16) -> Result<Pinned, Refusal> {
+    fn pin_literal(&self, address: IpAddr, port: u16) -> Result<PinnedAddresses, RefusedHop> {
         let judge = self.judge_here(&[address]);
         judge.judge_literal(address, port, HopContext::default())
     }
@@ -107,7 +107,7 @@ impl Destinations {
     }
 }
 
-impl DestinationGuard for Destinations {
+impl DestinationGuard for DestinationPolicy {
     fn check_url(&self, url: &Url) -> Result<(), Cause> {
         self.check_parsed(url).map_err(|why| {
             tracing::warn!(
@@ -129,7 +129,7 @@ impl DestinationGuard for Destinations {
             return Err("a name is an address".into());
         };
         let judge = self.judge_here(&resolved);
-        let answer = Answer {
+        let answer = DnsAnswer {
             name: name.clone(),
             cnames: Vec::new(),
             addresses: resolved,
@@ -176,18 +176,18 @@ fn origin(text: &str) -> Result<(String, String, u16), String> {
 mod tests {
     use super::*;
 
-    fn destinations(hosts: &[&str], origins: &[&str]) -> Destinations {
+    fn destinations(hosts: &[&str], origins: &[&str]) -> DestinationPolicy {
         let list = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
         let permissions = ManifestPermissions {
             hosts: list(hosts),
             origins: list(origins),
             ..ManifestPermissions::default()
         };
-        Destinations::new(&permissions).unwrap()
+        DestinationPolicy::new(&permissions).unwrap()
     }
 
     fn resolved(
-        destinations: &Destinations,
+        destinations: &DestinationPolicy,
         host: &str,
         addresses: &[&str],
     ) -> Option<Vec<IpAddr>> {

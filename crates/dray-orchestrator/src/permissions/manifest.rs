@@ -8,23 +8,23 @@ use dray_agent::manifest::toolset::{
 };
 use serde_json::{Map, Value};
 
-use super::Destinations;
-use crate::config::permissions::{ANY, ManifestPermissions, ToolKind};
+use super::DestinationPolicy;
+use crate::config::permissions::{ANY_NAME, ManifestPermissions, ToolKind};
 
 /// Scheme of addresses of programs.
-const PROGRAM: &str = "stdio:";
+const PROGRAM_SCHEME: &str = "stdio:";
 
 /// Members of templates that say where a request goes.
-const ADDRESSES: [&str; 3] = ["url", "method_url", "token_url"];
+const ADDRESS_FIELDS: [&str; 3] = ["url", "method_url", "token_url"];
 
 /// Everything that a manifest names and may not, each as `path: reason`.
 pub(super) fn problems(
     manifest: &Manifest,
     permissions: &ManifestPermissions,
-    destinations: &Destinations,
+    destinations: &DestinationPolicy,
     default_model: Option<&str>,
 ) -> Vec<String> {
-    let mut check = Check {
+    let mut check = ManifestCheck {
         permissions,
         destinations,
         problems: Vec::new(),
@@ -51,16 +51,16 @@ pub(super) fn problems(
 fn allows(names: &[String], name: &str) -> bool {
     names
         .iter()
-        .any(|allowed| allowed == ANY || allowed == name)
+        .any(|allowed| allowed == ANY_NAME || allowed == name)
 }
 
-struct Check<'a> {
+struct ManifestCheck<'a> {
     permissions: &'a ManifestPermissions,
-    destinations: &'a Destinations,
+    destinations: &'a DestinationPolicy,
     problems: Vec<String>,
 }
 
-impl Check<'_> {
+impl ManifestCheck<'_> {
     fn refuse(&mut self, path: &str, reason: &str) {
         self.problems.push(format!("{path}: {reason}"));
     }
@@ -147,7 +147,7 @@ impl Check<'_> {
     }
 
     fn mcp_address(&mut self, path: &str, address: &str) {
-        match address.strip_prefix(PROGRAM) {
+        match address.strip_prefix(PROGRAM_SCHEME) {
             Some(program) if allows(&self.permissions.mcp_servers, program) => {}
             Some(_) => self.refuse(path, "is not a program that this caller may use"),
             None => self.address(path, address),
@@ -173,7 +173,7 @@ impl Check<'_> {
 
 fn has_address(patch: &Map<String, Value>) -> bool {
     patch.iter().any(|(key, value)| match value {
-        Value::String(_) => ADDRESSES.contains(&key.as_str()),
+        Value::String(_) => ADDRESS_FIELDS.contains(&key.as_str()),
         Value::Object(inner) => has_address(inner),
         Value::Array(items) => items.iter().filter_map(Value::as_object).any(has_address),
         _ => false,

@@ -1,6 +1,6 @@
 //! What manifests of callers may name.
 
-use dray_agent::manifest::{Reader, Settings};
+use dray_agent::manifest::{ManifestReader, ManifestSettings};
 use serde_json::{Value, json};
 
 use super::*;
@@ -11,9 +11,9 @@ fn manifest(tool_sets: Value) -> Value {
 }
 
 fn read(document: Value) -> Manifest {
-    let reader = Reader::new(Settings {
+    let reader = ManifestReader::new(ManifestSettings {
         preview: true,
-        ..Settings::default()
+        ..ManifestSettings::default()
     });
     reader.manifest(document).unwrap().value
 }
@@ -172,13 +172,13 @@ fn only_callers_with_the_permission_may_send_a_manifest() {
     alice.manifest_header.enabled = true;
     alice.agents = Some(names(&["helper"]));
     config.permissions.clients.insert("alice".to_owned(), alice);
-    let grants = Grants::new(&config).unwrap();
-    let alice = Identity::Client("alice".to_owned());
+    let grants = CallerGrants::new(&config).unwrap();
+    let alice = CallerIdentity::Client("alice".to_owned());
     assert!(grants.of_header(&alice).is_ok());
     for other in [
-        Identity::Local,
-        Identity::Client("bob".to_owned()),
-        Identity::Dial("alice".to_owned()),
+        CallerIdentity::Local,
+        CallerIdentity::Client("bob".to_owned()),
+        CallerIdentity::Dial("alice".to_owned()),
     ] {
         assert_eq!(grants.of_header(&other).unwrap_err().status, 403);
         assert_eq!(grants.check_agent(&other, "other"), Ok(()));

@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 
 /// What does not change between the calls of one turn.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(super) struct BodyTemplate {
     /// Parameters, model, tools and form of the answer.
     fixed: Map<String, Value>,
     /// For the first call only.
     tool_choice: Option<Value>,
 }
 
-impl Template {
+impl BodyTemplate {
     /// A template. `statics` are the tools that the model's own deployment runs, unchanged.
     pub(super) fn new(
         deployment: &Deployment,

@@ -1,34 +1,34 @@
 //! A turn from its first stage to its ending.
 
-use dray_agent::event::{Ending, Event, StageStatus};
-use dray_agent::failure::Failure;
+use dray_agent::event::{AnswerEnd, Event, StageStatus};
+use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
 use dray_agent::message::{Message, Role};
-use dray_agent::pair::{self, Pair};
+use dray_agent::pair::{self, CallPair};
 use dray_agent::state::{self, InterpreterState, TurnState};
-use dray_tool::{Gone, Sink};
+use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
 
-use super::body::Template;
-use super::open::Opened;
+use super::body::BodyTemplate;
+use super::open::OpenTurn;
 use super::prepare::with_stable_names;
-use super::rounds::{Cut, Done, Rounds};
+use super::rounds::{LoopEnd, LoopError, ToolLoop};
 use super::session;
-use super::speech::Speech;
-use super::tally::{Tally, execution_time};
-use crate::files::media::Media;
+use super::speech::TextRelay;
+use super::tally::{TurnTally, execution_time};
+use crate::files::media::MediaTagFilter;
 
 /// The tool that appears to have announced files that were put into the sandbox.
-const UPLOADS: &str = "sandbox_uploads";
+const UPLOADS_TOOL: &str = "sandbox_uploads";
 
-impl Opened {
+impl OpenTurn {
     /// Runs the turn. The state is sent in every case, also after a failure.
-    pub(super) async fn run(mut self, sink: &Sink) -> Result<Ending, Failure> {
-        let mut tally = Tally::default();
+    pub(super) async fn run(mut self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
+        let mut tally = TurnTally::default();
         let done = match self.show_and_loop(sink, &mut tally).await {
             Ok(done) => Ok(done),
-            Err(Cut::Gone) => return Err(gone()),
-            Err(Cut::Failed(failure)) => Err(failure),
+            Err(LoopError::Gone) => return Err(gone()),
+            Err(LoopError::Failed(failure)) => Err(failure),
         };
         let told = async {
             sink.close_deferred().await?;
@@ -39,11 +39,11 @@ impl Opened {
             if done.is_ok() && self.parts.config.show_execution_time_stage {
                 stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
             }
-            Ok::<_, Gone>(())
+            Ok::<_, ClientGone>(())
         };
         told.await.map_err(|_| gone())?;
         let done = done?;
-        Ok(Ending {
+        Ok(AnswerEnd {
             reason: done.reason,
             usage: tally.total().filter(|_| self.counts),
             per_model: if self.counts {
@@ -54,9 +54,13 @@ impl Opened {
         })
     }
 
-    async fn show_and_loop(&mut self, sink: &Sink, tally: &mut Tally) -> Result<Done, Cut> {
+    async fn show_and_loop(
+        &mut self,
+        sink: &EventSink,
+        tally: &mut TurnTally,
+    ) -> Result<LoopEnd, LoopError> {
         if let Some(text) = self.issues.text() {
-            let stage = sink.open(Some(issues::STAGE.to_owned())).await?;
+            let stage = sink.open(Some(issues::STAGE_NAME.to_owned())).await?;
             stage.content(text).await?;
             stage
                 .close(if self.issues.is_hard() {
@@ -66,15 +70,15 @@ impl Opened {
                 })
                 .await?;
         }
-        std::mem::replace(&mut self.prompt, Ok(())).map_err(Cut::Failed)?;
+        std::mem::replace(&mut self.prompt, Ok(())).map_err(LoopError::Failed)?;
         self.take_uploads().await;
         let deployment = &self.manifest.orchestrator.deployment;
         let mut messages = std::mem::take(&mut self.messages);
-        let mut speech = Speech::new(Media::new(&self.files).await, self.is_dial);
-        let mut rounds = Rounds {
+        let mut speech = TextRelay::new(MediaTagFilter::new(&self.files).await, self.is_dial);
+        let mut rounds = ToolLoop {
             chat: &self.parts.chat,
             deployment: &deployment.deployment_id,
-            template: Template::new(
+            template: BodyTemplate::new(
                 deployment,
                 &self.tools,
                 &self.statics,
@@ -116,16 +120,16 @@ impl Opened {
         };
         let lines = self.files.place_uploads(&last).await;
         if !lines.is_empty() {
-            let told = Pair {
-                tool: UPLOADS.to_owned(),
+            let told = CallPair {
+                tool: UPLOADS_TOOL.to_owned(),
                 arguments: json!({}),
                 content: lines.join("\n"),
             };
             pair::insert(
                 &mut self.messages,
                 &told,
-                pair::Place::End,
-                pair::Frequency::Always,
+                pair::PairPlace::End,
+                pair::PairFrequency::Always,
             );
         }
     }
@@ -159,17 +163,17 @@ fn orchestrator_state(messages: &[Message]) -> Option<Value> {
     let turn = messages.get(user.map_or(0, |at| at + 1)..)?;
     turn.iter().rev().find_map(|message| {
         let state = message.custom_content.as_ref()?.state.as_ref()?;
-        state.get(state::ORCHESTRATOR).cloned()
+        state.get(state::ORCHESTRATOR_KEY).cloned()
     })
 }
 
-async fn stage(sink: &Sink, name: &str, text: String) -> Result<(), Gone> {
+async fn stage(sink: &EventSink, name: &str, text: String) -> Result<(), ClientGone> {
     let stage = sink.open(Some(name.to_owned())).await?;
     stage.content(text).await?;
     stage.close(StageStatus::Completed).await
 }
 
 /// It has no reader.
-fn gone() -> Failure {
-    Failure::new(499, "The client is gone.")
+fn gone() -> RequestFailure {
+    RequestFailure::new(499, "The client is gone.")
 }

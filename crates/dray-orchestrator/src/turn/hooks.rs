@@ -7,27 +7,29 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_agent::issues::{HookIssue, Issues};
+use dray_agent::issues::{HookIssue, IssueLog};
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::call::Fallback;
 use dray_agent::manifest::hook::{Hook, HookEvent, HookMode, ToolHook};
 use dray_agent::message::{Content, Message, Role};
-use dray_agent::pair::{self, Pair};
-use dray_tool::pipeline::{Ended, Ran, Request};
-use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn, fallback, pipeline};
+use dray_agent::pair::{self, CallPair};
+use dray_tool::pipeline::{CompletedCall, RequestEnd, ToolRequest};
+use dray_tool::{
+    CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, fallback, pipeline,
+};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::rounds::{Cut, Done, Rounds};
-use super::speech::Speech;
-use super::tally::Tally;
+use super::rounds::{LoopEnd, LoopError, ToolLoop};
+use super::speech::TextRelay;
+use super::tally::TurnTally;
 
 /// The id of calls while they run; in the conversation each has its own.
-const ID: &str = "hook";
+const RUNNING_CALL_ID: &str = "hook";
 
 /// A call that is made at a point of the request.
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedCall {
     event: HookEvent,
     mode: HookMode,
     arguments: Value,
@@ -38,8 +40,8 @@ pub(super) struct Planned {
 pub(super) fn split(
     manifest: &Manifest,
     tools: &mut Vec<Arc<dyn Tool>>,
-    issues: &mut Issues,
-) -> Vec<Planned> {
+    issues: &mut IssueLog,
+) -> Vec<PlannedCall> {
     let hooks = manifest.hooks.as_deref().unwrap_or_default();
     let (planned, missing) = plan(hooks, tools);
     issues.hooks = missing;
@@ -48,7 +50,7 @@ pub(super) fn split(
 }
 
 /// The calls of the hooks of a manifest, in its order, and the hooks whose tools are not there.
-fn plan(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<Planned>, Vec<HookIssue>) {
+fn plan(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<PlannedCall>, Vec<HookIssue>) {
     let (mut planned, mut missing) = (Vec::new(), Vec::new());
     for Hook::Tool(hook) in hooks {
         if !hook.enabled {
@@ -58,7 +60,7 @@ fn plan(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<Planned>, Vec<HookIssue
             .iter()
             .find(|tool| tool.declaration().name == hook.tool)
         {
-            Some(tool) => planned.push(Planned::new(hook, tool)),
+            Some(tool) => planned.push(PlannedCall::new(hook, tool)),
             None => missing.push(HookIssue {
                 event: hook.event.as_str().to_owned(),
                 tool: hook.tool.clone(),
@@ -69,13 +71,13 @@ fn plan(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<Planned>, Vec<HookIssue
     (planned, missing)
 }
 
-impl Planned {
+impl PlannedCall {
     fn new(hook: &ToolHook, tool: &Arc<dyn Tool>) -> Self {
         Self {
             event: hook.event,
             mode: hook.mode,
             arguments: Value::Object(hook.arguments.clone().unwrap_or_default()),
-            tool: Arc::new(Quiet::new(tool)),
+            tool: Arc::new(ReportingTool::new(tool)),
         }
     }
 
@@ -90,7 +92,7 @@ impl Planned {
         if self.mode == HookMode::AppendIfChanged && known == Some(text.as_str()) {
             return;
         }
-        let pair = Pair {
+        let pair = CallPair {
             tool: name.clone(),
             arguments: self.arguments.clone(),
             content: text,
@@ -103,12 +105,12 @@ impl Planned {
 
 /// A tool whose failures are always reported to the model, regardless of its own strategies.
 #[derive(Debug)]
-struct Quiet {
+struct ReportingTool {
     tool: Arc<dyn Tool>,
-    rules: Rules,
+    rules: CallRules,
 }
 
-impl Quiet {
+impl ReportingTool {
     fn new(tool: &Arc<dyn Tool>) -> Self {
         let mut rules = tool.rules().clone();
         rules.fallback.strategies = Fallback::default().strategies;
@@ -120,29 +122,29 @@ impl Quiet {
 }
 
 #[async_trait]
-impl Tool for Quiet {
-    fn declaration(&self) -> &Declaration {
+impl Tool for ReportingTool {
+    fn declaration(&self) -> &ToolDeclaration {
         self.tool.declaration()
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.rules
     }
 
-    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         self.tool.call(call, turn).await
     }
 }
 
-impl Rounds<'_> {
+impl ToolLoop<'_> {
     /// The loop, with the hooks before and after it. After a failure there are none.
     pub(super) async fn run_with(
         &mut self,
-        hooks: &[Planned],
+        hooks: &[PlannedCall],
         messages: &mut Vec<Message>,
-        speech: &mut Speech,
-        tally: &mut Tally,
-    ) -> Result<Done, Cut> {
+        speech: &mut TextRelay,
+        tally: &mut TurnTally,
+    ) -> Result<LoopEnd, LoopError> {
         let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
         self.call_hooks(hooks, start, messages, tally).await?;
         let done = self.run(messages, speech, tally).await?;
@@ -153,11 +155,11 @@ impl Rounds<'_> {
     /// Makes all calls of one point concurrently; their results are in the order of the manifest.
     async fn call_hooks(
         &self,
-        hooks: &[Planned],
+        hooks: &[PlannedCall],
         event: HookEvent,
         messages: &mut Vec<Message>,
-        tally: &mut Tally,
-    ) -> Result<(), Cut> {
+        tally: &mut TurnTally,
+    ) -> Result<(), LoopError> {
         let due: Vec<_> = hooks.iter().filter(|hook| hook.event == event).collect();
         let ran = join_all(due.iter().map(|hook| self.call_hook(hook))).await;
         for (hook, ran) in due.into_iter().zip(ran) {
@@ -167,10 +169,10 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    async fn call_hook(&self, hook: &Planned) -> Result<Ran, Cut> {
+    async fn call_hook(&self, hook: &PlannedCall) -> Result<CompletedCall, LoopError> {
         let arguments = hook.arguments.to_string();
-        let request = Request {
-            id: ID,
+        let request = ToolRequest {
+            id: RUNNING_CALL_ID,
             arguments: &arguments,
         };
         let tool = hook.tool.as_ref();
@@ -185,9 +187,9 @@ impl Rounds<'_> {
         .await;
         let ran = match ran {
             Ok(ran) => ran,
-            Err(Ended::Gone(_)) => return Err(Cut::Gone),
-            Err(Ended::Stopped { text }) => failed(&text),
-            Err(Ended::Failed(failure)) => failed(&failure.message),
+            Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
+            Err(RequestEnd::Stopped { text }) => failed(&text),
+            Err(RequestEnd::Failed(failure)) => failed(&failure.message),
         };
         let name = tool.declaration().name.as_str();
         self.metrics.tool(!ran.failed);
@@ -202,14 +204,14 @@ impl Rounds<'_> {
 }
 
 /// The result of a call that ended the request, had the model made it: one that took too long.
-fn failed(text: &str) -> Ran {
+fn failed(text: &str) -> CompletedCall {
     let told = match fallback::decide(&Fallback::default(), text, false) {
-        fallback::Decision::Tell(told) => told,
-        fallback::Decision::Stop | fallback::Decision::Raise => text.to_owned(),
+        fallback::FallbackDecision::Tell(told) => told,
+        fallback::FallbackDecision::Stop | fallback::FallbackDecision::Raise => text.to_owned(),
     };
     let mut message = Message::new(Role::Tool, told);
-    message.tool_call_id = Some(ID.to_owned());
-    Ran {
+    message.tool_call_id = Some(RUNNING_CALL_ID.to_owned());
+    CompletedCall {
         message,
         propagate: Vec::new(),
         usage: Vec::new(),

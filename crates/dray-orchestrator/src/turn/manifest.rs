@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
-use dray_agent::failure::Failure;
-use dray_agent::manifest::{Invalid, Manifest};
+use dray_agent::failure::RequestFailure;
+use dray_agent::manifest::{InvalidManifest, Manifest};
 use serde_json::Value;
 
-use super::Parts;
+use super::SharedParts;
 use crate::http::ManifestSource;
-use crate::permissions::{Identity, ManifestGrant};
+use crate::permissions::{CallerIdentity, ManifestGrant};
 
 /// A manifest with the authority that it has.
 #[derive(Clone, Debug)]
@@ -19,14 +19,14 @@ pub(super) struct LoadedManifest {
     pub(super) grant: Option<Arc<ManifestGrant>>,
 }
 
-impl Parts {
+impl SharedParts {
     /// The manifest that a request names, read and checked. Nothing that it names was dialled or started before.
     pub(super) async fn manifest(
         &self,
         caller: &Caller,
-        identity: &Identity,
+        identity: &CallerIdentity,
         source: &ManifestSource,
-    ) -> Result<LoadedManifest, Failure> {
+    ) -> Result<LoadedManifest, RequestFailure> {
         match source {
             ManifestSource::Given(document) => {
                 let grant = self.grants.of_header(identity)?;
@@ -41,7 +41,7 @@ impl Parts {
             ManifestSource::Named(name) => self.local(identity, name),
             ManifestSource::Default => match &self.config.default_manifest {
                 Some(name) => self.local(identity, name),
-                None => Err(Failure::new(
+                None => Err(RequestFailure::new(
                     400,
                     "The request names no manifest: send X-DIAL-APPLICATION-ID or \
                      X-DIAL-APPLICATION-PROPERTIES, or name a local manifest as model.",
@@ -50,19 +50,27 @@ impl Parts {
         }
     }
 
-    fn local(&self, identity: &Identity, name: &str) -> Result<LoadedManifest, Failure> {
+    fn local(
+        &self,
+        identity: &CallerIdentity,
+        name: &str,
+    ) -> Result<LoadedManifest, RequestFailure> {
         self.grants.check_agent(identity, name)?;
         let manifest = self
             .manifests
             .get(name)?
-            .ok_or_else(|| Failure::new(404, format!("There is no manifest '{name}'.")))?;
+            .ok_or_else(|| RequestFailure::new(404, format!("There is no manifest '{name}'.")))?;
         Ok(LoadedManifest {
             manifest,
             grant: None,
         })
     }
 
-    fn read(&self, document: Value, grant: &Arc<ManifestGrant>) -> Result<LoadedManifest, Failure> {
+    fn read(
+        &self,
+        document: Value,
+        grant: &Arc<ManifestGrant>,
+    ) -> Result<LoadedManifest, RequestFailure> {
         let reading = self
             .reader
             .manifest(document)
@@ -78,10 +86,10 @@ impl Parts {
         })
     }
 
-    async fn fetch(&self, caller: &Caller, id: &str) -> Result<Value, Failure> {
+    async fn fetch(&self, caller: &Caller, id: &str) -> Result<Value, RequestFailure> {
         let failed = |reason: &str| {
             let message = format!("Error while fetching application {id}: {reason}");
-            Failure::new(500, message).kind("internal_server_error")
+            RequestFailure::new(500, message).kind("internal_server_error")
         };
         let Some(core) = &self.core else {
             return Err(failed("this service has no DIAL_URL"));
@@ -104,7 +112,7 @@ impl Parts {
 }
 
 /// A refused manifest: every problem with its path (quickapps 46).
-fn refused(invalid: &Invalid) -> Failure {
+fn refused(invalid: &InvalidManifest) -> RequestFailure {
     let message = format!("The manifest is not valid:\n{invalid}");
-    Failure::new(400, message.clone()).display(message)
+    RequestFailure::new(400, message.clone()).display(message)
 }

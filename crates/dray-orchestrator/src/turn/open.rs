@@ -4,45 +4,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_agent::failure::Failure;
-use dray_agent::issues::{Issues, ToolIssue};
+use dray_agent::failure::RequestFailure;
+use dray_agent::issues::{IssueLog, ToolIssue};
 use dray_agent::manifest::{Manifest, feature};
 use dray_agent::message::Message;
 use dray_agent::skill::{self, Skill};
 use dray_agent::{choice, clock, lazy, notify, pair, prompt, state};
-use dray_tool::pipeline::Settings;
-use dray_tool::{Built, Issue, Tool, Turn, naming, timeout};
+use dray_tool::pipeline::PipelineSettings;
+use dray_tool::{SetupIssue, Tool, ToolsetResult, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::LoadedManifest;
-use super::prepare::{Outgoing, iso};
-use super::setup::{Audience, Plan};
-use super::{Parts, hooks, session, setup, trouble};
+use super::prepare::{OutgoingMessages, iso};
+use super::setup::{SetupPlan, ToolAudience};
+use super::{SharedParts, hooks, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::files::{Opening, TurnFiles, dial_files, tools as file_tools};
-use crate::http::Asked;
+use crate::files::{TurnFiles, TurnStart, dial_files, tools as file_tools};
+use crate::http::CheckedChatRequest;
 use crate::internal;
-use crate::permissions::Identity;
+use crate::permissions::CallerIdentity;
 
 /// A turn that is ready to run.
-pub(super) struct Opened {
-    pub(super) parts: Arc<Parts>,
+pub(super) struct OpenTurn {
+    pub(super) parts: Arc<SharedParts>,
     pub(super) begun: Instant,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
     /// Those that the model sees.
     pub(super) tools: Vec<Arc<dyn Tool>>,
-    pub(super) hooks: Vec<hooks::Planned>,
+    pub(super) hooks: Vec<hooks::PlannedCall>,
     /// Tools that the model's own deployment runs.
     pub(super) statics: Vec<Value>,
-    pub(super) issues: Issues,
+    pub(super) issues: IssueLog,
     /// The system prompt, or why there is none: the issues are shown before the request ends with it.
-    pub(super) prompt: Result<(), Failure>,
+    pub(super) prompt: Result<(), RequestFailure>,
     pub(super) files: Arc<TurnFiles>,
     pub(super) turn: Turn,
-    pub(super) settings: Settings,
-    pub(super) outgoing: Outgoing,
+    pub(super) settings: PipelineSettings,
+    pub(super) outgoing: OutgoingMessages,
     pub(super) tool_choice: Option<Value>,
     pub(super) response_format: Option<Value>,
     /// Whether the client wants tokens counted.
@@ -55,38 +55,38 @@ pub(super) struct Opened {
 
 /// What the model's deployment is, as far as a turn cares.
 #[derive(Default)]
-struct Model {
+struct ModelInfo {
     accepts: Vec<String>,
     statics: Vec<Value>,
 }
 
 /// Answers of other services before a turn, requested concurrently.
-struct Gathered {
+struct TurnInputs {
     tools: Vec<Arc<dyn Tool>>,
-    model: Model,
+    model: ModelInfo,
     skills: Vec<Skill>,
-    issues: Issues,
+    issues: IssueLog,
     messages: Vec<Message>,
 }
 
 /// Opens a turn.
 pub(super) async fn open(
-    parts: &Arc<Parts>,
-    asked: Asked,
+    parts: &Arc<SharedParts>,
+    asked: CheckedChatRequest,
     loaded: LoadedManifest,
-) -> Result<Opened, Failure> {
+) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
     let opening = opening(parts, &asked, &loaded.manifest).await?;
     let (request, caller) = (asked.request, asked.caller);
     let session = opening.session.clone();
     let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let audience = Audience {
+    let audience = ToolAudience {
         caller: &caller,
         conversation: &conversation,
         guarded: loaded.grant.as_ref().map(|grant| &grant.client),
     };
-    let Gathered {
+    let TurnInputs {
         mut tools,
         model,
         skills,
@@ -101,7 +101,7 @@ pub(super) async fn open(
     let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
     let takes_files = parts.config.file_skill_always || has_tools;
     teach(takes_files, &skills, &outgoing, &mut messages);
-    let offer = internal::Offer {
+    let offer = internal::ToolOffer {
         manifest: &manifest,
         messages: &messages,
         skills: &skills,
@@ -122,7 +122,7 @@ pub(super) async fn open(
         files.clone(),
         files.limit(),
     );
-    Ok(Opened {
+    Ok(OpenTurn {
         parts: Arc::clone(parts),
         begun,
         settings: settings(parts, &manifest),
@@ -145,9 +145,9 @@ pub(super) async fn open(
 }
 
 /// How messages go to a model that accepts these types of files.
-fn outgoing(parts: &Parts, manifest: &Manifest, accepts: Vec<String>) -> Outgoing {
+fn outgoing(parts: &SharedParts, manifest: &Manifest, accepts: Vec<String>) -> OutgoingMessages {
     let strategy = manifest.orchestrator.attachment_strategy;
-    Outgoing {
+    OutgoingMessages {
         clock: parts.services.clock.clone(),
         stamps: manifest.features.timestamp.is_some(),
         lazy: strategy.map(|_| accepts),
@@ -159,7 +159,12 @@ fn outgoing(parts: &Parts, manifest: &Manifest, accepts: Vec<String>) -> Outgoin
 
 /// Puts in what the model seems to have asked for at the beginning: how files go into arguments, and the files of the
 /// last message.
-fn teach(takes_files: bool, skills: &[Skill], outgoing: &Outgoing, messages: &mut Vec<Message>) {
+fn teach(
+    takes_files: bool,
+    skills: &[Skill],
+    outgoing: &OutgoingMessages,
+    messages: &mut Vec<Message>,
+) {
     if takes_files {
         skill::inject(messages, skills);
     }
@@ -169,9 +174,14 @@ fn teach(takes_files: bool, skills: &[Skill], outgoing: &Outgoing, messages: &mu
 }
 
 /// Puts what the model is to hear of files and of the time at the end of the conversation.
-fn tell_news(manifest: &Manifest, outgoing: &Outgoing, messages: &mut Vec<Message>) {
-    let tell = |messages: &mut Vec<Message>, news: &pair::Pair| {
-        pair::insert(messages, news, pair::Place::End, pair::Frequency::Always);
+fn tell_news(manifest: &Manifest, outgoing: &OutgoingMessages, messages: &mut Vec<Message>) {
+    let tell = |messages: &mut Vec<Message>, news: &pair::CallPair| {
+        pair::insert(
+            messages,
+            news,
+            pair::PairPlace::End,
+            pair::PairFrequency::Always,
+        );
     };
     if let Some(news) = notify::pair(&manifest.contexts, messages) {
         tell(messages, &news);
@@ -183,14 +193,14 @@ fn tell_news(manifest: &Manifest, outgoing: &Outgoing, messages: &mut Vec<Messag
 
 /// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
 async fn gather(
-    parts: &Parts,
-    audience: Audience<'_>,
+    parts: &SharedParts,
+    audience: ToolAudience<'_>,
     loaded: &LoadedManifest,
     files: &TurnFiles,
     messages: Vec<Message>,
-) -> Result<Gathered, Failure> {
+) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
-    let plan = Plan::new(&parts.layers, &parts.reader, loaded);
+    let plan = SetupPlan::new(&parts.layers, &parts.reader, loaded);
     let mut unpacked = state::unpack(messages);
     for notice in &unpacked.notices {
         tracing::warn!("{notice}");
@@ -205,13 +215,13 @@ async fn gather(
         bind(parts, files),
         files.prepare(&messages),
     );
-    let Built {
+    let ToolsetResult {
         tools,
         issues: missing,
     } = built;
     let templates = plan.failures.iter().map(setup::template_issue);
     issues.tools.extend(templates.chain(missing).map(shown));
-    Ok(Gathered {
+    Ok(TurnInputs {
         tools,
         model: model?,
         skills,
@@ -221,11 +231,15 @@ async fn gather(
 }
 
 /// What the files of a turn begin with.
-async fn opening(parts: &Parts, asked: &Asked, manifest: &Manifest) -> Result<Opening, Failure> {
+async fn opening(
+    parts: &SharedParts,
+    asked: &CheckedChatRequest,
+    manifest: &Manifest,
+) -> Result<TurnStart, RequestFailure> {
     let (caller, messages) = (&asked.caller, &asked.request.messages);
     let owner = owner(parts, caller, &asked.identity).await?;
     let (session, is_new) = session::of(caller, owner.as_deref(), messages);
-    Ok(Opening {
+    Ok(TurnStart {
         turn: session::turn(&session, messages),
         conversation: session::conversation(caller, &session, messages),
         is_new,
@@ -237,11 +251,11 @@ async fn opening(parts: &Parts, asked: &Asked, manifest: &Manifest) -> Result<Op
 
 /// Whose sessions a caller may name: of a key of DIAL the bucket of its user; of no particular user without DIAL.
 async fn owner(
-    parts: &Parts,
+    parts: &SharedParts,
     caller: &Caller,
-    identity: &Identity,
-) -> Result<Option<String>, Failure> {
-    if let Identity::Dial(bucket) = identity {
+    identity: &CallerIdentity,
+) -> Result<Option<String>, RequestFailure> {
+    if let CallerIdentity::Dial(bucket) = identity {
         return Ok(Some(bucket.clone()));
     }
     match &parts.core {
@@ -256,24 +270,28 @@ async fn owner(
 }
 
 /// Binds a session to its sandbox when the operator wants each to have one.
-async fn bind(parts: &Parts, files: &TurnFiles) {
+async fn bind(parts: &SharedParts, files: &TurnFiles) {
     if let Some(sandbox) = &parts.config.sandbox {
         files.bind(sandbox).await;
     }
 }
 
-async fn model(parts: &Parts, caller: &Caller, deployment: &str) -> Result<Model, Failure> {
+async fn model(
+    parts: &SharedParts,
+    caller: &Caller,
+    deployment: &str,
+) -> Result<ModelInfo, RequestFailure> {
     let Some(core) = &parts.core else {
-        return Ok(Model::default());
+        return Ok(ModelInfo::default());
     };
     if parts.config.model_url.is_some() {
-        return Ok(Model::default());
+        return Ok(ModelInfo::default());
     }
     let told = core.deployment(caller, deployment).await;
     let told = told.map_err(|error| trouble::metadata(&error))?;
     let tools = told.defaults.get("tools").and_then(Value::as_array);
     let statics = tools.into_iter().flatten().filter(|tool| is_static(tool));
-    Ok(Model {
+    Ok(ModelInfo {
         statics: statics.cloned().collect(),
         accepts: told.input_attachment_types,
     })
@@ -295,9 +313,13 @@ fn is_static(tool: &Value) -> bool {
 }
 
 /// The skills of the layers and of the manifest, and what is wrong with those.
-async fn skills(parts: &Parts, caller: &Caller, manifest: &Manifest) -> (Vec<Skill>, Issues) {
+async fn skills(
+    parts: &SharedParts,
+    caller: &Caller,
+    manifest: &Manifest,
+) -> (Vec<Skill>, IssueLog) {
     let wanted = manifest.skills.as_deref().unwrap_or_default();
-    let mut issues = Issues::default();
+    let mut issues = IssueLog::default();
     if wanted.is_empty() {
         return (parts.skills.clone(), issues);
     }
@@ -312,7 +334,7 @@ async fn skills(parts: &Parts, caller: &Caller, manifest: &Manifest) -> (Vec<Ski
     (learned.skills, issues)
 }
 
-fn shown(issue: Issue) -> ToolIssue {
+fn shown(issue: SetupIssue) -> ToolIssue {
     ToolIssue {
         tool: issue.tool,
         toolset: issue.toolset,
@@ -323,11 +345,11 @@ fn shown(issue: Issue) -> ToolIssue {
 
 /// Puts the system prompt in its place.
 fn system_prompt(
-    parts: &Parts,
+    parts: &SharedParts,
     manifest: &Manifest,
     skills: &[Skill],
     messages: &mut Vec<Message>,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     let configured = parts
         .layers
         .system_prompt(&manifest.orchestrator.system_prompt);
@@ -338,7 +360,7 @@ fn system_prompt(
 }
 
 /// What holds for all calls of tools.
-fn settings(parts: &Parts, manifest: &Manifest) -> Settings {
+fn settings(parts: &SharedParts, manifest: &Manifest) -> PipelineSettings {
     let level = match parts.config.stage_display_level {
         None => manifest.features.stage_display.level,
         Some(StageLevel::None) => feature::StageLevel::None,
@@ -351,5 +373,5 @@ fn settings(parts: &Parts, manifest: &Manifest) -> Settings {
         .and_then(|defaults| defaults.timeout_seconds);
     let service: Duration = parts.config.tool_timeout.as_duration();
     let timeout = timeout::effective(defaults.and_then(timeout::from_seconds), service);
-    Settings { level, timeout }
+    PipelineSettings { level, timeout }
 }

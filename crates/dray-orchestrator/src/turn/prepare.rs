@@ -6,11 +6,11 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
-use crate::files::inline::INLINE;
+use crate::files::inline::INLINE_KEY;
 
 /// How messages leave for the model.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingMessages {
     pub(super) clock: Clock,
     /// Whether results of tools carry the time.
     pub(super) stamps: bool,
@@ -24,7 +24,7 @@ pub(super) struct Outgoing {
     pub(super) recovered: bool,
 }
 
-impl Outgoing {
+impl OutgoingMessages {
     /// Copies for one call: files that no policy keeps are named in the text alone, results carry their time, and the
     /// model's own state is its whole state.
     pub(super) fn view(&self, messages: &[Message]) -> Vec<Message> {
@@ -32,7 +32,7 @@ impl Outgoing {
             let types = self.lazy.as_deref().unwrap_or_default();
             lazy::keeps(message, attachment, types)
         };
-        let policies: &[filter::Policy<'_>] = match self.lazy {
+        let policies: &[filter::InlinePolicy<'_>] = match self.lazy {
             Some(_) => &[&asked_for],
             None => &[&filter::legacy_user_image],
         };
@@ -103,7 +103,7 @@ pub(super) fn with_stable_names(message: &Message) -> Message {
 fn by_key(message: &Message) -> Message {
     let mut copy = with_stable_names(message);
     for attachment in attachments(&mut copy) {
-        attachment.rest.retain(|name, _| name == INLINE);
+        attachment.rest.retain(|name, _| name == INLINE_KEY);
     }
     copy
 }
@@ -142,13 +142,13 @@ fn bare(message: &mut Message) {
     let custom = message.custom_content.as_mut();
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
     for attachment in attachments.into_iter().flatten() {
-        attachment.rest.shift_remove(INLINE);
+        attachment.rest.shift_remove(INLINE_KEY);
     }
 }
 
 /// Where a model finds an image: in the message itself, or at an address of the web.
 fn image(attachment: &Attachment) -> Option<String> {
-    let inline = attachment.rest.get(INLINE).and_then(Value::as_str);
+    let inline = attachment.rest.get(INLINE_KEY).and_then(Value::as_str);
     let url = inline.or_else(|| {
         attachment
             .url
@@ -176,8 +176,8 @@ pub(super) fn iso(clock: &Clock) -> String {
 mod tests {
     use super::*;
 
-    fn outgoing(reminders: Vec<Option<String>>) -> Outgoing {
-        Outgoing {
+    fn outgoing(reminders: Vec<Option<String>>) -> OutgoingMessages {
+        OutgoingMessages {
             clock: Clock::system(),
             stamps: false,
             lazy: None,

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus, Tokens};
+use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus, TokenUsage};
 use dray_agent::message::{Attachment, FunctionCall, ToolCall};
-use dray_dial::chat::{CallDelta, Delta, StageDelta, StageEnd};
-use dray_tool::{Gone, Sink, Stage};
+use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
+use dray_tool::{ClientGone, EventSink, StageWriter};
 use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
-use super::speech::Speech;
+use super::speech::TextRelay;
 
 /// Most calls in one answer that are kept apart. More is a model that has gone astray: the answer fails.
 const MOST_CALLS: usize = 128;
@@ -19,22 +19,22 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Astray {
+pub(super) enum InvalidAnswer {
     /// The client is gone.
     Gone,
     /// It is too long, or has too many calls.
     TooMuch,
 }
 
-impl From<Gone> for Astray {
-    fn from(_: Gone) -> Self {
+impl From<ClientGone> for InvalidAnswer {
+    fn from(_: ClientGone) -> Self {
         Self::Gone
     }
 }
 
 /// What one answer of the model came to.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ModelAnswer {
     /// Its text, as the model wrote it.
     pub(super) content: String,
     /// The calls that it asks for, in order.
@@ -51,20 +51,20 @@ pub(super) struct Answer {
 
 /// Passes an answer on while it comes, and gathers it.
 #[derive(Debug)]
-pub(super) struct Relay<'a> {
-    sink: &'a Sink,
-    speech: &'a mut Speech,
+pub(super) struct AnswerRelay<'a> {
+    sink: &'a EventSink,
+    speech: &'a mut TextRelay,
     propagates: bool,
-    stages: BTreeMap<u32, Stage>,
+    stages: BTreeMap<u32, StageWriter>,
     /// In order of arrival, each with the number that the model gave it.
     calls: Vec<(u32, ToolCall)>,
     /// Bytes of text and arguments.
     bytes: usize,
-    answer: Answer,
+    answer: ModelAnswer,
 }
 
-impl<'a> Relay<'a> {
-    pub(super) fn new(sink: &'a Sink, speech: &'a mut Speech, propagates: bool) -> Self {
+impl<'a> AnswerRelay<'a> {
+    pub(super) fn new(sink: &'a EventSink, speech: &'a mut TextRelay, propagates: bool) -> Self {
         Self {
             sink,
             speech,
@@ -72,12 +72,12 @@ impl<'a> Relay<'a> {
             stages: BTreeMap::new(),
             calls: Vec::new(),
             bytes: 0,
-            answer: Answer::default(),
+            answer: ModelAnswer::default(),
         }
     }
 
     /// Takes the next piece.
-    pub(super) async fn take(&mut self, delta: Delta) -> Result<(), Astray> {
+    pub(super) async fn take(&mut self, delta: ChunkDelta) -> Result<(), InvalidAnswer> {
         for stage in delta.stages {
             self.stage(stage).await?;
         }
@@ -111,25 +111,25 @@ impl<'a> Relay<'a> {
         } else if let Some(tokens) = delta.usage {
             self.answer.usage = vec![ModelUsage {
                 model: String::new(),
-                tokens: Tokens { ..tokens },
+                tokens: TokenUsage { ..tokens },
             }];
         }
         Ok(())
     }
 
     /// The whole answer, after its last piece.
-    pub(super) async fn finish(mut self) -> Result<Answer, Gone> {
+    pub(super) async fn finish(mut self) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
         self.answer.calls = identified(self.calls);
         Ok(self.answer)
     }
 
     /// What came before it broke off.
-    pub(super) async fn broken(mut self) -> Result<(), Gone> {
+    pub(super) async fn broken(mut self) -> Result<(), ClientGone> {
         self.close_stages(StageStatus::Failed).await
     }
 
-    async fn stage(&mut self, delta: StageDelta) -> Result<(), Gone> {
+    async fn stage(&mut self, delta: StageDelta) -> Result<(), ClientGone> {
         if !self.propagates {
             return Ok(());
         }
@@ -161,23 +161,23 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    async fn close_stages(&mut self, status: StageStatus) -> Result<(), Gone> {
+    async fn close_stages(&mut self, status: StageStatus) -> Result<(), ClientGone> {
         for stage in std::mem::take(&mut self.stages).into_values() {
             stage.close(status).await?;
         }
         Ok(())
     }
 
-    fn weigh(&mut self, bytes: usize) -> Result<(), Astray> {
+    fn weigh(&mut self, bytes: usize) -> Result<(), InvalidAnswer> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MOST_BYTES {
-            return Err(Astray::TooMuch);
+            return Err(InvalidAnswer::TooMuch);
         }
         Ok(())
     }
 
     /// Takes a piece of a call. A number that comes again with another id is another call.
-    fn call(&mut self, delta: CallDelta) -> Result<(), Astray> {
+    fn call(&mut self, delta: CallDelta) -> Result<(), InvalidAnswer> {
         let id = delta.id.unwrap_or_default();
         let known = self.calls.iter().rposition(|(index, call)| {
             *index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id)
@@ -185,7 +185,7 @@ impl<'a> Relay<'a> {
         let at = known.unwrap_or(self.calls.len());
         if known.is_none() {
             if at >= MOST_CALLS {
-                return Err(Astray::TooMuch);
+                return Err(InvalidAnswer::TooMuch);
             }
             self.calls.push((delta.index, empty()));
         }

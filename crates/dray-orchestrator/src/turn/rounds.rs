@@ -3,74 +3,74 @@
 use std::sync::Arc;
 
 use dray_agent::event::{Event, FinishReason};
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, CustomContent, Message, Role, ToolCall};
-use dray_dial::chat::{Chat, ChatError};
-use dray_tool::pipeline::{self, Ended, Ran, Request, Settings};
-use dray_tool::{Gone, Sink, Tool, Turn};
+use dray_dial::chat::{ChatClient, ChatError};
+use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
+use dray_tool::{ClientGone, EventSink, Tool, Turn};
 use futures_util::future::join_all;
 
-use super::body::Template;
-use super::prepare::Outgoing;
-use super::relay::{Answer, Astray, Relay};
-use super::speech::Speech;
-use super::tally::Tally;
+use super::body::BodyTemplate;
+use super::prepare::OutgoingMessages;
+use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
+use super::speech::TextRelay;
+use super::tally::TurnTally;
 use crate::files::TurnFiles;
-use crate::metrics::Metrics;
+use crate::metrics::OrchestratorMetrics;
 
 /// Everything that one loop works with.
 #[derive(Debug)]
-pub(super) struct Rounds<'a> {
-    pub(super) chat: &'a Chat,
+pub(super) struct ToolLoop<'a> {
+    pub(super) chat: &'a ChatClient,
     pub(super) deployment: &'a str,
-    pub(super) template: Template,
-    pub(super) outgoing: &'a mut Outgoing,
+    pub(super) template: BodyTemplate,
+    pub(super) outgoing: &'a mut OutgoingMessages,
     pub(super) tools: &'a [Arc<dyn Tool>],
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
-    pub(super) metrics: &'a Metrics,
+    pub(super) metrics: &'a OrchestratorMetrics,
     /// Most characters of a content in the log; `None`: contents stay out of it.
     pub(super) log_payloads: Option<usize>,
     pub(super) turn: &'a Turn,
-    pub(super) settings: Settings,
-    pub(super) sink: &'a Sink,
+    pub(super) settings: PipelineSettings,
+    pub(super) sink: &'a EventSink,
     pub(super) propagates_stages: bool,
     pub(super) most: u32,
 }
 
 /// How a loop ended that was not cut short by the client.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct LoopEnd {
     /// Why the last answer ended.
     pub(super) reason: FinishReason,
 }
 
 /// Why a loop did not end well.
 #[derive(Debug)]
-pub(super) enum Cut {
+pub(super) enum LoopError {
     /// The client is gone: no report is needed.
     Gone,
     /// The request fails.
-    Failed(Failure),
+    Failed(RequestFailure),
 }
 
-impl From<Gone> for Cut {
-    fn from(_: Gone) -> Self {
+impl From<ClientGone> for LoopError {
+    fn from(_: ClientGone) -> Self {
         Self::Gone
     }
 }
 
-impl Rounds<'_> {
+impl ToolLoop<'_> {
     /// Runs until the model asks for no more calls. What happened is in `messages` and `tally` in every case.
     pub(super) async fn run(
         &mut self,
         messages: &mut Vec<Message>,
-        speech: &mut Speech,
-        tally: &mut Tally,
-    ) -> Result<Done, Cut> {
+        speech: &mut TextRelay,
+        tally: &mut TurnTally,
+    ) -> Result<LoopEnd, LoopError> {
         for round in 1.. {
             if round > self.most {
-                return Err(Cut::Failed(super::trouble::limit()));
+                return Err(LoopError::Failed(super::trouble::limit()));
             }
             speech.next();
             let answer = self.ask(messages, round, speech).await;
@@ -82,14 +82,14 @@ impl Rounds<'_> {
             messages.push(said(answer));
             if calls.is_empty() {
                 speech.finish(self.sink).await?;
-                return Ok(Done { reason });
+                return Ok(LoopEnd { reason });
             }
             let ran = self.call_all(&calls).await;
             for ran in ran {
                 messages.push(self.take(ran?, tally).await?);
             }
         }
-        Err(Cut::Failed(super::trouble::limit()))
+        Err(LoopError::Failed(super::trouble::limit()))
     }
 
     /// One call of the model. When it refuses files that were sent along, they are taken out and it is asked once more.
@@ -97,18 +97,20 @@ impl Rounds<'_> {
         &mut self,
         messages: &mut [Message],
         round: u32,
-        speech: &mut Speech,
-    ) -> Result<Answer, Cut> {
+        speech: &mut TextRelay,
+    ) -> Result<ModelAnswer, LoopError> {
         let first = self.try_ask(messages, round, speech).await;
         let answer = match first {
-            Err(Refused::Model(error)) if self.outgoing.recovers(&error, messages) => {
+            Err(CallError::Model(error)) if self.outgoing.recovers(&error, messages) => {
                 self.try_ask(messages, round, speech).await
             }
             other => other,
         };
         answer.map_err(|refused| match refused {
-            Refused::Cut(cut) => cut,
-            Refused::Model(error) => Cut::Failed(super::trouble::model(&error, self.log_payloads)),
+            CallError::Cut(cut) => cut,
+            CallError::Model(error) => {
+                LoopError::Failed(super::trouble::model(&error, self.log_payloads))
+            }
         })
     }
 
@@ -116,25 +118,28 @@ impl Rounds<'_> {
         &self,
         messages: &[Message],
         round: u32,
-        speech: &mut Speech,
-    ) -> Result<Answer, Refused> {
+        speech: &mut TextRelay,
+    ) -> Result<ModelAnswer, CallError> {
         let outgoing = self.outgoing.view(messages);
         let body = self.template.body(&outgoing, round);
-        let body = body.map_err(|_| Refused::Cut(Cut::Failed(Failure::unexpected())))?;
+        let body =
+            body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
         let begun = tokio::time::Instant::now();
         let mut stream = self
             .chat
             .stream(&self.turn.caller, self.deployment, body)
             .await?;
-        let mut relay = Relay::new(self.sink, speech, self.propagates_stages);
+        let mut relay = AnswerRelay::new(self.sink, speech, self.propagates_stages);
         loop {
             match stream.next().await {
                 Ok(Some(delta)) => match relay.take(delta).await {
                     Ok(()) => {}
-                    Err(Astray::Gone) => return Err(Gone.into()),
-                    Err(Astray::TooMuch) => {
+                    Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
+                    Err(InvalidAnswer::TooMuch) => {
                         relay.broken().await?;
-                        return Err(Refused::Cut(Cut::Failed(super::trouble::too_much())));
+                        return Err(CallError::Cut(
+                            LoopError::Failed(super::trouble::too_much()),
+                        ));
                     }
                 },
                 Ok(None) => break,
@@ -155,11 +160,11 @@ impl Rounds<'_> {
     }
 
     /// Runs all calls concurrently; results are in the order of the calls.
-    async fn call_all(&self, calls: &[ToolCall]) -> Vec<Result<Ran, Cut>> {
+    async fn call_all(&self, calls: &[ToolCall]) -> Vec<Result<CompletedCall, LoopError>> {
         join_all(calls.iter().map(|call| self.call(call))).await
     }
 
-    async fn call(&self, call: &ToolCall) -> Result<Ran, Cut> {
+    async fn call(&self, call: &ToolCall) -> Result<CompletedCall, LoopError> {
         let name = call.function.name.as_str();
         let Some(tool) = self
             .tools
@@ -173,7 +178,7 @@ impl Rounds<'_> {
                 .collect();
             return Ok(pipeline::unknown(&call.id, name, &valid));
         };
-        let request = Request {
+        let request = ToolRequest {
             id: &call.id,
             arguments: &call.function.arguments,
         };
@@ -187,9 +192,9 @@ impl Rounds<'_> {
         )
         .await;
         let ran = ran.map_err(|ended| match ended {
-            Ended::Gone(_) => Cut::Gone,
-            Ended::Stopped { text } => Cut::Failed(super::trouble::stopped(&text)),
-            Ended::Failed(failure) => Cut::Failed(failure),
+            RequestEnd::Gone(_) => LoopError::Gone,
+            RequestEnd::Stopped { text } => LoopError::Failed(super::trouble::stopped(&text)),
+            RequestEnd::Failed(failure) => LoopError::Failed(failure),
         })?;
         self.metrics.tool(!ran.failed);
         tracing::info!(
@@ -202,7 +207,7 @@ impl Rounds<'_> {
     }
 
     /// The result as the model gets it: what is too large is a file.
-    pub(super) async fn offloaded(&self, name: &str, mut ran: Ran) -> Ran {
+    pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
         let text = match &ran.message.content {
             Some(Content::Text(text)) if !ran.failed => text,
             _ => return ran,
@@ -219,7 +224,11 @@ impl Rounds<'_> {
     }
 
     /// The message of one result, whose files are put before the user.
-    pub(super) async fn take(&self, mut ran: Ran, tally: &mut Tally) -> Result<Message, Cut> {
+    pub(super) async fn take(
+        &self,
+        mut ran: CompletedCall,
+        tally: &mut TurnTally,
+    ) -> Result<Message, LoopError> {
         tally.tool(&ran.usage);
         for attachment in ran.propagate {
             if tally.is_new(&attachment) {
@@ -232,25 +241,25 @@ impl Rounds<'_> {
 }
 
 /// Why one call of the model gave nothing.
-enum Refused {
-    Cut(Cut),
+enum CallError {
+    Cut(LoopError),
     Model(ChatError),
 }
 
-impl From<Gone> for Refused {
-    fn from(_: Gone) -> Self {
-        Self::Cut(Cut::Gone)
+impl From<ClientGone> for CallError {
+    fn from(_: ClientGone) -> Self {
+        Self::Cut(LoopError::Gone)
     }
 }
 
-impl From<ChatError> for Refused {
+impl From<ChatError> for CallError {
     fn from(error: ChatError) -> Self {
         Self::Model(error)
     }
 }
 
 /// The message of an answer. A model wants text in each: a single space where there is none.
-fn said(answer: Answer) -> Message {
+fn said(answer: ModelAnswer) -> Message {
     let content = if answer.content.is_empty() {
         " ".to_owned()
     } else {

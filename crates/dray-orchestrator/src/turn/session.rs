@@ -6,10 +6,10 @@ use dray_types::Sha256Digest;
 use serde_json::Value;
 
 /// Key in the state of assistant messages.
-pub(super) const KEY: &str = "dray_session";
+pub(super) const SESSION_KEY: &str = "dray_session";
 
 /// Header by which a client names the session itself.
-const HEADER: &str = "x-dray-session";
+const SESSION_HEADER: &str = "x-dray-session";
 
 /// The session of a conversation: the one that the client names, else the one of its last answer, else a new one.
 ///
@@ -18,7 +18,10 @@ const HEADER: &str = "x-dray-session";
 ///
 /// Returns whether it is new: nothing can be bound to it yet.
 pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> (String, bool) {
-    let named = caller.forwarded.iter().find(|(name, _)| name == HEADER);
+    let named = caller
+        .forwarded
+        .iter()
+        .find(|(name, _)| name == SESSION_HEADER);
     match (named, owner) {
         (Some((_, name)), None) => (name.clone(), false),
         (Some((_, name)), Some(owner)) => (bound(owner, name), false),
@@ -31,7 +34,10 @@ pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> 
 
 /// Whether the client names its session.
 pub(super) fn is_named(caller: &Caller) -> bool {
-    caller.forwarded.iter().any(|(name, _)| name == HEADER)
+    caller
+        .forwarded
+        .iter()
+        .any(|(name, _)| name == SESSION_HEADER)
 }
 
 fn bound(owner: &str, name: &str) -> String {
@@ -50,7 +56,7 @@ fn remembered(messages: &[Message]) -> Option<&str> {
                 .as_ref()?
                 .state
                 .as_ref()?
-                .get(KEY)?
+                .get(SESSION_KEY)?
                 .as_str()
         })
         .filter(|session| session.starts_with("c-"))
@@ -66,7 +72,7 @@ pub(super) fn note(state: &mut Value, session: &str) {
     if let Some(state) = state.as_object_mut()
         && session.starts_with("c-")
     {
-        state.insert(KEY.to_owned(), Value::from(session));
+        state.insert(SESSION_KEY.to_owned(), Value::from(session));
     }
 }
 
@@ -97,7 +103,7 @@ mod tests {
     use super::*;
 
     fn caller(session: Option<&str>) -> Caller {
-        let forwarded = session.map(|session| (HEADER.to_owned(), session.to_owned()));
+        let forwarded = session.map(|session| (SESSION_HEADER.to_owned(), session.to_owned()));
         Caller {
             forwarded: forwarded.into_iter().collect(),
             ..Caller::default()
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_state_cannot_name_the_session_of_another() {
-        let named = answered(json!({ KEY: "telegram-42" }));
+        let named = answered(json!({ SESSION_KEY: "telegram-42" }));
         assert_ne!(of(&caller(None), None, &named).0, "telegram-42");
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
-use dray_agent::layer::{self, Layers};
-use dray_agent::manifest::Reader;
+use dray_agent::layer::{self, LayerSet};
+use dray_agent::manifest::ManifestReader;
 use dray_agent::manifest::tool::InternalTool;
 use dray_agent::manifest::toolset::{Internal, ToolSet};
-use dray_http::Client;
-use dray_tool::{Built, Issue, naming};
-use dray_tool_dial::Dial;
-use dray_tool_mcp::Set;
+use dray_http::HttpClient;
+use dray_tool::{SetupIssue, ToolsetResult, naming};
+use dray_tool_dial::DialPort;
+use dray_tool_mcp::McpToolset;
 use futures_util::future::join_all;
 
 use super::manifest::LoadedManifest;
@@ -20,12 +20,12 @@ const NO_DIAL: &str = "This needs DIAL, and this service has no DIAL_URL.";
 
 /// What all requests share.
 #[derive(Clone, Debug)]
-pub(crate) struct Kinds {
+pub(crate) struct ToolKinds {
     /// For endpoints that manifests name.
-    pub(crate) client: Client,
-    pub(crate) rest: dray_tool_rest::Options,
-    pub(crate) mcp: dray_tool_mcp::Options,
-    pub(crate) dial: Option<Arc<dyn Dial>>,
+    pub(crate) client: HttpClient,
+    pub(crate) rest: dray_tool_rest::RestOptions,
+    pub(crate) mcp: dray_tool_mcp::McpOptions,
+    pub(crate) dial: Option<Arc<dyn DialPort>>,
     /// The interpreter's session of conversations that have none.
     pub(crate) interpreter_session: Option<String>,
 }
@@ -40,15 +40,15 @@ pub(crate) struct PlannedSet {
 
 /// What is to be set up for a turn.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct SetupPlan {
     pub(crate) sets: Vec<PlannedSet>,
     /// Templates that could not be used.
-    pub(crate) failures: Vec<layer::Failure>,
+    pub(crate) failures: Vec<layer::TemplateFailure>,
 }
 
-impl Plan {
+impl SetupPlan {
     /// Puts templates in the place of their names. What a template says is the operator's, for all callers.
-    pub(super) fn new(layers: &Layers, reader: &Reader, loaded: &LoadedManifest) -> Self {
+    pub(super) fn new(layers: &LayerSet, reader: &ManifestReader, loaded: &LoadedManifest) -> Self {
         let mut plan = Self::default();
         for set in &loaded.manifest.tool_sets {
             let is_template = matches!(set, ToolSet::Predefined(_));
@@ -69,18 +69,22 @@ impl Plan {
 
 /// For whom tools are set up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Audience<'a> {
+pub(crate) struct ToolAudience<'a> {
     pub(crate) caller: &'a Caller,
     /// The conversation, with whose it is; no other has this text.
     pub(crate) conversation: &'a str,
     /// Connects addresses of the caller's manifest.
-    pub(crate) guarded: Option<&'a Client>,
+    pub(crate) guarded: Option<&'a HttpClient>,
 }
 
-impl Kinds {
+impl ToolKinds {
     /// Sets up all tool sets, each kind concurrently; tools are in the order of the manifest, and of two with one name
     /// the first is there.
-    pub(crate) async fn build(&self, sets: &[PlannedSet], audience: Audience<'_>) -> Built {
+    pub(crate) async fn build(
+        &self,
+        sets: &[PlannedSet],
+        audience: ToolAudience<'_>,
+    ) -> ToolsetResult {
         // Applications come first: they decide what they are spoken to by.
         let apps = self.apps(sets, audience).await;
         let (mcp, others) = tokio::join!(
@@ -88,7 +92,7 @@ impl Kinds {
             join_all(sets.iter().map(|set| Box::pin(self.other(set, audience))))
         );
         let (mut apps, mut mcp) = (Some(apps), mcp.into_iter());
-        let mut all = Built::default();
+        let mut all = ToolsetResult::default();
         for (planned, other) in sets.iter().zip(others) {
             let built = match &planned.set {
                 ToolSet::DialApp(_) => apps.take(),
@@ -103,7 +107,7 @@ impl Kinds {
         all
     }
 
-    async fn apps(&self, sets: &[PlannedSet], audience: Audience<'_>) -> Built {
+    async fn apps(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> ToolsetResult {
         let caller = audience.caller;
         let entries: Vec<_> = sets
             .iter()
@@ -113,18 +117,18 @@ impl Kinds {
             })
             .collect();
         match &self.dial {
-            _ if entries.is_empty() => Built::default(),
-            None => Built {
+            _ if entries.is_empty() => ToolsetResult::default(),
+            None => ToolsetResult {
                 tools: Vec::new(),
                 issues: entries
                     .iter()
                     .filter(|app| app.common.enabled)
-                    .map(|app| Issue::of_set(&app.deployment_id, NO_DIAL))
+                    .map(|app| SetupIssue::of_set(&app.deployment_id, NO_DIAL))
                     .collect(),
             },
             Some(dial) => {
-                let connect = |app, facts: dray_tool_dial::Facts| async move {
-                    let set = Set::App {
+                let connect = |app, facts: dray_tool_dial::DeploymentFacts| async move {
+                    let set = McpToolset::App {
                         app: &app,
                         display_name: facts.display_name.as_deref(),
                     };
@@ -136,22 +140,22 @@ impl Kinds {
     }
 
     /// One outcome for each set that is an MCP server, in order.
-    async fn mcp(&self, sets: &[PlannedSet], audience: Audience<'_>) -> Vec<Built> {
+    async fn mcp(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> Vec<ToolsetResult> {
         let sets: Vec<_> = sets
             .iter()
             .filter_map(|planned| match &planned.set {
-                ToolSet::Mcp(set) => Some((Set::Mcp(set), planned.is_guarded)),
+                ToolSet::Mcp(set) => Some((McpToolset::Mcp(set), planned.is_guarded)),
                 // The address is DIAL's own.
-                ToolSet::DialMcp(set) => Some((Set::Dial(set), false)),
+                ToolSet::DialMcp(set) => Some((McpToolset::Dial(set), false)),
                 _ => None,
             })
             .collect();
-        let of = |guarded: bool| -> Vec<Set<'_>> {
+        let of = |guarded: bool| -> Vec<McpToolset<'_>> {
             let sets = sets.iter().filter(|(_, is_guarded)| *is_guarded == guarded);
             sets.map(|(set, _)| *set).collect()
         };
         let (open, guarded) = (of(false), of(true));
-        let options = |client: &Client| dray_tool_mcp::Options {
+        let options = |client: &HttpClient| dray_tool_mcp::McpOptions {
             client: client.clone(),
             conversation: Some(audience.conversation.to_owned()),
             ..self.mcp.clone()
@@ -183,12 +187,12 @@ impl Kinds {
     }
 
     /// The client for addresses that a caller chose or that the operator did.
-    fn client_for<'a>(&'a self, is_guarded: bool, audience: Audience<'a>) -> &'a Client {
+    fn client_for<'a>(&'a self, is_guarded: bool, audience: ToolAudience<'a>) -> &'a HttpClient {
         let guarded = audience.guarded.filter(|_| is_guarded);
         guarded.unwrap_or(&self.client)
     }
 
-    async fn other(&self, planned: &PlannedSet, audience: Audience<'_>) -> Built {
+    async fn other(&self, planned: &PlannedSet, audience: ToolAudience<'_>) -> ToolsetResult {
         let caller = audience.caller;
         match &planned.set {
             ToolSet::RestApi(set) => {
@@ -198,23 +202,23 @@ impl Kinds {
             ToolSet::DialDeployment(set) => match &self.dial {
                 Some(dial) => dray_tool_dial::deployments(set, dial, caller).await,
                 None if set.common.enabled => missing(&set.name),
-                None => Built::default(),
+                None => ToolsetResult::default(),
             },
             ToolSet::Internal(set) => self.internal(set),
             // Found by their own ways, or replaced before.
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
             | ToolSet::DialApp(_)
-            | ToolSet::Predefined(_) => Built::default(),
+            | ToolSet::Predefined(_) => ToolsetResult::default(),
         }
     }
 
-    fn internal(&self, set: &Internal) -> Built {
-        let mut built = Built::default();
+    fn internal(&self, set: &Internal) -> ToolsetResult {
+        let mut built = ToolsetResult::default();
         for tool in set.tools.iter().filter(|_| set.common.enabled) {
             match (tool, &self.dial) {
                 (InternalTool::PythonInterpreter(common), Some(dial)) if common.enabled => {
-                    let options = dray_tool_dial::Options {
+                    let options = dray_tool_dial::InterpreterOptions {
                         default_session: self.interpreter_session.clone(),
                     };
                     let tool = dray_tool_dial::interpreter(common, dial, options);
@@ -230,16 +234,16 @@ impl Kinds {
     }
 }
 
-fn missing(set: &str) -> Built {
-    Built {
+fn missing(set: &str) -> ToolsetResult {
+    ToolsetResult {
         tools: Vec::new(),
-        issues: vec![Issue::of_set(set, NO_DIAL)],
+        issues: vec![SetupIssue::of_set(set, NO_DIAL)],
     }
 }
 
 /// A template that could not be used, as it is shown.
-pub(crate) fn template_issue(failure: &layer::Failure) -> Issue {
-    Issue {
+pub(crate) fn template_issue(failure: &layer::TemplateFailure) -> SetupIssue {
+    SetupIssue {
         tool: Some(format!("template '{}'", failure.template)),
         toolset: None,
         message: failure.message(),

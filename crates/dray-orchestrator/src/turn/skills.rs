@@ -4,15 +4,19 @@ use std::collections::HashSet;
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::SkillRef;
-use dray_agent::skill::Fetched;
-use dray_dial::{Core, Error, Kind};
+use dray_agent::skill::FetchedSkill;
+use dray_dial::{DialClient, Error, ErrorKind};
 use futures_util::future::join_all;
 
 /// What is said of a prompt that is empty.
-const EMPTY: &str = "DIAL prompt has no content";
+const EMPTY_PROMPT_MESSAGE: &str = "DIAL prompt has no content";
 
 /// Fetches all concurrently, each address once; in the order of the manifest.
-pub(super) async fn fetch(core: &Core, caller: &Caller, wanted: &[SkillRef]) -> Vec<Fetched> {
+pub(super) async fn fetch(
+    core: &DialClient,
+    caller: &Caller,
+    wanted: &[SkillRef],
+) -> Vec<FetchedSkill> {
     let mut seen = HashSet::new();
     let urls = wanted
         .iter()
@@ -21,13 +25,13 @@ pub(super) async fn fetch(core: &Core, caller: &Caller, wanted: &[SkillRef]) -> 
     join_all(urls.map(|url| Box::pin(one(core, caller, url)))).await
 }
 
-async fn one(core: &Core, caller: &Caller, url: &str) -> Fetched {
+async fn one(core: &DialClient, caller: &Caller, url: &str) -> FetchedSkill {
     let content = match core.prompt(caller, url).await {
-        Ok(prompt) if prompt.content.trim().is_empty() => Err(EMPTY.to_owned()),
+        Ok(prompt) if prompt.content.trim().is_empty() => Err(EMPTY_PROMPT_MESSAGE.to_owned()),
         Ok(prompt) => Ok(prompt.content),
         Err(error) => Err(reason(url, &error)),
     };
-    Fetched {
+    FetchedSkill {
         url: url.to_owned(),
         content,
     }
@@ -44,13 +48,20 @@ fn reason(url: &str, error: &Error) -> String {
         (Some(404), _) => "DIAL prompt not found".to_owned(),
         (Some(401 | 403), _) => "DIAL does not let this caller read the prompt".to_owned(),
         (Some(status), _) => format!("DIAL Core answers with status {status}"),
-        (None, Kind::Malformed) if error.message == "the prompt has no content" => EMPTY.to_owned(),
-        (None, Kind::Malformed) => "The answer of DIAL Core is malformed".to_owned(),
-        (None, Kind::Request) => "This is not the URL of a DIAL prompt".to_owned(),
-        (None, Kind::TooLarge) => "The prompt is too large".to_owned(),
-        (None, Kind::Connect | Kind::Timeout | Kind::Broken | Kind::Status | Kind::Conflict) => {
-            "DIAL Core does not answer".to_owned()
+        (None, ErrorKind::Malformed) if error.message == "the prompt has no content" => {
+            EMPTY_PROMPT_MESSAGE.to_owned()
         }
+        (None, ErrorKind::Malformed) => "The answer of DIAL Core is malformed".to_owned(),
+        (None, ErrorKind::Request) => "This is not the URL of a DIAL prompt".to_owned(),
+        (None, ErrorKind::TooLarge) => "The prompt is too large".to_owned(),
+        (
+            None,
+            ErrorKind::Connect
+            | ErrorKind::Timeout
+            | ErrorKind::Broken
+            | ErrorKind::Status
+            | ErrorKind::Conflict,
+        ) => "DIAL Core does not answer".to_owned(),
     }
 }
 

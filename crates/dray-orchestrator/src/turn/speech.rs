@@ -1,25 +1,25 @@
 //! The text of an answer on its way to the client (quickapps 18.1).
 
 use dray_agent::event::Event;
-use dray_tool::{Gone, Sink};
+use dray_tool::{ClientGone, EventSink};
 
-use crate::files::media::Media;
+use crate::files::media::MediaTagFilter;
 
 /// What stands before the text of each answer of the model.
-const SEPARATOR: &str = "\n\r";
+const ANSWER_SEPARATOR: &str = "\n\r";
 
 /// Passes text on: a separator before each answer, `MEDIA:` tags held back until it is known what they are.
 #[derive(Debug)]
-pub(super) struct Speech {
-    media: Option<Media>,
+pub(super) struct TextRelay {
+    media: Option<MediaTagFilter>,
     pending: bool,
     said: bool,
     /// Whether the first answer has a separator too, as clients of DIAL expect.
     leads: bool,
 }
 
-impl Speech {
-    pub(super) const fn new(media: Option<Media>, leads: bool) -> Self {
+impl TextRelay {
+    pub(super) const fn new(media: Option<MediaTagFilter>, leads: bool) -> Self {
         Self {
             media,
             pending: true,
@@ -34,7 +34,7 @@ impl Speech {
     }
 
     /// Says more of the present answer.
-    pub(super) async fn say(&mut self, sink: &Sink, text: &str) -> Result<(), Gone> {
+    pub(super) async fn say(&mut self, sink: &EventSink, text: &str) -> Result<(), ClientGone> {
         let text = match &mut self.media {
             Some(media) => media.push(text).await,
             None => text.to_owned(),
@@ -43,7 +43,7 @@ impl Speech {
     }
 
     /// Says what was held back.
-    pub(super) async fn finish(&mut self, sink: &Sink) -> Result<(), Gone> {
+    pub(super) async fn finish(&mut self, sink: &EventSink) -> Result<(), ClientGone> {
         let Some(media) = self.media.take() else {
             return Ok(());
         };
@@ -54,12 +54,12 @@ impl Speech {
         self.send(sink, rest.text).await
     }
 
-    async fn send(&mut self, sink: &Sink, mut text: String) -> Result<(), Gone> {
+    async fn send(&mut self, sink: &EventSink, mut text: String) -> Result<(), ClientGone> {
         if text.is_empty() {
             return Ok(());
         }
         if std::mem::take(&mut self.pending) && (self.leads || self.said) {
-            text.insert_str(0, SEPARATOR);
+            text.insert_str(0, ANSWER_SEPARATOR);
         }
         self.said = true;
         sink.send(Event::Content(text)).await

@@ -4,17 +4,17 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use dray_agent::event::{ModelUsage, Tokens};
+use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
 
 /// Tokens by model, files already shown, and time.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct TurnTally {
     per_model: Vec<ModelUsage>,
     shown: HashSet<String>,
 }
 
-impl Tally {
+impl TurnTally {
     /// Adds a call of the model. Tokens without a model are the deployment's own.
     pub(super) fn model(&mut self, deployment: &str, usage: &[ModelUsage]) {
         for usage in usage {
@@ -34,7 +34,7 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, model: &str, tokens: Tokens) {
+    fn add(&mut self, model: &str, tokens: TokenUsage) {
         let known = self.per_model.iter_mut().find(|known| known.model == model);
         if let Some(known) = known {
             known.tokens.prompt = known.tokens.prompt.saturating_add(tokens.prompt);
@@ -61,11 +61,11 @@ impl Tally {
     }
 
     /// All tokens; `None` when nothing was counted.
-    pub(super) fn total(&self) -> Option<Tokens> {
+    pub(super) fn total(&self) -> Option<TokenUsage> {
         (!self.per_model.is_empty()).then(|| {
             self.per_model
                 .iter()
-                .fold(Tokens::default(), |total, usage| Tokens {
+                .fold(TokenUsage::default(), |total, usage| TokenUsage {
                     prompt: total.prompt.saturating_add(usage.tokens.prompt),
                     completion: total.completion.saturating_add(usage.tokens.completion),
                 })
@@ -78,7 +78,7 @@ impl Tally {
             "| Model | Prompt tokens | Completion tokens | Total tokens |\n|---|---|---|---|\n"
                 .to_owned();
         for usage in &self.per_model {
-            let Tokens { prompt, completion } = usage.tokens;
+            let TokenUsage { prompt, completion } = usage.tokens;
             let total = prompt.saturating_add(completion);
             let model = usage.model.replace('|', "\\|");
             let _ = writeln!(table, "| {model} | {prompt} | {completion} | {total} |");
@@ -99,13 +99,13 @@ mod tests {
     fn usage(model: &str, prompt: u64, completion: u64) -> ModelUsage {
         ModelUsage {
             model: model.to_owned(),
-            tokens: Tokens { prompt, completion },
+            tokens: TokenUsage { prompt, completion },
         }
     }
 
     #[test]
     fn tokens_add_up_by_model_in_order_of_first_use() {
-        let mut tally = Tally::default();
+        let mut tally = TurnTally::default();
         assert_eq!(tally.total(), None);
         tally.model("lead", &[usage("", 10, 1)]);
         tally.tool(&[usage("helper", 5, 5)]);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_file_is_shown_once_by_its_url() {
-        let mut tally = Tally::default();
+        let mut tally = TurnTally::default();
         let file = Attachment {
             url: Some("files/B/a".to_owned()),
             ..Attachment::default()

@@ -1,31 +1,31 @@
 //! Failures of a turn as the client gets them (quickapps 41).
 
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_agent::layer;
-use dray_agent::user_error::Source;
+use dray_agent::user_error::ErrorSource;
 use dray_dial::chat::{ChatError, ChatKind};
-use dray_tool_dial::Refused;
+use dray_tool_dial::DialError;
 
 /// The model was called as often as it may be.
-pub(super) fn limit() -> Failure {
+pub(super) fn limit() -> RequestFailure {
     let text = "Agent stopped due to max iterations.";
-    Failure::new(500, text).display(text)
+    RequestFailure::new(500, text).display(text)
 }
 
 /// A strategy of a tool ended the request.
-pub(super) fn stopped(text: &str) -> Failure {
-    Failure::new(500, text).display(text)
+pub(super) fn stopped(text: &str) -> RequestFailure {
+    RequestFailure::new(500, text).display(text)
 }
 
 /// The model gave more than anybody can work with.
-pub(super) fn too_much() -> Failure {
+pub(super) fn too_much() -> RequestFailure {
     let text = "The AI model's answer was too long, or asked for too many tools at once.";
-    Failure::new(500, text).display(text)
+    RequestFailure::new(500, text).display(text)
 }
 
 /// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
 /// contents may be.
-pub(super) fn model(error: &ChatError, log_payloads: Option<usize>) -> Failure {
+pub(super) fn model(error: &ChatError, log_payloads: Option<usize>) -> RequestFailure {
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
@@ -42,40 +42,40 @@ pub(super) fn model(error: &ChatError, log_payloads: Option<usize>) -> Failure {
         );
     }
     let source = match error.kind {
-        ChatKind::Status(_) => Source::Service {
+        ChatKind::Status(_) => ErrorSource::Service {
             status: error.status(),
             code: error.code.clone(),
             display_message: error.display_message.clone(),
         },
-        ChatKind::Connect => Source::Connection,
-        ChatKind::Timeout => Source::Timeout,
-        ChatKind::Broken | ChatKind::Malformed => Source::BrokenStream,
+        ChatKind::Connect => ErrorSource::Connection,
+        ChatKind::Timeout => ErrorSource::Timeout,
+        ChatKind::Broken | ChatKind::Malformed => ErrorSource::BrokenStream,
     };
     source.failure()
 }
 
 /// What is known of the model could not be had.
-pub(super) fn metadata(error: &dray_dial::Error) -> Failure {
+pub(super) fn metadata(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         kind = ?error.kind,
         status = error.status,
         "metadata of the model were not told"
     );
     let source = match (error.status, error.kind) {
-        (Some(status), _) => Source::Service {
+        (Some(status), _) => ErrorSource::Service {
             status: Some(status),
             code: error.code.clone(),
             display_message: error.display_message.clone(),
         },
-        (None, dray_dial::Kind::Timeout) => Source::Timeout,
-        (None, dray_dial::Kind::Connect) => Source::Connection,
-        (None, _) => Source::BrokenStream,
+        (None, dray_dial::ErrorKind::Timeout) => ErrorSource::Timeout,
+        (None, dray_dial::ErrorKind::Connect) => ErrorSource::Connection,
+        (None, _) => ErrorSource::BrokenStream,
     };
     source.failure()
 }
 
 /// DIAL Core did not say whose key a caller shows. Without its word nothing is done for the caller.
-pub(super) fn unverified(error: &dray_dial::Error) -> Failure {
+pub(super) fn unverified(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         kind = ?error.kind,
@@ -83,31 +83,31 @@ pub(super) fn unverified(error: &dray_dial::Error) -> Failure {
         "a key could not be verified"
     );
     if let Some(401 | 403) = error.status {
-        let mut failure = Failure::new(401, "DIAL Core does not accept this API key");
+        let mut failure = RequestFailure::new(401, "DIAL Core does not accept this API key");
         failure.code = Some("invalid_api_key".to_owned());
         return failure;
     }
-    if error.kind == dray_dial::Kind::Request {
-        return Failure::new(401, "The API key is not one that a header can hold");
+    if error.kind == dray_dial::ErrorKind::Request {
+        return RequestFailure::new(401, "The API key is not one that a header can hold");
     }
-    Failure::new(503, "DIAL Core cannot be asked whose API key this is")
+    RequestFailure::new(503, "DIAL Core cannot be asked whose API key this is")
         .display("The service cannot check your access at the moment. Please try again later.")
 }
 
 /// The system prompt is a template that cannot be used.
-pub(super) fn prompt(failure: &layer::Failure) -> Failure {
+pub(super) fn prompt(failure: &layer::TemplateFailure) -> RequestFailure {
     let message = format!("template '{}': {}", failure.template, failure.message());
-    Failure::new(400, message.clone()).display(message)
+    RequestFailure::new(400, message.clone()).display(message)
 }
 
 /// A tool could not be made from the metadata of a deployment.
-pub(super) fn refused_template(deployment: &str, refused: &Refused) -> Failure {
+pub(super) fn refused_template(deployment: &str, refused: &DialError) -> RequestFailure {
     match refused.status {
-        Some(404) => Failure::new(404, format!("Deployment '{deployment}' not found.")),
+        Some(404) => RequestFailure::new(404, format!("Deployment '{deployment}' not found.")),
         Some(status @ (401 | 403)) => {
-            Failure::new(status, "DIAL does not let this key see the deployment.")
+            RequestFailure::new(status, "DIAL does not let this key see the deployment.")
         }
-        _ => Failure::new(
+        _ => RequestFailure::new(
             502,
             "DIAL Core does not tell about the deployment; try again later.",
         ),

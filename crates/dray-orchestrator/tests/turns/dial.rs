@@ -3,13 +3,13 @@
 use dray_testkit::dial::DialCore;
 use serde_json::{Value, json};
 
-use crate::world::{Seen, World, manifest};
+use crate::world::{ChatResult, TurnWorld, manifest};
 
-const KEY: &str = "request-key";
+const REQUEST_KEY: &str = "request-key";
 
 pub(crate) struct OnDial {
     pub(crate) core: DialCore,
-    world: World,
+    world: TurnWorld,
 }
 
 impl OnDial {
@@ -20,14 +20,14 @@ impl OnDial {
     /// With an operator who lets applications reach these origins.
     pub(crate) async fn reaching(manifest: &Value, origins: Vec<String>) -> Self {
         let core = DialCore::start().await.unwrap();
-        core.add_key(KEY, "bucket");
+        core.add_key(REQUEST_KEY, "bucket");
         core.document(
             "/openai/applications/my-app",
             json!({"application_properties": manifest}),
         );
         core.document("/openai/deployments/lead", json!({"display_name": "Lead"}));
         let url = core.url();
-        let world = World::with(manifest, r#"{"rules": []}"#, |config| {
+        let world = TurnWorld::with(manifest, r#"{"rules": []}"#, |config| {
             config.dial_url = Some(url);
             config.model_url = None;
             config.preview = true;
@@ -37,7 +37,7 @@ impl OnDial {
         Self { core, world }
     }
 
-    async fn ask(&self, messages: Value) -> Seen {
+    async fn ask(&self, messages: Value) -> ChatResult {
         let url = format!(
             "{}/openai/deployments/quick_apps2/chat/completions",
             self.world.url
@@ -46,7 +46,7 @@ impl OnDial {
             .world
             .client
             .post(&url)
-            .header("api-key", KEY)
+            .header("api-key", REQUEST_KEY)
             .header("authorization", "Bearer token-1")
             .header("x-tenant", "t")
             .header("x-dial-application-id", "my-app")
@@ -54,7 +54,7 @@ impl OnDial {
         self.world.send(request).await
     }
 
-    pub(crate) async fn say(&self, text: &str) -> Seen {
+    pub(crate) async fn say(&self, text: &str) -> ChatResult {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 }
@@ -79,7 +79,10 @@ async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
     let seen = dial.say("x").await;
     assert_eq!(seen.text(), "\n\rHello.");
     let seen: Vec<_> = dial.core.seen();
-    assert!(seen.iter().all(|request| request.header("api-key") == KEY));
+    assert!(
+        seen.iter()
+            .all(|request| request.header("api-key") == REQUEST_KEY)
+    );
     assert!(
         seen.iter()
             .all(|request| request.header("authorization") == "Bearer token-1")
@@ -121,7 +124,7 @@ async fn an_application_that_cannot_be_had_is_told_of() {
         .world
         .client
         .post(&url)
-        .header("api-key", KEY)
+        .header("api-key", REQUEST_KEY)
         .header("x-dial-application-id", "other");
     let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
     let seen = dial.world.send(request).await;
@@ -347,7 +350,7 @@ async fn starters_of_the_application_are_its_configuration() {
         "{}/openai/deployments/quick_apps2/configuration",
         dial.world.url
     );
-    let request = dial.world.client.get(&url).header("api-key", KEY);
+    let request = dial.world.client.get(&url).header("api-key", REQUEST_KEY);
     let request = request.header("x-dial-application-id", "my-app");
     let answer = request.send(&|_| ()).await.unwrap();
     assert_eq!(answer.status(), 200);

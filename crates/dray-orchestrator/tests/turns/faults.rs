@@ -3,8 +3,8 @@
 use dray_testkit::eventually;
 use serde_json::{Value, json};
 
-use crate::tools::Endpoint;
-use crate::world::{World, manifest, rest};
+use crate::tools::FakeEndpoint;
+use crate::world::{TurnWorld, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_refuses_at_once_is_an_http_status() {
@@ -43,7 +43,7 @@ async fn a_model_that_refuses_at_once_is_an_http_status() {
         let script = format!(
             r#"{{"rules": [{{"reply": {{"fail": {{"status": {status}, "message": "no"}}}}}}]}}"#
         );
-        let world = World::plain(&manifest(json!([])), &script).await;
+        let world = TurnWorld::plain(&manifest(json!([])), &script).await;
         let seen = world.say("x").await;
         assert_eq!(seen.status, outgoing);
         let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
@@ -55,7 +55,7 @@ async fn a_model_that_refuses_at_once_is_an_http_status() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
-    let world = World::plain(&manifest(json!([])), script).await;
+    let world = TurnWorld::plain(&manifest(json!([])), script).await;
     let seen = world.say("x").await;
     assert_eq!(seen.status, 500);
     assert_eq!(
@@ -64,7 +64,7 @@ async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
     );
     assert_eq!(world.asked().len(), 3);
     let script = r#"{"rules": [{"times": 1, "reply": {"fail": {"status": 503, "message": "x"}}}, {"reply": {"say": "Back."}}]}"#;
-    let world = World::plain(&manifest(json!([])), script).await;
+    let world = TurnWorld::plain(&manifest(json!([])), script).await;
     assert_eq!(world.say("x").await.text(), "Back.");
 }
 
@@ -72,7 +72,7 @@ async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
 async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
     let script =
         r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
-    let world = World::plain(&manifest(json!([])), script).await;
+    let world = TurnWorld::plain(&manifest(json!([])), script).await;
     let seen = world.say("x").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert!(seen.text().starts_with("Half"), "{seen:?}");
@@ -86,7 +86,7 @@ async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_not_there_is_said_to_be_unreachable() {
-    let world = World::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+    let world = TurnWorld::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
     })
     .await;
@@ -98,16 +98,16 @@ async fn a_model_that_is_not_there_is_said_to_be_unreachable() {
     );
 }
 
-const NEVER: &str = r#"{"rules": [
+const ENDLESS_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_never"}, "reply": {"say": "{result}"}},
     {"reply": {"call": [{"name": "shop_never", "arguments": {}}]}}]}"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["never"]);
     set["timeout_seconds"] = json!(0.3);
-    let world = World::plain(&manifest(json!([set])), NEVER).await;
+    let world = TurnWorld::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
     let seen = world.say("x").await;
     assert!(
         seen.text()
@@ -123,8 +123,9 @@ async fn a_tool_that_returns_50_mb_is_refused_and_the_chat_goes_on() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_huge"}, "reply": {"say": "Too much."}},
         {"reply": {"call": [{"name": "shop_huge", "arguments": {}}]}}]}"#;
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
+    let endpoint = FakeEndpoint::start().await;
+    let world =
+        TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
     let seen = world.say("x").await;
     assert!(seen.text().ends_with("Too much."));
     let result = world.asked()[1]["messages"]
@@ -138,8 +139,12 @@ async fn a_tool_that_returns_50_mb_is_refused_and_the_chat_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["never"])])), NEVER).await;
+    let endpoint = FakeEndpoint::start().await;
+    let world = TurnWorld::plain(
+        &manifest(json!([rest(&endpoint.url(), &["never"])])),
+        ENDLESS_SCRIPT,
+    )
+    .await;
     let body =
         json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true});
     let request = world
@@ -164,8 +169,8 @@ async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "file:text::files/B/a.txt"}}]}}]}"#;
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let endpoint = FakeEndpoint::start().await;
+    let world = TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
     let seen = world.say("x").await;
     assert_eq!(seen.error(), Value::Null);
     assert!(seen.text().contains("try again later"), "{}", seen.text());
@@ -174,7 +179,7 @@ async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let set = rest(&endpoint.url(), &["a", "b"]);
     let origins = vec![endpoint.url()];
     let dial = crate::dial::OnDial::reaching(&manifest(json!([set])), origins).await;
@@ -245,7 +250,7 @@ async fn a_model_that_never_ends_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_chats_at_once_are_all_answered() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 1}}]}"#;
-    let world = World::plain(&manifest(json!([])), script).await;
+    let world = TurnWorld::plain(&manifest(json!([])), script).await;
     let all = (0..200).map(|number| {
         let world = &world;
         async move { world.say(&number.to_string()).await }

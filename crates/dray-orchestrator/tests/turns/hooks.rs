@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dray_http::double::{self, Server, Shared};
+use dray_http::double::{self, FakeServer, SharedState};
 use dray_orchestrator::Config;
 use dray_testkit::rehearsal::Script;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::tools::{Endpoint, rounds};
-use crate::world::{Seen, World, manifest, rest};
+use crate::tools::{FakeEndpoint, rounds};
+use crate::world::{ChatResult, TurnWorld, manifest, rest};
 
-const HELLO: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn hook(event: &str, tool: &str, more: Value) -> Value {
@@ -33,8 +33,8 @@ fn hooked(set: Value, hooks: Value) -> Value {
     manifest
 }
 
-async fn world(manifest: &Value, script: &str) -> World {
-    World::with(manifest, script, |config: &mut Config| {
+async fn world(manifest: &Value, script: &str) -> TurnWorld {
+    TurnWorld::with(manifest, script, |config: &mut Config| {
         config.preview = true;
     })
     .await
@@ -56,16 +56,16 @@ fn about(body: &Value, tool: &str) -> Vec<Value> {
     found
 }
 
-fn next_turn(first: &Seen) -> Value {
+fn next_turn(first: &ChatResult) -> Value {
     json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}])
 }
 
 /// A service that answers with the number of the request, or always the same.
-async fn counting(changes: bool) -> (Server<Arc<AtomicUsize>>, Arc<AtomicUsize>) {
+async fn counting(changes: bool) -> (FakeServer<Arc<AtomicUsize>>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
-    let server = Server::start(
+    let server = FakeServer::start(
         Arc::clone(&count),
-        move |shared: Arc<Shared<Arc<AtomicUsize>>>, _| {
+        move |shared: Arc<SharedState<Arc<AtomicUsize>>>, _| {
             async move {
                 let number = shared.lock().fetch_add(1, Ordering::SeqCst);
                 let text = if changes {
@@ -83,9 +83,9 @@ async fn counting(changes: bool) -> (Server<Arc<AtomicUsize>>, Arc<AtomicUsize>)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
-    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO).await;
+    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
     let seen = world.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(world.asked().len(), 1);
@@ -119,7 +119,7 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
         let (server, calls) = counting(changes).await;
         let hooks = json!([start("shop_a", json!({"mode": mode}))]);
         let set = rest(&server.shared().url(), &["a"]);
-        let world = world(&hooked(set, hooks), HELLO).await;
+        let world = world(&hooked(set, hooks), HELLO_SCRIPT).await;
         let first = world.say("x").await;
         world.ask(next_turn(&first)).await;
         assert_eq!(calls.load(Ordering::SeqCst), 2, "it is called each time");
@@ -134,13 +134,13 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_at_the_end_is_seen_in_the_next_turn_alone() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let hooks = json!([hook(
         "on_completion",
         "shop_a",
         json!({"arguments": {"q": "end"}})
     )]);
-    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO).await;
+    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
     let first = world.say("x").await;
     assert_eq!(
         (first.text().as_str(), first.reason().as_str()),
@@ -175,7 +175,7 @@ async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_cost_no_iteration() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let hooks = json!([
         start("shop_a", json!({"arguments": {"q": "1"}})),
         start("shop_a", json!({"arguments": {"q": "2"}})),
@@ -183,7 +183,7 @@ async fn hooks_cost_no_iteration() {
     ]);
     let mut manifest = hooked(rest(&endpoint.url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
-    let world = world(&manifest, HELLO).await;
+    let world = world(&manifest, HELLO_SCRIPT).await;
     let seen = world.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     let calls = about(&world.asked()[0], "shop_a");
@@ -200,7 +200,7 @@ async fn hooks_cost_no_iteration() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["broken", "never"]);
     for tool in set["tools"].as_array_mut().unwrap() {
         tool["fallback_configuration"] = json!({"strategies": [{"type": "hard_stop"}]});
@@ -212,7 +212,7 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
         start("shop_never", json!({})),
         hook("on_completion", "shop_broken", json!({})),
     ]);
-    let world = world(&hooked(set, hooks), HELLO).await;
+    let world = world(&hooked(set, hooks), HELLO_SCRIPT).await;
     let seen = world.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert!(seen.done && seen.error().is_null(), "{seen:?}");
@@ -229,12 +229,12 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let hooks = json!([
         start("shop_zzz", json!({})),
         start("gone", json!({"enabled": false}))
     ]);
-    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO).await;
+    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
     let seen = world.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(
@@ -251,7 +251,7 @@ async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a", "b"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
     let script = r#"{"rules": [
@@ -280,10 +280,10 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_choice_of_tools_needs_one_that_the_model_is_told_of() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let world = World::plain(&manifest(json!([set])), HELLO).await;
+    let world = TurnWorld::plain(&manifest(json!([set])), HELLO_SCRIPT).await;
     let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true,
         "tool_choice": "required"});
     let request = world
@@ -300,7 +300,7 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     let hooks = json!([start("shop_a", json!({})), start("zzz", json!({}))]);
     let mut set = rest(&server.shared().url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let world = World::plain(&hooked(set, hooks), HELLO).await;
+    let world = TurnWorld::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
     let seen = world.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(seen.stages(), []);

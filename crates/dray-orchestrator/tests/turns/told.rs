@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::tools::{Endpoint, rounds};
-use crate::world::{Seen, World, manifest, rest};
+use crate::tools::{FakeEndpoint, rounds};
+use crate::world::{ChatResult, TurnWorld, manifest, rest};
 
-const FILES: &str = "internal_attachments_available_context";
-const TIME: &str = "internal_timeawareness_current_timestamp";
+const FILES_TOOL: &str = "internal_attachments_available_context";
+const TIME_TOOL: &str = "internal_timeawareness_current_timestamp";
 
 /// The results in one call of the model of calls of a tool.
 fn results(body: &Value, tool: &str) -> Vec<String> {
@@ -21,7 +21,7 @@ fn results(body: &Value, tool: &str) -> Vec<String> {
         .collect()
 }
 
-fn next_turn(first: &Seen) -> Value {
+fn next_turn(first: &ChatResult) -> Value {
     json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}])
 }
 
@@ -30,7 +30,7 @@ async fn files_of_the_manifest_are_told_of_once_as_long_as_the_state_comes_back(
     let mut manifest = manifest(json!([]));
     manifest["contexts"] =
         json!([{"type": "file", "url": "files/B/a%20b.pdf", "description": "Prices"}]);
-    let world = World::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
+    let world = TurnWorld::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
     let first = world.say("x").await;
     world.ask(next_turn(&first)).await;
     let forgot = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "Hello."},
@@ -40,19 +40,19 @@ async fn files_of_the_manifest_are_told_of_once_as_long_as_the_state_comes_back(
     let asked = world.asked();
     assert_eq!(asked.len(), 3);
     for body in &asked {
-        assert_eq!(results(body, FILES), [told]);
+        assert_eq!(results(body, FILES_TOOL), [told]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
     manifest["features"] = json!({});
     let script = r#"{"rules": [
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
         {"reply": {"say": "Done."}}]}"#;
-    let world = World::plain(&manifest, script).await;
+    let world = TurnWorld::plain(&manifest, script).await;
     let first = world.say("x").await;
     let kept = rounds(&first);
     assert!(!kept[1]["content"].as_str().unwrap().contains("[Timestamp:"));
@@ -70,7 +70,7 @@ async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads
             "{results:?}"
         );
     }
-    let times: Vec<_> = asked.iter().map(|body| results(body, TIME)).collect();
+    let times: Vec<_> = asked.iter().map(|body| results(body, TIME_TOOL)).collect();
     assert_eq!([times[0].len(), times[1].len(), times[2].len()], [1, 1, 2]);
     let said = &times[0][0];
     assert!(said.ends_with(" (UTC, source=default)"), "{said}");

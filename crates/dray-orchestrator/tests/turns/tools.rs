@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{World, manifest, rest};
+use crate::world::{TurnWorld, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_them() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["response_as_attachment"] = json!({"enabled": true, "content_types": ["application/json"]});
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"when": {"last_user_contains": "again"}, "reply": {"say": "Again."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
-    let world = World::plain(&manifest(json!([set])), script).await;
+    let world = TurnWorld::plain(&manifest(json!([set])), script).await;
     let first = world.say("x").await;
     let state = first.state().to_string();
     assert!(
@@ -36,35 +36,35 @@ async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_t
 }
 
 /// An HTTP service with a few endpoints.
-pub(crate) struct Endpoint(Server<Arc<AtomicUsize>>);
+pub(crate) struct FakeEndpoint(FakeServer<Arc<AtomicUsize>>);
 
 /// A request that is being answered.
-struct Open(Arc<AtomicUsize>);
+struct OpenRequest(Arc<AtomicUsize>);
 
-impl Open {
+impl OpenRequest {
     fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 async fn answer(
-    shared: Arc<Shared<Arc<AtomicUsize>>>,
-    received: Received,
-) -> Result<Reply, Closed> {
+    shared: Arc<SharedState<Arc<AtomicUsize>>>,
+    received: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let q = received.parameter("q").unwrap_or_default();
     Ok(match received.path.as_str() {
         "/never" => {
-            let open = Open::new(&shared.lock());
+            let open = OpenRequest::new(&shared.lock());
             std::future::pending::<()>().await;
             drop(open);
-            return Err(Closed);
+            return Err(ConnectionClosed);
         }
         "/broken" => double::reply(500, "text/plain", "kaput".into()),
         "/huge" => double::reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
@@ -73,9 +73,9 @@ async fn answer(
     })
 }
 
-impl Endpoint {
+impl FakeEndpoint {
     pub(crate) async fn start() -> Self {
-        let server = Server::start(Arc::default(), |shared, received| {
+        let server = FakeServer::start(Arc::default(), |shared, received| {
             answer(shared, received).boxed()
         });
         Self(server.await.unwrap())
@@ -91,15 +91,19 @@ impl Endpoint {
     }
 }
 
-const TWO: &str = r#"{"rules": [
+const TWO_CALLS_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Both are here."}},
     {"reply": {"say": "Looking.", "call": [
         {"name": "shop_a", "arguments": {"q": "1"}}, {"name": "shop_b", "arguments": {"q": "2"}}]}}]}"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a", "b"])])), TWO).await;
+    let endpoint = FakeEndpoint::start().await;
+    let world = TurnWorld::plain(
+        &manifest(json!([rest(&endpoint.url(), &["a", "b"])])),
+        TWO_CALLS_SCRIPT,
+    )
+    .await;
     let seen = world.say("go").await;
     assert_eq!(seen.text(), "Looking.\n\rBoth are here.");
     let asked = world.asked();
@@ -128,8 +132,12 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_brings_the_rounds_into_the_next_turn() {
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a", "b"])])), TWO).await;
+    let endpoint = FakeEndpoint::start().await;
+    let world = TurnWorld::plain(
+        &manifest(json!([rest(&endpoint.url(), &["a", "b"])])),
+        TWO_CALLS_SCRIPT,
+    )
+    .await;
     let first = world.say("go").await;
     world
         .model
@@ -167,7 +175,7 @@ async fn the_state_brings_the_rounds_into_the_next_turn() {
 }
 
 /// The messages that the state keeps, without pairs that the model did not ask for.
-pub(crate) fn rounds(seen: &crate::world::Seen) -> Vec<Value> {
+pub(crate) fn rounds(seen: &crate::world::ChatResult) -> Vec<Value> {
     let state = seen.state();
     let history = state["tool_execution_history"].as_array().cloned();
     let mut history = history.unwrap_or_default();
@@ -188,8 +196,8 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
         {"times": 1, "reply": {"call": [{"name": "shop_zzz", "arguments": {}}]}},
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": "{not json"}]}},
         {"reply": {"say": "Recovered."}}]}"#;
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let endpoint = FakeEndpoint::start().await;
+    let world = TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
     let seen = world.say("go").await;
     assert!(seen.text().ends_with("Recovered."), "{seen:?}");
     let last = world.asked()[2]["messages"].to_string();
@@ -202,9 +210,10 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
-    let world = World::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+    let world =
+        TurnWorld::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
     let seen = world.say("go").await;
     assert_eq!(seen.stages()[0].0, "Initialization issues");
     assert_eq!(seen.text(), "Hi.");
@@ -219,10 +228,10 @@ async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
 async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     let script =
         r#"{"rules": [{"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
     manifest["orchestrator"]["max_iterations"] = json!(2);
-    let world = World::plain(&manifest, script).await;
+    let world = TurnWorld::plain(&manifest, script).await;
     let seen = world.say("go").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(
@@ -253,8 +262,8 @@ async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_goes_on() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_broken"}, "reply": {"say": "It failed: {result}"}},
         {"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;
-    let endpoint = Endpoint::start().await;
-    let world = World::plain(
+    let endpoint = FakeEndpoint::start().await;
+    let world = TurnWorld::plain(
         &manifest(json!([rest(&endpoint.url(), &["broken"])])),
         script,
     )
@@ -268,10 +277,10 @@ async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_strategy_ends_the_request_with_its_text() {
     let script = r#"{"rules": [{"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["broken"]);
     set["tools"][0]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
-    let world = World::plain(&manifest(json!([set])), script).await;
+    let world = TurnWorld::plain(&manifest(json!([set])), script).await;
     let seen = world.say("go").await;
     assert_eq!(
         seen.error()["display_message"],
@@ -290,9 +299,9 @@ async fn a_large_result_goes_to_a_file_when_the_operator_wants_that() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_long"}, "reply": {"say": "Long."}},
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}}]}"#;
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["long"])]);
-    let world = World::with(&manifest(sets), script, |config| {
+    let world = TurnWorld::with(&manifest(sets), script, |config| {
         config.files.offload = true;
     })
     .await;
@@ -314,9 +323,10 @@ async fn a_large_result_goes_to_a_file_when_the_operator_wants_that() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_16_the_same_request_gives_the_same_messages() {
-    let endpoint = Endpoint::start().await;
+    let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = World::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+    let world =
+        TurnWorld::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
     world.say("go").await;
     world.say("go").await;
     let asked = world.asked();

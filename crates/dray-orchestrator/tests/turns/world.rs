@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_bus::{Bus, Topology};
-use dray_http::{Client, Limits, Request};
+use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_orchestrator::{Config, Orchestrator};
-use dray_service::{Context, Service as _};
+use dray_service::{Service as _, ServiceContext};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
-use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::Clock;
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// The answer to a chat, as a client saw it.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ChatResult {
     pub(crate) status: u16,
     /// All chunks, the error event among them; without `[DONE]`.
     pub(crate) chunks: Vec<Value>,
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
     pub(crate) done: bool,
 }
 
-impl Seen {
+impl ChatResult {
     /// All text of the answer.
     pub(crate) fn text(&self) -> String {
         self.deltas("/content")
@@ -103,17 +103,17 @@ impl Seen {
 }
 
 /// Everything that runs.
-pub(crate) struct World {
-    pub(crate) model: Rehearsal,
+pub(crate) struct TurnWorld {
+    pub(crate) model: RehearsalServer,
     pub(crate) url: String,
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
     _orchestrator: Orchestrator,
-    cx: Context,
+    cx: ServiceContext,
     _s3: EmbeddedS3,
     folder: TempDir,
 }
 
-impl World {
+impl TurnWorld {
     /// With a manifest `agent` and this script; nothing of DIAL.
     pub(crate) async fn plain(manifest: &Value, script: &str) -> Self {
         Self::with(manifest, script, |_| {}).await
@@ -128,7 +128,7 @@ impl World {
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
         std::fs::write(manifests.join("agent.json"), manifest.to_string()).unwrap();
-        let model = Rehearsal::start(Script::from_json(script).unwrap())
+        let model = RehearsalServer::start(Script::from_json(script).unwrap())
             .await
             .unwrap();
         let mut config = Config {
@@ -141,13 +141,13 @@ impl World {
         change(&mut config);
         let (cx, s3) = context(folder.path()).await;
         let orchestrator = Orchestrator::start(config, &cx).await.unwrap();
-        let limits = Limits {
+        let limits = HttpTimeouts {
             idle: Duration::from_mins(1),
-            ..Limits::default()
+            ..HttpTimeouts::default()
         };
         Self {
             url: format!("http://{}", orchestrator.address()),
-            client: Client::new(limits, None).unwrap(),
+            client: HttpClient::new(limits, None).unwrap(),
             model,
             _orchestrator: orchestrator,
             cx,
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// Asks `agent` at the plain endpoint, with a stream.
-    pub(crate) async fn ask(&self, messages: Value) -> Seen {
+    pub(crate) async fn ask(&self, messages: Value) -> ChatResult {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let request = self
             .client
@@ -171,11 +171,11 @@ impl World {
     }
 
     /// Says one thing.
-    pub(crate) async fn say(&self, text: &str) -> Seen {
+    pub(crate) async fn say(&self, text: &str) -> ChatResult {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 
-    pub(crate) async fn send(&self, request: Request) -> Seen {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> ChatResult {
         let mut answer = request.send(&|_| ()).await.unwrap();
         let status = answer.status();
         let mut text = Vec::new();
@@ -185,7 +185,7 @@ impl World {
         let text = String::from_utf8(text).unwrap();
         if status != 200 {
             let error = serde_json::from_str(&text).unwrap_or(Value::Null);
-            return Seen {
+            return ChatResult {
                 status,
                 chunks: vec![error],
                 done: false,
@@ -201,7 +201,7 @@ impl World {
         if done {
             events.pop();
         }
-        Seen {
+        ChatResult {
             status,
             chunks: events
                 .iter()
@@ -221,13 +221,13 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TurnWorld {
     fn drop(&mut self) {
         self.cx.stop.cancel();
     }
 }
 
-async fn context(folder: &Path) -> (Context, EmbeddedS3) {
+async fn context(folder: &Path) -> (ServiceContext, EmbeddedS3) {
     let clock = Clock::system();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
@@ -236,7 +236,7 @@ async fn context(folder: &Path) -> (Context, EmbeddedS3) {
     bus.apply_topology(&Topology::new(1, 1 << 30))
         .await
         .unwrap();
-    (Context::new(bus, store, clock), s3)
+    (ServiceContext::new(bus, store, clock), s3)
 }
 
 /// A manifest with these tool sets and no timestamps.

@@ -6,22 +6,26 @@ use dray_store::ReadError;
 use dray_types::{Claim, Deadline, Fault};
 
 use super::plan::PROTECTED_MS;
-use crate::deliver::Desk;
-use crate::error::Error;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
 
 /// Why a stored file cannot be kept.
 #[derive(Debug)]
-pub(crate) enum Unkept {
+pub(crate) enum ClaimFailure {
     /// It is gone.
     Gone,
     /// Anything else.
     Failed(Box<Fault>),
 }
 
-impl Desk {
+impl DeliveryService {
     /// The claim for as long as a delivery may take: one for a file of the cache is exchanged for one that is kept.
     /// An invalid claim stays as it is; its reader will report it.
-    pub(crate) async fn kept(&self, meta: &Meta, claim: v1::Claim) -> Result<v1::Claim, Unkept> {
+    pub(crate) async fn kept(
+        &self,
+        meta: &Meta,
+        claim: v1::Claim,
+    ) -> Result<v1::Claim, ClaimFailure> {
         let Ok(read) = Claim::try_from(claim.clone()) else {
             return Ok(claim);
         };
@@ -32,13 +36,13 @@ impl Desk {
         let deadline = Deadline::after(self.clock.now_ms(), soon).min(meta.deadline);
         match self.store.keep(&meta.tenant, &read, deadline).await {
             Ok(kept) => Ok(kept.into()),
-            Err(ReadError::Missing) => Err(Unkept::Gone),
+            Err(ReadError::Missing) => Err(ClaimFailure::Gone),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "a file of the cache cannot be kept"
                 );
-                Err(Unkept::Failed(Box::new(error.into())))
+                Err(ClaimFailure::Failed(Box::new(error.into())))
             }
         }
     }
@@ -48,29 +52,29 @@ impl Desk {
         &self,
         meta: &Meta,
         work: &v1::SendFileRequested,
-    ) -> Result<v1::SendFileRequested, Error> {
+    ) -> Result<v1::SendFileRequested, DeliveryError> {
         let mut work = work.clone();
         for claim in &mut work.claims {
             match self.kept(meta, claim.clone()).await {
                 Ok(kept) => *claim = kept,
-                Err(Unkept::Failed(fault)) if fault.is_retryable() => {
-                    return Err(Error::Asked {
+                Err(ClaimFailure::Failed(fault)) if fault.is_retryable() => {
+                    return Err(DeliveryError::Asked {
                         what: "the store",
                         fault,
                     });
                 }
-                Err(Unkept::Gone | Unkept::Failed(_)) => {}
+                Err(ClaimFailure::Gone | ClaimFailure::Failed(_)) => {}
             }
         }
         Ok(work)
     }
 }
 
-impl From<Unkept> for Fault {
-    fn from(unkept: Unkept) -> Self {
+impl From<ClaimFailure> for Fault {
+    fn from(unkept: ClaimFailure) -> Self {
         match unkept {
-            Unkept::Gone => Self::from(ReadError::Missing),
-            Unkept::Failed(fault) => *fault,
+            ClaimFailure::Gone => Self::from(ReadError::Missing),
+            ClaimFailure::Failed(fault) => *fault,
         }
     }
 }

@@ -10,27 +10,27 @@ use dray_types::{Clock, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
 /// Keys among which deliveries are spread, so that they seldom meet and a look at all of them is short.
-const KEYS: u8 = 32;
+const NOTE_KEYS: u8 = 32;
 /// Tries of one change that others change as well.
-const TRIES: u32 = 16;
+const MAX_WRITE_ATTEMPTS: u32 = 16;
 
 /// Notes of all replicas in the bucket `dray_platform`.
 #[derive(Clone, Debug)]
-pub(crate) struct Gatherings {
+pub(crate) struct GatheringNotes {
     keys: KeyValue,
     clock: Clock,
 }
 
 /// One that is under way, or died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Gathering {
+struct GatheringNote {
     since_ms: u64,
     until_ms: u64,
 }
 
-type Noted = BTreeMap<String, Gathering>;
+type Noted = BTreeMap<String, GatheringNote>;
 
-impl Gatherings {
+impl GatheringNotes {
     pub(crate) fn new(keys: KeyValue, clock: Clock) -> Self {
         Self { keys, clock }
     }
@@ -47,7 +47,7 @@ impl Gatherings {
                 .get(delivery)
                 .map_or(now_ms, |before| before.since_ms.min(now_ms));
             let until_ms = now_ms.saturating_add(life);
-            noted.insert(delivery.to_owned(), Gathering { since_ms, until_ms });
+            noted.insert(delivery.to_owned(), GatheringNote { since_ms, until_ms });
         })
         .await
     }
@@ -71,7 +71,7 @@ impl Gatherings {
     /// The bus.
     pub(crate) async fn since_ms(&self) -> Result<u64, KeyError> {
         let now_ms = self.clock.now_ms();
-        let listing = self.keys.list("gathering", usize::from(KEYS)).await?;
+        let listing = self.keys.list("gathering", usize::from(NOTE_KEYS)).await?;
         let noted = listing
             .entries
             .iter()
@@ -104,7 +104,7 @@ impl Gatherings {
             };
             match written {
                 Ok(_) => return Ok(()),
-                Err(KeyError::Stale | KeyError::Exists) if tries < TRIES => {}
+                Err(KeyError::Stale | KeyError::Exists) if tries < MAX_WRITE_ATTEMPTS => {}
                 Err(error) => return Err(error),
             }
         }
@@ -118,7 +118,7 @@ fn decode(value: &[u8]) -> Noted {
 fn key(delivery: &str) -> String {
     let digest = Sha256Digest::of(delivery.as_bytes());
     let first = digest.as_bytes().first().copied().unwrap_or_default();
-    format!("gathering.{}", first % KEYS)
+    format!("gathering.{}", first % NOTE_KEYS)
 }
 
 #[cfg(test)]
@@ -126,28 +126,31 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::memory::BUCKET;
-    use crate::tests::world::{NOW, in_process};
+    use crate::memory::PLATFORM_BUCKET;
+    use crate::tests::world::{NOW_MS, in_process};
 
-    const LIFE: Duration = Duration::from_mins(10);
+    const NOTE_LIFETIME: Duration = Duration::from_mins(10);
 
-    async fn gatherings() -> (Gatherings, Clock) {
+    async fn gatherings() -> (GatheringNotes, Clock) {
         let (bus, clock) = in_process().await;
-        (Gatherings::new(bus.key_value(BUCKET), clock.clone()), clock)
+        (
+            GatheringNotes::new(bus.key_value(PLATFORM_BUCKET), clock.clone()),
+            clock,
+        )
     }
 
     #[tokio::test]
     async fn the_earliest_that_is_under_way_counts() {
         let (gatherings, clock) = gatherings().await;
         assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX);
-        gatherings.begin("a", LIFE).await.unwrap();
-        clock.advance(LIFE / 2);
-        gatherings.begin("b", LIFE).await.unwrap();
-        gatherings.begin("a", LIFE).await.unwrap();
-        assert_eq!(gatherings.since_ms().await.unwrap(), NOW);
+        gatherings.begin("a", NOTE_LIFETIME).await.unwrap();
+        clock.advance(NOTE_LIFETIME / 2);
+        gatherings.begin("b", NOTE_LIFETIME).await.unwrap();
+        gatherings.begin("a", NOTE_LIFETIME).await.unwrap();
+        assert_eq!(gatherings.since_ms().await.unwrap(), NOW_MS);
         gatherings.end("a").await;
-        assert_eq!(gatherings.since_ms().await.unwrap(), NOW + 5 * 60_000);
-        clock.advance(LIFE);
+        assert_eq!(gatherings.since_ms().await.unwrap(), NOW_MS + 5 * 60_000);
+        clock.advance(NOTE_LIFETIME);
         assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX, "it died");
     }
 
@@ -155,11 +158,16 @@ mod tests {
     async fn many_at_once_do_not_lose_each_other() {
         let (gatherings, clock) = gatherings().await;
         let names: Vec<String> = (0..100).map(|number| format!("d-{number}")).collect();
-        let begun = join_all(names.iter().map(|name| gatherings.begin(name, LIFE))).await;
+        let begun = join_all(
+            names
+                .iter()
+                .map(|name| gatherings.begin(name, NOTE_LIFETIME)),
+        )
+        .await;
         assert!(begun.iter().all(Result::is_ok), "{begun:?}");
-        clock.advance(LIFE / 2);
+        clock.advance(NOTE_LIFETIME / 2);
         for name in &names {
-            assert_eq!(gatherings.since_ms().await.unwrap(), NOW);
+            assert_eq!(gatherings.since_ms().await.unwrap(), NOW_MS);
             gatherings.end(name).await;
         }
         assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX);

@@ -12,12 +12,12 @@ const SLACK_MS: u64 = 60_000;
 
 /// Compares the clock of the wall with that of the process.
 #[derive(Debug, Default)]
-pub(super) struct Jumps {
+pub(super) struct ClockJumpDetector {
     last: Option<(Instant, u64)>,
     quiet_until: Option<Instant>,
 }
 
-impl Jumps {
+impl ClockJumpDetector {
     /// Whether what the wall clock says may be believed now.
     pub(super) fn may_sweep(&mut self, now: Instant, wall_ms: u64) -> bool {
         if let Some((then, then_ms)) = self.last.replace((now, wall_ms)) {
@@ -36,15 +36,15 @@ impl Jumps {
 mod tests {
     use super::*;
 
-    const MINUTE: u64 = 60_000;
+    const MINUTE_MS: u64 = 60_000;
 
     fn sweeps(steps: &[(u64, u64)]) -> Vec<bool> {
         let begin = Instant::now();
-        let mut jumps = Jumps::default();
-        let at = |minutes: u64| begin + Duration::from_millis(minutes * MINUTE);
+        let mut jumps = ClockJumpDetector::default();
+        let at = |minutes: u64| begin + Duration::from_millis(minutes * MINUTE_MS);
         steps
             .iter()
-            .map(|(minute, wall)| jumps.may_sweep(at(*minute), wall * MINUTE))
+            .map(|(minute, wall)| jumps.may_sweep(at(*minute), wall * MINUTE_MS))
             .collect()
     }
 

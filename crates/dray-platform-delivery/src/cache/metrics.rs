@@ -3,7 +3,7 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Meter};
 
-use super::Swept;
+use super::SweepReport;
 
 /// The instruments.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl CacheMetrics {
         }
     }
 
-    pub(super) fn holds(&self, swept: &Swept) {
+    pub(super) fn holds(&self, swept: &SweepReport) {
         self.objects.record(swept.objects, &[]);
         self.bytes.record(swept.bytes, &[]);
         self.held_bytes.record(swept.held, &[]);

@@ -21,22 +21,22 @@ use dray_store::{CachedObject, RequestError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::claims::Unkept;
-pub(crate) use self::gathering::Gatherings;
-use self::jumps::Jumps;
+pub(crate) use self::claims::ClaimFailure;
+pub(crate) use self::gathering::GatheringNotes;
+use self::jumps::ClockJumpDetector;
 pub(crate) use self::metrics::CacheMetrics;
-pub(crate) use self::need::{Needs, Uses};
-use self::plan::{Now, plan};
-use crate::deliver::Desk;
+pub(crate) use self::need::{ObjectNeeds, Uses};
+use self::plan::{SweepConditions, plan};
+use crate::deliver::DeliveryService;
 
 /// Between two sweeps.
-const EVERY: Duration = Duration::from_mins(5);
+const SWEEP_INTERVAL: Duration = Duration::from_mins(5);
 /// How long one replica sweeps without the others.
-const TURN: Duration = Duration::from_mins(11);
+const SWEEP_LEASE: Duration = Duration::from_mins(11);
 
 /// What one sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Swept {
+pub(crate) struct SweepReport {
     /// Objects past their time.
     pub(crate) expired: u64,
     /// Objects that were too much.
@@ -62,10 +62,10 @@ pub(crate) enum SweepError {
     Store(#[from] RequestError),
 }
 
-impl Desk {
+impl DeliveryService {
     /// Sweeps at the start and then again and again, until `stop`.
     pub async fn keep_cache(self: Arc<Self>, stop: CancellationToken) {
-        let mut jumps = Jumps::default();
+        let mut jumps = ClockJumpDetector::default();
         loop {
             let may = jumps.may_sweep(Instant::now(), self.clock.now_ms());
             if may {
@@ -76,14 +76,14 @@ impl Desk {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
         }
     }
 
     /// Sweeps unless another replica does.
     async fn take_turn(&self) {
-        match self.leases.take("cache", TURN).await {
+        match self.leases.take("cache", SWEEP_LEASE).await {
             Ok(Some(_ends_by_itself)) => {}
             Ok(None) => return,
             Err(error) => {
@@ -108,7 +108,7 @@ impl Desk {
     }
 
     /// Sweeps once.
-    pub(crate) async fn sweep_cache(&self) -> Result<Swept, SweepError> {
+    pub(crate) async fn sweep_cache(&self) -> Result<SweepReport, SweepError> {
         // In this order: an object that is in the list and not young is in a record by now, if it is needed.
         let objects = self.store.cached().await?;
         let gathering_since_ms = self.gatherings.since_ms().await?;
@@ -116,18 +116,18 @@ impl Desk {
         let now_ms = self.clock.now_ms();
         let lifetime = self.store.cache_lifetime();
         let uses = self.index.uses(now_ms, lifetime);
-        let now = Now {
+        let now = SweepConditions {
             at_ms: now_ms,
             gathering_since_ms,
             lifetime,
             size: self.store.cache_size(),
         };
         let planned = plan(objects, &uses, now);
-        let mut swept = Swept {
+        let mut swept = SweepReport {
             objects: planned.objects,
             bytes: planned.bytes,
             held: planned.held,
-            ..Swept::default()
+            ..SweepReport::default()
         };
         self.metrics.cache.holds(&swept);
         for object in &planned.expired {
@@ -152,7 +152,7 @@ impl Desk {
         &self,
         object: &CachedObject,
         why: &'static str,
-        swept: &mut Swept,
+        swept: &mut SweepReport,
     ) -> Result<(), RequestError> {
         self.store.evict(object).await?;
         swept.freed = swept.freed.saturating_add(object.bytes);

@@ -7,7 +7,7 @@ use dray_types::{Claim, Period};
 
 /// One delivery's need of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct ObjectNeed {
     /// Key of the object.
     pub(crate) object: String,
     /// Unix milliseconds until which it must stay; [`u64::MAX`] for "until the delivery is over".
@@ -18,13 +18,13 @@ pub(crate) struct Need {
 
 /// Needs of all deliveries, by the key of their record.
 #[derive(Debug, Default)]
-pub(crate) struct Needs {
-    of: BTreeMap<String, Vec<Need>>,
+pub(crate) struct ObjectNeeds {
+    of: BTreeMap<String, Vec<ObjectNeed>>,
 }
 
 /// What is needed of one object by anybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Use {
+pub(crate) struct ObjectUse {
     /// Unix milliseconds until which it must stay.
     pub(crate) until_ms: u64,
     /// When it was used last.
@@ -32,9 +32,9 @@ pub(crate) struct Use {
 }
 
 /// Uses by the key of the object.
-pub(crate) type Uses = BTreeMap<String, Use>;
+pub(crate) type Uses = BTreeMap<String, ObjectUse>;
 
-impl Needs {
+impl ObjectNeeds {
     /// Takes note of a record as it is now.
     pub(crate) fn put(&mut self, key: &str, report: &v1::DeliveryReport) {
         let needs = of(report);
@@ -52,7 +52,7 @@ impl Needs {
 
     /// Everything that is needed, or was used within `lifetime`. What is neither is forgotten.
     pub(crate) fn uses(&mut self, now_ms: u64, lifetime: Period) -> Uses {
-        let matters = |need: &Need| {
+        let matters = |need: &ObjectNeed| {
             need.until_ms > now_ms || need.used_ms.saturating_add(lifetime.as_millis()) > now_ms
         };
         self.of.retain(|_, needs| needs.iter().any(matters));
@@ -67,7 +67,7 @@ impl Needs {
 }
 
 /// What one delivery needs: everything while it is not over, then what a link leads to.
-fn of(report: &v1::DeliveryReport) -> Vec<Need> {
+fn of(report: &v1::DeliveryReport) -> Vec<ObjectNeed> {
     let mut needs = Vec::new();
     for file in &report.files {
         let claim = file.claim.clone().map(Claim::try_from);
@@ -85,7 +85,7 @@ fn of(report: &v1::DeliveryReport) -> Vec<Need> {
             0 => 0,
             link => link.saturating_add(took),
         };
-        needs.push(Need {
+        needs.push(ObjectNeed {
             object,
             until_ms,
             used_ms: report.ended_at_ms.max(report.begun_at_ms),
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    const HOUR: Period = Period::secs(3600);
+    const ONE_HOUR: Period = Period::secs(3600);
 
     fn file(bytes: &[u8], store: &str, link: u64) -> v1::DeliveredFile {
         v1::DeliveredFile {
@@ -128,15 +128,15 @@ mod tests {
         }
     }
 
-    fn only(needs: &mut Needs, now_ms: u64) -> Option<Use> {
-        let uses = needs.uses(now_ms, HOUR);
+    fn only(needs: &mut ObjectNeeds, now_ms: u64) -> Option<ObjectUse> {
+        let uses = needs.uses(now_ms, ONE_HOUR);
         assert!(uses.len() <= 1, "{uses:?}");
         uses.into_values().next()
     }
 
     #[test]
     fn an_unfinished_delivery_needs_its_files_for_ever_and_a_finished_one_does_not() {
-        let mut needs = Needs::default();
+        let mut needs = ObjectNeeds::default();
         needs.put("acme.d", &report(vec![file(b"a", "main.cache-7", 0)], 0));
         let found = only(&mut needs, u64::MAX - 1).unwrap();
         assert_eq!((found.until_ms, found.used_ms), (u64::MAX, 1_000));
@@ -146,13 +146,13 @@ mod tests {
         );
         let found = only(&mut needs, 6_000).unwrap();
         assert_eq!((found.until_ms, found.used_ms), (0, 5_000));
-        assert_eq!(only(&mut needs, 5_000 + HOUR.as_millis()), None);
+        assert_eq!(only(&mut needs, 5_000 + ONE_HOUR.as_millis()), None);
         assert!(needs.of.is_empty(), "it is forgotten");
     }
 
     #[test]
     fn a_link_needs_its_object_until_the_last_one_that_may_be_visible_ends() {
-        let mut needs = Needs::default();
+        let mut needs = ObjectNeeds::default();
         let sent = report(vec![file(b"a", "main.cache-7", 90_000_000)], 61_000);
         needs.put("acme.d", &sent);
         let found = only(&mut needs, 80_000_000).unwrap();
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_longest_need_of_an_object_counts() {
-        let mut needs = Needs::default();
+        let mut needs = ObjectNeeds::default();
         needs.put(
             "acme.a",
             &report(vec![file(b"a", "main.cache-7", 9_000)], 2_000),
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn kept_content_and_what_is_no_claim_are_not_counted() {
-        let mut needs = Needs::default();
+        let mut needs = ObjectNeeds::default();
         let mut broken = file(b"a", "main.cache-7", 0);
         broken.claim = Some(v1::Claim::default());
         let files = vec![file(b"a", "main", 0), broken, v1::DeliveredFile::default()];

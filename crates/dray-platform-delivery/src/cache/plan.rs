@@ -3,7 +3,7 @@
 use dray_store::CachedObject;
 use dray_types::{ByteSize, Period};
 
-use super::need::{Use, Uses};
+use super::need::{ObjectUse, Uses};
 
 /// How long an object stays in any case once no new claims for it are given: longer than the longest answer of
 /// a sandbox takes to get into a record.
@@ -11,7 +11,7 @@ pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
 /// What is true at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct SweepConditions {
     /// Unix milliseconds.
     pub(crate) at_ms: u64,
     /// A delivery gathers files since then: what is younger stays.
@@ -24,7 +24,7 @@ pub(crate) struct Now {
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct SweepPlan {
     /// Past their time.
     pub(crate) expired: Vec<CachedObject>,
     /// Too much, the least recently used first.
@@ -38,8 +38,8 @@ pub(crate) struct Plan {
 }
 
 /// Decides over everything that is in the cache.
-pub(crate) fn plan(objects: Vec<CachedObject>, uses: &Uses, now: Now) -> Plan {
-    let mut plan = Plan::default();
+pub(crate) fn plan(objects: Vec<CachedObject>, uses: &Uses, now: SweepConditions) -> SweepPlan {
+    let mut plan = SweepPlan::default();
     let mut free = Vec::new();
     for object in objects {
         let used = uses.get(&object.key).copied().unwrap_or_default();
@@ -68,7 +68,7 @@ pub(crate) fn plan(objects: Vec<CachedObject>, uses: &Uses, now: Now) -> Plan {
 }
 
 /// Whether it must stay at any cost.
-fn is_held(object: &CachedObject, used: Use, now: Now) -> bool {
+fn is_held(object: &CachedObject, used: ObjectUse, now: SweepConditions) -> bool {
     used.until_ms > now.at_ms
         || object.closed_at_ms.saturating_add(PROTECTED_MS) > now.at_ms
         || object.closed_at_ms > now.gathering_since_ms
@@ -80,28 +80,28 @@ mod tests {
 
     use super::*;
 
-    const MINUTE: u64 = 60_000;
-    const NOW: u64 = 1_000 * MINUTE;
+    const MINUTE_MS: u64 = 60_000;
+    const NOW_MS: u64 = 1_000 * MINUTE_MS;
 
     fn object(name: &str, minutes_ago: u64, bytes: u64) -> CachedObject {
         CachedObject {
             key: name.to_owned(),
             bytes,
-            closed_at_ms: NOW - minutes_ago * MINUTE,
+            closed_at_ms: NOW_MS - minutes_ago * MINUTE_MS,
         }
     }
 
-    fn now(size: u64) -> Now {
-        Now {
-            at_ms: NOW,
+    fn now(size: u64) -> SweepConditions {
+        SweepConditions {
+            at_ms: NOW_MS,
             gathering_since_ms: u64::MAX,
             lifetime: Period::secs(3600),
             size: ByteSize::bytes(size),
         }
     }
 
-    fn until(until_ms: u64) -> Use {
-        Use {
+    fn until(until_ms: u64) -> ObjectUse {
+        ObjectUse {
             until_ms,
             used_ms: 0,
         }
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn a_use_gives_it_its_lifetime_once_more() {
-        let recent = Use {
+        let recent = ObjectUse {
             until_ms: 0,
-            used_ms: NOW - 59 * MINUTE,
+            used_ms: NOW_MS - 59 * MINUTE_MS,
         };
         let uses = Uses::from([("used".to_owned(), recent)]);
         let objects = vec![object("used", 300, 1), object("unused", 300, 1)];
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn above_its_size_the_least_recently_used_goes_first() {
-        let recent = Use {
+        let recent = ObjectUse {
             until_ms: 0,
-            used_ms: NOW - MINUTE,
+            used_ms: NOW_MS - MINUTE_MS,
         };
         let uses = Uses::from([("used".to_owned(), recent)]);
         let objects = vec![
@@ -153,8 +153,8 @@ mod tests {
     fn what_is_needed_or_may_be_on_its_way_stays_even_above_the_size() {
         let uses = Uses::from([
             ("delivery".to_owned(), until(u64::MAX)),
-            ("link".to_owned(), until(NOW + 1)),
-            ("ended".to_owned(), until(NOW)),
+            ("link".to_owned(), until(NOW_MS + 1)),
+            ("ended".to_owned(), until(NOW_MS)),
         ]);
         let objects = vec![
             object("delivery", 900, 10),
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn what_came_since_somebody_began_to_gather_stays() {
         let objects = vec![object("before", 70, 1), object("since", 60, 1)];
-        let gathering = Now {
-            gathering_since_ms: NOW - 65 * MINUTE,
+        let gathering = SweepConditions {
+            gathering_since_ms: NOW_MS - 65 * MINUTE_MS,
             ..now(0)
         };
         let planned = plan(objects, &Uses::new(), gathering);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_removes_nothing() {
         let mut ahead = object("ahead", 0, 1);
-        ahead.closed_at_ms = NOW + 900 * MINUTE;
+        ahead.closed_at_ms = NOW_MS + 900 * MINUTE_MS;
         let planned = plan(vec![ahead], &Uses::new(), now(0));
         assert_eq!(planned.held, 1);
     }
@@ -202,7 +202,7 @@ mod tests {
             for (number, (age, bytes, needed)) in ages.iter().enumerate() {
                 let name = format!("{number}");
                 if *needed {
-                    uses.insert(name.clone(), until(NOW + 1));
+                    uses.insert(name.clone(), until(NOW_MS + 1));
                 }
                 objects.push(object(&name, *age, *bytes));
             }
@@ -215,7 +215,7 @@ mod tests {
             prop_assert!(planned.bytes <= size.max(planned.held));
             for object in gone {
                 prop_assert!(!uses.contains_key(&object.key));
-                prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW);
+                prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW_MS);
             }
             // A second run with what is left does nothing.
             let left: Vec<_> = objects

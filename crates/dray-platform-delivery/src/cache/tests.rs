@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use dray_bus::Bus;
-use dray_platform::{Ambiguity, ErrorKind};
+use dray_platform::{DuplicateProtection, ErrorKind};
 use dray_proto::v1;
-use dray_service::Context;
-use dray_store::{Label, Options, Store, cache_key};
-use dray_testkit::s3::{FaultyS3, Rule, Trouble};
+use dray_service::ServiceContext;
+use dray_store::{ArtifactLabel, Store, StoreOptions, cache_key};
+use dray_testkit::s3::{FaultRule, FaultyS3, S3Fault};
 use dray_types::{ByteSize, Claim, Clock, OperationId};
 use tokio_util::sync::CancellationToken;
 
-use super::{SweepError, Swept};
-use crate::accounts::Accounts;
+use super::{SweepError, SweepReport};
+use crate::accounts::AccountRegistry;
 use crate::config::Config;
-use crate::deliver::Desk;
-use crate::error::Error;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
 use crate::gather::stored;
 use crate::records;
 use crate::report::state;
-use crate::tests::fake::Act;
-use crate::tests::world::{NOW, World, chat, states, tenant};
+use crate::tests::fake::FakeAction;
+use crate::tests::world::{DeliveryFixture, NOW_MS, chat, states, tenant};
 
-const MINUTE: Duration = Duration::from_mins(1);
+const ONE_MINUTE: Duration = Duration::from_mins(1);
 
 /// Puts a file into the cache, as sandbox-transfer does.
 async fn cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
     let mut writer = store.writer(&tenant(), &OperationId::mint(), 1).cached();
     writer.write(bytes.to_vec().into()).await.unwrap();
-    let label = Label::new("text/plain", name);
+    let label = ArtifactLabel::new("text/plain", name);
     writer.finish(label).await.unwrap()
 }
 
@@ -46,7 +46,7 @@ fn work(id: &str, claims: &[&Claim]) -> v1::DeliverFiles {
     }
 }
 
-async fn left(world: &World) -> Vec<String> {
+async fn left(world: &DeliveryFixture) -> Vec<String> {
     let objects = world.store.cached().await.unwrap();
     objects.into_iter().map(|object| object.key).collect()
 }
@@ -62,32 +62,32 @@ fn keys(claims: &[&Claim]) -> Vec<String> {
 
 /// The same bus and store as a process of its own sees them, with these options of the store.
 async fn replica(
-    world: &World,
+    world: &DeliveryFixture,
     folder: &std::path::Path,
-    change: impl FnOnce(&mut Options),
-) -> Desk {
+    change: impl FnOnce(&mut StoreOptions),
+) -> DeliveryService {
     let mut options = dray_store::embedded::serving(folder).unwrap();
     change(&mut options);
     let store = Store::open(&options, world.clock.clone()).await.unwrap();
     desk(&world.bus, store, &world.clock)
 }
 
-fn desk(bus: &Bus, store: Store, clock: &Clock) -> Desk {
-    let cx = Context::new(bus.clone(), store, clock.clone());
-    Desk::new(Config::default(), Accounts::new([]), &cx)
+fn desk(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
+    let cx = ServiceContext::new(bus.clone(), store, clock.clone());
+    DeliveryService::new(Config::default(), AccountRegistry::new([]), &cx)
 }
 
 #[tokio::test]
 async fn what_was_delivered_goes_an_hour_after_its_last_use() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let claim = cached(&world.store, "a.txt", b"a").await;
-    world.clock.advance(MINUTE * 30);
+    world.clock.advance(ONE_MINUTE * 30);
     let report = world.delivered(&work("d", &[&claim])).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
-    world.clock.advance(MINUTE * 59);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    world.clock.advance(ONE_MINUTE * 59);
     let swept = world.desk.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.bytes), (0, 1, 1));
-    world.clock.advance(MINUTE);
+    world.clock.advance(ONE_MINUTE);
     let swept = world.desk.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.freed), (1, 0, 1));
     assert_eq!(left(&world).await, Vec::<String>::new());
@@ -95,14 +95,14 @@ async fn what_was_delivered_goes_an_hour_after_its_last_use() {
 
 #[tokio::test]
 async fn what_nobody_ever_used_goes_after_an_hour_and_finished_content_never() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let kept = world.claim("kept.txt", b"kept").await;
     cached(&world.store, "a.txt", b"a").await;
-    world.clock.advance(MINUTE * 64);
+    world.clock.advance(ONE_MINUTE * 64);
     assert_eq!(world.desk.sweep_cache().await.unwrap().objects, 1);
-    world.clock.advance(MINUTE);
+    world.clock.advance(ONE_MINUTE);
     assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
-    world.clock.advance(MINUTE * 60 * 24 * 10);
+    world.clock.advance(ONE_MINUTE * 60 * 24 * 10);
     world.desk.sweep_cache().await.unwrap();
     let found = world.store.find(&tenant(), kept.artifact.sha256).await;
     assert_eq!(found.unwrap(), Some(4));
@@ -110,45 +110,45 @@ async fn what_nobody_ever_used_goes_after_an_hour_and_finished_content_never() {
 
 #[tokio::test]
 async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
-    let mut world = World::new().await;
+    let mut world = DeliveryFixture::new().await;
     let claim = cached(&world.store, "a.txt", b"a").await;
-    world.fake.script([Act::Wait(MINUTE * 60 * 20)]);
+    world.fake.script([FakeAction::Wait(ONE_MINUTE * 60 * 20)]);
     world.deliver(&work("d", &[&claim])).await.unwrap();
-    world.clock.advance(MINUTE * 60 * 20);
+    world.clock.advance(ONE_MINUTE * 60 * 20);
     world.restart();
     let swept = world.desk.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
     world.go_on("d").await.unwrap();
-    assert_eq!(states(&world.record("d").await), [state::DELIVERED]);
-    world.clock.advance(MINUTE * 60);
+    assert_eq!(states(&world.record("d").await), [state::STATE_DELIVERED]);
+    world.clock.advance(ONE_MINUTE * 60);
     assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
 }
 
 #[tokio::test]
 async fn a_link_keeps_its_object_as_long_as_it_lives() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let claim = cached(&world.store, "a.txt", b"large").await;
     world.fake.limit(4);
     let report = world.delivered(&work("d", &[&claim])).await;
-    assert_eq!(states(&report), [state::LINKED]);
+    assert_eq!(states(&report), [state::STATE_LINKED]);
     assert_eq!(
         report.files[0].url_expires_at_ms,
-        NOW + 24 * 3_600_000,
+        NOW_MS + 24 * 3_600_000,
         "the link promises a day, not the hour of the cache"
     );
-    world.clock.advance(MINUTE * (60 * 24 - 1));
+    world.clock.advance(ONE_MINUTE * (60 * 24 - 1));
     let swept = world.desk.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (1, 5));
-    world.clock.advance(MINUTE);
+    world.clock.advance(ONE_MINUTE);
     assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
 }
 
 #[tokio::test]
 async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let mut claims = Vec::new();
     for (name, act) in [
-        ("waits", Some(Act::Wait(MINUTE * 600))),
+        ("waits", Some(FakeAction::Wait(ONE_MINUTE * 600))),
         ("old", None),
         ("newer", None),
     ] {
@@ -158,10 +158,10 @@ async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
             world.deliver(&work(name, &[&claim])).await.unwrap();
         }
         claims.push(claim);
-        world.clock.advance(MINUTE * 10);
+        world.clock.advance(ONE_MINUTE * 10);
     }
     let fresh = cached(&world.store, "fresh", b"fresh").await;
-    world.clock.advance(MINUTE * 10);
+    world.clock.advance(ONE_MINUTE * 10);
     let folder = world.folder().join("s3");
     let small = replica(&world, &folder, |options| {
         options.cache_size = ByteSize::bytes(15);
@@ -182,15 +182,15 @@ async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
 
 #[tokio::test]
 async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     for number in 0..5 {
         cached(&world.store, "a", format!("{number}").as_bytes()).await;
     }
-    world.clock.advance(MINUTE * 90);
+    world.clock.advance(ONE_MINUTE * 90);
     let options = dray_store::embedded::serving(&world.folder().join("s3")).unwrap();
     let endpoint = options.endpoint.strip_prefix("http://").unwrap();
     let proxy = FaultyS3::start(endpoint.parse().unwrap()).await.unwrap();
-    let behind = Options {
+    let behind = StoreOptions {
         endpoint: proxy.endpoint(),
         ..options
     };
@@ -198,7 +198,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
     let cut = desk(&world.bus, store, &world.clock);
     // The store dies over the third object, whatever is asked then.
     let deletes = std::sync::atomic::AtomicU32::new(0);
-    proxy.add(Rule::new(Trouble::Down, move |parts| {
+    proxy.add(FaultRule::new(S3Fault::Down, move |parts| {
         let order = std::sync::atomic::Ordering::SeqCst;
         if parts.method == "DELETE" {
             deletes.fetch_add(1, order);
@@ -215,9 +215,9 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
 
 #[tokio::test]
 async fn two_replicas_that_sweep_at_once_do_what_one_does() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let old = cached(&world.store, "a", b"old").await;
-    world.clock.advance(MINUTE * 90);
+    world.clock.advance(ONE_MINUTE * 90);
     let young = cached(&world.store, "a", b"young").await;
     let folder = world.folder().join("s3");
     let other = replica(&world, &folder, |_| {}).await;
@@ -231,11 +231,16 @@ async fn two_replicas_that_sweep_at_once_do_what_one_does() {
 
 #[tokio::test]
 async fn one_replica_at_a_time_takes_its_turn() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     cached(&world.store, "a", b"a").await;
-    world.clock.advance(MINUTE * 90);
+    world.clock.advance(ONE_MINUTE * 90);
     let other = replica(&world, &world.folder().join("s3"), |_| {}).await;
-    let held = other.leases.take("cache", MINUTE).await.unwrap().unwrap();
+    let held = other
+        .leases
+        .take("cache", ONE_MINUTE)
+        .await
+        .unwrap()
+        .unwrap();
     world.desk.take_turn().await;
     assert_eq!(left(&world).await.len(), 1, "another one has the turn");
     held.release().await;
@@ -245,17 +250,17 @@ async fn one_replica_at_a_time_takes_its_turn() {
 
 #[tokio::test]
 async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let early = cached(&world.store, "early", b"e").await;
-    world.clock.advance(MINUTE * 6);
+    world.clock.advance(ONE_MINUTE * 6);
     world
         .desk
         .gatherings
-        .begin("acme.d", MINUTE * 600)
+        .begin("acme.d", ONE_MINUTE * 600)
         .await
         .unwrap();
     let first = cached(&world.store, "first", b"first").await;
-    world.clock.advance(MINUTE * 120);
+    world.clock.advance(ONE_MINUTE * 120);
     let swept = world.desk.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
     assert_eq!(left(&world).await, keys(&[&first]));
@@ -266,7 +271,7 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
 
 #[tokio::test]
 async fn gathering_several_paths_is_noted_and_over_with_the_record() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     for name in ["a", "b"] {
         let claim = cached(&world.store, name, name.as_bytes()).await;
@@ -285,14 +290,14 @@ async fn gathering_several_paths_is_noted_and_over_with_the_record() {
         .await
         .unwrap();
     assert_eq!(world.desk.gatherings.since_ms().await.unwrap(), u64::MAX);
-    world.clock.advance(MINUTE * 600);
+    world.clock.advance(ONE_MINUTE * 600);
     let swept = world.desk.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (2, 2), "the record needs them");
 }
 
 #[tokio::test]
 async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let claim = cached(&world.store, "a.txt", b"a").await;
     let request = v1::SendFileRequested {
         claims: vec![claim.clone().into()],
@@ -309,23 +314,23 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
         (kept.artifact.clone(), cache_key(&kept)),
         (claim.artifact, None)
     );
-    world.clock.advance(MINUTE * 60 * 20);
+    world.clock.advance(ONE_MINUTE * 60 * 20);
     assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
     let report = world.delivered(&work("d", &[&kept])).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
 }
 
-async fn failed(world: &World, path: &str) -> Claim {
+async fn failed(world: &DeliveryFixture, path: &str) -> Claim {
     let claim = cached(&world.store, "a.txt", b"a").await;
     let mut work = work("d", &[&claim]);
     work.files[0].path = path.as_bytes().to_vec();
-    world.fake.script([Act::Refuse(ErrorKind::Auth)]);
+    world.fake.script([FakeAction::Refuse(ErrorKind::Auth)]);
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::FAILED]);
+    assert_eq!(states(&report), [state::STATE_FAILED]);
     claim
 }
 
-async fn resent(world: &World) -> Result<v1::DeliveryAccepted, Error> {
+async fn resent(world: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
     let request = v1::ResendRequest {
         delivery_id: "d".to_owned(),
         ..v1::ResendRequest::default()
@@ -336,22 +341,28 @@ async fn resent(world: &World) -> Result<v1::DeliveryAccepted, Error> {
 #[tokio::test]
 async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() {
     for (minutes, path, known) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
-        let world = World::with(Ambiguity::Unknown, |config| config.allow_targets = true).await;
+        let world = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
+            config.allow_targets = true
+        })
+        .await;
         failed(&world, path).await;
-        world.clock.advance(MINUTE * minutes);
+        world.clock.advance(ONE_MINUTE * minutes);
         world.desk.sweep_cache().await.unwrap();
         let accepted = resent(&world).await;
         if known {
             assert_eq!(accepted.unwrap().delivery_id, "again");
         } else {
-            assert!(matches!(accepted, Err(Error::NotFound("stored file"))));
+            assert!(matches!(
+                accepted,
+                Err(DeliveryError::NotFound("stored file"))
+            ));
         }
     }
 }
 
 #[tokio::test]
 async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let mut seen = Vec::new();
     for name in ["../../etc/passwd", "a/b", "cache/1/x", "\u{202e}gpj.exe"] {
         seen.push(cached(&world.store, name, b"same").await);
@@ -365,11 +376,11 @@ async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
 
 #[tokio::test]
 async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let claim = cached(&world.store, "a.txt", b"a").await;
-    world.fake.script([Act::Wait(MINUTE * 600)]);
+    world.fake.script([FakeAction::Wait(ONE_MINUTE * 600)]);
     world.deliver(&work("d", &[&claim])).await.unwrap();
-    world.clock.advance(MINUTE * 90);
+    world.clock.advance(ONE_MINUTE * 90);
     // A bus without the bucket of records.
     let meter = opentelemetry::metrics::MeterProvider::meter(
         &opentelemetry::metrics::noop::NoopMeterProvider::new(),
@@ -383,11 +394,11 @@ async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
     let seeing = world.desk.sweep_cache().await.unwrap();
     assert_eq!(
         seeing,
-        Swept {
+        SweepReport {
             objects: 1,
             bytes: 1,
             held: 1,
-            ..Swept::default()
+            ..SweepReport::default()
         }
     );
     let key = records::key(&tenant(), &OperationId::new("d").unwrap());

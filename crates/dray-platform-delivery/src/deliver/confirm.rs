@@ -1,31 +1,31 @@
 //! The platform's word: what it confirms is delivered, what it does not confirm is not, and what it knows by now
 //! need not be uploaded again.
 
-use dray_platform::{Confirmed, ErrorKind};
+use dray_platform::{ConfirmedFile, ErrorKind};
 use dray_proto::v1;
 use dray_types::Sha256Digest;
 
-use super::plan::{LINK, NOTICE, TEXT};
-use super::run::{Flow, Open, Run};
-use crate::error::Error;
+use super::plan::{LINK_ROUTE, NOTICE_ROUTE, TEXT_ROUTE};
+use super::run::{DeliveryRun, OpenDelivery, StepFlow};
+use crate::error::DeliveryError;
 use crate::machine;
-use crate::memory::Origin;
+use crate::memory::MessageOrigin;
 use crate::report::state;
 
-impl Run<'_> {
+impl DeliveryRun<'_> {
     /// The platform's word. What it does not confirm was not delivered.
     pub(super) async fn confirmed(
         &mut self,
-        open: &Open,
+        open: &OpenDelivery,
         at: usize,
-        confirmed: Vec<Confirmed>,
-    ) -> Result<Flow, Error> {
+        confirmed: Vec<ConfirmedFile>,
+    ) -> Result<StepFlow, DeliveryError> {
         let step = self.step_at(at);
         let mut kept = Vec::new();
         for one in confirmed {
             let file = match one.file {
                 Some(place) => open.record_index(place),
-                None if step.route == LINK => step.files.first().copied(),
+                None if step.route == LINK_ROUTE => step.files.first().copied(),
                 None => None,
             };
             if let Some(index) = file {
@@ -46,7 +46,7 @@ impl Run<'_> {
         for index in &step.files {
             let is_told = kept.iter().any(|one| one.file == Some(*index));
             if !is_told && let Some(file) = self.file_mut(*index) {
-                state::FAILED.clone_into(&mut file.state);
+                state::STATE_FAILED.clone_into(&mut file.state);
                 ErrorKind::Unknown.as_str().clone_into(&mut file.error_kind);
                 "The platform showed the message without this file."
                     .clone_into(&mut file.error_message);
@@ -61,17 +61,23 @@ impl Run<'_> {
             .metrics
             .step(open.account.platform.name(), &step, "done");
         self.progress("sent", &step, 0).await;
-        Ok(Flow::Next)
+        Ok(StepFlow::Next)
     }
 
-    fn show_file(&mut self, open: &Open, step: &v1::DeliveryStep, index: u32, one: &Confirmed) {
+    fn show_file(
+        &mut self,
+        open: &OpenDelivery,
+        step: &v1::DeliveryStep,
+        index: u32,
+        one: &ConfirmedFile,
+    ) {
         let shown = match (step.route.as_str(), open.account.platform.name()) {
-            (LINK, _) => state::LINKED,
-            (_, "cli") => state::COPIED,
-            _ => state::DELIVERED,
+            (LINK_ROUTE, _) => state::STATE_LINKED,
+            (_, "cli") => state::STATE_COPIED,
+            _ => state::STATE_DELIVERED,
         };
         let route = match (step.route.as_str(), one.route.as_str()) {
-            (LINK, _) | (_, "") => step.route.clone(),
+            (LINK_ROUTE, _) | (_, "") => step.route.clone(),
             (_, taken) => taken.to_owned(),
         };
         let (message_id, file_id) = (one.message_id.clone(), one.file_id.clone());
@@ -89,8 +95,8 @@ impl Run<'_> {
     }
 
     /// The platform may correct itself later: keeps where the message belongs.
-    async fn expect_news(&self, open: &Open, message: &str) {
-        let origin = Origin {
+    async fn expect_news(&self, open: &OpenDelivery, message: &str) {
+        let origin = MessageOrigin {
             record: self.key.clone(),
             tenant: self.report().tenant.clone(),
             delivery: self.report().delivery_id.clone(),
@@ -102,7 +108,11 @@ impl Run<'_> {
     }
 
     /// Bad news may have been faster than the answer.
-    async fn correct_early_news(&mut self, open: &Open, at: usize) -> Result<(), Error> {
+    async fn correct_early_news(
+        &mut self,
+        open: &OpenDelivery,
+        at: usize,
+    ) -> Result<(), DeliveryError> {
         let mut changed = false;
         for one in self.step_at(at).confirmed {
             if !one.provisional {
@@ -124,7 +134,7 @@ impl Run<'_> {
     }
 
     /// What the platform knows already need not be uploaded again.
-    pub(super) async fn use_file_ids(&self, open: &mut Open, step: &v1::DeliveryStep) {
+    pub(super) async fn use_file_ids(&self, open: &mut OpenDelivery, step: &v1::DeliveryStep) {
         let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
@@ -142,11 +152,11 @@ impl Run<'_> {
 
     async fn remember_file_ids(
         &self,
-        open: &Open,
+        open: &OpenDelivery,
         step: &v1::DeliveryStep,
         kept: &[v1::StepConfirmation],
     ) {
-        if matches!(step.route.as_str(), LINK | TEXT | NOTICE)
+        if matches!(step.route.as_str(), LINK_ROUTE | TEXT_ROUTE | NOTICE_ROUTE)
             || open.account.platform.name() == "cli"
         {
             return;

@@ -1,20 +1,20 @@
 //! The end of a delivery: reports for the user, the agent and the auditors.
 
-use dray_content::notice::Failure;
+use dray_content::notice::FileFailure;
 use dray_proto::v1;
 
-use super::plan::{NOTICE, TEXT};
-use super::run::{Open, Run};
-use super::{Desk, Ended};
-use crate::error::Error;
-use crate::machine::{self, Phase};
+use super::plan::{NOTICE_ROUTE, TEXT_ROUTE};
+use super::run::{DeliveryRun, OpenDelivery};
+use super::{DeliveryService, WorkEnd};
+use crate::error::DeliveryError;
+use crate::machine::{self, StepPhase};
 use crate::report::{self, state};
 
-impl Run<'_> {
+impl DeliveryRun<'_> {
     /// Adds the notice about what failed as one more step (platform-delivery 9); `false` when there is nothing to add.
-    pub(super) async fn add_notice(&mut self, open: &Open) -> Result<bool, Error> {
+    pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
         let steps = &self.report().steps;
-        let is_told = steps.iter().any(|step| step.route == NOTICE);
+        let is_told = steps.iter().any(|step| step.route == NOTICE_ROUTE);
         if is_told || open.account.platform.name() == "cli" || unreachable(self.report()) {
             return Ok(false);
         }
@@ -24,14 +24,14 @@ impl Run<'_> {
             return Ok(false);
         }
         self.report_mut().notice.clone_from(&text);
-        let step = self.new_step(&[], NOTICE, Vec::new(), text, false);
+        let step = self.new_step(&[], NOTICE_ROUTE, Vec::new(), text, false);
         self.report_mut().steps.push(step);
         self.save().await?;
         Ok(true)
     }
 
     /// Failures that were not reported to the user in this turn.
-    async fn untold(&self) -> Vec<Failure> {
+    async fn untold(&self) -> Vec<FileFailure> {
         let failures = report::failures(self.report());
         let marks = failures.iter().map(report::failure_mark).collect();
         let turn = match self.report().turn.as_str() {
@@ -47,7 +47,10 @@ impl Run<'_> {
     }
 
     /// Ends the delivery: what has no end yet gets one, the record says so, and the audit knows.
-    pub(super) async fn finish(&mut self, open: Option<&Open>) -> Result<Ended, Error> {
+    pub(super) async fn finish(
+        &mut self,
+        open: Option<&OpenDelivery>,
+    ) -> Result<WorkEnd, DeliveryError> {
         let now_ms = self.desk.clock.now_ms();
         conclude(self.report_mut(), now_ms);
         let platform = open.map_or_else(
@@ -58,14 +61,14 @@ impl Run<'_> {
         self.save().await?;
         self.desk.index.note(&self.key, &self.held);
         self.desk.metrics.finished(&platform, self.report());
-        Ok(Ended::Finished(self.held.report.clone()))
+        Ok(WorkEnd::Finished(self.held.report.clone()))
     }
 }
 
 /// Whether a notice would fail as everything else did.
 fn unreachable(report: &v1::DeliveryReport) -> bool {
     report.steps.iter().any(|step| {
-        machine::phase(step) == Phase::Failed
+        machine::phase(step) == StepPhase::Failed
             && matches!(step.error_kind.as_str(), "auth" | "not_found" | "forbidden")
     })
 }
@@ -74,7 +77,7 @@ fn unreachable(report: &v1::DeliveryReport) -> bool {
 pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
     for file in &mut report.files {
         if !report::is_final(&file.state) {
-            state::FAILED.clone_into(&mut file.state);
+            state::STATE_FAILED.clone_into(&mut file.state);
             "transient".clone_into(&mut file.error_kind);
             "The file could not be delivered in time.".clone_into(&mut file.error_message);
         }
@@ -102,15 +105,15 @@ pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
 
 /// What became of the words that go with the files, when it was not what was asked.
 fn unsaid(report: &v1::DeliveryReport) -> Option<&'static str> {
-    let mut words = report.steps.iter().filter(|step| step.route == TEXT);
+    let mut words = report.steps.iter().filter(|step| step.route == TEXT_ROUTE);
     words.find_map(|step| match machine::phase(step) {
-        Phase::Failed => Some("⚠️ The message that goes with the files could not be shown."),
-        Phase::Unknown => Some("⚠️ The message that goes with the files may have been shown."),
-        Phase::Ready | Phase::Sending | Phase::Done => None,
+        StepPhase::Failed => Some("⚠️ The message that goes with the files could not be shown."),
+        StepPhase::Unknown => Some("⚠️ The message that goes with the files may have been shown."),
+        StepPhase::Ready | StepPhase::Sending | StepPhase::Done => None,
     })
 }
 
-impl Desk {
+impl DeliveryService {
     /// One line for each file (platform-delivery 14.7).
     pub(crate) async fn audit(
         &self,

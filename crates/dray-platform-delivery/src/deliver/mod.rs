@@ -1,6 +1,6 @@
 //! From stored files to the platform's own word that the user has them.
 //!
-//! [`Desk::deliver`] does one piece of work of a platform's queue. At every point its record says what
+//! [`DeliveryService::deliver`] does one piece of work of a platform's queue. At every point its record says what
 //! may be visible (messaging-reliability 12); the next worker goes on from there.
 
 mod confirm;
@@ -16,34 +16,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
-use dray_platform::Target;
-use dray_proto::convert::Invalid;
+use dray_platform::DeliveryTarget;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_store::Store;
 use dray_types::{Clock, Deadline, OperationId, TenantId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::{Account, Accounts};
-use crate::cache::Gatherings;
+use crate::accounts::{AccountRegistry, PlatformAccount};
+use crate::cache::GatheringNotes;
 use crate::chat_order::ChatOrder;
 use crate::config::Config;
-use crate::error::Error;
-use crate::index::{Index, Waiting};
-use crate::lease::{Lease, Leases};
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::pace::Pace;
-use crate::queue::{Order, Queue};
-use crate::records::{self, Held, RecordError, Records};
+use crate::error::DeliveryError;
+use crate::index::{DeliveryIndex, WaitingDelivery};
+use crate::lease::{Lease, LeaseStore};
+use crate::memory::PlatformCache;
+use crate::metrics::DeliveryMetrics;
+use crate::pace::RateLimiter;
+use crate::queue::{ChatQueues, Order};
+use crate::records::{self, RecordError, RecordStore, RevisionedRecord};
 
 pub(crate) use self::finish::conclude;
 pub(crate) use self::plan::doubt_file;
-use self::run::Run;
+use self::run::DeliveryRun;
 
 /// Everything that deliveries share.
 #[derive(Debug)]
-pub struct Desk {
+pub struct DeliveryService {
     /// The bus.
     pub bus: Bus,
     /// The store.
@@ -53,46 +53,46 @@ pub struct Desk {
     /// What the operator set.
     pub config: Config,
     /// The accounts.
-    pub accounts: Accounts,
+    pub accounts: AccountRegistry,
     /// What became of deliveries.
-    pub records: Records,
+    pub records: RecordStore,
     /// Which of them wait.
-    pub index: Index,
+    pub index: DeliveryIndex,
     /// What platforms taught.
-    pub memory: Memory,
+    pub memory: PlatformCache,
     /// Who may send when.
-    pub pace: Pace,
+    pub pace: RateLimiter,
     /// Whose turn it is in a chat.
-    pub queue: Queue,
+    pub queue: ChatQueues,
     /// In which order deliveries were asked for in a chat.
     pub chat_order: ChatOrder,
     /// Makes the keeper look for what can go on.
     pub(crate) wake_keeper: Notify,
     /// What is counted.
-    pub metrics: Metrics,
+    pub metrics: DeliveryMetrics,
     /// What one replica does at a time.
-    pub leases: Leases,
+    pub leases: LeaseStore,
     /// Who gathers files just now.
-    pub(crate) gatherings: Gatherings,
+    pub(crate) gatherings: GatheringNotes,
     /// Bound of the delay before the first repetition: a second, and less in tests.
     pub(crate) second: Duration,
 }
 
 /// How long the right to send to a chat outlives a replica that died with it.
-const LEASE: Duration = Duration::from_secs(15);
+const CHAT_LEASE: Duration = Duration::from_secs(15);
 /// How long a delivery waits for another replica before it is put back, and for how long then.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-const LATER: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How long a delivery lets others go first that were asked for earlier.
-const COURTESY: Duration = Duration::from_secs(1);
+const EARLIER_GRACE: Duration = Duration::from_secs(1);
 /// Between two looks for deliveries whose files are still being copied.
 const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Between two looks at a chat that another replica has.
-const PAUSE: Duration = Duration::from_millis(200);
+const CHAT_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How a piece of work ended for now.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ended {
+pub enum WorkEnd {
     /// The delivery is over.
     Finished(v1::DeliveryReport),
     /// It waits in its record, and another piece of work will go on with it.
@@ -106,7 +106,7 @@ pub mod waiting {
     /// The platform lets us write only after the user did.
     pub const WINDOW_CLOSED: &str = "window_closed";
     /// Others of the same chat go first.
-    pub const QUEUE: &str = "queue";
+    pub const QUEUE_REASON: &str = "queue";
 }
 
 /// The chat of a target, for turns and limits: threads share those of their chat.
@@ -115,7 +115,7 @@ pub fn chat_of(account: &str, target: &v1::ChatTarget) -> String {
 }
 
 /// A target as platforms see it.
-pub fn target_of(target: &v1::ChatTarget) -> Target {
+pub fn target_of(target: &v1::ChatTarget) -> DeliveryTarget {
     let v1::ChatTarget {
         platform,
         account,
@@ -123,7 +123,7 @@ pub fn target_of(target: &v1::ChatTarget) -> Target {
         thread,
         reply_to,
     } = target.clone();
-    Target {
+    DeliveryTarget {
         platform,
         account,
         chat,
@@ -133,8 +133,8 @@ pub fn target_of(target: &v1::ChatTarget) -> Target {
 }
 
 /// A target as messages carry it.
-pub fn wire_target(target: Target) -> v1::ChatTarget {
-    let Target {
+pub fn wire_target(target: DeliveryTarget) -> v1::ChatTarget {
+    let DeliveryTarget {
         platform,
         account,
         chat,
@@ -173,7 +173,7 @@ pub fn new_record(
     }
 }
 
-impl Desk {
+impl DeliveryService {
     /// Does one piece of work of a platform's queue.
     ///
     /// # Errors
@@ -184,19 +184,19 @@ impl Desk {
         meta: &Meta,
         work: &v1::DeliverFiles,
         cancel: &CancellationToken,
-    ) -> Result<Ended, Error> {
+    ) -> Result<WorkEnd, DeliveryError> {
         let id = OperationId::new(work.delivery_id.as_str())
-            .map_err(|error| Invalid::field("delivery_id", error))?;
+            .map_err(|error| InvalidMessage::field("delivery_id", error))?;
         let key = records::key(&meta.tenant, &id);
         let held = self.open(meta, work, &key).await?;
         if held.report.finished {
-            return Ok(Ended::Finished(held.report));
+            return Ok(WorkEnd::Finished(held.report));
         }
         let is_ours = meta.operation == records::round_operation(&id, held.report.rounds);
         if !is_ours || held.report.due_at_ms > self.clock.now_ms() {
-            return Ok(Ended::Waiting(held.report));
+            return Ok(WorkEnd::Waiting(held.report));
         }
-        let mut run = Run::new(self, meta.clone(), key, held, cancel.clone());
+        let mut run = DeliveryRun::new(self, meta.clone(), key, held, cancel.clone());
         let target = work.target.clone().unwrap_or_default();
         let account = match self
             .accounts
@@ -225,7 +225,7 @@ impl Desk {
         let ended = Box::pin(self.deliver_in_order(&mut run, account, chat.clone())).await;
         match &ended {
             // It keeps its place. What it waited for may have ended before its record was written.
-            Ok(Ended::Waiting(report)) if report.waiting == waiting::QUEUE => {
+            Ok(WorkEnd::Waiting(report)) if report.waiting == waiting::QUEUE_REASON => {
                 self.wake_keeper.notify_one();
             }
             Ok(_) => self.release_place(&chat, &delivery).await,
@@ -238,43 +238,47 @@ impl Desk {
     /// Waits for what was asked for earlier in the chat, then for the right to send, and does the work.
     async fn deliver_in_order(
         &self,
-        run: &mut Run<'_>,
-        account: Arc<Account>,
+        run: &mut DeliveryRun<'_>,
+        account: Arc<PlatformAccount>,
         chat: String,
-    ) -> Result<Ended, Error> {
+    ) -> Result<WorkEnd, DeliveryError> {
         let cancel = run.cancel.clone();
         let order = (run.report().begun_at_ms, run.report().delivery_id.clone());
-        if let Some(Waiting { due_ms, why }) = self.waiting_before(&chat, &order).await? {
+        if let Some(WaitingDelivery { due_ms, why }) = self.waiting_before(&chat, &order).await? {
             return run.park(due_ms, why).await;
         }
         let held = self.chat_order.hold(&chat, &run.key, order.0).await;
         held.map_err(RecordError::Unreachable)?;
         if !self.is_next(&chat, order.0, &cancel).await? {
-            return run.park(self.clock.now_ms(), waiting::QUEUE).await;
+            return run.park(self.clock.now_ms(), waiting::QUEUE_REASON).await;
         }
         // A delivery that was in hand a moment ago may have given its place back because it waits now.
-        if let Some(Waiting { due_ms, why }) = self.waiting_before(&chat, &order).await? {
+        if let Some(WaitingDelivery { due_ms, why }) = self.waiting_before(&chat, &order).await? {
             return run.park(due_ms, why).await;
         }
         let turn = tokio::select! {
             turn = self.queue.enter(&chat, order.clone()) => turn,
-            () = cancel.cancelled() => return Err(Error::Interrupted),
+            () = cancel.cancelled() => return Err(DeliveryError::Interrupted),
         };
         let Some(turn) = turn else {
-            return run.park(self.clock.now_ms(), waiting::QUEUE).await;
+            return run.park(self.clock.now_ms(), waiting::QUEUE_REASON).await;
         };
         let Some(lease) = self.only_replica(&chat, &order, &cancel).await? else {
-            let due_ms = Deadline::after(self.clock.now_ms(), LATER).unix_ms();
-            return run.park(due_ms, waiting::QUEUE).await;
+            let due_ms = Deadline::after(self.clock.now_ms(), RETRY_DELAY).unix_ms();
+            return run.park(due_ms, waiting::QUEUE_REASON).await;
         };
         let work = Box::pin(run.go(account, chat));
-        let ended = lease.during(LEASE, work).await;
+        let ended = lease.during(CHAT_LEASE, work).await;
         drop(turn);
         ended
     }
 
     /// The first delivery of the chat that was asked for earlier and waits in its record, on any replica.
-    async fn waiting_before(&self, chat: &str, order: &Order) -> Result<Option<Waiting>, Error> {
+    async fn waiting_before(
+        &self,
+        chat: &str,
+        order: &Order,
+    ) -> Result<Option<WaitingDelivery>, DeliveryError> {
         self.index
             .refresh()
             .await
@@ -289,7 +293,7 @@ impl Desk {
         chat: &str,
         place: u64,
         cancel: &CancellationToken,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, DeliveryError> {
         let begun = tokio::time::Instant::now();
         loop {
             if !self.is_blocked(chat, place).await? {
@@ -300,13 +304,13 @@ impl Desk {
             }
             tokio::select! {
                 () = tokio::time::sleep(EARLIER_POLL_INTERVAL) => {}
-                () = cancel.cancelled() => return Err(Error::Interrupted),
+                () = cancel.cancelled() => return Err(DeliveryError::Interrupted),
             }
         }
     }
 
     /// Whether an earlier place of the chat is open.
-    pub(crate) async fn is_blocked(&self, chat: &str, place: u64) -> Result<bool, Error> {
+    pub(crate) async fn is_blocked(&self, chat: &str, place: u64) -> Result<bool, DeliveryError> {
         let first = self.chat_order.first(chat).await;
         let first = first.map_err(RecordError::Unreachable)?;
         Ok(first.is_some_and(|first| first < place))
@@ -319,27 +323,32 @@ impl Desk {
         chat: &str,
         order: &Order,
         cancel: &CancellationToken,
-    ) -> Result<Option<Lease>, Error> {
+    ) -> Result<Option<Lease>, DeliveryError> {
         let begun = tokio::time::Instant::now();
         let name = format!("chat\0{chat}");
         loop {
             let waited = begun.elapsed();
-            if waited >= COURTESY || !self.index.is_in_hand_before(chat, order) {
-                let taken = self.leases.take(&name, LEASE).await;
+            if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, order) {
+                let taken = self.leases.take(&name, CHAT_LEASE).await;
                 let taken = taken.map_err(RecordError::Unreachable)?;
                 if taken.is_some() || waited >= LONGEST_WAIT {
                     return Ok(taken);
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
-                () = cancel.cancelled() => return Err(Error::Interrupted),
+                () = tokio::time::sleep(CHAT_POLL_INTERVAL) => {}
+                () = cancel.cancelled() => return Err(DeliveryError::Interrupted),
             }
         }
     }
 
     /// The record, made when there is none.
-    async fn open(&self, meta: &Meta, work: &v1::DeliverFiles, key: &str) -> Result<Held, Error> {
+    async fn open(
+        &self,
+        meta: &Meta,
+        work: &v1::DeliverFiles,
+        key: &str,
+    ) -> Result<RevisionedRecord, DeliveryError> {
         if let Some(held) = self.records.read(key).await? {
             return Ok(held);
         }
@@ -355,7 +364,7 @@ impl Desk {
         &self,
         tenant: &TenantId,
         target: &v1::ChatTarget,
-    ) -> Option<(Arc<Account>, String)> {
+    ) -> Option<(Arc<PlatformAccount>, String)> {
         let account = self
             .accounts
             .find(tenant, &target.platform, &target.account)
@@ -375,7 +384,7 @@ impl Desk {
         tenant: &TenantId,
         key: &str,
         target: &v1::ChatTarget,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, DeliveryError> {
         let Some((_, chat)) = self.chat_of(tenant, target).await else {
             return Ok(self.clock.now_ms());
         };

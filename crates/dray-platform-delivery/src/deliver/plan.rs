@@ -4,52 +4,54 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dray_content::kind;
-use dray_platform::{Delivery, Error as PlatformError, ErrorKind, Flags, Limits, OutgoingFile};
+use dray_platform::{
+    ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
+};
 use dray_proto::v1;
 use dray_types::{Claim, Sha256Digest};
 
-use super::run::{Flow, Open, Run};
+use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use super::{target_of, waiting};
-use crate::accounts::Account;
-use crate::error::Error;
-use crate::link::{self, Links};
-use crate::machine::{self, TRIES};
+use crate::accounts::PlatformAccount;
+use crate::error::DeliveryError;
+use crate::link::{self, LinkPolicy};
+use crate::machine::{self, MAX_VISIBLE_ATTEMPTS};
 use crate::report::{self, state};
-use crate::source::Stored;
+use crate::source::StoredSource;
 
 /// Longest wait that a worker sits out (platform-delivery 10.2).
-pub(super) const INLINE: std::time::Duration = std::time::Duration::from_mins(1);
+pub(super) const MAX_INLINE_WAIT: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Route of a step that this service makes of a file that fits no other.
-pub(super) const LINK: &str = "link";
+pub(super) const LINK_ROUTE: &str = "link";
 /// Route of words.
-pub(super) const TEXT: &str = "text";
-/// Route of the notice about what failed; platforms see [`TEXT`].
-pub(super) const NOTICE: &str = "notice";
+pub(super) const TEXT_ROUTE: &str = "text";
+/// Route of the notice about what failed; platforms see [`TEXT_ROUTE`].
+pub(super) const NOTICE_ROUTE: &str = "notice";
 
-impl Run<'_> {
+impl DeliveryRun<'_> {
     /// Makes everything ready for the steps; plans them when they are not planned. An error flow ends the work: wait,
     /// or finish.
     pub(super) async fn open(
         &mut self,
-        account: Arc<Account>,
+        account: Arc<PlatformAccount>,
         chat: String,
-    ) -> Result<Result<Open, Flow>, Error> {
+    ) -> Result<Result<OpenDelivery, StepFlow>, DeliveryError> {
         let target = target_of(&self.report().target.clone().unwrap_or_default());
         let is_planned = !self.report().steps.is_empty();
         let mut limits = match self.limits(&account, &chat).await? {
             Ok(limits) => limits,
-            Err(Flow::Next) if is_planned => endless(),
+            Err(StepFlow::Next) if is_planned => endless(),
             Err(flow) => return Ok(Err(flow)),
         };
         let learnt = self.desk.memory.limit(&account.id(), &chat).await;
         if let Some(learnt) = learnt {
             limits = limits.at_most(learnt);
         }
-        let mut open = Open {
+        let mut open = OpenDelivery {
             account,
             chat,
-            delivery: Delivery {
+            delivery: OutgoingDelivery {
                 id: self.report().delivery_id.clone(),
                 target,
                 message: self.report().message.clone(),
@@ -66,19 +68,19 @@ impl Run<'_> {
         Ok(Ok(open))
     }
 
-    /// Limits of the chat. `Flow::Next` when the chat cannot be served; its files are refused by then.
+    /// Limits of the chat. `StepFlow::Next` when the chat cannot be served; its files are refused by then.
     async fn limits(
         &mut self,
-        account: &Account,
+        account: &PlatformAccount,
         chat: &str,
-    ) -> Result<Result<Limits, Flow>, Error> {
+    ) -> Result<Result<ChatLimits, StepFlow>, DeliveryError> {
         let target = target_of(&self.report().target.clone().unwrap_or_default());
         let mut tries = 0;
         loop {
             tries += 1;
             let asked = tokio::select! {
                 asked = account.platform.limits(&target) => asked,
-                () = self.cancel.cancelled() => return Err(Error::Interrupted),
+                () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
             };
             let error = match asked {
                 Ok(limits) => return Ok(Ok(limits)),
@@ -89,19 +91,19 @@ impl Run<'_> {
                 ErrorKind::RateLimited => error
                     .retry_after()
                     .unwrap_or_else(|| self.desk.backoff(tries)),
-                ErrorKind::Transient if tries < TRIES => self.desk.backoff(tries),
+                ErrorKind::Transient if tries < MAX_VISIBLE_ATTEMPTS => self.desk.backoff(tries),
                 _ => {
                     self.refuse_open(&error);
-                    return Ok(Err(Flow::Next));
+                    return Ok(Err(StepFlow::Next));
                 }
             };
-            if delay > INLINE {
+            if delay > MAX_INLINE_WAIT {
                 self.desk.pace.hold(&account.id(), chat, delay);
                 return Ok(Err(self.later(delay, waiting::RATE_LIMITED)));
             }
             if !self.pause(delay).await? {
                 self.refuse_open(&error);
-                return Ok(Err(Flow::Next));
+                return Ok(Err(StepFlow::Next));
             }
         }
     }
@@ -125,13 +127,13 @@ impl Run<'_> {
     }
 
     /// What parks the delivery for so long; over immediately when that exceeds the deadline.
-    pub(super) fn later(&self, delay: std::time::Duration, why: &'static str) -> Flow {
+    pub(super) fn later(&self, delay: std::time::Duration, why: &'static str) -> StepFlow {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        Flow::Park(self.desk.clock.now_ms().saturating_add(delay), why)
+        StepFlow::Park(self.desk.clock.now_ms().saturating_add(delay), why)
     }
 
     /// Files that something may still happen to, with what their bytes are.
-    async fn read_heads(&mut self, open: &mut Open) -> Result<(), Error> {
+    async fn read_heads(&mut self, open: &mut OpenDelivery) -> Result<(), DeliveryError> {
         let needed: BTreeSet<u32> = self
             .report()
             .steps
@@ -167,7 +169,7 @@ impl Run<'_> {
     async fn outgoing(
         &self,
         file: &v1::DeliveredFile,
-    ) -> Result<Result<OutgoingFile, PlatformError>, Error> {
+    ) -> Result<Result<OutgoingFile, PlatformError>, DeliveryError> {
         let missing = || PlatformError::new(ErrorKind::Source, "the file has no usable claim");
         let Some(claim) = file
             .claim
@@ -179,7 +181,7 @@ impl Run<'_> {
         let Ok(sha256) = Sha256Digest::try_from(file.sha256.as_slice()) else {
             return Ok(Err(missing()));
         };
-        let source = Stored {
+        let source = StoredSource {
             store: self.desk.store.clone(),
             tenant: self.meta.tenant.clone(),
             claim,
@@ -188,9 +190,9 @@ impl Run<'_> {
         let mut tries = 0;
         let head = loop {
             tries += 1;
-            match source.head(kind::HEAD).await {
+            match source.head(kind::HEAD_BYTES).await {
                 Ok(head) => break head,
-                Err(error) if tries >= TRIES => return Ok(Err(error)),
+                Err(error) if tries >= MAX_VISIBLE_ATTEMPTS => return Ok(Err(error)),
                 Err(error) => {
                     if !self.pause(self.desk.backoff(tries)).await? {
                         return Ok(Err(error));
@@ -209,14 +211,14 @@ impl Run<'_> {
     }
 
     /// Asks the platform for its requests, adds links for what is left, and writes the plan.
-    async fn plan(&mut self, open: &Open) -> Result<(), Error> {
+    async fn plan(&mut self, open: &OpenDelivery) -> Result<(), DeliveryError> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
         let mut steps: Vec<v1::DeliveryStep> = Vec::new();
         let message = open.delivery.message.trim();
         let is_said = planned.iter().any(|step| !step.text().trim().is_empty());
         if !message.is_empty() && !is_said {
             let text = dray_content::caption::neutralise(message);
-            steps.push(self.new_step(&steps, TEXT, Vec::new(), text, false));
+            steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), text, false));
         }
         let mut covered = BTreeSet::new();
         for step in planned {
@@ -237,7 +239,7 @@ impl Run<'_> {
                 continue;
             };
             if file.size > 0 && self.may_link(index).await {
-                steps.push(self.new_step(&steps, LINK, vec![index], String::new(), false));
+                steps.push(self.new_step(&steps, LINK_ROUTE, vec![index], String::new(), false));
                 continue;
             }
             let error = if file.size == 0 {
@@ -260,9 +262,9 @@ impl Run<'_> {
     /// Whether a link to this file is allowed and of any use.
     pub(super) async fn may_link(&self, index: u32) -> bool {
         match self.desk.config.links {
-            Links::Never => false,
-            Links::Always => self.link(index).await.is_ok(),
-            Links::Auto => match self.link(index).await {
+            LinkPolicy::Never => false,
+            LinkPolicy::Always => self.link(index).await.is_ok(),
+            LinkPolicy::Auto => match self.link(index).await {
                 Ok(made) => link::leads_outside(made.url.expose()),
                 Err(_) => false,
             },
@@ -270,7 +272,10 @@ impl Run<'_> {
     }
 
     /// A link to this file, made now.
-    pub(super) async fn link(&self, index: u32) -> Result<dray_store::Link, PlatformError> {
+    pub(super) async fn link(
+        &self,
+        index: u32,
+    ) -> Result<dray_store::PresignedLink, PlatformError> {
         let missing = || PlatformError::new(ErrorKind::Source, "no link can be made");
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let file = self.report().files.get(index).ok_or_else(missing)?;
@@ -310,7 +315,7 @@ pub(super) fn fail_file(file: &mut v1::DeliveredFile, kind: ErrorKind, error: &P
 
 /// Says that a file may have arrived.
 pub(crate) fn doubt_file(file: &mut v1::DeliveredFile, kind: &str, code: &str) {
-    state::UNKNOWN.clone_into(&mut file.state);
+    state::STATE_UNKNOWN.clone_into(&mut file.state);
     let kind = if kind.is_empty() { "ambiguous" } else { kind };
     kind.clone_into(&mut file.error_kind);
     code.clone_into(&mut file.platform_code);
@@ -319,14 +324,14 @@ pub(crate) fn doubt_file(file: &mut v1::DeliveredFile, kind: &str, code: &str) {
 }
 
 /// The largest file on any route.
-pub(super) fn largest(limits: &Limits) -> u64 {
+pub(super) fn largest(limits: &ChatLimits) -> u64 {
     let routes = limits.routes.iter().map(|(_, limit)| *limit);
     routes.fold(limits.any, u64::max)
 }
 
 /// Limits of a chat that does not tell them any more, for steps that were planned with its old ones.
-fn endless() -> Limits {
-    Limits {
+fn endless() -> ChatLimits {
+    ChatLimits {
         routes: Vec::new(),
         any: u64::MAX,
         caption: usize::MAX,
@@ -337,13 +342,13 @@ fn endless() -> Limits {
     }
 }
 
-fn flags(flags: v1::DeliveryFlags) -> Flags {
+fn flags(flags: v1::DeliveryFlags) -> SendFlags {
     let v1::DeliveryFlags {
         as_voice,
         as_document,
         spoiler,
     } = flags;
-    Flags {
+    SendFlags {
         as_voice,
         as_document,
         spoiler,

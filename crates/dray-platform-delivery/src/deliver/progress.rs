@@ -3,42 +3,42 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dray_platform::Progress;
+use dray_platform::UploadProgress;
 use dray_proto::v1;
 
-use super::plan::LINK;
-use super::run::{Open, Run};
-use crate::error::Error;
+use super::plan::LINK_ROUTE;
+use super::run::{DeliveryRun, OpenDelivery};
+use crate::error::DeliveryError;
 
 /// Between two tellings of one upload (platform-delivery 9: uploads of more than 3 s show progress).
-const EVERY: Duration = Duration::from_secs(3);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Counts the bytes of one upload.
 #[derive(Debug, Default)]
-pub(super) struct Counter {
+pub(super) struct UploadCounter {
     bytes: AtomicU64,
 }
 
-impl Counter {
+impl UploadCounter {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-impl Progress for Counter {
+impl UploadProgress for UploadCounter {
     fn sent(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 /// What an upload is about.
-pub(super) struct Stage {
+pub(super) struct UploadStage {
     name: String,
     total: u64,
 }
 
-impl Stage {
-    pub(super) fn of(open: &Open, step: &v1::DeliveryStep) -> Self {
+impl UploadStage {
+    pub(super) fn of(open: &OpenDelivery, step: &v1::DeliveryStep) -> Self {
         let files: Vec<_> = step
             .files
             .iter()
@@ -54,24 +54,24 @@ impl Stage {
                 _ => String::new(),
             },
             total: match step.route.as_str() {
-                LINK => 0,
+                LINK_ROUTE => 0,
                 _ => files.iter().map(|file| file.size).sum(),
             },
         }
     }
 }
 
-impl Run<'_> {
+impl DeliveryRun<'_> {
     /// Makes a request to the platform and reports progress. Ends early only when the worker has to stop.
     pub(super) async fn watched<T>(
         &mut self,
-        stage: Stage,
-        counter: &Counter,
+        stage: UploadStage,
+        counter: &UploadCounter,
         work: impl Future<Output = T>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, DeliveryError> {
         let cancel = self.cancel.clone();
         let told = async {
-            let mut tick = tokio::time::interval(EVERY);
+            let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
             loop {
                 tick.tick().await;
                 let news = self.news("sending", &stage.name, counter.bytes(), stage.total);
@@ -81,8 +81,8 @@ impl Run<'_> {
         tokio::select! {
             biased;
             done = work => Ok(done),
-            () = cancel.cancelled() => Err(Error::Interrupted),
-            () = told => Err(Error::Interrupted),
+            () = cancel.cancelled() => Err(DeliveryError::Interrupted),
+            () = told => Err(DeliveryError::Interrupted),
         }
     }
 

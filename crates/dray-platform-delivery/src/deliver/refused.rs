@@ -2,40 +2,40 @@
 
 use std::time::Duration;
 
-use dray_content::caption::{self, Unit};
-use dray_platform::{Error as PlatformError, ErrorKind, Step};
+use dray_content::caption::{self, CaptionUnit};
+use dray_platform::{ErrorKind, PlatformError, SendStep};
 use dray_proto::v1;
 
-use super::plan::{INLINE, LINK, NOTICE, TEXT, fail_file, largest};
-use super::run::{Flow, Open, Run};
+use super::plan::{LINK_ROUTE, MAX_INLINE_WAIT, NOTICE_ROUTE, TEXT_ROUTE, fail_file, largest};
+use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use super::waiting;
-use crate::error::Error;
-use crate::machine::{self, Phase, TRIES};
+use crate::error::DeliveryError;
+use crate::machine::{self, MAX_VISIBLE_ATTEMPTS, StepPhase};
 use crate::report;
 
-impl Run<'_> {
+impl DeliveryRun<'_> {
     /// Decides what follows a refusal of a step that is ready again.
     pub(super) async fn refused(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         self.change(at, |step| {
             error.kind().as_str().clone_into(&mut step.error_kind);
             error.platform_code().clone_into(&mut step.platform_code);
         });
         let step = self.step_at(at);
         if let Some(chat) = error.moved_to()
-            && step.attempts < TRIES
+            && step.attempts < MAX_VISIBLE_ATTEMPTS
         {
             self.follow_chat(open, chat).await?;
-            return Ok(Flow::Again);
+            return Ok(StepFlow::Again);
         }
         match error.kind() {
             ErrorKind::RateLimited => self.rate_limited(open, at, error).await,
             ErrorKind::Transient | ErrorKind::Source => {
-                if step.attempts >= TRIES {
+                if step.attempts >= MAX_VISIBLE_ATTEMPTS {
                     return self.one_by_one_or_never(open, at, &step, error).await;
                 }
                 let delay = error
@@ -57,7 +57,7 @@ impl Run<'_> {
             ErrorKind::Auth | ErrorKind::NotFound => {
                 // It is the chat or the account, so that the others would fail the same way.
                 for other in at + 1..self.report().steps.len() {
-                    if machine::phase(&self.step_at(other)) == Phase::Ready {
+                    if machine::phase(&self.step_at(other)) == StepPhase::Ready {
                         self.fail_step(open, other, error);
                     }
                 }
@@ -73,11 +73,11 @@ impl Run<'_> {
     /// One bad file does not take its album with it.
     async fn one_by_one_or_never(
         &mut self,
-        open: &Open,
+        open: &OpenDelivery,
         at: usize,
         step: &v1::DeliveryStep,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         if step.files.len() > 1 {
             return self.one_by_one(at, step).await;
         }
@@ -87,10 +87,10 @@ impl Run<'_> {
     /// The platform's delay is obeyed exactly, and does not count as an attempt.
     async fn rate_limited(
         &mut self,
-        open: &Open,
+        open: &OpenDelivery,
         at: usize,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         self.change(at, |step| step.attempts = step.attempts.saturating_sub(1));
         self.save().await?;
         let asked = error.retry_after().unwrap_or(Duration::from_secs(1));
@@ -102,31 +102,31 @@ impl Run<'_> {
 
     async fn wait_or_park(
         &mut self,
-        open: &Open,
+        open: &OpenDelivery,
         at: usize,
         delay: Duration,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         let left = self.limit().remaining(self.desk.clock.now_ms());
         if delay >= left {
             return self.give_up(open, at, error).await;
         }
-        if delay > INLINE + self.desk.second {
+        if delay > MAX_INLINE_WAIT + self.desk.second {
             self.progress("waiting", &self.step_at(at), 0).await;
             return Ok(self.later(delay, waiting::RATE_LIMITED));
         }
         self.pause(delay).await?;
-        Ok(Flow::Again)
+        Ok(StepFlow::Again)
     }
 
     /// The platform no longer knows a file: it gets the bytes.
     async fn forget_file_ids(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
         step: &v1::DeliveryStep,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
@@ -139,20 +139,20 @@ impl Run<'_> {
                     .await;
             }
         }
-        if step.attempts >= TRIES {
+        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
             return self.give_up(open, at, error).await;
         }
         self.save().await?;
-        Ok(Flow::Again)
+        Ok(StepFlow::Again)
     }
 
     /// Once more without the message to answer, then without the thread; the record's target says so.
     async fn without_thread(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         let target = &mut open.delivery.target;
         if !target.reply_to.is_empty() {
             target.reply_to.clear();
@@ -164,16 +164,16 @@ impl Run<'_> {
         let target = super::wire_target(target.clone());
         self.report_mut().target = Some(target);
         self.save().await?;
-        Ok(Flow::Again)
+        Ok(StepFlow::Again)
     }
 
     /// The file is kept and follows when the user writes again.
     async fn window_closed(
         &mut self,
-        open: &Open,
+        open: &OpenDelivery,
         at: usize,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         let patience = self.desk.config.window_patience.as_millis();
         let end_ms = self.report().begun_at_ms.saturating_add(patience);
         if self.desk.clock.now_ms() >= end_ms {
@@ -182,18 +182,18 @@ impl Run<'_> {
         self.change(at, |step| step.attempts = step.attempts.saturating_sub(1));
         self.report_mut().deadline_ms = end_ms;
         self.progress("waiting", &self.step_at(at), 0).await;
-        Ok(Flow::Park(u64::MAX, waiting::WINDOW_CLOSED))
+        Ok(StepFlow::Park(u64::MAX, waiting::WINDOW_CLOSED))
     }
 
     /// What the refusal says about the chat's limit is believed for a day.
     async fn learn_limit(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         step: &v1::DeliveryStep,
         error: &PlatformError,
     ) {
         // A refused text says nothing about files, also when it stands for one.
-        if matches!(step.route.as_str(), LINK | TEXT | NOTICE) {
+        if matches!(step.route.as_str(), LINK_ROUTE | TEXT_ROUTE | NOTICE_ROUTE) {
             return;
         }
         let sizes = step.files.iter().filter_map(|index| {
@@ -222,11 +222,11 @@ impl Run<'_> {
     /// What this chat is known not to take is not uploaded.
     pub(super) async fn known_too_large(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
         step: &v1::DeliveryStep,
-    ) -> Result<Option<Flow>, Error> {
-        if matches!(step.route.as_str(), LINK | TEXT | NOTICE) {
+    ) -> Result<Option<StepFlow>, DeliveryError> {
+        if matches!(step.route.as_str(), LINK_ROUTE | TEXT_ROUTE | NOTICE_ROUTE) {
             return Ok(None);
         }
         let limit = open.limits.of(&step.route);
@@ -246,14 +246,14 @@ impl Run<'_> {
     /// Another way for a step that is refused as it is: the platform's own, one file at a time, a link, or none.
     async fn another_way(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         let step = self.step_at(at);
-        let is_ours = matches!(step.route.as_str(), LINK | NOTICE);
+        let is_ours = matches!(step.route.as_str(), LINK_ROUTE | NOTICE_ROUTE);
         if !is_ours
-            && step.attempts < TRIES
+            && step.attempts < MAX_VISIBLE_ATTEMPTS
             && let Some(shown) = open.platform_step(&step)
             && let Some(other) = open
                 .account
@@ -283,9 +283,9 @@ impl Run<'_> {
         {
             let mut steps = Vec::new();
             if !step.text.trim().is_empty() {
-                steps.push(self.new_step(&steps, TEXT, Vec::new(), step.text.clone(), false));
+                steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), step.text.clone(), false));
             }
-            steps.push(self.new_step(&steps, LINK, vec![index], String::new(), false));
+            steps.push(self.new_step(&steps, LINK_ROUTE, vec![index], String::new(), false));
             return self.replace(at, steps).await;
         }
         let error = match error.numbers() {
@@ -306,7 +306,12 @@ impl Run<'_> {
         self.give_up(open, at, error).await
     }
 
-    fn step_from(&self, open: &Open, step: &v1::DeliveryStep, other: &Step) -> v1::DeliveryStep {
+    fn step_from(
+        &self,
+        open: &OpenDelivery,
+        step: &v1::DeliveryStep,
+        other: &SendStep,
+    ) -> v1::DeliveryStep {
         let files = other
             .files()
             .iter()
@@ -325,7 +330,11 @@ impl Run<'_> {
     }
 
     /// One step for each file; the words stay with the first.
-    async fn one_by_one(&mut self, at: usize, step: &v1::DeliveryStep) -> Result<Flow, Error> {
+    async fn one_by_one(
+        &mut self,
+        at: usize,
+        step: &v1::DeliveryStep,
+    ) -> Result<StepFlow, DeliveryError> {
         let mut steps = Vec::new();
         for (place, index) in step.files.iter().enumerate() {
             let text = if place == 0 {
@@ -339,19 +348,23 @@ impl Run<'_> {
     }
 
     /// The same with shorter words; nothing when they cannot be any shorter.
-    fn shorter(&self, open: &Open, step: &v1::DeliveryStep) -> Option<Vec<v1::DeliveryStep>> {
+    fn shorter(
+        &self,
+        open: &OpenDelivery,
+        step: &v1::DeliveryStep,
+    ) -> Option<Vec<v1::DeliveryStep>> {
         let mut steps = Vec::new();
         if !step.files.is_empty() {
-            if step.text.trim().is_empty() || step.route == LINK {
+            if step.text.trim().is_empty() || step.route == LINK_ROUTE {
                 return None;
             }
-            steps.push(self.new_step(&steps, TEXT, Vec::new(), step.text.clone(), false));
+            steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), step.text.clone(), false));
             let files = step.files.clone();
             steps.push(self.new_step(&steps, &step.route, files, String::new(), step.lossy));
             return Some(steps);
         }
         let half = step.text.chars().count().div_ceil(2).min(open.limits.text);
-        let pieces = caption::split(&step.text, half, Unit::Chars);
+        let pieces = caption::split(&step.text, half, CaptionUnit::Chars);
         if pieces.len() < 2 || half < 4 {
             return None;
         }
@@ -362,28 +375,32 @@ impl Run<'_> {
     }
 
     /// Puts these steps in the place of one of which nothing is visible.
-    async fn replace(&mut self, at: usize, steps: Vec<v1::DeliveryStep>) -> Result<Flow, Error> {
+    async fn replace(
+        &mut self,
+        at: usize,
+        steps: Vec<v1::DeliveryStep>,
+    ) -> Result<StepFlow, DeliveryError> {
         let all = &mut self.report_mut().steps;
         if at < all.len() {
             all.splice(at..=at, steps);
         }
         self.save().await?;
-        Ok(Flow::Again)
+        Ok(StepFlow::Again)
     }
 
     /// Nothing of it is visible, and nothing more is tried.
     pub(super) async fn give_up(
         &mut self,
-        open: &Open,
+        open: &OpenDelivery,
         at: usize,
         error: &PlatformError,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         self.fail_step(open, at, error);
         self.save().await?;
-        Ok(Flow::Next)
+        Ok(StepFlow::Next)
     }
 
-    fn fail_step(&mut self, open: &Open, at: usize, error: &PlatformError) {
+    fn fail_step(&mut self, open: &OpenDelivery, at: usize, error: &PlatformError) {
         self.change(at, |step| {
             machine::failed(step);
             error.kind().as_str().clone_into(&mut step.error_kind);

@@ -6,30 +6,30 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Meta;
-use dray_platform::{Delivery, FilesStep, Limits, Step};
+use dray_platform::{ChatLimits, FilesStep, OutgoingDelivery, SendStep};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{LINK, NOTICE, TEXT};
-use super::{Desk, Ended};
-use crate::accounts::Account;
-use crate::error::Error;
-use crate::records::{Held, RecordError};
+use super::plan::{LINK_ROUTE, NOTICE_ROUTE, TEXT_ROUTE};
+use super::{DeliveryService, WorkEnd};
+use crate::accounts::PlatformAccount;
+use crate::error::DeliveryError;
+use crate::records::{RecordError, RevisionedRecord};
 use crate::report::{self, state};
 
 /// What is kept of the deadline for telling how it went.
-const MARGIN: Duration = Duration::from_secs(5);
+const REPORT_MARGIN: Duration = Duration::from_secs(5);
 
 /// Characters of a key against duplicates (messaging-reliability 12).
-const KEY: usize = 22;
+const KEY_CHARACTERS: usize = 22;
 
 /// A delivery in hand.
-pub(super) struct Run<'a> {
-    pub(super) desk: &'a Desk,
+pub(super) struct DeliveryRun<'a> {
+    pub(super) desk: &'a DeliveryService,
     pub(super) meta: Meta,
     pub(super) key: String,
-    pub(super) held: Held,
+    pub(super) held: RevisionedRecord,
     pub(super) cancel: CancellationToken,
     /// Identifies this worker in what it writes.
     writer: u64,
@@ -38,18 +38,18 @@ pub(super) struct Run<'a> {
 }
 
 /// A delivery with its account and its turn.
-pub(super) struct Open {
-    pub(super) account: Arc<Account>,
+pub(super) struct OpenDelivery {
+    pub(super) account: Arc<PlatformAccount>,
     pub(super) chat: String,
-    pub(super) delivery: Delivery,
+    pub(super) delivery: OutgoingDelivery,
     /// For each file of `delivery` its place in the record.
     pub(super) live: Vec<usize>,
-    pub(super) limits: Limits,
+    pub(super) limits: ChatLimits,
 }
 
 /// What follows a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum StepFlow {
     /// The next step.
     Next,
     /// The same step again.
@@ -58,12 +58,12 @@ pub(super) enum Flow {
     Park(u64, &'static str),
 }
 
-impl<'a> Run<'a> {
+impl<'a> DeliveryRun<'a> {
     pub(super) fn new(
-        desk: &'a Desk,
+        desk: &'a DeliveryService,
         meta: Meta,
         key: String,
-        held: Held,
+        held: RevisionedRecord,
         cancel: CancellationToken,
     ) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes the record as it stands. Only afterwards may anything follow from it.
-    pub(super) async fn save(&mut self) -> Result<(), Error> {
+    pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
         self.held.report.writer = self.writer;
         let report = self.held.report.clone();
         self.held = self
@@ -99,22 +99,22 @@ impl<'a> Run<'a> {
 
     /// The same for what must not be lost because it cannot be had again: the platform's word. Goes on while the bus is
     /// away, as long as the work may take.
-    pub(super) async fn save_firmly(&mut self) -> Result<(), Error> {
+    pub(super) async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
         let mut was_away = false;
         loop {
             match self.save().await {
-                Err(Error::Record(RecordError::Unreachable(error))) => {
+                Err(DeliveryError::Record(RecordError::Unreachable(error))) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         "what a platform confirmed is not written yet"
                     );
                     was_away = true;
                     if !self.pause(self.desk.second).await? {
-                        return Err(Error::Record(RecordError::Unreachable(error)));
+                        return Err(DeliveryError::Record(RecordError::Unreachable(error)));
                     }
                 }
                 // An earlier try may have been written without our hearing of it.
-                Err(Error::Record(RecordError::Moved)) if was_away => {
+                Err(DeliveryError::Record(RecordError::Moved)) if was_away => {
                     let found = self.desk.records.read(&self.key).await?;
                     let ours = found.filter(|found| found.report == self.held.report);
                     self.held = ours.ok_or(RecordError::Moved)?;
@@ -126,7 +126,11 @@ impl<'a> Run<'a> {
     }
 
     /// Everything from its present state to its end, or to the next long wait.
-    pub(super) async fn go(&mut self, account: Arc<Account>, chat: String) -> Result<Ended, Error> {
+    pub(super) async fn go(
+        &mut self,
+        account: Arc<PlatformAccount>,
+        chat: String,
+    ) -> Result<WorkEnd, DeliveryError> {
         if self.report().due_at_ms != 0 {
             let report = self.report_mut();
             report.due_at_ms = 0;
@@ -136,16 +140,16 @@ impl<'a> Run<'a> {
         }
         let mut open = match self.open(account, chat).await? {
             Ok(open) => open,
-            Err(Flow::Park(due_ms, why)) => return self.park(due_ms, why).await,
+            Err(StepFlow::Park(due_ms, why)) => return self.park(due_ms, why).await,
             Err(_) => return self.finish(None).await,
         };
         loop {
             let mut at = 0;
             while at < self.report().steps.len() {
                 match self.step(&mut open, at).await? {
-                    Flow::Next => at += 1,
-                    Flow::Again => {}
-                    Flow::Park(due_ms, why) => return self.park(due_ms, why).await,
+                    StepFlow::Next => at += 1,
+                    StepFlow::Again => {}
+                    StepFlow::Park(due_ms, why) => return self.park(due_ms, why).await,
                 }
             }
             if !self.add_notice(&open).await? {
@@ -155,7 +159,11 @@ impl<'a> Run<'a> {
     }
 
     /// Puts it back: another piece of work goes on when its time has come.
-    pub(super) async fn park(&mut self, due_ms: u64, why: &'static str) -> Result<Ended, Error> {
+    pub(super) async fn park(
+        &mut self,
+        due_ms: u64,
+        why: &'static str,
+    ) -> Result<WorkEnd, DeliveryError> {
         let report = self.report_mut();
         report.due_at_ms = due_ms.max(1);
         why.clone_into(&mut report.waiting);
@@ -164,14 +172,18 @@ impl<'a> Run<'a> {
         self.desk.index.note(&self.key, &self.held);
         self.desk.metrics.parked(why);
         tracing::info!(why, due_ms, "a delivery waits");
-        Ok(Ended::Waiting(self.held.report.clone()))
+        Ok(WorkEnd::Waiting(self.held.report.clone()))
     }
 
     /// Nothing of it can be sent at all.
-    pub(super) async fn refuse_all(&mut self, kind: &str, fault: &Fault) -> Result<Ended, Error> {
+    pub(super) async fn refuse_all(
+        &mut self,
+        kind: &str,
+        fault: &Fault,
+    ) -> Result<WorkEnd, DeliveryError> {
         for file in &mut self.report_mut().files {
             if !report::is_final(&file.state) {
-                state::REJECTED.clone_into(&mut file.state);
+                state::STATE_REJECTED.clone_into(&mut file.state);
                 kind.clone_into(&mut file.error_kind);
                 file.error_message.clone_from(&fault.message);
             }
@@ -183,11 +195,11 @@ impl<'a> Run<'a> {
     pub(super) fn limit(&self) -> Deadline {
         Deadline::from_unix_ms(self.report().deadline_ms)
             .min(self.meta.deadline)
-            .earlier(MARGIN)
+            .earlier(REPORT_MARGIN)
     }
 
     /// Waits; `false` when that would take longer than there is time.
-    pub(super) async fn pause(&self, delay: Duration) -> Result<bool, Error> {
+    pub(super) async fn pause(&self, delay: Duration) -> Result<bool, DeliveryError> {
         if delay.is_zero() {
             return Ok(true);
         }
@@ -196,7 +208,7 @@ impl<'a> Run<'a> {
         }
         tokio::select! {
             () = tokio::time::sleep(delay) => Ok(true),
-            () = self.cancel.cancelled() => Err(Error::Interrupted),
+            () = self.cancel.cancelled() => Err(DeliveryError::Interrupted),
         }
     }
 
@@ -269,13 +281,13 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Open {
+impl OpenDelivery {
     /// The step as the platform sees it; `None` when one of its files cannot be read. The record names the file that a
     /// link stands for; the platform does not get it.
-    pub(super) fn platform_step(&self, step: &v1::DeliveryStep) -> Option<Step> {
+    pub(super) fn platform_step(&self, step: &v1::DeliveryStep) -> Option<SendStep> {
         match step.route.as_str() {
-            LINK => return Some(Step::Link(step.text.clone())),
-            TEXT | NOTICE => return Some(Step::Text(step.text.clone())),
+            LINK_ROUTE => return Some(SendStep::Link(step.text.clone())),
+            TEXT_ROUTE | NOTICE_ROUTE => return Some(SendStep::Text(step.text.clone())),
             _ => {}
         }
         let files: Option<Vec<usize>> = step
@@ -286,7 +298,7 @@ impl Open {
                 self.live.iter().position(|live| *live == index)
             })
             .collect();
-        Some(Step::Files(FilesStep {
+        Some(SendStep::Files(FilesStep {
             route: step.route.clone(),
             files: files?,
             text: step.text.clone(),
@@ -303,6 +315,6 @@ impl Open {
 /// The key against duplicates of a step.
 pub(super) fn key_of(step: &v1::DeliveryStep) -> String {
     let mut key = URL_SAFE_NO_PAD.encode(&step.fingerprint);
-    key.truncate(KEY);
+    key.truncate(KEY_CHARACTERS);
     key
 }

@@ -1,56 +1,72 @@
 //! One visible request: intent first, then the request, then the platform's word (messaging-reliability 12).
 
-use dray_platform::{Error as PlatformError, ErrorKind, Moment, Reconciled, Send as Request, Step};
+use dray_platform::{
+    ErrorKind, PlatformError, ReconcileResult, SendOutcome, SendRequest as Request, SendStep,
+};
 use dray_proto::v1;
 
-use super::plan::{INLINE, LINK, NOTICE, doubt_file};
-use super::progress::{Counter, Stage};
-use super::run::{Flow, Open, Run, key_of};
+use super::plan::{LINK_ROUTE, MAX_INLINE_WAIT, NOTICE_ROUTE, doubt_file};
+use super::progress::{UploadCounter, UploadStage};
+use super::run::{DeliveryRun, OpenDelivery, StepFlow, key_of};
 use super::waiting;
-use crate::error::Error;
+use crate::error::DeliveryError;
 use crate::link;
-use crate::machine::{self, LOST, Phase, Resume, TRIES};
+use crate::machine::{self, MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, ResumeAction, StepPhase};
 use crate::report::state;
 
 /// Tries to ask a platform what became of a request.
-const QUESTIONS: u32 = 3;
+const MAX_RECONCILE_ATTEMPTS: u32 = 3;
 
-impl Run<'_> {
+impl DeliveryRun<'_> {
     /// Brings a step one transition further.
-    pub(super) async fn step(&mut self, open: &mut Open, at: usize) -> Result<Flow, Error> {
+    pub(super) async fn step(
+        &mut self,
+        open: &mut OpenDelivery,
+        at: usize,
+    ) -> Result<StepFlow, DeliveryError> {
         match machine::phase(&self.step_at(at)) {
-            Phase::Done | Phase::Unknown | Phase::Failed => Ok(Flow::Next),
-            Phase::Ready => self.attempt(open, at, true).await,
-            Phase::Sending => self.resolve(open, at).await,
+            StepPhase::Done | StepPhase::Unknown | StepPhase::Failed => Ok(StepFlow::Next),
+            StepPhase::Ready => self.attempt(open, at, true).await,
+            StepPhase::Sending => self.resolve(open, at).await,
         }
     }
 
     /// An answer was lost, in this process or in an earlier one.
-    async fn resolve(&mut self, open: &mut Open, at: usize) -> Result<Flow, Error> {
+    async fn resolve(
+        &mut self,
+        open: &mut OpenDelivery,
+        at: usize,
+    ) -> Result<StepFlow, DeliveryError> {
         self.change(at, |step| step.lost += 1);
         let step = self.step_at(at);
         let now_ms = self.desk.clock.now_ms();
         match machine::resume(&step, open.account.platform.ambiguity(), now_ms) {
-            Resume::Send => self.attempt(open, at, false).await,
-            Resume::GiveUp => self.doubt(open, at).await,
-            Resume::Reconcile => match self.reconcile(open, &step).await? {
-                Reconciled::Sent(confirmed) => self.confirmed(open, at, confirmed).await,
-                Reconciled::NotSent if step.lost < LOST && step.attempts < TRIES => {
+            ResumeAction::Send => self.attempt(open, at, false).await,
+            ResumeAction::GiveUp => self.doubt(open, at).await,
+            ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
+                ReconcileResult::Sent(confirmed) => self.confirmed(open, at, confirmed).await,
+                ReconcileResult::NotSent
+                    if step.lost < MAX_LOST_RESPONSES && step.attempts < MAX_VISIBLE_ATTEMPTS =>
+                {
                     self.change(at, machine::back);
                     self.save().await?;
-                    Ok(Flow::Again)
+                    Ok(StepFlow::Again)
                 }
-                Reconciled::NotSent | Reconciled::Unknown => self.doubt(open, at).await,
+                ReconcileResult::NotSent | ReconcileResult::Unknown => self.doubt(open, at).await,
             },
         }
     }
 
-    async fn reconcile(&self, open: &Open, step: &v1::DeliveryStep) -> Result<Reconciled, Error> {
+    async fn reconcile(
+        &self,
+        open: &OpenDelivery,
+        step: &v1::DeliveryStep,
+    ) -> Result<ReconcileResult, DeliveryError> {
         let Some(shown) = self.shown(open, step).await else {
-            return Ok(Reconciled::Unknown);
+            return Ok(ReconcileResult::Unknown);
         };
         let key = key_of(step);
-        for question in 1..=QUESTIONS {
+        for question in 1..=MAX_RECONCILE_ATTEMPTS {
             let request = Request {
                 delivery: &open.delivery,
                 step: &shown.step,
@@ -59,7 +75,7 @@ impl Run<'_> {
             };
             let asked = tokio::select! {
                 asked = open.account.platform.reconcile(request) => asked,
-                () = self.cancel.cancelled() => return Err(Error::Interrupted),
+                () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
             };
             match asked {
                 Ok(reconciled) => return Ok(reconciled),
@@ -68,7 +84,9 @@ impl Run<'_> {
                         error = &error as &dyn std::error::Error,
                         "a lost answer is not cleared up yet"
                     );
-                    let delay = error.retry_after().filter(|delay| *delay <= INLINE);
+                    let delay = error
+                        .retry_after()
+                        .filter(|delay| *delay <= MAX_INLINE_WAIT);
                     if !self
                         .pause(delay.unwrap_or_else(|| self.desk.backoff(question)))
                         .await?
@@ -78,11 +96,11 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(Reconciled::Unknown)
+        Ok(ReconcileResult::Unknown)
     }
 
     /// Whether it is visible stays unknown.
-    async fn doubt(&mut self, open: &Open, at: usize) -> Result<Flow, Error> {
+    async fn doubt(&mut self, open: &OpenDelivery, at: usize) -> Result<StepFlow, DeliveryError> {
         self.change(at, machine::unknown);
         let step = self.step_at(at);
         for index in &step.files {
@@ -95,13 +113,18 @@ impl Run<'_> {
         self.desk
             .metrics
             .step(open.account.platform.name(), &step, "unknown");
-        Ok(Flow::Next)
+        Ok(StepFlow::Next)
     }
 
     /// Makes the visible request. `clean` says that nothing of it can be visible yet.
-    async fn attempt(&mut self, open: &mut Open, at: usize, clean: bool) -> Result<Flow, Error> {
+    async fn attempt(
+        &mut self,
+        open: &mut OpenDelivery,
+        at: usize,
+        clean: bool,
+    ) -> Result<StepFlow, DeliveryError> {
         let step = self.step_at(at);
-        if clean && step.attempts >= TRIES {
+        if clean && step.attempts >= MAX_VISIBLE_ATTEMPTS {
             let error = PlatformError::new(kind_of(&step.error_kind), "tried often enough")
                 .code(step.platform_code.clone());
             return self.give_up(open, at, &error).await;
@@ -125,7 +148,7 @@ impl Run<'_> {
         let permit = open.account.uploads.clone().acquire_owned();
         let permit = tokio::select! {
             permit = permit => permit,
-            () = self.cancel.cancelled() => return Err(Error::Interrupted),
+            () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
         };
         if clean && let Some(flow) = self.prepare(open, at, &shown.step).await? {
             return Ok(flow);
@@ -136,10 +159,13 @@ impl Run<'_> {
     }
 
     /// Waits until the chat may get something; a long wait parks the delivery.
-    async fn wait_for_pace(&mut self, open: &Open) -> Result<Option<Flow>, Error> {
+    async fn wait_for_pace(
+        &mut self,
+        open: &OpenDelivery,
+    ) -> Result<Option<StepFlow>, DeliveryError> {
         let id = open.account.id();
         let held = self.desk.pace.held(&id, &open.delivery.target.chat);
-        if held > INLINE {
+        if held > MAX_INLINE_WAIT {
             return Ok(Some(self.later(held, waiting::RATE_LIMITED)));
         }
         let rates = open.account.platform.rates(&open.delivery.target);
@@ -148,7 +174,7 @@ impl Run<'_> {
             .pace
             .reserve(&id, &open.delivery.target.chat, rates);
         let wait = held.max(own);
-        if wait > INLINE {
+        if wait > MAX_INLINE_WAIT {
             return Ok(Some(self.later(wait, waiting::RATE_LIMITED)));
         }
         self.pause(wait).await?;
@@ -158,16 +184,16 @@ impl Run<'_> {
     /// Makes the invisible uploads, once: what comes of it is written before anything visible happens.
     async fn prepare(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
-        shown: &Step,
-    ) -> Result<Option<Flow>, Error> {
+        shown: &SendStep,
+    ) -> Result<Option<StepFlow>, DeliveryError> {
         let step = self.step_at(at);
-        if !step.prepared.is_empty() || matches!(step.route.as_str(), LINK | NOTICE) {
+        if !step.prepared.is_empty() || matches!(step.route.as_str(), LINK_ROUTE | NOTICE_ROUTE) {
             return Ok(None);
         }
         let key = key_of(&step);
-        let counter = Counter::default();
+        let counter = UploadCounter::default();
         let request = Request {
             delivery: &open.delivery,
             step: shown,
@@ -176,7 +202,8 @@ impl Run<'_> {
         };
         let prepared = {
             let work = open.account.platform.prepare(request, &counter);
-            self.watched(Stage::of(open, &step), &counter, work).await?
+            self.watched(UploadStage::of(open, &step), &counter, work)
+                .await?
         };
         match prepared {
             Ok(prepared) if prepared.is_empty() => Ok(None),
@@ -194,17 +221,17 @@ impl Run<'_> {
 
     async fn send(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
-        shown: &Shown,
+        shown: &SentStep,
         clean: bool,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         let now_ms = self.desk.clock.now_ms();
         self.change(at, |step| machine::begin(step, now_ms));
         let step = self.step_at(at);
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
-                state::SENDING.clone_into(&mut file.state);
+                state::STATE_SENDING.clone_into(&mut file.state);
                 file.attempts = step.attempts;
                 // The earliest link is the one that may be visible.
                 if file.url_expires_at_ms == 0 {
@@ -215,7 +242,7 @@ impl Run<'_> {
         // Nothing leaves before this is written.
         self.save().await?;
         let key = key_of(&step);
-        let counter = Counter::default();
+        let counter = UploadCounter::default();
         let request = Request {
             delivery: &open.delivery,
             step: &shown.step,
@@ -225,7 +252,8 @@ impl Run<'_> {
         let begun = tokio::time::Instant::now();
         let sent = {
             let work = open.account.platform.send(request, &counter);
-            self.watched(Stage::of(open, &step), &counter, work).await?
+            self.watched(UploadStage::of(open, &step), &counter, work)
+                .await?
         };
         let platform = open.account.platform.name();
         self.desk
@@ -252,44 +280,44 @@ impl Run<'_> {
     /// A visible request failed: what that means depends on the moment.
     async fn not_confirmed(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenDelivery,
         at: usize,
         error: &PlatformError,
         clean: bool,
-    ) -> Result<Flow, Error> {
+    ) -> Result<StepFlow, DeliveryError> {
         match error.moment() {
-            Moment::NotSent if clean => {
+            SendOutcome::NotSent if clean => {
                 self.change(at, machine::back);
                 for index in self.step_at(at).files {
                     if let Some(file) = self.file_mut(index) {
-                        state::QUEUED.clone_into(&mut file.state);
+                        state::STATE_QUEUED.clone_into(&mut file.state);
                     }
                 }
                 self.refused(open, at, error).await
             }
             // Refused now, and an earlier try may still be visible.
-            Moment::NotSent if !may_pass(error.kind()) => self.doubt(open, at).await,
-            Moment::NotSent | Moment::Ambiguous | Moment::Partial => {
+            SendOutcome::NotSent if !may_pass(error.kind()) => self.doubt(open, at).await,
+            SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial => {
                 self.save().await?;
                 let delay = error
                     .retry_after()
                     .unwrap_or_else(|| self.desk.backoff(self.step_at(at).attempts));
-                if delay > INLINE || !self.pause(delay).await? {
+                if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
                     return self.doubt(open, at).await;
                 }
-                Ok(Flow::Again)
+                Ok(StepFlow::Again)
             }
         }
     }
 
     /// The step as it is shown: a link is made now, as late as possible.
-    async fn shown(&self, open: &Open, step: &v1::DeliveryStep) -> Option<Shown> {
-        let mut shown = Shown {
+    async fn shown(&self, open: &OpenDelivery, step: &v1::DeliveryStep) -> Option<SentStep> {
+        let mut shown = SentStep {
             step: open.platform_step(step)?,
             expires_at_ms: 0,
         };
         match (step.route.as_str(), step.files.first()) {
-            (LINK, Some(index)) => {
+            (LINK_ROUTE, Some(index)) => {
                 let made = self.link(*index).await.ok()?;
                 let place = usize::try_from(*index).ok()?;
                 let file = self.report().files.get(place)?;
@@ -306,8 +334,8 @@ impl Run<'_> {
 }
 
 /// A step as it is shown.
-pub(super) struct Shown {
-    step: Step,
+pub(super) struct SentStep {
+    step: SendStep,
     /// Unix milliseconds at which its link ends; 0 for none.
     expires_at_ms: u64,
 }
@@ -322,7 +350,7 @@ pub(super) const fn may_pass(kind: ErrorKind) -> bool {
 
 /// A kind as records spell it.
 fn kind_of(text: &str) -> ErrorKind {
-    ErrorKind::ALL
+    ErrorKind::ALL_KINDS
         .into_iter()
         .find(|kind| kind.as_str() == text)
         .unwrap_or(ErrorKind::Transient)

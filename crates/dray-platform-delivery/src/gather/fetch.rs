@@ -9,22 +9,22 @@ use dray_proto::v1::{self, sandbox_ref};
 use dray_types::{Fault, FaultCode};
 use futures_util::StreamExt as _;
 
-use super::{LONGEST, Order, SHORT};
-use crate::deliver::Desk;
+use super::{CALL_TIMEOUT, GatherRequest, METADATA_TIMEOUT};
+use crate::deliver::DeliveryService;
 use crate::report::{self, state};
 
 /// Files copied at one time.
 const AT_ONCE: usize = 3;
 
 /// Bytes that a slow sandbox gives in a second.
-const SLOW: u64 = 256 * 1024;
+const SLOW_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 /// How the path of a file reads that came from the store.
-const NAMELESS: &str = "file";
+const STORED_FILE_NAME: &str = "file";
 
-impl Desk {
+impl DeliveryService {
     /// All files of a request, in its order: those that failed are among them.
-    pub(super) async fn fetch_all(&self, order: &Order<'_>) -> Vec<v1::DeliveredFile> {
+    pub(super) async fn fetch_all(&self, order: &GatherRequest<'_>) -> Vec<v1::DeliveredFile> {
         let mut fetches = Vec::new();
         for (index, path) in order.work.paths.iter().enumerate() {
             fetches.push(self.fetch_or_fail(order, index, path));
@@ -40,7 +40,7 @@ impl Desk {
     }
 
     /// A file that the request brings a claim for.
-    async fn brought(&self, order: &Order<'_>, claim: &v1::Claim) -> v1::DeliveredFile {
+    async fn brought(&self, order: &GatherRequest<'_>, claim: &v1::Claim) -> v1::DeliveredFile {
         let file = stored(claim.clone());
         match self.kept(order.meta, claim.clone()).await {
             Ok(kept) => v1::DeliveredFile {
@@ -57,7 +57,7 @@ impl Desk {
 
     async fn fetch_or_fail(
         &self,
-        order: &Order<'_>,
+        order: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
     ) -> v1::DeliveredFile {
@@ -69,7 +69,7 @@ impl Desk {
 
     async fn fetch(
         &self,
-        order: &Order<'_>,
+        order: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
     ) -> Result<v1::DeliveredFile, Fault> {
@@ -79,7 +79,7 @@ impl Desk {
             path: path.to_vec(),
             follow: true,
         };
-        let question = self.question(order, &format!("s{index}"), SHORT);
+        let question = self.question(order, &format!("s{index}"), METADATA_TIMEOUT);
         let entry = self
             .bus
             .call_watched(&question, &stat)
@@ -88,7 +88,7 @@ impl Desk {
         self.tell(order, "fetching", &name::shown_name(path)).await;
         let time = match entry.kind.as_str() {
             "file" => copying(entry.size),
-            _ => LONGEST,
+            _ => CALL_TIMEOUT,
         };
         let question = self.question(order, &format!("f{index}"), time);
         match entry.kind.as_str() {
@@ -132,7 +132,7 @@ impl Desk {
 
 /// How long a copy of so many bytes may take.
 fn copying(size: u64) -> Duration {
-    (SHORT + Duration::from_secs(size / SLOW)).min(LONGEST)
+    (METADATA_TIMEOUT + Duration::from_secs(size / SLOW_BYTES_PER_SECOND)).min(CALL_TIMEOUT)
 }
 
 fn report(error: CallError) -> Fault {
@@ -157,7 +157,7 @@ fn sandbox_of(work: &v1::SendFileRequested) -> v1::SandboxRef {
 pub(crate) fn stored(claim: v1::Claim) -> v1::DeliveredFile {
     let artifact = claim.artifact.clone().unwrap_or_default();
     let wanted = match artifact.name.as_str() {
-        "" => NAMELESS,
+        "" => STORED_FILE_NAME,
         name => name,
     };
     v1::DeliveredFile {
@@ -165,7 +165,7 @@ pub(crate) fn stored(claim: v1::Claim) -> v1::DeliveredFile {
         size: artifact.size,
         media_type: artifact.media_type,
         sha256: artifact.sha256,
-        state: state::QUEUED.to_owned(),
+        state: state::STATE_QUEUED.to_owned(),
         claim: Some(claim),
         ..v1::DeliveredFile::default()
     }
@@ -226,14 +226,17 @@ mod tests {
         };
         assert_eq!(stored(claim("")).name, "file");
         assert_eq!(stored(claim("../a\u{202e}b.pdf")).name, "ab.pdf");
-        assert_eq!(stored(claim("x")).state, state::QUEUED);
+        assert_eq!(stored(claim("x")).state, state::STATE_QUEUED);
     }
 
     #[test]
     fn a_copy_gets_time_by_its_size_and_never_more_than_a_call() {
-        assert_eq!(copying(0), SHORT);
-        assert_eq!(copying(25 << 20), SHORT + Duration::from_secs(100));
-        assert_eq!(copying(u64::MAX), LONGEST);
+        assert_eq!(copying(0), METADATA_TIMEOUT);
+        assert_eq!(
+            copying(25 << 20),
+            METADATA_TIMEOUT + Duration::from_secs(100)
+        );
+        assert_eq!(copying(u64::MAX), CALL_TIMEOUT);
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn every_fault_has_a_kind_and_only_what_passes_is_tried_again() {
-        for code in FaultCode::ALL {
+        for code in FaultCode::ALL_CODES {
             let kind = kind_of(&Fault::new(code, "m"));
             let passes = matches!(
                 code,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use dray_bus::Meta;
 use dray_proto::v1;
 
-use super::Order;
-use crate::deliver::Desk;
-use crate::error::Error;
+use super::GatherRequest;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
 use crate::records::{self, RecordError};
 
 /// How long the caller of a delivery waits for the session's chat. Without an answer the place is taken later.
@@ -21,7 +21,7 @@ pub(crate) struct ChatPlace {
     pub(crate) is_new: bool,
 }
 
-impl Desk {
+impl DeliveryService {
     /// Takes the place of a request. `None` when its chat is not known yet or not allowed: the
     /// worker reports that, or takes the place.
     ///
@@ -31,8 +31,8 @@ impl Desk {
         &self,
         meta: &Meta,
         work: &v1::SendFileRequested,
-    ) -> Result<Option<ChatPlace>, Error> {
-        let order = Order {
+    ) -> Result<Option<ChatPlace>, DeliveryError> {
+        let order = GatherRequest {
             meta,
             work,
             epoch: 0,

@@ -3,29 +3,29 @@
 use std::time::Duration;
 
 use dray_bus::CallError;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_types::Fault;
 
-use super::Order;
-use crate::deliver::{Desk, target_of};
-use crate::error::Error;
+use super::GatherRequest;
+use crate::deliver::{DeliveryService, target_of};
+use crate::error::DeliveryError;
 
-impl Desk {
+impl DeliveryService {
     /// What belongs to the session of the request; asked under the operation with this suffix.
     pub(super) async fn session(
         &self,
-        order: &Order<'_>,
+        order: &GatherRequest<'_>,
         suffix: &str,
         timeout: Duration,
-    ) -> Result<Option<v1::Session>, Error> {
+    ) -> Result<Option<v1::Session>, DeliveryError> {
         let work = order.work;
         if !work.sandbox.is_empty() && !self.config.allow_targets {
-            return Err(Error::NotAllowed("sandbox"));
+            return Err(DeliveryError::NotAllowed("sandbox"));
         }
         if work.session.is_empty() {
             if !self.config.allow_targets {
-                return Err(Invalid::Missing("session").into());
+                return Err(InvalidMessage::Missing("session").into());
             }
             return Ok(None);
         }
@@ -44,12 +44,12 @@ impl Desk {
     /// Where the files go.
     pub(super) fn target(
         &self,
-        order: &Order<'_>,
+        order: &GatherRequest<'_>,
         session: Option<&v1::Session>,
-    ) -> Result<v1::ChatTarget, Error> {
+    ) -> Result<v1::ChatTarget, DeliveryError> {
         let own = session.and_then(|session| session.chat.clone());
         let Some(wanted) = order.work.target.clone() else {
-            return own.ok_or(Error::NoChat);
+            return own.ok_or(DeliveryError::NoChat);
         };
         let is_own = own.is_some_and(|own| {
             let without_reply = |target: &v1::ChatTarget| v1::ChatTarget {
@@ -61,17 +61,17 @@ impl Desk {
         if is_own || self.config.allow_targets || self.config.lists(&target_of(&wanted)) {
             return Ok(wanted);
         }
-        Err(Error::NotAllowed("chat"))
+        Err(DeliveryError::NotAllowed("chat"))
     }
 }
 
 /// A question that brought no answer, for the operator and the caller.
-pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> Error {
+pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> DeliveryError {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
         "{what} cannot be had"
     );
-    Error::Asked {
+    DeliveryError::Asked {
         what,
         fault: Box::new(Fault::from(error)),
     }

@@ -15,7 +15,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
 use dray_bus::Meta;
-use dray_platform::{Deliver as _, ErrorKind, WebhookReply, WebhookRequest};
+use dray_platform::{ErrorKind, InboundSink as _, WebhookReply, WebhookRequest};
 use dray_proto::v1;
 use dray_service::NoDelayListener;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
@@ -24,16 +24,16 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Door, origin};
-use crate::deliver::Desk;
+use super::{DurableInboundSink, origin};
+use crate::deliver::DeliveryService;
 
 /// Most bytes of a body.
-const BODY: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// Longest time for one request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until `stop`.
-pub async fn serve(desk: Arc<Desk>, listener: TcpListener, stop: CancellationToken) {
+pub async fn serve(desk: Arc<DeliveryService>, listener: TcpListener, stop: CancellationToken) {
     let served = axum::serve(NoDelayListener::new(listener), router(desk))
         .with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = served.await {
@@ -42,7 +42,7 @@ pub async fn serve(desk: Arc<Desk>, listener: TcpListener, stop: CancellationTok
 }
 
 /// Its routes.
-pub fn router(desk: Arc<Desk>) -> Router {
+pub fn router(desk: Arc<DeliveryService>) -> Router {
     let uploads = Router::new()
         .route("/uploads", post(prepare))
         .route("/uploads/{id}/finish", post(finish))
@@ -81,7 +81,7 @@ fn without_port(host: &str) -> &str {
 }
 
 async fn webhook(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<DeliveryService>>,
     Path(account): Path<String>,
     request: Request,
 ) -> Response {
@@ -124,11 +124,11 @@ async fn webhook(
             .into_response();
         }
     };
-    take(Door { desk, account }, reply).await
+    take(DurableInboundSink { desk, account }, reply).await
 }
 
 /// Everything is stored before the platform hears that it is.
-async fn take(door: Door, reply: WebhookReply) -> Response {
+async fn take(door: DurableInboundSink, reply: WebhookReply) -> Response {
     let WebhookReply {
         status,
         body,
@@ -141,7 +141,7 @@ async fn take(door: Door, reply: WebhookReply) -> Response {
         }
         door.statuses(&statuses).await
     };
-    match tokio::time::timeout(PATIENCE, stored).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, stored).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(
@@ -167,7 +167,7 @@ async fn take(door: Door, reply: WebhookReply) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Announced {
+struct AnnouncedUpload {
     session: String,
     name: String,
     size: u64,
@@ -177,7 +177,7 @@ struct Announced {
     media_type: String,
 }
 
-async fn prepare(State(desk): State<Arc<Desk>>, request: Request) -> Response {
+async fn prepare(State(desk): State<Arc<DeliveryService>>, request: Request) -> Response {
     let tenant = match let_in(&desk, request.headers()) {
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
@@ -185,7 +185,7 @@ async fn prepare(State(desk): State<Arc<Desk>>, request: Request) -> Response {
     let Some(body) = body(request).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let Ok(announced) = serde_json::from_slice::<Announced>(&body) else {
+    let Ok(announced) = serde_json::from_slice::<AnnouncedUpload>(&body) else {
         return refused(&wrong("The body is not the JSON of an announced upload."));
     };
     let sha256 = match announced.sha256.as_str() {
@@ -224,7 +224,7 @@ async fn prepare(State(desk): State<Arc<Desk>>, request: Request) -> Response {
 }
 
 async fn finish(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<DeliveryService>>,
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
@@ -251,15 +251,18 @@ async fn finish(
     }
 }
 
-fn meta(desk: &Desk, tenant: TenantId) -> Meta {
-    Meta::new(tenant, Deadline::after(desk.clock.now_ms(), PATIENCE))
+fn meta(desk: &DeliveryService, tenant: TenantId) -> Meta {
+    Meta::new(
+        tenant,
+        Deadline::after(desk.clock.now_ms(), REQUEST_TIMEOUT),
+    )
 }
 
 async fn body(request: Request<Body>) -> Option<bytes::Bytes> {
-    to_bytes(request.into_body(), BODY).await.ok()
+    to_bytes(request.into_body(), MAX_BODY_BYTES).await.ok()
 }
 
-fn wrong_host(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
+fn wrong_host(desk: &DeliveryService, headers: &HeaderMap) -> Option<Response> {
     let host = headers
         .get(header::HOST)
         .and_then(|value| value.to_str().ok());
@@ -268,7 +271,7 @@ fn wrong_host(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
 }
 
 /// Whose token it is.
-fn let_in(desk: &Desk, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
+fn let_in(desk: &DeliveryService, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
     if let Some(refused) = wrong_host(desk, headers) {
         return Err(Box::new(refused));
     }

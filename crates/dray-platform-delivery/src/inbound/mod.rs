@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_bus::Meta;
-use dray_platform::{Deliver, Error as PlatformError, ErrorKind, InboundMessage, StatusUpdate};
+use dray_platform::{ErrorKind, InboundMessage, InboundSink, PlatformError, StatusUpdate};
 use dray_proto::v1;
 use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
 
-use crate::accounts::Account;
-use crate::deliver::{Desk, wire_target};
+use crate::accounts::PlatformAccount;
+use crate::deliver::{DeliveryService, wire_target};
 
 /// How long the work on a message may take.
-const PATIENCE: std::time::Duration = std::time::Duration::from_hours(1);
+const MESSAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Attachments of one message; those beyond are reported as not available.
-pub(crate) const ATTACHMENTS: usize = 50;
+pub(crate) const MAX_ATTACHMENTS: usize = 50;
 
 /// Most bytes of a message's text that travel with it.
 const TEXT_MOST: usize = 32 * 1024;
@@ -31,9 +31,9 @@ const FIELD_MOST: usize = 1024;
 
 /// The door of one account: what it takes is durable when it says so.
 #[derive(Clone, Debug)]
-pub struct Door {
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) account: Arc<Account>,
+pub struct DurableInboundSink {
+    pub(crate) desk: Arc<DeliveryService>,
+    pub(crate) account: Arc<PlatformAccount>,
 }
 
 /// The operation of a message: the same message sent twice is one.
@@ -55,7 +55,7 @@ pub fn operation_of(account: &str, message: &InboundMessage) -> OperationId {
     OperationId::new(format!("in-{hex}")).unwrap_or_else(|_| OperationId::mint())
 }
 
-impl Door {
+impl DurableInboundSink {
     /// Whose messages these are.
     pub(crate) fn tenant(&self) -> TenantId {
         self.account.tenant.clone().unwrap_or_default()
@@ -77,12 +77,12 @@ impl Door {
 }
 
 #[async_trait]
-impl Deliver for Door {
+impl InboundSink for DurableInboundSink {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
         let desk = &self.desk;
         let operation = operation_of(&self.account.name, &message);
         let chat = message.target.chat.clone();
-        let deadline = Deadline::after(desk.clock.now_ms(), PATIENCE);
+        let deadline = Deadline::after(desk.clock.now_ms(), MESSAGE_TIMEOUT);
         let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
         let work = work_of(&self.account.name, message);
         desk.bus.publish_work(&meta, &work).await.map_err(|error| {
@@ -116,7 +116,7 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
         text: cut(&text, TEXT_MOST),
         attachments: attachments
             .into_iter()
-            .take(ATTACHMENTS)
+            .take(MAX_ATTACHMENTS)
             .map(|attachment| {
                 // A reference that does not fit is of no use.
                 let is_long = attachment.reference.len() > FIELD_MOST;
@@ -194,7 +194,7 @@ mod tests {
         huge.attachments = vec![attachment; 500];
         let work = work_of("bot", huge);
         assert!(prost::Message::encoded_len(&work) < 128 * 1024 - 4096);
-        assert_eq!(work.attachments.len(), ATTACHMENTS);
+        assert_eq!(work.attachments.len(), MAX_ATTACHMENTS);
         assert!(!work.attachments[0].unavailable.is_empty());
     }
 }

@@ -8,13 +8,17 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use crate::deliver::Desk;
+use crate::deliver::DeliveryService;
 
 /// Seconds for which a browser remembers what it may do.
-const REMEMBERED: &str = "600";
+const PREFLIGHT_MAX_AGE_SECONDS: &str = "600";
 
 /// Answers preflights, and lets pages of listed origins read answers.
-pub(super) async fn allow(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+pub(super) async fn allow(
+    State(desk): State<Arc<DeliveryService>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let origin = allowed(&desk.config.upload_origins, request.headers());
     let mut response = if request.method() == Method::OPTIONS {
         preflight(origin.is_some())
@@ -49,7 +53,7 @@ fn preflight(allowed: bool) -> Response {
             header::ACCESS_CONTROL_ALLOW_HEADERS,
             "authorization, content-type",
         ),
-        (header::ACCESS_CONTROL_MAX_AGE, REMEMBERED),
+        (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECONDS),
     ];
     (StatusCode::NO_CONTENT, told).into_response()
 }

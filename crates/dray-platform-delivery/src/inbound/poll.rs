@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Door;
+use super::DurableInboundSink;
 
 /// How long a lease holds without renewal.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// How often it is renewed, and looked for.
-const RENEW: Duration = Duration::from_secs(10);
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 /// A poll that ends sooner than this without an error has nothing to ask.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Longest pause after failures.
-const LONGEST: Duration = Duration::from_mins(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// Pause after the platform refused our credentials: only an operator can help.
-const REFUSED: Duration = Duration::from_mins(5);
+const REFUSED_DELAY: Duration = Duration::from_mins(5);
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Lease {
+struct PollLease {
     owner: String,
     until_ms: u64,
 }
 
-impl Door {
+impl DurableInboundSink {
     /// Polls while this replica has the lease, until `stop`.
     pub async fn poll(self, instance: String, stop: CancellationToken) {
         let mut pause = Duration::from_secs(1);
         while !stop.is_cancelled() {
             if !self.take_lease(&instance).await {
-                wait(&stop, RENEW).await;
+                wait(&stop, RENEW_INTERVAL).await;
                 continue;
             }
             let begun = Instant::now();
@@ -46,10 +46,10 @@ impl Door {
                     return;
                 }
                 Some(Ok(())) | None => pause = Duration::from_secs(1),
-                Some(Err(ErrorKind::Auth)) => wait(&stop, REFUSED).await,
+                Some(Err(ErrorKind::Auth)) => wait(&stop, REFUSED_DELAY).await,
                 Some(Err(_)) => {
                     wait(&stop, pause).await;
-                    pause = (pause * 2).min(LONGEST);
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Door {
         let round = stop.child_token();
         let polling = inbox.poll(self, round.clone());
         tokio::pin!(polling);
-        let mut renew = tokio::time::interval_at(Instant::now() + RENEW, RENEW);
+        let mut renew = tokio::time::interval_at(Instant::now() + RENEW_INTERVAL, RENEW_INTERVAL);
         loop {
             tokio::select! {
                 polled = &mut polling => {
@@ -82,7 +82,7 @@ impl Door {
                 _ = renew.tick() => {
                     if !self.take_lease(instance).await {
                         round.cancel();
-                        let _ = tokio::time::timeout(RENEW, &mut polling).await;
+                        let _ = tokio::time::timeout(RENEW_INTERVAL, &mut polling).await;
                         return None;
                     }
                 }
@@ -97,7 +97,7 @@ impl Door {
 
     /// Takes or renews the lease. A replica that cannot reach the bus does not have it.
     pub(crate) async fn take_lease(&self, instance: &str) -> bool {
-        match self.try_lease(instance, LEASE).await {
+        match self.try_lease(instance, LEASE_DURATION).await {
             Ok(taken) => taken,
             Err(error) => {
                 tracing::warn!(
@@ -120,12 +120,12 @@ impl Door {
         let found = keys.get(&key).await?;
         let held = found
             .as_ref()
-            .and_then(|entry| serde_json::from_slice::<Lease>(&entry.value).ok());
+            .and_then(|entry| serde_json::from_slice::<PollLease>(&entry.value).ok());
         if held.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
             return Ok(false);
         }
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let lease = Lease {
+        let lease = PollLease {
             owner: instance.to_owned(),
             until_ms: now_ms.saturating_add(life),
         };

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{CallError, Completed, Failure, Meta};
+use dray_bus::{CallError, Meta, WorkCompleted, WorkFailure};
 use dray_content::{kind, name, size};
-use dray_platform::{Error as PlatformError, ErrorKind, InboundAttachment, Inbox};
+use dray_platform::{ErrorKind, InboundAttachment, InboundSource, PlatformError};
 use dray_proto::v1;
-use dray_store::{Label, Writer};
+use dray_store::{ArtifactLabel, ArtifactWriter};
 use dray_types::{Claim, Deadline, Fault, FaultCode, OperationId};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::Account;
-use crate::deliver::Desk;
-use crate::error::Error;
-use crate::uploads::PLACING;
+use crate::accounts::PlatformAccount;
+use crate::deliver::DeliveryService;
+use crate::error::DeliveryError;
+use crate::uploads::PLACE_TIMEOUT;
 
 /// Tries to fetch one attachment: the first and two more (platform-delivery 11.2).
-const TRIES: u32 = 3;
+const MAX_FETCH_ATTEMPTS: u32 = 3;
 
 /// Attempts for a chat that belongs to no session: the service that answers the first message may be about to bind it.
 const UNBOUND_ATTEMPTS: u32 = 5;
@@ -26,12 +26,12 @@ const UNBOUND_ATTEMPTS: u32 = 5;
 const UNBOUND_DELAY: Duration = Duration::from_secs(20);
 
 /// What came of one attachment.
-enum Fetched {
+enum AttachmentResult {
     Stored(Claim),
     Unavailable(String),
 }
 
-impl Desk {
+impl DeliveryService {
     /// Does the work on one message.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Desk {
         work: &v1::ReceiveMessage,
         (epoch, attempt): (u64, u32),
         cancel: &CancellationToken,
-    ) -> Result<Completed, Failure> {
+    ) -> Result<WorkCompleted, WorkFailure> {
         let chat = work.chat.clone().unwrap_or_default();
         let account = self
             .accounts
@@ -56,9 +56,9 @@ impl Desk {
         for (position, attachment) in work.attachments.iter().enumerate() {
             let fetched = tokio::select! {
                 fetched = self.fetch_attachment(meta, &account, attachment, (epoch, position), left) => fetched,
-                () = cancel.cancelled() => return Err(Fault::from(Error::Interrupted).into()),
+                () = cancel.cancelled() => return Err(Fault::from(DeliveryError::Interrupted).into()),
             };
-            if let Fetched::Stored(claim) = &fetched {
+            if let AttachmentResult::Stored(claim) = &fetched {
                 left = left.saturating_sub(claim.artifact.size);
             }
             let upload = self
@@ -66,14 +66,16 @@ impl Desk {
                 .await?;
             uploads.push(upload);
         }
-        Ok(Completed::event(&received(meta, work, session, uploads)))
+        Ok(WorkCompleted::event(&received(
+            meta, work, session, uploads,
+        )))
     }
 
     /// The session that a chat belongs to: bound with the account's name, or without when it is the only one.
     async fn session_of(
         &self,
         meta: &Meta,
-        account: &Account,
+        account: &PlatformAccount,
         chat: &v1::ChatTarget,
     ) -> Result<Option<String>, Fault> {
         let mut names = vec![account.name.clone()];
@@ -104,7 +106,7 @@ impl Desk {
 
     /// No session is bound yet: notifies the service that binds sessions, waits a while, and gives up with a notice to
     /// the user.
-    async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> Failure {
+    async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> WorkFailure {
         let event = received(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
             tracing::warn!(%error, "a message without a session was not told of");
@@ -141,20 +143,20 @@ impl Desk {
     async fn fetch_attachment(
         &self,
         meta: &Meta,
-        account: &Account,
+        account: &PlatformAccount,
         attachment: &v1::ReceivedAttachment,
         (epoch, position): (u64, usize),
         left: u64,
-    ) -> Fetched {
+    ) -> AttachmentResult {
         if !attachment.unavailable.is_empty() {
-            return Fetched::Unavailable(attachment.unavailable.clone());
+            return AttachmentResult::Unavailable(attachment.unavailable.clone());
         }
         let most = self.config.max_attachment.as_u64().min(left);
         if attachment.size > most {
             return too_large(attachment.size, most);
         }
         let Some(inbox) = &account.inbox else {
-            return Fetched::Unavailable("this account takes no files".to_owned());
+            return AttachmentResult::Unavailable("this account takes no files".to_owned());
         };
         let wanted = inbound(attachment);
         let mut tries = 0;
@@ -166,7 +168,7 @@ impl Desk {
                 .writer(&meta.tenant, &operation, epoch)
                 .deadline(meta.deadline);
             let error = match self.fetch_once(inbox.as_ref(), &wanted, writer, most).await {
-                Ok(claim) => return Fetched::Stored(claim),
+                Ok(claim) => return AttachmentResult::Stored(claim),
                 Err(error) => error,
             };
             tracing::warn!(
@@ -177,8 +179,8 @@ impl Desk {
                 return too_large(attachment.size.max(most.saturating_add(1)), most);
             }
             let may_pass = matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
-            if !may_pass || tries >= TRIES {
-                return Fetched::Unavailable(reason(error.kind()).to_owned());
+            if !may_pass || tries >= MAX_FETCH_ATTEMPTS {
+                return AttachmentResult::Unavailable(reason(error.kind()).to_owned());
             }
             let wait = error
                 .retry_after()
@@ -190,9 +192,9 @@ impl Desk {
     /// Streams the bytes into the store, for any announced length.
     async fn fetch_once(
         &self,
-        inbox: &dyn Inbox,
+        inbox: &dyn InboundSource,
         attachment: &InboundAttachment,
-        mut writer: Writer,
+        mut writer: ArtifactWriter,
         most: u64,
     ) -> Result<Claim, PlatformError> {
         let idle = self.config.fetch_idle.as_duration();
@@ -215,13 +217,13 @@ impl Desk {
                     "more bytes than allowed",
                 ));
             }
-            let wanted = kind::HEAD.saturating_sub(head.len()).min(bytes.len());
+            let wanted = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
             head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
             writer.write(bytes).await.map_err(lost)?;
         }
         let called = name::upload(&attachment.name);
         let detected = kind::detect(&head, &called, writer.size());
-        let label = Label::new(detected.media_type, called);
+        let label = ArtifactLabel::new(detected.media_type, called);
         writer.finish(label).await.map_err(lost)
     }
 
@@ -232,7 +234,7 @@ impl Desk {
         work: &v1::ReceiveMessage,
         session: &str,
         (position, attachment): (usize, &v1::ReceivedAttachment),
-        fetched: Fetched,
+        fetched: AttachmentResult,
     ) -> Result<String, Fault> {
         let platform = work.chat.clone().unwrap_or_default().platform;
         let mut place = v1::PlaceUpload {
@@ -256,20 +258,20 @@ impl Desk {
             ..v1::DeliveryAudit::default()
         };
         match fetched {
-            Fetched::Stored(claim) => {
+            AttachmentResult::Stored(claim) => {
                 "stored".clone_into(&mut audit.state);
                 audit.size = claim.artifact.size;
                 audit.sha256 = claim.artifact.sha256.as_bytes().to_vec();
                 place.claim = Some(claim.into());
             }
-            Fetched::Unavailable(reason) => {
+            AttachmentResult::Unavailable(reason) => {
                 "unavailable".clone_into(&mut audit.state);
                 place.unavailable = reason;
             }
         }
         self.metrics.attachment(&platform, &audit.state);
         let operation = derived(&meta.operation, &format!("a{position}"));
-        let deadline = Deadline::after(self.clock.now_ms(), PLACING);
+        let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
         let envelope = meta
             .clone()
             .with_operation(operation.clone())
@@ -305,8 +307,8 @@ fn derived(operation: &OperationId, what: &str) -> OperationId {
         .unwrap_or_else(|_| operation.clone())
 }
 
-fn too_large(found: u64, most: u64) -> Fetched {
-    Fetched::Unavailable(format!("too large ({})", size::over_limit(found, most)))
+fn too_large(found: u64, most: u64) -> AttachmentResult {
+    AttachmentResult::Unavailable(format!("too large ({})", size::over_limit(found, most)))
 }
 
 /// Why an attachment is not there, in words that stand in a context line.

@@ -5,10 +5,10 @@ use dray_bus::LedgerKey;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, OperationId};
 
-use super::{Desk, Line, give_up, round_meta, round_work};
+use super::{DeliveryService, IndexEntry, give_up, round_meta, round_work};
 use crate::deliver::waiting;
-use crate::error::Error;
-use crate::records::Held;
+use crate::error::DeliveryError;
+use crate::records::RevisionedRecord;
 
 /// Between two looks at the work of one delivery.
 pub(super) const LOOK_MS: u64 = 10_000;
@@ -17,7 +17,7 @@ pub(super) const LOOK_MS: u64 = 10_000;
 const UNPUBLISHED_MS: u64 = 60_000;
 
 /// Where the work of a delivery stands.
-enum Work {
+enum WorkState {
     /// A worker has it, or will.
     Open,
     /// No worker will do it any more.
@@ -26,9 +26,9 @@ enum Work {
     Idle,
 }
 
-impl Desk {
+impl DeliveryService {
     /// Ends a delivery whose work is dead, and gives another round to one whose work ended too soon.
-    pub(super) async fn look_at_work(&self, line: &Line) -> Result<(), Error> {
+    pub(super) async fn look_at_work(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(mut held) = self.records.read(&line.key).await? else {
             return Ok(());
         };
@@ -36,8 +36,8 @@ impl Desk {
             return Ok(());
         }
         match self.work_of(&held.report).await? {
-            Work::Open => Ok(()),
-            Work::Dead => {
+            WorkState::Open => Ok(()),
+            WorkState::Dead => {
                 tracing::error!(
                     delivery = held.report.delivery_id,
                     "a delivery is given up: its work is dead"
@@ -45,30 +45,34 @@ impl Desk {
                 give_up(&mut held.report);
                 self.end(line, held, "abandoned").await
             }
-            Work::Idle => self.next_round(line, held).await,
+            WorkState::Idle => self.next_round(line, held).await,
         }
     }
 
-    async fn work_of(&self, report: &v1::DeliveryReport) -> Result<Work, Error> {
+    async fn work_of(&self, report: &v1::DeliveryReport) -> Result<WorkState, DeliveryError> {
         let Some(meta) = round_meta(report) else {
-            return Ok(Work::Open);
+            return Ok(WorkState::Open);
         };
         let work = round_work(report);
         let key = LedgerKey::of_message(&work, &meta.tenant, &meta.operation);
-        let (dead, idle) = (Ok(Work::Dead), Ok(Work::Idle));
+        let (dead, idle) = (Ok(WorkState::Dead), Ok(WorkState::Idle));
         match self.terminal(&key).await? {
-            Some(TerminalState::Unspecified) => Ok(Work::Open),
+            Some(TerminalState::Unspecified) => Ok(WorkState::Open),
             // The worker's clock said that it is not due yet.
             Some(TerminalState::Done) => idle,
             Some(_) => dead,
-            None if report.rounds > 0 || !self.is_left(report) => Ok(Work::Open),
+            None if report.rounds > 0 || !self.is_left(report) => Ok(WorkState::Open),
             // The record was written, and its work never published.
             None => {
                 let id = OperationId::new(report.delivery_id.as_str());
-                let Ok(id) = id else { return Ok(Work::Open) };
+                let Ok(id) = id else {
+                    return Ok(WorkState::Open);
+                };
                 let key = LedgerKey::of::<v1::SendFileRequested>(&meta.tenant, &id);
                 match self.terminal(&key).await? {
-                    None | Some(TerminalState::Unspecified | TerminalState::Done) => Ok(Work::Open),
+                    None | Some(TerminalState::Unspecified | TerminalState::Done) => {
+                        Ok(WorkState::Open)
+                    }
                     Some(_) => dead,
                 }
             }
@@ -76,9 +80,9 @@ impl Desk {
     }
 
     /// How a piece of work ended; unspecified while it has not, `None` when it has not begun.
-    async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, Error> {
+    async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, DeliveryError> {
         let found = self.bus.ledger().read(key).await;
-        let found = found.map_err(|error| Error::Asked {
+        let found = found.map_err(|error| DeliveryError::Asked {
             what: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;
@@ -90,12 +94,16 @@ impl Desk {
         report.due_at_ms == 0 && age >= UNPUBLISHED_MS
     }
 
-    async fn next_round(&self, line: &Line, mut held: Held) -> Result<(), Error> {
+    async fn next_round(
+        &self,
+        line: &IndexEntry,
+        mut held: RevisionedRecord,
+    ) -> Result<(), DeliveryError> {
         let report = &mut held.report;
         report.rounds += 1;
         report.due_at_ms = report.due_at_ms.max(self.clock.now_ms()).max(1);
         if report.waiting.is_empty() {
-            waiting::QUEUE.clone_into(&mut report.waiting);
+            waiting::QUEUE_REASON.clone_into(&mut report.waiting);
         }
         let written = self
             .records

@@ -2,60 +2,71 @@
 
 use std::time::Duration;
 
-use dray_bus::{Completed, Delivery, EventFilter, Failure, WorkHandler, WorkSettings};
+use dray_bus::{EventFilter, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, FaultCode, OperationId};
 use futures_util::FutureExt as _;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use super::fake::Act;
-use super::world::{World, states, tenant};
-use crate::deliver::Ended;
+use super::fake::FakeAction;
+use super::world::{DeliveryFixture, states, tenant};
+use crate::deliver::WorkEnd;
 use crate::keeper::{round_meta, round_work};
 use crate::report::state;
 
 /// Ends every piece of work as it is told.
 #[derive(Clone, Copy)]
-enum Worker {
+enum ScriptedWorker {
     /// It fails, again and again.
     Fails,
     /// It says that it did what there was to do.
     Does,
 }
 
-impl Worker {
+impl ScriptedWorker {
     #[expect(
         clippy::result_large_err,
         reason = "it is what the bus takes from a handler"
     )]
-    fn ends(self) -> Result<Completed, Failure> {
+    fn ends(self) -> Result<WorkCompleted, WorkFailure> {
         match self {
             Self::Fails => {
                 let fault = Fault::new(FaultCode::Unavailable, "It does not work.");
                 Err(fault.retry_after(Duration::from_millis(1)).into())
             }
-            Self::Does => Ok(Completed::event(&v1::DeliveryProgressed::default())),
+            Self::Does => Ok(WorkCompleted::event(&v1::DeliveryProgressed::default())),
         }
     }
 }
 
-impl WorkHandler<v1::DeliverFiles> for Worker {
-    async fn handle(&self, _: Delivery<v1::DeliverFiles>) -> Result<Completed, Failure> {
+impl WorkHandler<v1::DeliverFiles> for ScriptedWorker {
+    async fn handle(
+        &self,
+        _: WorkDelivery<v1::DeliverFiles>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         self.ends()
     }
 }
 
-impl WorkHandler<v1::SendFileRequested> for Worker {
-    async fn handle(&self, _: Delivery<v1::SendFileRequested>) -> Result<Completed, Failure> {
+impl WorkHandler<v1::SendFileRequested> for ScriptedWorker {
+    async fn handle(
+        &self,
+        _: WorkDelivery<v1::SendFileRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         self.ends()
     }
 }
 
 /// Lets a worker of this kind have work `W` until the ledger says that it is over.
-async fn work<W: dray_proto::Work>(world: &World, durable: &str, work: &W, id: &str, worker: Worker)
-where
-    Worker: WorkHandler<W>,
+async fn work<W: dray_proto::Work>(
+    world: &DeliveryFixture,
+    durable: &str,
+    work: &W,
+    id: &str,
+    worker: ScriptedWorker,
+) where
+    ScriptedWorker: WorkHandler<W>,
 {
     let operation = OperationId::new(id).unwrap();
     let settings = WorkSettings {
@@ -85,7 +96,7 @@ where
 }
 
 /// Publishes what goes on with a delivery and lets the worker have it.
-async fn round(world: &World, id: &str, worker: Worker) {
+async fn round(world: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
     let report = world.record(id).await;
     let meta = round_meta(&report).unwrap();
     let next = round_work(&report);
@@ -94,7 +105,7 @@ async fn round(world: &World, id: &str, worker: Worker) {
     work(world, durable, &next, meta.operation.as_str(), worker).await;
 }
 
-async fn audited(world: &World) -> Vec<(String, String)> {
+async fn audited(world: &DeliveryFixture) -> Vec<(String, String)> {
     let filter = EventFilter::new("dray.audit.>").from_start();
     let mut events = world.bus.events(filter).await.unwrap();
     let mut lines = Vec::new();
@@ -108,19 +119,19 @@ async fn audited(world: &World) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
-    let mut world = World::new().await;
-    world.fake.script([Act::DieAfter]);
+    let mut world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::DieAfter]);
     let dying = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
     world.die_in(&dying).await;
     world.sweep().await;
     assert!(!world.record("d").await.finished, "somebody may have it");
 
-    round(&world, "d", Worker::Fails).await;
+    round(&world, "d", ScriptedWorker::Fails).await;
     assert!(!world.record("d").await.finished);
     world.sweep().await;
     let report = world.record("d").await;
     assert!(report.finished && !report.success, "{report:?}");
-    assert_eq!(states(&report), [state::UNKNOWN, state::FAILED]);
+    assert_eq!(states(&report), [state::STATE_UNKNOWN, state::STATE_FAILED]);
     assert!(
         report.notice.contains("Couldn't deliver: b.txt")
             && report.notice.contains("May have been delivered: a.txt"),
@@ -140,30 +151,32 @@ async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
     assert_eq!(audited(&world).await.len(), 2, "once");
     assert!(matches!(
         world.go_on("d").await.unwrap(),
-        Ended::Finished(_)
+        WorkEnd::Finished(_)
     ));
     assert_eq!(world.fake.requests(), 1, "nothing is sent any more");
 }
 
 #[tokio::test]
 async fn a_round_that_a_slow_clock_thought_too_early_is_followed_by_another() {
-    let world = World::new().await;
-    world.fake.script([Act::Wait(Duration::from_mins(97))]);
+    let world = DeliveryFixture::new().await;
+    world
+        .fake
+        .script([FakeAction::Wait(Duration::from_mins(97))]);
     let waiting = world.files("d", &[("a.txt", b"a")]).await;
     world.deliver(&waiting).await.unwrap();
     world.clock.advance(Duration::from_mins(98));
-    round(&world, "d", Worker::Does).await;
+    round(&world, "d", ScriptedWorker::Does).await;
     world.sweep().await;
     assert_eq!(world.record("d").await.rounds, 2);
-    let Ended::Finished(report) = world.go_on("d").await.unwrap() else {
+    let WorkEnd::Finished(report) = world.go_on("d").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
 }
 
 #[tokio::test]
 async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let claim = world.claim("a.txt", b"a").await;
     let request = v1::SendFileRequested {
         claims: vec![claim.into()],
@@ -186,19 +199,26 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
         !world.record("d").await.finished,
         "it may still be worked on"
     );
-    work(&world, "platform-delivery", &request, "d", Worker::Fails).await;
+    work(
+        &world,
+        "platform-delivery",
+        &request,
+        "d",
+        ScriptedWorker::Fails,
+    )
+    .await;
     world.sweep().await;
     let report = world.record("d").await;
     assert_eq!(
         (report.finished, states(&report)),
-        (true, vec![state::FAILED])
+        (true, vec![state::STATE_FAILED])
     );
 }
 
 #[tokio::test]
 async fn what_waits_for_its_time_or_its_user_is_left_alone() {
-    let world = World::new().await;
-    let refused = Act::Refuse(dray_platform::ErrorKind::WindowClosed);
+    let world = DeliveryFixture::new().await;
+    let refused = FakeAction::Refuse(dray_platform::ErrorKind::WindowClosed);
     world.fake.script([refused]);
     let waiting = world.files("d", &[("a.txt", b"a")]).await;
     world.deliver(&waiting).await.unwrap();

@@ -2,8 +2,8 @@
 
 use dray_proto::v1;
 
-use super::path::{Workers, over};
-use super::world::{World, chat, states};
+use super::path::{QueueWorkers, over};
+use super::world::{DeliveryFixture, chat, states};
 use crate::report::state;
 
 fn text(text: &str) -> v1::SendTextRequested {
@@ -14,8 +14,8 @@ fn text(text: &str) -> v1::SendTextRequested {
     }
 }
 
-async fn world() -> World {
-    let world = World::new().await;
+async fn world() -> DeliveryFixture {
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     for name in ["a.pdf", "b c.pdf"] {
         let claim = world.claim(name, name.as_bytes()).await;
@@ -43,9 +43,12 @@ async fn r_4_tags_become_files_and_what_is_missing_is_told() {
         reply.text
     );
     assert_eq!(reply.delivery_id, "d1");
-    let _workers = Workers::start(&world);
+    let _workers = QueueWorkers::start(&world);
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::DELIVERED, state::DELIVERED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_DELIVERED, state::STATE_DELIVERED]
+    );
     assert!(report.flags.unwrap().as_document);
 }
 
@@ -93,10 +96,10 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         .await
         .unwrap();
     assert_eq!(reply.delivery_id, "d3", "another turn is another wish");
-    world.fake.script([super::fake::Act::Refuse(
+    world.fake.script([super::fake::FakeAction::Refuse(
         dray_platform::ErrorKind::Forbidden,
     )]);
-    let _workers = Workers::start(&world);
+    let _workers = QueueWorkers::start(&world);
     over(&world, "d1").await;
     let reply = world
         .desk

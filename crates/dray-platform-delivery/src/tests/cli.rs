@@ -5,17 +5,27 @@ use std::sync::Arc;
 use dray_platform::Platform as _;
 use dray_proto::v1;
 
-use super::world::{World, states};
-use crate::accounts::{Account, Accounts};
-use crate::cli::Cli;
-use crate::deliver::Desk;
+use super::world::{DeliveryFixture, states};
+use crate::accounts::{AccountRegistry, PlatformAccount};
+use crate::cli::CliAccount;
+use crate::deliver::DeliveryService;
 use crate::report::state;
 
-fn with_cli(world: &mut World, fallbacks: Vec<std::path::PathBuf>) {
-    let cx =
-        dray_service::Context::new(world.bus.clone(), world.store.clone(), world.clock.clone());
-    let accounts = Accounts::new([Account::new("cli", Arc::new(Cli::new(fallbacks)))]);
-    world.desk = Arc::new(Desk::new(world.desk.config.clone(), accounts, &cx));
+fn with_cli(world: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
+    let cx = dray_service::ServiceContext::new(
+        world.bus.clone(),
+        world.store.clone(),
+        world.clock.clone(),
+    );
+    let accounts = AccountRegistry::new([PlatformAccount::new(
+        "cli",
+        Arc::new(CliAccount::new(fallbacks)),
+    )]);
+    world.desk = Arc::new(DeliveryService::new(
+        world.desk.config.clone(),
+        accounts,
+        &cx,
+    ));
 }
 
 fn to(work: v1::DeliverFiles, folder: &std::path::Path) -> v1::DeliverFiles {
@@ -40,7 +50,7 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 
 #[tokio::test]
 async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
-    let mut world = World::new().await;
+    let mut world = DeliveryFixture::new().await;
     with_cli(&mut world, Vec::new());
     let folder = world.folder().join("here");
     std::fs::create_dir(&folder).unwrap();
@@ -48,7 +58,7 @@ async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
     let files: [(&str, &[u8]); 2] = [("report.pdf", b"new"), ("none.txt", b"")];
     let work = to(world.files("d", &files).await, &folder);
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::COPIED, state::COPIED]);
+    assert_eq!(states(&report), [state::STATE_COPIED, state::STATE_COPIED]);
     assert_eq!(names(&folder), ["none.txt", "report (2).pdf", "report.pdf"]);
     assert_eq!(std::fs::read(folder.join("report.pdf")).unwrap(), b"mine");
     assert_eq!(
@@ -66,7 +76,7 @@ async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
 
 #[tokio::test]
 async fn names_are_clean_and_stay_in_the_folder() {
-    let mut world = World::new().await;
+    let mut world = DeliveryFixture::new().await;
     with_cli(&mut world, Vec::new());
     let folder = world.folder().join("here");
     std::fs::create_dir(&folder).unwrap();
@@ -83,27 +93,33 @@ async fn names_are_clean_and_stay_in_the_folder() {
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_written_gives_way_to_the_next_or_fails() {
-    let mut world = World::new().await;
+    let mut world = DeliveryFixture::new().await;
     let fallback = world.folder().join("downloads");
     std::fs::create_dir(&fallback).unwrap();
     with_cli(&mut world, vec![fallback.clone()]);
     let missing = world.folder().join("missing");
     let work = to(world.files("d1", &[("a.txt", b"a")]).await, &missing);
-    assert_eq!(states(&world.delivered(&work).await), [state::COPIED]);
+    assert_eq!(states(&world.delivered(&work).await), [state::STATE_COPIED]);
     assert_eq!(names(&fallback), ["a.txt"]);
     with_cli(&mut world, Vec::new());
     let work = to(world.files("d2", &[("a.txt", b"a")]).await, &missing);
-    assert_eq!(states(&world.delivered(&work).await), [state::REJECTED]);
+    assert_eq!(
+        states(&world.delivered(&work).await),
+        [state::STATE_REJECTED]
+    );
     let relative = to(
         world.files("d3", &[("a.txt", b"a")]).await,
         std::path::Path::new("x"),
     );
-    assert_eq!(states(&world.delivered(&relative).await), [state::REJECTED]);
+    assert_eq!(
+        states(&world.delivered(&relative).await),
+        [state::STATE_REJECTED]
+    );
 }
 
 #[tokio::test]
 async fn a_copy_whose_answer_was_lost_is_found_again() {
-    let mut world = World::new().await;
+    let mut world = DeliveryFixture::new().await;
     with_cli(&mut world, Vec::new());
     let folder = world.folder().join("here");
     std::fs::create_dir(&folder).unwrap();
@@ -114,7 +130,7 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
     let key = crate::records::key(&meta.tenant, &meta.operation);
     let mut held = world.desk.records.read(&key).await.unwrap().unwrap();
     held.report.finished = false;
-    held.report.files[0].state = state::SENDING.to_owned();
+    held.report.files[0].state = state::STATE_SENDING.to_owned();
     held.report.steps[0].state = "sending".to_owned();
     held.report.steps[0].confirmed.clear();
     world
@@ -124,7 +140,7 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
         .await
         .unwrap();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::COPIED]);
+    assert_eq!(states(&report), [state::STATE_COPIED]);
     assert_eq!(names(&folder), ["a.txt"]);
-    assert_eq!(Cli::default().name(), "cli");
+    assert_eq!(CliAccount::default().name(), "cli");
 }

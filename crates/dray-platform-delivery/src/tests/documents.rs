@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use dray_service::config::{Environment, Loader, Sources};
+use dray_service::config::{ConfigLoader, ConfigSources, Environment};
 use dray_types::Clock;
 
 use crate::config::Config;
 
 /// The directory of secrets on the pages.
-const SECRETS: &str = "/etc/dray/";
+const SECRETS_DIRECTORY: &str = "/etc/dray/";
 
-const PAGES: [(&str, &str); 8] = [
+const PLATFORM_PAGES: [(&str, &str); 8] = [
     ("cli", include_str!("../../../../docs/platforms/cli.md")),
     (
         "discord",
@@ -46,7 +46,7 @@ fn blocks(page: &str) -> Vec<&str> {
 
 /// Loads a block with secrets in files of this directory.
 fn load(block: &str, directory: &Path) -> Config {
-    for rest in block.split(SECRETS).skip(1) {
+    for rest in block.split(SECRETS_DIRECTORY).skip(1) {
         let (name, _) = rest.split_once('"').unwrap();
         let secret = match name {
             "telegram.token" => "123456789:AAExampleExampleExampleExampleExample",
@@ -57,9 +57,9 @@ fn load(block: &str, directory: &Path) -> Config {
     }
     let own = format!("{}/", directory.display());
     let file = directory.join("dray.toml");
-    std::fs::write(&file, block.replace(SECRETS, &own)).unwrap();
-    let sources = Sources::new(Environment::default()).file(file);
-    let loader = Loader::new().section::<Config>("platform-delivery");
+    std::fs::write(&file, block.replace(SECRETS_DIRECTORY, &own)).unwrap();
+    let sources = ConfigSources::new(Environment::default()).file(file);
+    let loader = ConfigLoader::new().section::<Config>("platform-delivery");
     let loaded = loader
         .load(&sources)
         .unwrap_or_else(|error| panic!("{error}\n{block}"));
@@ -68,7 +68,7 @@ fn load(block: &str, directory: &Path) -> Config {
 
 #[test]
 fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
-    for (platform, page) in PAGES {
+    for (platform, page) in PLATFORM_PAGES {
         let blocks = blocks(page);
         assert!(!blocks.is_empty(), "{platform}.md shows no configuration");
         for block in blocks {
@@ -86,7 +86,10 @@ fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
 #[test]
 fn every_platform_of_the_configuration_has_a_page_with_it() {
     let account = serde_json::to_value(crate::config::AccountConfig::default()).unwrap();
-    let shown: String = PAGES.iter().flat_map(|(_, page)| blocks(page)).collect();
+    let shown: String = PLATFORM_PAGES
+        .iter()
+        .flat_map(|(_, page)| blocks(page))
+        .collect();
     for platform in account.as_object().unwrap().keys() {
         if platform != "tenant" {
             let heading = format!(".{platform}]");

@@ -5,20 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::kind::Kind;
+use dray_content::kind::ContentKind;
 use dray_platform::{
-    Ambiguity, Confirmed, Delivery, Error, ErrorKind, FilesStep, InboundMessage, Limits, Moment,
-    Platform, Progress, Rates, Reconciled, Send as Request, Step, Target,
+    ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind, FilesStep,
+    InboundMessage, OutgoingDelivery, Platform, PlatformError, RateLimits, ReconcileResult,
+    SendOutcome, SendRequest as Request, SendStep, UploadProgress,
 };
 use futures_util::StreamExt as _;
 
 mod inbox;
 
-pub(crate) use self::inbox::Attached;
+pub(crate) use self::inbox::UserAttachment;
 
 /// What happens to one request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum FakeAction {
     /// It is shown and answered.
     Show,
     /// It is refused, and nothing is shown.
@@ -45,7 +46,7 @@ pub(crate) enum Act {
 
 /// One message as users see it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenMessage {
     pub(crate) id: String,
     pub(crate) key: String,
     pub(crate) chat: String,
@@ -58,15 +59,15 @@ pub(crate) struct Seen {
 }
 
 #[derive(Debug)]
-struct State {
-    script: VecDeque<Act>,
-    seen: Vec<Seen>,
+struct FakeState {
+    script: VecDeque<FakeAction>,
+    seen: Vec<SeenMessage>,
     requests: usize,
     prepared: usize,
-    limits: Limits,
+    limits: ChatLimits,
     fallback: Option<&'static str>,
     prepares: bool,
-    attached: HashMap<String, VecDeque<Attached>>,
+    attached: HashMap<String, VecDeque<UserAttachment>>,
     fetches: usize,
     pub(crate) waiting: Vec<InboundMessage>,
     pub(crate) polls: usize,
@@ -74,28 +75,28 @@ struct State {
 
 /// The platform.
 #[derive(Debug)]
-pub(crate) struct Fake {
+pub(crate) struct FakePlatform {
     name: &'static str,
-    ambiguity: Ambiguity,
-    state: Mutex<State>,
+    ambiguity: DuplicateProtection,
+    state: Mutex<FakeState>,
     died: tokio::sync::Notify,
 }
 
-impl Fake {
+impl FakePlatform {
     pub(crate) fn new() -> Arc<Self> {
-        Self::with("fake", Ambiguity::Unknown)
+        Self::with("fake", DuplicateProtection::Unknown)
     }
 
-    pub(crate) fn with(name: &'static str, ambiguity: Ambiguity) -> Arc<Self> {
+    pub(crate) fn with(name: &'static str, ambiguity: DuplicateProtection) -> Arc<Self> {
         Arc::new(Self {
             name,
             ambiguity,
-            state: Mutex::new(State {
+            state: Mutex::new(FakeState {
                 script: VecDeque::new(),
                 seen: Vec::new(),
                 requests: 0,
                 prepared: 0,
-                limits: Limits {
+                limits: ChatLimits {
                     routes: vec![("photo".to_owned(), 1000)],
                     any: 10_000,
                     caption: 20,
@@ -116,17 +117,18 @@ impl Fake {
     }
 
     /// What happens to the next requests; those after them are shown.
-    pub(crate) fn script(&self, acts: impl IntoIterator<Item = Act>) {
+    pub(crate) fn script(&self, acts: impl IntoIterator<Item = FakeAction>) {
         self.lock().script.extend(acts);
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<SeenMessage> {
         self.lock().seen.clone()
     }
 
     /// What users see, as `route:files|text`.
     pub(crate) fn shown(&self) -> Vec<String> {
-        let line = |seen: Seen| format!("{}:{}|{}", seen.route, seen.files.join(","), seen.text);
+        let line =
+            |seen: SeenMessage| format!("{}:{}|{}", seen.route, seen.files.join(","), seen.text);
         self.seen().into_iter().map(line).collect()
     }
 
@@ -155,7 +157,7 @@ impl Fake {
         self.died.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,7 +166,7 @@ impl Fake {
         let mut state = self.lock();
         let is_known = matches!(
             self.ambiguity,
-            Ambiguity::Resend(_) | Ambiguity::ResendAlways
+            DuplicateProtection::Resend(_) | DuplicateProtection::ResendAlways
         );
         if is_known && let Some(first) = state.seen.iter().find(|seen| seen.key == request.key) {
             return (first.id.clone(), first.files.clone());
@@ -178,7 +180,7 @@ impl Fake {
             .map(|file| files[*file].name.clone())
             .collect();
         let id = format!("m{}", state.seen.len() + 1);
-        state.seen.push(Seen {
+        state.seen.push(SeenMessage {
             id: id.clone(),
             key: request.key.to_owned(),
             chat: request.delivery.target.chat.clone(),
@@ -200,8 +202,8 @@ impl Fake {
         id: &str,
         most: usize,
         provisional: bool,
-    ) -> Vec<Confirmed> {
-        let one = |file: Option<usize>| Confirmed {
+    ) -> Vec<ConfirmedFile> {
+        let one = |file: Option<usize>| ConfirmedFile {
             file,
             message_id: id.to_owned(),
             file_id: file.map_or_else(String::new, |file| format!("{id}-{file}")),
@@ -217,7 +219,10 @@ impl Fake {
     }
 }
 
-async fn read(request: &Request<'_>, progress: &dyn Progress) -> Result<Vec<u8>, Error> {
+async fn read(
+    request: &Request<'_>,
+    progress: &dyn UploadProgress,
+) -> Result<Vec<u8>, PlatformError> {
     let mut all = Vec::new();
     for file in request.step.files() {
         let file = &request.delivery.files[*file];
@@ -235,31 +240,31 @@ async fn read(request: &Request<'_>, progress: &dyn Progress) -> Result<Vec<u8>,
 }
 
 #[async_trait]
-impl Platform for Fake {
+impl Platform for FakePlatform {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn ambiguity(&self) -> Ambiguity {
+    fn ambiguity(&self) -> DuplicateProtection {
         self.ambiguity
     }
 
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 60_000,
             chat_per_minute: 60_000,
         }
     }
 
-    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         Ok(self.lock().limits.clone())
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let mut steps = Vec::new();
         let fits = |file: &usize, route: &str| delivery.files[*file].size <= limits.of(route);
         let is_photo = |file: &usize| {
-            matches!(delivery.files[*file].detected.kind, Kind::Image(_))
+            matches!(delivery.files[*file].detected.kind, ContentKind::Image(_))
                 && !delivery.flags.as_document
                 && fits(file, "photo")
         };
@@ -270,7 +275,7 @@ impl Platform for Fake {
             .copied()
             .filter(|file| !is_photo(file) && fits(file, "document"));
         let step = |route: &str, files: Vec<usize>| {
-            Step::Files(FilesStep {
+            SendStep::Files(FilesStep {
                 route: route.to_owned(),
                 lossy: route == "photo",
                 files,
@@ -289,7 +294,7 @@ impl Platform for Fake {
             Some(first) if message.chars().count() <= limits.caption => {
                 first.set_text(message.to_owned());
             }
-            _ => steps.insert(0, Step::Text(message.to_owned())),
+            _ => steps.insert(0, SendStep::Text(message.to_owned())),
         }
         steps
     }
@@ -297,8 +302,8 @@ impl Platform for Fake {
     async fn prepare(
         &self,
         request: Request<'_>,
-        progress: &dyn Progress,
-    ) -> Result<String, Error> {
+        progress: &dyn UploadProgress,
+    ) -> Result<String, PlatformError> {
         if !self.lock().prepares || request.step.files().is_empty() {
             return Ok(String::new());
         }
@@ -311,20 +316,24 @@ impl Platform for Fake {
     async fn send(
         &self,
         request: Request<'_>,
-        progress: &dyn Progress,
-    ) -> Result<Vec<Confirmed>, Error> {
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let act = {
             let mut state = self.lock();
             state.requests += 1;
             if state.prepares && !request.step.files().is_empty() {
                 assert!(!request.prepared.is_empty(), "sent without its upload");
             }
-            state.script.pop_front().unwrap_or(Act::Show)
+            state.script.pop_front().unwrap_or(FakeAction::Show)
         };
-        let refused = |kind| Error::new(kind, "the script says so");
+        let refused = |kind| PlatformError::new(kind, "the script says so");
         let shows = matches!(
             act,
-            Act::Show | Act::LoseAnswer | Act::DieAfter | Act::Partly(_) | Act::Accept
+            FakeAction::Show
+                | FakeAction::LoseAnswer
+                | FakeAction::DieAfter
+                | FakeAction::Partly(_)
+                | FakeAction::Accept
         );
         let bytes = if shows {
             read(&request, progress).await?
@@ -332,29 +341,33 @@ impl Platform for Fake {
             Vec::new()
         };
         match act {
-            Act::Show => {
+            FakeAction::Show => {
                 let (id, names) = self.show(&request, bytes, usize::MAX);
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
-            Act::Accept => {
+            FakeAction::Accept => {
                 let (id, _) = self.show(&request, bytes, usize::MAX);
                 Ok(Self::confirmed(&request, &id, usize::MAX, true))
             }
-            Act::Partly(most) => {
+            FakeAction::Partly(most) => {
                 let (id, names) = self.show(&request, bytes, most);
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
-            Act::Refuse(kind) => Err(refused(kind).code("7")),
-            Act::MoveTo(chat) => Err(refused(ErrorKind::NotFound).with_moved_to(chat)),
-            Act::Wait(delay) => Err(refused(ErrorKind::RateLimited).with_retry_after(delay)),
-            Act::Limit(most) => Err(refused(ErrorKind::TooLarge).with_numbers(most + 1, most)),
-            Act::LoseAnswer => {
+            FakeAction::Refuse(kind) => Err(refused(kind).code("7")),
+            FakeAction::MoveTo(chat) => Err(refused(ErrorKind::NotFound).with_moved_to(chat)),
+            FakeAction::Wait(delay) => Err(refused(ErrorKind::RateLimited).with_retry_after(delay)),
+            FakeAction::Limit(most) => {
+                Err(refused(ErrorKind::TooLarge).with_numbers(most + 1, most))
+            }
+            FakeAction::LoseAnswer => {
                 self.show(&request, bytes, usize::MAX);
                 Err(refused(ErrorKind::Transient).ambiguous())
             }
-            Act::LoseRequest => Err(refused(ErrorKind::Transient).at(Moment::Ambiguous)),
-            Act::DieAfter | Act::DieBefore => {
-                if act == Act::DieAfter {
+            FakeAction::LoseRequest => {
+                Err(refused(ErrorKind::Transient).at(SendOutcome::Ambiguous))
+            }
+            FakeAction::DieAfter | FakeAction::DieBefore => {
+                if act == FakeAction::DieAfter {
                     self.show(&request, bytes, usize::MAX);
                 }
                 self.died.notify_one();
@@ -363,17 +376,22 @@ impl Platform for Fake {
         }
     }
 
-    async fn reconcile(&self, request: Request<'_>) -> Result<Reconciled, Error> {
-        if self.ambiguity != Ambiguity::Reconcile {
-            return Ok(Reconciled::Unknown);
+    async fn reconcile(&self, request: Request<'_>) -> Result<ReconcileResult, PlatformError> {
+        if self.ambiguity != DuplicateProtection::Reconcile {
+            return Ok(ReconcileResult::Unknown);
         }
         let found = self.seen().into_iter().find(|seen| seen.key == request.key);
-        Ok(found.map_or(Reconciled::NotSent, |seen| {
-            Reconciled::Sent(Self::confirmed(&request, &seen.id, seen.files.len(), false))
+        Ok(found.map_or(ReconcileResult::NotSent, |seen| {
+            ReconcileResult::Sent(Self::confirmed(&request, &seen.id, seen.files.len(), false))
         }))
     }
 
-    fn fallback(&self, _delivery: &Delivery, step: &Step, _error: &Error) -> Option<Step> {
+    fn fallback(
+        &self,
+        _delivery: &OutgoingDelivery,
+        step: &SendStep,
+        _error: &PlatformError,
+    ) -> Option<SendStep> {
         let route = self
             .lock()
             .fallback

@@ -6,22 +6,22 @@ use dray_bus::{Bus, Meta};
 use dray_proto::v1;
 use dray_service::{Host, Settings};
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Store};
+use dray_store::{ArtifactLabel, Store};
 use dray_types::{Clock, Deadline, Fault, OperationId};
 
-use super::world::{Sandbox, provisioned, states, tenant};
+use super::world::{FakeSandbox, provisioned, states, tenant};
 use crate::PlatformDelivery;
 use crate::report::state;
 
-struct Hosted {
+struct HostedDelivery {
     bus: Bus,
     store: Store,
     clock: Clock,
-    running: dray_service::Running,
+    running: dray_service::RunningHost,
     _s3: EmbeddedS3,
 }
 
-impl Hosted {
+impl HostedDelivery {
     async fn start(folder: &std::path::Path, keys: &[(&str, &str)]) -> Self {
         let clock = Clock::system();
         let bus = provisioned(&clock).await;
@@ -70,7 +70,7 @@ async fn a_configured_service_copies_for_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().join("here");
     std::fs::create_dir(&here).unwrap();
-    let hosted = Hosted::start(
+    let hosted = HostedDelivery::start(
         folder.path(),
         &[
             ("platform-delivery.cli", "true"),
@@ -78,8 +78,8 @@ async fn a_configured_service_copies_for_the_command_line() {
         ],
     )
     .await;
-    let _sandbox = Sandbox::start(&hosted.bus).await;
-    let label = Label::new("text/plain", "a.txt");
+    let _sandbox = FakeSandbox::start(&hosted.bus).await;
+    let label = ArtifactLabel::new("text/plain", "a.txt");
     let claim = hosted
         .store
         .put(&tenant(), &OperationId::mint(), "hello".into(), label)
@@ -98,7 +98,7 @@ async fn a_configured_service_copies_for_the_command_line() {
     assert_eq!(accepted.delivery_id, "d1");
     let report = hosted.outcome("d1").await.unwrap();
     assert!(report.finished && report.success, "{report:?}");
-    assert_eq!(states(&report), [state::COPIED]);
+    assert_eq!(states(&report), [state::STATE_COPIED]);
     assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"hello");
     let list = v1::ListReceiptsRequest::default();
     let receipts = hosted.bus.call(&hosted.meta("list"), &list).await.unwrap();
@@ -109,8 +109,8 @@ async fn a_configured_service_copies_for_the_command_line() {
 #[tokio::test]
 async fn a_refused_delivery_has_an_outcome_and_an_unknown_one_has_none() {
     let folder = tempfile::tempdir().unwrap();
-    let hosted = Hosted::start(folder.path(), &[]).await;
-    let _sandbox = Sandbox::start(&hosted.bus).await;
+    let hosted = HostedDelivery::start(folder.path(), &[]).await;
+    let _sandbox = FakeSandbox::start(&hosted.bus).await;
     let request = v1::SendFileRequested {
         session: "nobody".to_owned(),
         paths: vec![b"/w/a".to_vec()],
@@ -119,7 +119,7 @@ async fn a_refused_delivery_has_an_outcome_and_an_unknown_one_has_none() {
     hosted.bus.call(&hosted.meta("d1"), &request).await.unwrap();
     let report = hosted.outcome("d1").await.unwrap();
     assert!(report.finished && !report.success);
-    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(states(&report), [state::STATE_REJECTED]);
     let ask = v1::DeliveryOutcomeRequest {
         delivery_id: "none".to_owned(),
         wait_ms: 0,

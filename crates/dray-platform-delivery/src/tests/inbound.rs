@@ -5,17 +5,17 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use dray_bus::Meta;
-use dray_platform::{Deliver as _, ErrorKind, InboundAttachment, InboundMessage};
+use dray_platform::{ErrorKind, InboundAttachment, InboundMessage, InboundSink as _};
 use dray_proto::v1;
 use dray_types::{ByteSize, Period, Secret};
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::fake::Attached;
-use super::world::{World, chat};
+use super::fake::UserAttachment;
+use super::world::{DeliveryFixture, chat};
 use crate::config::Config;
-use crate::inbound::{Door, listener};
+use crate::inbound::{DurableInboundSink, listener};
 
 fn attachment(name: &str, size: u64) -> InboundAttachment {
     InboundAttachment {
@@ -39,19 +39,22 @@ fn message(id: &str, attachments: Vec<InboundAttachment>) -> InboundMessage {
     }
 }
 
-async fn world(change: impl FnOnce(&mut Config)) -> World {
-    World::with(dray_platform::Ambiguity::Unknown, change).await
+async fn world(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
+    DeliveryFixture::with(dray_platform::DuplicateProtection::Unknown, change).await
 }
 
-fn door(world: &World) -> Door {
-    Door {
+fn door(world: &DeliveryFixture) -> DurableInboundSink {
+    DurableInboundSink {
         desk: Arc::clone(&world.desk),
         account: world.desk.accounts.named("bot").unwrap(),
     }
 }
 
 /// Everything in the stream of one kind of work.
-async fn work<W: prost::Message + Default>(world: &World, filter: &str) -> Vec<(Meta, W)> {
+async fn work<W: prost::Message + Default>(
+    world: &DeliveryFixture,
+    filter: &str,
+) -> Vec<(Meta, W)> {
     let filter = dray_bus::EventFilter::new(filter).from_start();
     let mut events = world.bus.events(filter).await.unwrap();
     let mut all = Vec::new();
@@ -64,10 +67,10 @@ async fn work<W: prost::Message + Default>(world: &World, filter: &str) -> Vec<(
 
 /// Takes a message in and does its work once.
 async fn receive(
-    world: &World,
+    world: &DeliveryFixture,
     message: InboundMessage,
     attempt: u32,
-) -> Result<(), dray_bus::Failure> {
+) -> Result<(), dray_bus::WorkFailure> {
     door(world).message(message).await.unwrap();
     let (meta, work) = work::<v1::ReceiveMessage>(world, "dray.work.inbound.>")
         .await
@@ -81,7 +84,7 @@ async fn receive(
         .map(|_| ())
 }
 
-async fn placed(world: &World) -> Vec<v1::PlaceUpload> {
+async fn placed(world: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
     work::<v1::PlaceUpload>(world, "dray.work.sandbox.>")
         .await
         .into_iter()
@@ -95,12 +98,12 @@ async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() 
     world.sandbox.bind(chat("42"));
     world
         .fake
-        .attach("a.csv", [Attached::Bytes(b"a,b\n".to_vec())]);
+        .attach("a.csv", [UserAttachment::Bytes(b"a,b\n".to_vec())]);
     world.fake.attach(
         "b.bin",
         [
-            Attached::Fails(ErrorKind::Transient),
-            Attached::Bytes(vec![0; 100]),
+            UserAttachment::Fails(ErrorKind::Transient),
+            UserAttachment::Bytes(vec![0; 100]),
         ],
     );
     let mut gone = attachment("old.pdf", 9);
@@ -143,7 +146,9 @@ async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
     world.sandbox.bind(chat("42"));
     let names = ["liar", "honest", "fits", "rest"];
     for (name, size) in names.into_iter().zip([51_usize, 51, 50, 20]) {
-        world.fake.attach(name, [Attached::Bytes(vec![1; size])]);
+        world
+            .fake
+            .attach(name, [UserAttachment::Bytes(vec![1; size])]);
     }
     let sizes = [0, 51, 50, 20];
     let all = names
@@ -178,9 +183,14 @@ async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
 async fn silence_ends_a_fetch_and_the_agent_is_told() {
     let world = world(|config| config.fetch_idle = Period::millis(20)).await;
     world.sandbox.bind(chat("42"));
-    world
-        .fake
-        .attach("a", [Attached::Stalls, Attached::Stalls, Attached::Stalls]);
+    world.fake.attach(
+        "a",
+        [
+            UserAttachment::Stalls,
+            UserAttachment::Stalls,
+            UserAttachment::Stalls,
+        ],
+    );
     receive(&world, message("7", vec![attachment("a", 0)]), 1)
         .await
         .unwrap();
@@ -240,7 +250,7 @@ fn post(path: &str, body: &str) -> axum::http::request::Builder {
     Request::post(path).header("host", "localhost:1")
 }
 
-async fn ask(world: &World, request: Request<Body>) -> (StatusCode, serde_json::Value) {
+async fn ask(world: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
     let answer = listener::router(Arc::clone(&world.desk))
         .oneshot(request)
         .await
@@ -341,12 +351,16 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
 async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     let token = "0123456789abcdef";
     let clock = dray_types::Clock::system();
-    let world = World::at(clock, dray_platform::Ambiguity::Unknown, |config| {
-        config
-            .upload_tokens
-            .insert("acme".to_owned(), Secret::new(token));
-        config.max_attachment = ByteSize::bytes(100);
-    })
+    let world = DeliveryFixture::at(
+        clock,
+        dray_platform::DuplicateProtection::Unknown,
+        |config| {
+            config
+                .upload_tokens
+                .insert("acme".to_owned(), Secret::new(token));
+            config.max_attachment = ByteSize::bytes(100);
+        },
+    )
     .await;
     world.sandbox.bind(chat("42"));
     let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);

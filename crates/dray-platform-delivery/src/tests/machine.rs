@@ -1,25 +1,28 @@
-//! Crashes, lost answers and refusals at every moment: never two visible sends unless the platform's own means make them
-//! one, never a wrong "delivered".
+//! Crashes, lost answers and refusals at every moment: never two visible sends unless the platform's own means make
+//! them one, never a wrong "delivered".
 
 use std::time::Duration;
 
-use dray_platform::{Ambiguity, ErrorKind};
+use dray_platform::{DuplicateProtection, ErrorKind};
 
-use super::fake::Act;
-use super::world::{World, states};
-use crate::deliver::Ended;
+use super::fake::FakeAction;
+use super::world::{DeliveryFixture, states};
+use crate::deliver::WorkEnd;
 use crate::report::state;
 
-const WINDOW: Ambiguity = Ambiguity::Resend(Duration::from_mins(2));
+const RESEND_WINDOW: DuplicateProtection = DuplicateProtection::Resend(Duration::from_mins(2));
 
 #[tokio::test]
 async fn r_13_a_lost_answer_is_unknown_where_nobody_can_be_asked() {
-    for act in [Act::LoseAnswer, Act::LoseRequest] {
-        let world = World::new().await;
+    for act in [FakeAction::LoseAnswer, FakeAction::LoseRequest] {
+        let world = DeliveryFixture::new().await;
         world.fake.script([act]);
         let work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
         let report = world.delivered(&work).await;
-        assert_eq!(states(&report), [state::UNKNOWN, state::DELIVERED]);
+        assert_eq!(
+            states(&report),
+            [state::STATE_UNKNOWN, state::STATE_DELIVERED]
+        );
         assert!(!report.success);
         assert_eq!(world.fake.requests(), 3, "two files and the notice");
         let notice = world.fake.seen().pop().unwrap().text;
@@ -29,14 +32,14 @@ async fn r_13_a_lost_answer_is_unknown_where_nobody_can_be_asked() {
 
 #[tokio::test]
 async fn a_crash_after_the_request_left_is_unknown_and_never_repeated() {
-    for act in [Act::DieAfter, Act::DieBefore] {
-        let shown = usize::from(act == Act::DieAfter);
-        let mut world = World::new().await;
+    for act in [FakeAction::DieAfter, FakeAction::DieBefore] {
+        let shown = usize::from(act == FakeAction::DieAfter);
+        let mut world = DeliveryFixture::new().await;
         world.fake.script([act]);
         let work = world.files("d", &[("a.txt", b"a")]).await;
         world.die_in(&work).await;
         let report = world.delivered(&work).await;
-        assert_eq!(states(&report), [state::UNKNOWN]);
+        assert_eq!(states(&report), [state::STATE_UNKNOWN]);
         let of_file = world
             .fake
             .seen()
@@ -54,22 +57,30 @@ async fn a_crash_after_the_request_left_is_unknown_and_never_repeated() {
 
 #[tokio::test]
 async fn r_8_a_platform_with_keys_shows_one_message_whatever_is_lost() {
-    for ambiguity in [WINDOW, Ambiguity::ResendAlways, Ambiguity::Reconcile] {
+    for ambiguity in [
+        RESEND_WINDOW,
+        DuplicateProtection::ResendAlways,
+        DuplicateProtection::Reconcile,
+    ] {
         for act in [
-            Act::LoseAnswer,
-            Act::LoseRequest,
-            Act::DieAfter,
-            Act::DieBefore,
+            FakeAction::LoseAnswer,
+            FakeAction::LoseRequest,
+            FakeAction::DieAfter,
+            FakeAction::DieBefore,
         ] {
-            let dies = matches!(act, Act::DieAfter | Act::DieBefore);
-            let mut world = World::with(ambiguity, |_| {}).await;
+            let dies = matches!(act, FakeAction::DieAfter | FakeAction::DieBefore);
+            let mut world = DeliveryFixture::with(ambiguity, |_| {}).await;
             world.fake.script([act.clone()]);
             let work = world.files("d", &[("a.txt", b"a")]).await;
             if dies {
                 world.die_in(&work).await;
             }
             let report = world.delivered(&work).await;
-            assert_eq!(states(&report), [state::DELIVERED], "{ambiguity:?} {act:?}");
+            assert_eq!(
+                states(&report),
+                [state::STATE_DELIVERED],
+                "{ambiguity:?} {act:?}"
+            );
             assert_eq!(
                 world.fake.shown(),
                 ["document:a.txt|"],
@@ -81,13 +92,13 @@ async fn r_8_a_platform_with_keys_shows_one_message_whatever_is_lost() {
 
 #[tokio::test]
 async fn after_the_window_of_a_key_nobody_sends_again() {
-    let mut world = World::with(WINDOW, |_| {}).await;
-    world.fake.script([Act::DieAfter]);
+    let mut world = DeliveryFixture::with(RESEND_WINDOW, |_| {}).await;
+    world.fake.script([FakeAction::DieAfter]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     world.die_in(&work).await;
     world.clock.advance(Duration::from_secs(121));
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::UNKNOWN]);
+    assert_eq!(states(&report), [state::STATE_UNKNOWN]);
     assert_eq!(
         world
             .fake
@@ -101,34 +112,37 @@ async fn after_the_window_of_a_key_nobody_sends_again() {
 
 #[tokio::test]
 async fn a_request_that_is_lost_twice_is_not_sent_a_third_time() {
-    let world = World::with(Ambiguity::Reconcile, |_| {}).await;
-    world.fake.script([Act::LoseRequest, Act::LoseRequest]);
+    let world = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
+    world
+        .fake
+        .script([FakeAction::LoseRequest, FakeAction::LoseRequest]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::UNKNOWN]);
+    assert_eq!(states(&report), [state::STATE_UNKNOWN]);
     assert_eq!(world.fake.requests(), 3, "twice, and the notice");
 }
 
 #[tokio::test]
 async fn a_refusal_of_a_repeat_does_not_deny_what_may_be_visible() {
-    let world = World::with(Ambiguity::ResendAlways, |_| {}).await;
-    world
-        .fake
-        .script([Act::LoseAnswer, Act::Refuse(ErrorKind::Forbidden)]);
+    let world = DeliveryFixture::with(DuplicateProtection::ResendAlways, |_| {}).await;
+    world.fake.script([
+        FakeAction::LoseAnswer,
+        FakeAction::Refuse(ErrorKind::Forbidden),
+    ]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::UNKNOWN]);
+    assert_eq!(states(&report), [state::STATE_UNKNOWN]);
 }
 
 #[tokio::test]
 async fn uploads_that_nobody_sees_are_made_once() {
-    let mut world = World::with(Ambiguity::Reconcile, |_| {}).await;
+    let mut world = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
     world.fake.prepares();
-    world.fake.script([Act::DieBefore]);
+    world.fake.script([FakeAction::DieBefore]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     world.die_in(&work).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(world.fake.uploads(), 1);
 }
 
@@ -136,17 +150,17 @@ async fn uploads_that_nobody_sees_are_made_once() {
 async fn every_class_of_refusal_ends_in_its_state() {
     use ErrorKind as Kind;
     for (kind, expected) in [
-        (Kind::BadFormat, state::REJECTED),
-        (Kind::Forbidden, state::REJECTED),
-        (Kind::NotFound, state::REJECTED),
-        (Kind::Empty, state::REJECTED),
-        (Kind::Auth, state::FAILED),
-        (Kind::NoThread, state::REJECTED),
-        (Kind::TooLong, state::REJECTED),
-        (Kind::Unknown, state::FAILED),
+        (Kind::BadFormat, state::STATE_REJECTED),
+        (Kind::Forbidden, state::STATE_REJECTED),
+        (Kind::NotFound, state::STATE_REJECTED),
+        (Kind::Empty, state::STATE_REJECTED),
+        (Kind::Auth, state::STATE_FAILED),
+        (Kind::NoThread, state::STATE_REJECTED),
+        (Kind::TooLong, state::STATE_REJECTED),
+        (Kind::Unknown, state::STATE_FAILED),
     ] {
-        let world = World::new().await;
-        world.fake.script([Act::Refuse(kind)]);
+        let world = DeliveryFixture::new().await;
+        world.fake.script([FakeAction::Refuse(kind)]);
         let work = world.files("d", &[("a.txt", b"a")]).await;
         let report = world.delivered(&work).await;
         assert_eq!(states(&report), [expected], "{kind}");
@@ -162,20 +176,20 @@ async fn every_class_of_refusal_ends_in_its_state() {
 
 #[tokio::test]
 async fn what_passes_is_tried_five_times_and_no_more() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world
         .fake
-        .script(vec![Act::Refuse(ErrorKind::Transient); 2]);
+        .script(vec![FakeAction::Refuse(ErrorKind::Transient); 2]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(report.files[0].attempts, 3);
     world
         .fake
-        .script(vec![Act::Refuse(ErrorKind::Transient); 5]);
+        .script(vec![FakeAction::Refuse(ErrorKind::Transient); 5]);
     let work = world.files("d2", &[("b.txt", b"b")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::FAILED]);
+    assert_eq!(states(&report), [state::STATE_FAILED]);
     assert_eq!(
         world.fake.requests(),
         3 + 5 + 1,
@@ -185,14 +199,14 @@ async fn what_passes_is_tried_five_times_and_no_more() {
 
 #[tokio::test]
 async fn a_short_wait_is_sat_out_and_is_no_try() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let work = world.files("d", &[("a.txt", b"a")]).await;
     world
         .fake
-        .script(vec![Act::Wait(Duration::from_millis(50)); 7]);
+        .script(vec![FakeAction::Wait(Duration::from_millis(50)); 7]);
     let begun = tokio::time::Instant::now();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(report.files[0].attempts, 1);
     assert!(
         begun.elapsed() >= Duration::from_millis(350),
@@ -202,16 +216,16 @@ async fn a_short_wait_is_sat_out_and_is_no_try() {
 
 #[tokio::test]
 async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let hours = Duration::from_mins(97);
-    world.fake.script([Act::Wait(hours)]);
+    world.fake.script([FakeAction::Wait(hours)]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
-    let Ended::Waiting(waiting) = world.deliver(&work).await.unwrap() else {
+    let WorkEnd::Waiting(waiting) = world.deliver(&work).await.unwrap() else {
         panic!("it did not wait");
     };
     assert_eq!(waiting.waiting, "rate_limited");
     let later = world.files("d2", &[("b.txt", b"b")]).await;
-    let Ended::Waiting(_) = world.deliver(&later).await.unwrap() else {
+    let WorkEnd::Waiting(_) = world.deliver(&later).await.unwrap() else {
         panic!("it overtook the other");
     };
     let mut elsewhere = world.files("d3", &[("c.txt", b"c")]).await;
@@ -221,46 +235,52 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     // Redelivered work of the first round finds that others will go on.
     assert!(matches!(
         world.deliver(&work).await.unwrap(),
-        Ended::Waiting(_)
+        WorkEnd::Waiting(_)
     ));
     assert_eq!(world.fake.requests(), 2);
 }
 
 #[tokio::test]
 async fn r_10_parts_that_were_not_confirmed_are_not_delivered() {
-    let world = World::new().await;
-    world.fake.script([Act::Partly(1)]);
+    let world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::Partly(1)]);
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
     let work = world.files("d", &[("a.png", png), ("b.png", png)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED, state::FAILED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_DELIVERED, state::STATE_FAILED]
+    );
     assert!(report.files[0].lossy);
     assert_eq!(world.fake.shown()[0], "photo:a.png|");
 }
 
 #[tokio::test]
 async fn a_refusal_of_the_chat_ends_its_siblings_at_once() {
-    let world = World::new().await;
-    world.fake.script([Act::Refuse(ErrorKind::NotFound)]);
+    let world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::Refuse(ErrorKind::NotFound)]);
     let work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::REJECTED, state::REJECTED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_REJECTED, state::STATE_REJECTED]
+    );
     assert_eq!(world.fake.requests(), 1, "and no notice into nothing");
 }
 
 #[tokio::test]
 async fn a_thread_that_is_gone_is_left_and_the_record_says_so() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.fake.script([
-        Act::Refuse(ErrorKind::NoThread),
-        Act::Refuse(ErrorKind::NoThread),
+        FakeAction::Refuse(ErrorKind::NoThread),
+        FakeAction::Refuse(ErrorKind::NoThread),
     ]);
     let mut work = world.files("d", &[("a.txt", b"a")]).await;
     let target = work.target.as_mut().unwrap();
     target.thread = "9".to_owned();
     target.reply_to = "7".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     let target = report.target.unwrap();
     assert_eq!((target.thread.as_str(), target.reply_to.as_str()), ("", ""));
 }

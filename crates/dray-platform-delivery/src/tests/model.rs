@@ -2,50 +2,50 @@
 
 use std::time::Duration;
 
-use dray_platform::{Ambiguity, ErrorKind};
+use dray_platform::{DuplicateProtection, ErrorKind};
 use proptest::prelude::*;
 
-use super::fake::Act;
-use super::world::World;
-use crate::deliver::Ended;
+use super::fake::FakeAction;
+use super::world::DeliveryFixture;
+use crate::deliver::WorkEnd;
 use crate::report::{self, state};
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = FakeAction> {
     prop_oneof![
-        4 => Just(Act::Show),
-        2 => Just(Act::LoseAnswer),
-        2 => Just(Act::LoseRequest),
-        2 => Just(Act::DieAfter),
-        2 => Just(Act::DieBefore),
-        2 => Just(Act::Refuse(ErrorKind::Transient)),
-        1 => Just(Act::Refuse(ErrorKind::Forbidden)),
-        1 => Just(Act::Refuse(ErrorKind::TooLarge)),
-        1 => Just(Act::Refuse(ErrorKind::WindowClosed)),
-        1 => Just(Act::Wait(Duration::from_mins(97))),
-        1 => Just(Act::Wait(Duration::from_millis(2))),
-        1 => Just(Act::Partly(0)),
+        4 => Just(FakeAction::Show),
+        2 => Just(FakeAction::LoseAnswer),
+        2 => Just(FakeAction::LoseRequest),
+        2 => Just(FakeAction::DieAfter),
+        2 => Just(FakeAction::DieBefore),
+        2 => Just(FakeAction::Refuse(ErrorKind::Transient)),
+        1 => Just(FakeAction::Refuse(ErrorKind::Forbidden)),
+        1 => Just(FakeAction::Refuse(ErrorKind::TooLarge)),
+        1 => Just(FakeAction::Refuse(ErrorKind::WindowClosed)),
+        1 => Just(FakeAction::Wait(Duration::from_mins(97))),
+        1 => Just(FakeAction::Wait(Duration::from_millis(2))),
+        1 => Just(FakeAction::Partly(0)),
     ]
 }
 
-fn ambiguity() -> impl Strategy<Value = Ambiguity> {
+fn ambiguity() -> impl Strategy<Value = DuplicateProtection> {
     prop_oneof![
-        Just(Ambiguity::Unknown),
-        Just(Ambiguity::Reconcile),
-        Just(Ambiguity::ResendAlways),
-        Just(Ambiguity::Resend(Duration::from_mins(2))),
+        Just(DuplicateProtection::Unknown),
+        Just(DuplicateProtection::Reconcile),
+        Just(DuplicateProtection::ResendAlways),
+        Just(DuplicateProtection::Resend(Duration::from_mins(2))),
     ]
 }
 
 /// Redelivers, restarts and waits until the delivery is over.
-async fn to_the_end(world: &mut World, id: &str) {
+async fn to_the_end(world: &mut DeliveryFixture, id: &str) {
     for _ in 0..60 {
         let died = {
             let going = world.go_on(id);
             tokio::pin!(going);
             tokio::select! {
                 ended = &mut going => match ended.unwrap() {
-                    Ended::Finished(_) => return,
-                    Ended::Waiting(_) => false,
+                    WorkEnd::Finished(_) => return,
+                    WorkEnd::Waiting(_) => false,
                 },
                 () = world.fake.died() => true,
             }
@@ -62,8 +62,8 @@ async fn to_the_end(world: &mut World, id: &str) {
     panic!("it never ends: {:?}", world.record(id).await);
 }
 
-async fn check(ambiguity: Ambiguity, script: Vec<Act>, count: usize) {
-    let mut world = World::with(ambiguity, |config| {
+async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: usize) {
+    let mut world = DeliveryFixture::with(ambiguity, |config| {
         config.patience = dray_types::Period::secs(5 * 86_400);
         config.window_patience = dray_types::Period::secs(7 * 86_400);
     })
@@ -95,9 +95,9 @@ async fn check(ambiguity: Ambiguity, script: Vec<Act>, count: usize) {
         assert!(report::is_final(&file.state), "{told}");
         assert!(shown <= 1 && linked <= 1, "two visible sends: {told}");
         match file.state.as_str() {
-            state::DELIVERED => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
-            state::LINKED => assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}"),
-            state::UNKNOWN => {}
+            state::STATE_DELIVERED => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
+            state::STATE_LINKED => assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}"),
+            state::STATE_UNKNOWN => {}
             _ => assert_eq!(shown, 0, "a wrong `{}`: {told}", file.state),
         }
     }

@@ -1,16 +1,16 @@
 //! Chats that get another id.
 
-use super::fake::Act;
-use super::world::{World, states};
+use super::fake::FakeAction;
+use super::world::{DeliveryFixture, states};
 use crate::report::state;
 
 #[tokio::test]
 async fn a_chat_that_moved_is_followed_and_remembered_after_a_restart() {
-    let mut world = World::new().await;
-    world.fake.script([Act::MoveTo("-100")]);
+    let mut world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::MoveTo("-100")]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(report.target.unwrap().chat, "-100");
     assert_eq!(world.fake.requests(), 2);
     world.restart();
@@ -29,10 +29,10 @@ async fn a_chat_that_moved_is_followed_and_remembered_after_a_restart() {
 
 #[tokio::test]
 async fn a_chat_that_moves_for_ever_is_given_up() {
-    let world = World::new().await;
-    world.fake.script(vec![Act::MoveTo("1"); 99]);
+    let world = DeliveryFixture::new().await;
+    world.fake.script(vec![FakeAction::MoveTo("1"); 99]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(states(&report), [state::STATE_REJECTED]);
     assert_eq!(world.fake.requests(), 5);
 }

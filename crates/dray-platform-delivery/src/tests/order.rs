@@ -6,16 +6,16 @@ use std::time::Duration;
 use dray_proto::v1;
 use tokio_util::sync::CancellationToken;
 
-use super::path::{Workers, over, request};
+use super::path::{QueueWorkers, over, request};
 use super::replicas::other;
-use super::world::{World, chat};
-use crate::deliver::{Desk, Ended};
+use super::world::{DeliveryFixture, chat};
+use crate::deliver::{DeliveryService, WorkEnd};
 
-const IDS: [&str; 8] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"];
+const DELIVERY_IDS: [&str; 8] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"];
 
 /// A world with a file for each of these deliveries, in a session of the chat `42`.
-async fn world_with_files(ids: &[&str]) -> World {
-    let world = World::new().await;
+async fn world_with_files(ids: &[&str]) -> DeliveryFixture {
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     for id in ids {
         let claim = world.claim(&format!("{id}.txt"), id.as_bytes()).await;
@@ -30,13 +30,13 @@ fn work(id: &str) -> v1::SendFileRequested {
     request(&[&format!("/w/{id}.txt")])
 }
 
-async fn accept(world: &World, id: &str) {
+async fn accept(world: &DeliveryFixture, id: &str) {
     let accepted = world.desk.accept(&world.meta(id), &work(id)).await;
     assert!(!accepted.unwrap().duplicate);
 }
 
 /// Copies the file of a delivery out of the sandbox.
-async fn gather(world: &World, id: &str) {
+async fn gather(world: &DeliveryFixture, id: &str) {
     let cancel = CancellationToken::new();
     let (meta, work) = (world.meta(id), work(id));
     let sent = world.desk.send(&meta, &work, 1, 1, &cancel).await;
@@ -56,7 +56,7 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
     for id in ["d3", "d2"] {
         gather(&world, id).await;
         let ended = world.go_on(id).await.unwrap();
-        assert!(matches!(ended, Ended::Waiting(_)), "{id}");
+        assert!(matches!(ended, WorkEnd::Waiting(_)), "{id}");
     }
     world.sweep().await;
     let published = world.published("delivery-telegram").await;
@@ -65,14 +65,14 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
     gather(&world, "d1").await;
     assert!(matches!(
         world.go_on("d1").await.unwrap(),
-        Ended::Finished(_)
+        WorkEnd::Finished(_)
     ));
     world.sweep().await;
     let published = world.published("delivery-telegram").await;
     assert_eq!(published[2..], ["d1", "r1-d2"], "one after the other");
     for id in ["d2", "d3"] {
         let ended = world.go_on(id).await.unwrap();
-        assert!(matches!(ended, Ended::Finished(_)), "{id}");
+        assert!(matches!(ended, WorkEnd::Finished(_)), "{id}");
         world.sweep().await;
     }
     let published = world.published("delivery-telegram").await;
@@ -81,20 +81,20 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
 }
 
 /// Asks for eight deliveries in sequence, does their work on these replicas, and checks what the chat shows.
-async fn eight_arrive_in_order(world: &World, replicas: &[Arc<Desk>]) {
+async fn eight_arrive_in_order(world: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
     let stop = CancellationToken::new();
-    let workers: Vec<_> = replicas.iter().map(Workers::of).collect();
+    let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
     let keepers: Vec<_> = replicas
         .iter()
         .map(|desk| tokio::spawn(Arc::clone(desk).keep(stop.clone())))
         .collect();
-    for (id, desk) in IDS.iter().zip(replicas.iter().cycle()) {
+    for (id, desk) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
         desk.accept(&world.meta(id), &work(id)).await.unwrap();
     }
-    for id in IDS {
+    for id in DELIVERY_IDS {
         assert!(over(world, id).await.success, "{id}");
     }
-    assert_eq!(world.fake.shown(), shown(&IDS));
+    assert_eq!(world.fake.shown(), shown(&DELIVERY_IDS));
     stop.cancel();
     for keeper in keepers {
         keeper.await.unwrap();
@@ -104,13 +104,13 @@ async fn eight_arrive_in_order(world: &World, replicas: &[Arc<Desk>]) {
 
 #[tokio::test]
 async fn eight_deliveries_asked_for_in_sequence_are_shown_in_that_order() {
-    let world = world_with_files(&IDS).await;
+    let world = world_with_files(&DELIVERY_IDS).await;
     eight_arrive_in_order(&world, &[Arc::clone(&world.desk)]).await;
 }
 
 #[tokio::test]
 async fn two_replicas_show_deliveries_in_the_order_in_which_they_were_asked_for() {
-    let world = world_with_files(&IDS).await;
+    let world = world_with_files(&DELIVERY_IDS).await;
     let replicas = [Arc::clone(&world.desk), other(&world)];
     eight_arrive_in_order(&world, &replicas).await;
 }
@@ -123,19 +123,19 @@ async fn a_delivery_that_hangs_blocks_its_chat_no_longer_than_the_timeout() {
     gather(&world, "d2").await;
     assert!(matches!(
         world.go_on("d2").await.unwrap(),
-        Ended::Waiting(_)
+        WorkEnd::Waiting(_)
     ));
     world.clock.advance(Duration::from_mins(5));
     world.sweep().await;
     assert_eq!(world.published("delivery-telegram").await, ["d2", "r1-d2"]);
     assert!(matches!(
         world.go_on("d2").await.unwrap(),
-        Ended::Finished(_)
+        WorkEnd::Finished(_)
     ));
     gather(&world, "d1").await;
     assert!(matches!(
         world.go_on("d1").await.unwrap(),
-        Ended::Finished(_)
+        WorkEnd::Finished(_)
     ));
     assert_eq!(world.fake.shown(), shown(&["d2", "d1"]));
 }
@@ -156,7 +156,7 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
     gather(&world, "d1").await;
     assert!(matches!(
         world.go_on("d1").await.unwrap(),
-        Ended::Finished(_)
+        WorkEnd::Finished(_)
     ));
     let again = world.desk.accept(&world.meta("d1"), &work("d1")).await;
     assert!(again.unwrap().duplicate);

@@ -7,51 +7,51 @@ use dray_types::{Fault, FaultCode};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{World, chat, states, tenant};
+use super::world::{DeliveryFixture, chat, states, tenant};
 use crate::PlatformDelivery;
-use crate::deliver::Desk;
+use crate::deliver::DeliveryService;
 use crate::report::state;
 use std::sync::Arc;
 
 /// Consumes both queues until it is dropped.
-pub(super) struct Workers {
+pub(super) struct QueueWorkers {
     _tasks: JoinSet<()>,
 }
 
-struct First(Arc<PlatformDelivery>);
-struct Second(Arc<PlatformDelivery>);
+struct SendFileWorker(Arc<PlatformDelivery>);
+struct DeliverWorker(Arc<PlatformDelivery>);
 
-impl dray_bus::WorkHandler<v1::SendFileRequested> for First {
+impl dray_bus::WorkHandler<v1::SendFileRequested> for SendFileWorker {
     async fn handle(
         &self,
-        delivery: dray_bus::Delivery<v1::SendFileRequested>,
-    ) -> Result<dray_bus::Completed, dray_bus::Failure> {
+        delivery: dray_bus::WorkDelivery<v1::SendFileRequested>,
+    ) -> Result<dray_bus::WorkCompleted, dray_bus::WorkFailure> {
         Arc::clone(&self.0).send(delivery).await
     }
 }
 
-impl dray_bus::WorkHandler<v1::DeliverFiles> for Second {
+impl dray_bus::WorkHandler<v1::DeliverFiles> for DeliverWorker {
     async fn handle(
         &self,
-        delivery: dray_bus::Delivery<v1::DeliverFiles>,
-    ) -> Result<dray_bus::Completed, dray_bus::Failure> {
+        delivery: dray_bus::WorkDelivery<v1::DeliverFiles>,
+    ) -> Result<dray_bus::WorkCompleted, dray_bus::WorkFailure> {
         Arc::clone(&self.0).deliver(delivery).await
     }
 }
 
-impl Workers {
-    pub(super) fn start(world: &World) -> Self {
+impl QueueWorkers {
+    pub(super) fn start(world: &DeliveryFixture) -> Self {
         Self::of(&world.desk)
     }
 
     /// The workers of one replica.
-    pub(super) fn of(desk: &Arc<Desk>) -> Self {
+    pub(super) fn of(desk: &Arc<DeliveryService>) -> Self {
         let service = Arc::new(PlatformDelivery {
             desk: Arc::clone(desk),
         });
         let mut tasks = JoinSet::new();
         let bus = desk.bus.clone();
-        let handler = First(Arc::clone(&service));
+        let handler = SendFileWorker(Arc::clone(&service));
         tasks.spawn(async move {
             let stop = CancellationToken::new();
             let settings = WorkSettings::default();
@@ -60,7 +60,7 @@ impl Workers {
                 .unwrap();
         });
         let bus = desk.bus.clone();
-        let handler = Second(service);
+        let handler = DeliverWorker(service);
         tasks.spawn(async move {
             let stop = CancellationToken::new();
             let settings = WorkSettings::default();
@@ -73,7 +73,7 @@ impl Workers {
 }
 
 /// The record once the delivery is over.
-pub(super) async fn over(world: &World, id: &str) -> v1::DeliveryReport {
+pub(super) async fn over(world: &DeliveryFixture, id: &str) -> v1::DeliveryReport {
     let key = crate::records::key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
         let held = world.desk.records.read(&key).await.unwrap()?;
@@ -93,11 +93,11 @@ pub(super) fn request(paths: &[&str]) -> v1::SendFileRequested {
 
 #[tokio::test]
 async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     let claim = world.claim("report.csv", b"a,b\n1,2\n").await;
     world.sandbox.put("/w/report.csv", "file", Some(claim));
-    let _workers = Workers::start(&world);
+    let _workers = QueueWorkers::start(&world);
     let work = v1::SendFileRequested {
         message: "here".to_owned(),
         ..request(&["/w/report.csv"])
@@ -108,7 +108,7 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
         ("d1", false)
     );
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert!(report.success);
     let seen = world.fake.seen();
     assert_eq!(world.fake.shown(), ["document:report.csv|here"]);
@@ -127,7 +127,7 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
 
 #[tokio::test]
 async fn r_1_one_failed_file_does_not_drop_its_siblings() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     let claim = world.claim("ok.txt", b"ok").await;
     world.sandbox.put("/w/ok.txt", "file", Some(claim));
@@ -136,18 +136,18 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
     world.sandbox.put("/w/pipe", "fifo", None);
     let denied = Fault::new(FaultCode::Denied, "Not allowed.");
     world.sandbox.refuse("/w/.env", denied);
-    let _workers = Workers::start(&world);
+    let _workers = QueueWorkers::start(&world);
     let work = request(&["/w/none", "/w/ok.txt", "/w/.env", "/w/out", "/w/pipe"]);
     world.desk.accept(&world.meta("d1"), &work).await.unwrap();
     let report = over(&world, "d1").await;
     assert_eq!(
         states(&report),
         [
-            state::REJECTED,
-            state::DELIVERED,
-            state::REJECTED,
-            state::DELIVERED,
-            state::REJECTED
+            state::STATE_REJECTED,
+            state::STATE_DELIVERED,
+            state::STATE_REJECTED,
+            state::STATE_DELIVERED,
+            state::STATE_REJECTED
         ]
     );
     let kinds: Vec<_> = report
@@ -172,12 +172,12 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
 
 #[tokio::test]
 async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
-    let world = World::new().await;
-    let _workers = Workers::start(&world);
+    let world = DeliveryFixture::new().await;
+    let _workers = QueueWorkers::start(&world);
     let work = request(&["/w/a"]);
     world.desk.accept(&world.meta("d1"), &work).await.unwrap();
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(states(&report), [state::STATE_REJECTED]);
     let mut events = world
         .bus
         .events(EventFilter::of::<v1::DeliveryRejected>().from_start())
@@ -190,11 +190,11 @@ async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
 
 #[tokio::test]
 async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
-    let world = World::with(dray_platform::Ambiguity::Unknown, |config| {
+    let world = DeliveryFixture::with(dray_platform::DuplicateProtection::Unknown, |config| {
         config.allow_targets = true;
     })
     .await;
-    let _workers = Workers::start(&world);
+    let _workers = QueueWorkers::start(&world);
     let claim = world.claim("report.pdf", b"%PDF-1.7").await;
     let work = v1::SendFileRequested {
         session: String::new(),
@@ -208,7 +208,7 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
     };
     world.desk.accept(&world.meta("d1"), &work).await.unwrap();
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(states(&report), [state::STATE_REJECTED]);
     let file = &report.files[0];
     assert_eq!((file.name.as_str(), file.size), ("report.pdf", 8));
     assert_eq!(file.error_kind, "no_account");
@@ -221,11 +221,11 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
 
 #[tokio::test]
 async fn a_model_cannot_choose_another_chat_or_sandbox() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     let claim = world.claim("a", b"a").await;
     world.sandbox.put("/w/a", "file", Some(claim));
-    let _workers = Workers::start(&world);
+    let _workers = QueueWorkers::start(&world);
     let elsewhere = v1::SendFileRequested {
         target: Some(chat("666")),
         ..request(&["/w/a"])
@@ -250,7 +250,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
 
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     let away = Fault::new(
         FaultCode::Unavailable,
@@ -272,6 +272,6 @@ async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait()
     let sent = world.desk.send(&meta, &request, 1, last, &cancel).await;
     sent.unwrap();
     let report = world.record("d").await;
-    assert_eq!(states(&report), [state::FAILED]);
+    assert_eq!(states(&report), [state::STATE_FAILED]);
     assert_eq!(report.files[0].error_kind, "transient");
 }

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_service::Context;
+use dray_service::ServiceContext;
 use tokio_util::sync::CancellationToken;
 
-use super::fake::Act;
-use super::world::{World, accounts, states, tenant};
-use crate::deliver::{Desk, Ended, chat_of, new_record};
+use super::fake::FakeAction;
+use super::world::{DeliveryFixture, accounts, states, tenant};
+use crate::deliver::{DeliveryService, WorkEnd, chat_of, new_record};
 use crate::report::state;
 
 /// Another replica on the same bus, store and platform.
-pub(super) fn other(world: &World) -> Arc<Desk> {
-    let cx = Context::new(world.bus.clone(), world.store.clone(), world.clock.clone());
+pub(super) fn other(world: &DeliveryFixture) -> Arc<DeliveryService> {
+    let cx = ServiceContext::new(world.bus.clone(), world.store.clone(), world.clock.clone());
     let config = world.desk.config.clone();
-    Arc::new(Desk::new(config, accounts(&world.fake), &cx))
+    Arc::new(DeliveryService::new(config, accounts(&world.fake), &cx))
 }
 
 /// What the lease of the chat `42` is called.
-fn lease_name(world: &World) -> String {
+fn lease_name(world: &DeliveryFixture) -> String {
     let account = world.desk.accounts.named("bot").unwrap();
     let chat = chat_of(&account.id(), &super::world::chat("42"));
     format!("chat\0{chat}")
@@ -27,7 +27,7 @@ fn lease_name(world: &World) -> String {
 
 #[tokio::test]
 async fn a_chat_that_another_replica_sends_to_is_waited_for() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let other = other(&world);
     let life = Duration::from_hours(1);
     let name = lease_name(&world);
@@ -41,16 +41,16 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
         held.release().await;
     };
     let (report, ()) = tokio::join!(world.delivered(&work), releasing);
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     let again = other.leases.take(&name, life).await.unwrap();
     assert!(again.is_some(), "it was given back");
 }
 
 #[tokio::test]
 async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let other = other(&world);
-    world.fake.script([Act::DieBefore]);
+    world.fake.script([FakeAction::DieBefore]);
     let dying = world.files("d1", &[("a.txt", b"a")]).await;
     {
         let dead = world.deliver(&dying);
@@ -67,10 +67,13 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
     let next = world.files("d2", &[("b.txt", b"b")]).await;
     let cancel = CancellationToken::new();
     // The work of the replica that died comes to the other one, and goes first.
-    for (work, expected) in [(dying, state::UNKNOWN), (next, state::DELIVERED)] {
+    for (work, expected) in [
+        (dying, state::STATE_UNKNOWN),
+        (next, state::STATE_DELIVERED),
+    ] {
         let meta = world.meta(&work.delivery_id);
         let ended = other.deliver(&meta, &work, &cancel).await;
-        let Ended::Finished(report) = ended.unwrap() else {
+        let WorkEnd::Finished(report) = ended.unwrap() else {
             panic!("it waits");
         };
         assert_eq!(states(&report), [expected]);
@@ -79,7 +82,7 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
 
 #[tokio::test]
 async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let other = other(&world);
     let first = world.files("d1", &[("first.txt", b"1")]).await;
     let meta = world.meta("d1");
@@ -95,8 +98,8 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
         world.delivered(&second),
         other.deliver(&meta, &first, &cancel)
     );
-    assert_eq!(states(&late), [state::DELIVERED]);
-    assert!(matches!(early.unwrap(), Ended::Finished(_)));
+    assert_eq!(states(&late), [state::STATE_DELIVERED]);
+    assert!(matches!(early.unwrap(), WorkEnd::Finished(_)));
     assert_eq!(
         world.fake.shown(),
         ["document:first.txt|", "document:second.txt|"]

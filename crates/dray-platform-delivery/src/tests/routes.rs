@@ -1,38 +1,41 @@
 //! Sizes, links, file ids, words and empty files.
 
-use dray_platform::{Ambiguity, ErrorKind};
+use dray_platform::{DuplicateProtection, ErrorKind};
 
-use super::fake::Act;
-use super::world::{World, states};
-use crate::link::Links;
+use super::fake::FakeAction;
+use super::world::{DeliveryFixture, states};
+use crate::link::LinkPolicy;
 use crate::report::state;
 
 #[tokio::test]
 async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
-    let world = World::new().await;
-    world.fake.script([Act::Limit(100)]);
+    let world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::Limit(100)]);
     let bytes = vec![b'x'; 500];
     let work = world.files("d1", &[("big.bin", &bytes)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::LINKED]);
+    assert_eq!(states(&report), [state::STATE_LINKED]);
     assert!(report.success);
     assert_eq!(world.fake.requests(), 2, "the upload and the link");
     let work = world
         .files("d2", &[("big.bin", &bytes), ("small.bin", b"x")])
         .await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::LINKED, state::DELIVERED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_LINKED, state::STATE_DELIVERED]
+    );
     assert_eq!(world.fake.requests(), 4, "it is not uploaded again");
 }
 
 #[tokio::test]
 async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.fake.limit(10);
     let mut work = world.files("d", &[("big.bin", b"0123456789abcdef")]).await;
     work.message = "look".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::LINKED]);
+    assert_eq!(states(&report), [state::STATE_LINKED]);
     let seen = world.fake.seen();
     assert_eq!(
         (seen[0].route.as_str(), seen[0].text.as_str()),
@@ -55,7 +58,7 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
     );
     assert!(seen[1].text.contains("X-Amz-Signature"));
     let file = &report.files[0];
-    assert_eq!(file.url_expires_at_ms, super::world::NOW + 86_400_000);
+    assert_eq!(file.url_expires_at_ms, super::world::NOW_MS + 86_400_000);
     let record = world.record("d").await;
     let everything = format!("{record:?}");
     assert!(!everything.contains("X-Amz"), "no signed URL is kept");
@@ -69,13 +72,15 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
 
 #[tokio::test]
 async fn without_links_both_numbers_are_told() {
-    for links in [Links::Never, Links::Auto] {
+    for links in [LinkPolicy::Never, LinkPolicy::Auto] {
         // The store of this world is on this machine, where no user can reach it.
-        let world = World::with(Ambiguity::Unknown, |config| config.links = links).await;
+        let world =
+            DeliveryFixture::with(DuplicateProtection::Unknown, |config| config.links = links)
+                .await;
         world.fake.limit(1024);
         let work = world.files("d", &[("big.bin", &[0; 2048])]).await;
         let report = world.delivered(&work).await;
-        assert_eq!(states(&report), [state::REJECTED]);
+        assert_eq!(states(&report), [state::STATE_REJECTED]);
         let file = &report.files[0];
         assert_eq!(file.error_kind, "too_large");
         assert_eq!(
@@ -91,13 +96,16 @@ async fn without_links_both_numbers_are_told() {
 
 #[tokio::test]
 async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
-    let world = World::new().await;
-    world.fake.script([Act::Refuse(ErrorKind::Empty)]);
+    let world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::Refuse(ErrorKind::Empty)]);
     let work = world
         .files("d", &[("none.txt", b""), ("a.txt", b"a")])
         .await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::REJECTED, state::DELIVERED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_REJECTED, state::STATE_DELIVERED]
+    );
     assert_eq!(report.files[0].error_message, "The file is empty.");
     assert_eq!(
         report.notice,
@@ -107,17 +115,19 @@ async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
 
 #[tokio::test]
 async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let work = world.files("d1", &[("a.txt", b"abc")]).await;
     world.delivered(&work).await;
     let work = world.files("d2", &[("other name.txt", b"abc")]).await;
     world.delivered(&work).await;
     let by_id: Vec<_> = world.fake.seen().iter().map(|seen| seen.by_id).collect();
     assert_eq!(by_id, [false, true]);
-    world.fake.script([Act::Refuse(ErrorKind::StaleFileId)]);
+    world
+        .fake
+        .script([FakeAction::Refuse(ErrorKind::StaleFileId)]);
     let work = world.files("d3", &[("a.txt", b"abc")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     let last = world.fake.seen().pop().unwrap();
     assert!(
         !last.by_id && last.bytes == b"abc",
@@ -127,48 +137,53 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
 
 #[tokio::test]
 async fn a_refused_kind_takes_the_platforms_other_way_and_then_a_link() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.fake.fall_back_to("document");
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
-    world.fake.script([Act::Refuse(ErrorKind::UnsupportedKind)]);
+    world
+        .fake
+        .script([FakeAction::Refuse(ErrorKind::UnsupportedKind)]);
     let work = world.files("d1", &[("a.png", png)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(
         (report.files[0].route.as_str(), report.files[0].lossy),
         ("document", false)
     );
     world
         .fake
-        .script(vec![Act::Refuse(ErrorKind::UnsupportedKind); 2]);
+        .script(vec![FakeAction::Refuse(ErrorKind::UnsupportedKind); 2]);
     let work = world
         .files("d2", &[("b.png", &[png, &b"x"[..]].concat())])
         .await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::LINKED]);
+    assert_eq!(states(&report), [state::STATE_LINKED]);
 }
 
 #[tokio::test]
 async fn a_refused_album_goes_one_by_one() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.fake.script([
-        Act::Refuse(ErrorKind::TooLarge),
-        Act::Show,
-        Act::Refuse(ErrorKind::Forbidden),
+        FakeAction::Refuse(ErrorKind::TooLarge),
+        FakeAction::Show,
+        FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let png = |tail: &[u8]| [b"\x89PNG\r\n\x1a\n0000IHDR", tail].concat();
     let (a, b) = (png(b"a"), png(b"b"));
     let mut work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
     work.message = "both".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED, state::REJECTED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_DELIVERED, state::STATE_REJECTED]
+    );
     assert_eq!(world.fake.shown()[0], "photo:a.png|both");
 }
 
 #[tokio::test]
 async fn a_text_that_is_too_long_goes_in_pieces() {
-    let world = World::new().await;
-    world.fake.script([Act::Refuse(ErrorKind::TooLong)]);
+    let world = DeliveryFixture::new().await;
+    world.fake.script([FakeAction::Refuse(ErrorKind::TooLong)]);
     let mut work = world.files("d", &[("a.txt", b"a")]).await;
     work.message = "one two three four five six seven".to_owned();
     let report = world.delivered(&work).await;
@@ -190,12 +205,14 @@ async fn a_text_that_is_too_long_goes_in_pieces() {
 
 #[tokio::test]
 async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
-    let world = World::new().await;
-    world.fake.script([Act::Refuse(ErrorKind::BadFormat)]);
+    let world = DeliveryFixture::new().await;
+    world
+        .fake
+        .script([FakeAction::Refuse(ErrorKind::BadFormat)]);
     let mut work = world.files("d", &[("a.txt", b"a")]).await;
     work.message = "longer than the caption may be here".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(world.fake.shown(), ["document:a.txt|"]);
     assert_eq!(
         report.notice,
@@ -205,28 +222,34 @@ async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
 
 #[tokio::test]
 async fn r_1_an_empty_file_does_not_take_its_album_with_it() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.fake.script([
-        Act::Refuse(ErrorKind::Empty),
-        Act::Refuse(ErrorKind::Empty),
-        Act::Show,
+        FakeAction::Refuse(ErrorKind::Empty),
+        FakeAction::Refuse(ErrorKind::Empty),
+        FakeAction::Show,
     ]);
     let png = |tail: &[u8]| [b"\x89PNG\r\n\x1a\n0000IHDR", tail].concat();
     let (a, b) = (png(b"a"), png(b"b"));
     let work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::REJECTED, state::DELIVERED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_REJECTED, state::STATE_DELIVERED]
+    );
 }
 
 #[tokio::test]
 async fn a_stored_file_that_is_gone_fails_alone() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let mut work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
     let claim = work.files[0].claim.as_mut().unwrap();
     let artifact = claim.artifact.as_mut().unwrap();
     artifact.sha256 = vec![7; 32];
     claim.created_at_ms = 1;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::FAILED, state::DELIVERED]);
+    assert_eq!(
+        states(&report),
+        [state::STATE_FAILED, state::STATE_DELIVERED]
+    );
     assert_eq!(report.files[0].error_kind, "source");
 }

@@ -5,36 +5,36 @@ use std::time::Duration;
 use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
 
-use super::fake::Act;
-use super::world::{World, chat, states};
-use crate::deliver::Ended;
-use crate::error::Error;
+use super::fake::FakeAction;
+use super::world::{DeliveryFixture, chat, states};
+use crate::deliver::WorkEnd;
+use crate::error::DeliveryError;
 use crate::report::state;
 
-async fn park(world: &World, id: &str, act: Act) -> v1::DeliverFiles {
+async fn park(world: &DeliveryFixture, id: &str, act: FakeAction) -> v1::DeliverFiles {
     world.fake.script([act]);
     let work = world.files(id, &[("a.txt", id.as_bytes())]).await;
     assert!(matches!(
         world.deliver(&work).await.unwrap(),
-        Ended::Waiting(_)
+        WorkEnd::Waiting(_)
     ));
     work
 }
 
 #[tokio::test]
 async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
-    let mut world = World::new().await;
-    park(&world, "d1", Act::Wait(Duration::from_mins(97))).await;
+    let mut world = DeliveryFixture::new().await;
+    park(&world, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
     let second = world.files("d2", &[("b.txt", b"b")]).await;
     assert!(matches!(
         world.deliver(&second).await.unwrap(),
-        Ended::Waiting(_)
+        WorkEnd::Waiting(_)
     ));
     world.restart();
     world.sweep().await;
     assert!(world.published("delivery-telegram").await.is_empty());
     assert!(
-        matches!(world.go_on("d1").await.unwrap(), Ended::Waiting(_)),
+        matches!(world.go_on("d1").await.unwrap(), WorkEnd::Waiting(_)),
         "too soon"
     );
     world.clock.advance(Duration::from_mins(98));
@@ -43,13 +43,13 @@ async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
         world.published("delivery-telegram").await,
         ["r1-d1", "r1-d2"]
     );
-    let Ended::Finished(report) = world.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert!(matches!(
         world.go_on("d2").await.unwrap(),
-        Ended::Finished(_)
+        WorkEnd::Finished(_)
     ));
     assert_eq!(
         world.fake.shown(),
@@ -60,64 +60,64 @@ async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
 
 #[tokio::test]
 async fn work_of_an_earlier_round_touches_nothing() {
-    let world = World::new().await;
-    let work = park(&world, "d1", Act::Wait(Duration::from_mins(97))).await;
+    let world = DeliveryFixture::new().await;
+    let work = park(&world, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
     world.clock.advance(Duration::from_mins(98));
     assert!(matches!(
         world.deliver(&work).await.unwrap(),
-        Ended::Waiting(_)
+        WorkEnd::Waiting(_)
     ));
     assert_eq!(world.fake.requests(), 1);
 }
 
 #[tokio::test]
 async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
-    let world = World::new().await;
-    park(&world, "d1", Act::Refuse(ErrorKind::WindowClosed)).await;
+    let world = DeliveryFixture::new().await;
+    park(&world, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
     assert_eq!(world.record("d1").await.waiting, "window_closed");
     let account = world.desk.accounts.named("bot").unwrap();
     world.desk.window_opened(&account, "other").await;
     assert!(matches!(
         world.go_on("d1").await.unwrap(),
-        Ended::Waiting(_)
+        WorkEnd::Waiting(_)
     ));
     world.desk.window_opened(&account, "42").await;
     world.sweep().await;
     assert_eq!(world.published("delivery-telegram").await, ["r1-d1"]);
-    let Ended::Finished(report) = world.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
 }
 
 #[tokio::test]
 async fn what_nobody_ends_in_time_is_ended_truthfully() {
-    let mut world = World::new().await;
-    park(&world, "d1", Act::Refuse(ErrorKind::WindowClosed)).await;
-    world.fake.script([Act::DieAfter]);
+    let mut world = DeliveryFixture::new().await;
+    park(&world, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
+    world.fake.script([FakeAction::DieAfter]);
     let mut dying = world.files("d2", &[("b.txt", b"b"), ("c.txt", b"c")]).await;
     dying.target = Some(chat("43"));
     world.die_in(&dying).await;
     world.clock.advance(Duration::from_hours(80));
     world.sweep().await;
     let report = world.record("d1").await;
-    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(states(&report), [state::STATE_REJECTED]);
     assert_eq!(report.files[0].error_kind, "window_closed");
     let report = world.record("d2").await;
-    assert_eq!(states(&report), [state::UNKNOWN, state::FAILED]);
+    assert_eq!(states(&report), [state::STATE_UNKNOWN, state::STATE_FAILED]);
     assert!(report.finished && !report.success);
 }
 
 #[tokio::test]
 async fn later_news_correct_a_receipt_whenever_they_come() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let account = world.desk.accounts.named("bot").unwrap();
     let failed = |message: &str, code: &str| StatusUpdate {
         message_id: message.to_owned(),
         status: "failed".to_owned(),
         code: code.to_owned(),
     };
-    world.fake.script([Act::Accept, Act::Accept]);
+    world.fake.script([FakeAction::Accept, FakeAction::Accept]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     assert!(world.delivered(&work).await.success);
     world
@@ -126,7 +126,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
         .await
         .unwrap();
     let report = world.record("d1").await;
-    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(states(&report), [state::STATE_REJECTED]);
     assert!(!report.success && report.result_json.contains("forbidden"));
     // Faster than our own record.
     world
@@ -135,7 +135,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
         .await
         .unwrap();
     let work = world.files("d2", &[("b.txt", b"b")]).await;
-    assert_eq!(states(&world.delivered(&work).await), [state::FAILED]);
+    assert_eq!(states(&world.delivered(&work).await), [state::STATE_FAILED]);
     // Good news and news on what was certain change nothing.
     let work = world.files("d3", &[("c.txt", b"c")]).await;
     world.delivered(&work).await;
@@ -150,9 +150,9 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
 
 #[tokio::test]
 async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let account = world.desk.accounts.named("bot").unwrap();
-    world.fake.script([Act::Accept]);
+    world.fake.script([FakeAction::Accept]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     world.delivered(&work).await;
     let update = StatusUpdate {
@@ -163,19 +163,21 @@ async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
     world.desk.status(&account, &update).await.unwrap();
     assert!(!world.record("d1").await.finished);
     world.desk.window_opened(&account, "42").await;
-    let Ended::Finished(report) = world.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
 }
 
 #[tokio::test]
 async fn receipts_are_the_tenants_own_newest_first() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     for id in ["d1", "d2", "d3"] {
         world.clock.advance(Duration::from_secs(1));
         if id == "d2" {
-            world.fake.script([Act::Refuse(ErrorKind::Forbidden)]);
+            world
+                .fake
+                .script([FakeAction::Refuse(ErrorKind::Forbidden)]);
         }
         let work = world.files(id, &[("a.txt", id.as_bytes())]).await;
         world.delivered(&work).await;
@@ -224,7 +226,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
 
 #[tokio::test]
 async fn nobody_sees_the_deliveries_of_another_tenant() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     world.delivered(&work).await;
     let all = v1::ListReceiptsRequest::default();
@@ -246,23 +248,23 @@ async fn nobody_sees_the_deliveries_of_another_tenant() {
         wait_ms: 0,
     };
     let foreign = world.desk.outcome(&other, &outcome).await;
-    assert!(matches!(foreign, Err(Error::NotFound("delivery"))));
+    assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
     let resend = v1::ResendRequest {
         delivery_id: "d1".to_owned(),
         all: true,
     };
     let foreign = world.desk.resend(&other, &resend).await;
-    assert!(matches!(foreign, Err(Error::NotFound("delivery"))));
+    assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
 }
 
 #[tokio::test]
 async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
-    let world = World::new().await;
+    let world = DeliveryFixture::new().await;
     world.sandbox.bind(chat("42"));
     world.fake.script([
-        Act::Show,
-        Act::LoseAnswer,
-        Act::Refuse(ErrorKind::Forbidden),
+        FakeAction::Show,
+        FakeAction::LoseAnswer,
+        FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let files: [(&str, &[u8]); 3] = [("a.txt", b"a"), ("b.txt", b"b"), ("c.txt", b"c")];
     let work = world.files("d1", &files).await;
@@ -277,9 +279,9 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         .await
         .unwrap();
     assert_eq!(accepted.delivery_id, "d2");
-    let _workers = super::path::Workers::start(&world);
+    let _workers = super::path::QueueWorkers::start(&world);
     let report = super::path::over(&world, "d2").await;
-    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(states(&report), [state::STATE_DELIVERED]);
     assert_eq!(
         report.files[0].name, "b.txt",
         "a refusal for good is not repeated"
@@ -288,7 +290,7 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         .desk
         .resend(&world.meta("d3"), &resend("d2", false))
         .await;
-    assert!(matches!(nothing, Err(Error::NothingToResend)));
+    assert!(matches!(nothing, Err(DeliveryError::NothingToResend)));
     world
         .desk
         .resend(&world.meta("d4"), &resend("d2", true))
@@ -299,5 +301,5 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         .desk
         .resend(&world.meta("d5"), &resend("none", true))
         .await;
-    assert!(matches!(nobody, Err(Error::NotFound("delivery"))));
+    assert!(matches!(nobody, Err(DeliveryError::NotFound("delivery"))));
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{Bus, EventFilter, Meta, Topology};
-use dray_platform::Ambiguity;
+use dray_platform::DuplicateProtection;
 use dray_proto::contract::call_subject;
 use dray_proto::v1;
-use dray_service::Context;
+use dray_service::ServiceContext;
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Store};
+use dray_store::{ArtifactLabel, Store};
 use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, TenantId};
 use futures_util::FutureExt as _;
 use opentelemetry::metrics::MeterProvider as _;
@@ -20,16 +20,16 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::fake::Fake;
-use crate::accounts::{Account, Accounts};
+use super::fake::FakePlatform;
+use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
-use crate::deliver::{Desk, Ended};
-use crate::error::Error;
-use crate::keeper::Published;
-use crate::link::Links;
+use crate::deliver::{DeliveryService, WorkEnd};
+use crate::error::DeliveryError;
+use crate::keeper::RecentPublishes;
+use crate::link::LinkPolicy;
 
 /// 2026-11-20T00:00:00Z.
-pub(crate) const NOW: u64 = 1_795_132_800_000;
+pub(crate) const NOW_MS: u64 = 1_795_132_800_000;
 
 pub(crate) fn tenant() -> TenantId {
     TenantId::new("acme").unwrap()
@@ -37,7 +37,7 @@ pub(crate) fn tenant() -> TenantId {
 
 /// A bus of its own with everything provisioned, and a clock that stands.
 pub(crate) async fn in_process() -> (Bus, Clock) {
-    let clock = Clock::manual(NOW);
+    let clock = Clock::manual(NOW_MS);
     (provisioned(&clock).await, clock)
 }
 
@@ -50,30 +50,33 @@ pub(crate) async fn provisioned(clock: &Clock) -> Bus {
     bus
 }
 
-pub(crate) struct World {
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) fake: Arc<Fake>,
+pub(crate) struct DeliveryFixture {
+    pub(crate) desk: Arc<DeliveryService>,
+    pub(crate) fake: Arc<FakePlatform>,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) sandbox: Sandbox,
+    pub(crate) sandbox: FakeSandbox,
     folder: TempDir,
     _s3: EmbeddedS3,
 }
 
-impl World {
+impl DeliveryFixture {
     pub(crate) async fn new() -> Self {
-        Self::with(Ambiguity::Unknown, |_| {}).await
+        Self::with(DuplicateProtection::Unknown, |_| {}).await
     }
 
-    pub(crate) async fn with(ambiguity: Ambiguity, change: impl FnOnce(&mut Config)) -> Self {
-        Self::at(Clock::manual(NOW), ambiguity, change).await
+    pub(crate) async fn with(
+        ambiguity: DuplicateProtection,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        Self::at(Clock::manual(NOW_MS), ambiguity, change).await
     }
 
     /// A world of this time: signatures of the store are checked against the machine's clock.
     pub(crate) async fn at(
         clock: Clock,
-        ambiguity: Ambiguity,
+        ambiguity: DuplicateProtection,
         change: impl FnOnce(&mut Config),
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -82,17 +85,17 @@ impl World {
             .await
             .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let fake = Fake::with("telegram", ambiguity);
+        let fake = FakePlatform::with("telegram", ambiguity);
         let mut config = Config {
-            links: Links::Always,
+            links: LinkPolicy::Always,
             ..Config::default()
         };
         change(&mut config);
         let cx = context(&bus, &store, &clock);
         let accounts = accounts(&fake);
         Self {
-            desk: quick(Desk::new(config, accounts, &cx)),
-            sandbox: Sandbox::start(&bus).await,
+            desk: quick(DeliveryService::new(config, accounts, &cx)),
+            sandbox: FakeSandbox::start(&bus).await,
             fake,
             bus,
             store,
@@ -106,7 +109,11 @@ impl World {
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
-        self.desk = quick(Desk::new(self.desk.config.clone(), accounts, &cx));
+        self.desk = quick(DeliveryService::new(
+            self.desk.config.clone(),
+            accounts,
+            &cx,
+        ));
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
@@ -116,7 +123,7 @@ impl World {
 
     /// Stores a file.
     pub(crate) async fn claim(&self, name: &str, bytes: &[u8]) -> Claim {
-        let label = Label::new("application/octet-stream", name);
+        let label = ArtifactLabel::new("application/octet-stream", name);
         self.store
             .put(
                 &tenant(),
@@ -145,7 +152,7 @@ impl World {
     }
 
     /// Does this work once.
-    pub(crate) async fn deliver(&self, work: &v1::DeliverFiles) -> Result<Ended, Error> {
+    pub(crate) async fn deliver(&self, work: &v1::DeliverFiles) -> Result<WorkEnd, DeliveryError> {
         let cancel = CancellationToken::new();
         self.desk
             .deliver(&self.meta(&work.delivery_id), work, &cancel)
@@ -155,8 +162,8 @@ impl World {
     /// Does this work to its end.
     pub(crate) async fn delivered(&self, work: &v1::DeliverFiles) -> v1::DeliveryReport {
         match self.deliver(work).await.unwrap() {
-            Ended::Finished(report) => report,
-            Ended::Waiting(report) => panic!("it waits for {}", report.waiting),
+            WorkEnd::Finished(report) => report,
+            WorkEnd::Waiting(report) => panic!("it waits for {}", report.waiting),
         }
     }
 
@@ -176,7 +183,7 @@ impl World {
     /// What the keeper publishes now.
     pub(crate) async fn sweep(&self) {
         self.desk.index.refresh().await.unwrap();
-        self.desk.sweep(&mut Published::new()).await;
+        self.desk.sweep(&mut RecentPublishes::new()).await;
     }
 
     pub(crate) async fn record(&self, id: &str) -> v1::DeliveryReport {
@@ -185,7 +192,7 @@ impl World {
     }
 
     /// Does the work that goes on with a delivery after its wait.
-    pub(crate) async fn go_on(&self, id: &str) -> Result<Ended, Error> {
+    pub(crate) async fn go_on(&self, id: &str) -> Result<WorkEnd, DeliveryError> {
         let report = self.record(id).await;
         let meta = crate::keeper::round_meta(&report).unwrap();
         let work = crate::keeper::round_work(&report);
@@ -211,21 +218,21 @@ impl World {
 }
 
 /// The same replica, before and after a restart.
-fn context(bus: &Bus, store: &Store, clock: &Clock) -> Context {
-    Context {
+fn context(bus: &Bus, store: &Store, clock: &Clock) -> ServiceContext {
+    ServiceContext {
         instance: "replica".to_owned(),
-        ..Context::new(bus.clone(), store.clone(), clock.clone())
+        ..ServiceContext::new(bus.clone(), store.clone(), clock.clone())
     }
 }
 
-pub(crate) fn accounts(fake: &Arc<Fake>) -> Accounts {
-    Accounts::new([Account::new("bot", fake.clone())
+pub(crate) fn accounts(fake: &Arc<FakePlatform>) -> AccountRegistry {
+    AccountRegistry::new([PlatformAccount::new("bot", fake.clone())
         .with_inbox(fake.clone())
         .with_tenant(Some(tenant()))])
 }
 
 /// A desk that tries again at once.
-fn quick(mut desk: Desk) -> Arc<Desk> {
+fn quick(mut desk: DeliveryService) -> Arc<DeliveryService> {
     desk.second = Duration::from_millis(1);
     Arc::new(desk)
 }
@@ -250,21 +257,21 @@ pub(crate) fn chat(chat: &str) -> v1::ChatTarget {
 type Files = HashMap<Vec<u8>, Result<(String, Option<v1::Claim>), Fault>>;
 
 #[derive(Default)]
-struct Told {
+struct SandboxState {
     files: Files,
     session: Option<v1::Session>,
 }
 
 /// Sessions and one sandbox without a machine.
-pub(crate) struct Sandbox {
-    told: Arc<Mutex<Told>>,
+pub(crate) struct FakeSandbox {
+    told: Arc<Mutex<SandboxState>>,
     _tasks: JoinSet<()>,
 }
 
-impl Sandbox {
+impl FakeSandbox {
     #[expect(clippy::too_many_lines, reason = "one answer after the other")]
     pub(crate) async fn start(bus: &Bus) -> Self {
-        let told = Arc::new(Mutex::new(Told::default()));
+        let told = Arc::new(Mutex::new(SandboxState::default()));
         let mut tasks = JoinSet::new();
         let known = Arc::clone(&told);
         serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {

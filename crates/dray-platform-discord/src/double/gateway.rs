@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_http::double::{Closed, Received, Reply, Shared, reply, with_header};
+use dray_http::double::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, reply, with_header,
+};
 use flate2::{Compress, Compression, FlushCompress};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper_util::rt::TokioIo;
@@ -17,10 +19,10 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
-use super::{Double, State, TOKEN, people, user};
+use super::{BOT_TOKEN, FakeDiscord, FakeState, people, user};
 
 /// Intent without which messages come without their contents.
-const CONTENTS: u64 = 1 << 15;
+const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
 
 /// Faults of the gateway, once each, with the next connection that identifies or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub enum GatewayFault {
 
 /// What happens to all connections together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kick {
+pub enum DisconnectAll {
     /// They break.
     Drop,
     /// They are asked to come again.
@@ -50,33 +52,33 @@ pub enum Kick {
 
 /// Sessions and what is to happen with them.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct FakeGateway {
     interval: Duration,
     remaining: u64,
     sessions: BTreeMap<String, Vec<Value>>,
     faults: VecDeque<GatewayFault>,
-    kick: Kick,
+    kick: DisconnectAll,
     /// Moves with every event and every kick; the number of kicks.
     news: watch::Sender<u64>,
     /// What clients began with.
     begun: Vec<String>,
 }
 
-impl Default for Link {
+impl Default for FakeGateway {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(40),
             remaining: 1000,
             sessions: BTreeMap::new(),
             faults: VecDeque::new(),
-            kick: Kick::Drop,
+            kick: DisconnectAll::Drop,
             news: watch::Sender::new(0),
             begun: Vec::new(),
         }
     }
 }
 
-impl Link {
+impl FakeGateway {
     /// Sends an event to every session.
     pub(super) fn tell(&mut self, name: &str, event: &Value) {
         for events in self.sessions.values_mut() {
@@ -91,7 +93,7 @@ fn push(events: &mut Vec<Value>, name: &str, event: &Value) {
     events.push(json!({ "op": 0, "t": name, "s": seq, "d": event }));
 }
 
-impl Double {
+impl FakeDiscord {
     /// How often clients are to send heartbeats from the next connection on; every 40 seconds without it.
     pub fn beat(&self, interval: Duration) {
         self.server.shared().lock().link.interval = interval;
@@ -108,7 +110,7 @@ impl Double {
     }
 
     /// Does this to all connections that stand.
-    pub fn kick(&self, kick: Kick) {
+    pub fn kick(&self, kick: DisconnectAll) {
         let mut state = self.server.shared().lock();
         state.link.kick = kick;
         state.link.news.send_modify(|kicks| *kicks += 1);
@@ -125,7 +127,7 @@ impl Double {
     }
 
     /// Heartbeats carry the number of the last event: the answer to `GET /gateway/bot`.
-    pub(super) fn bot(shared: &Shared<State>) -> Value {
+    pub(super) fn bot(shared: &SharedState<FakeState>) -> Value {
         let url = shared.url().replacen("http", "ws", 1);
         json!({
             "url": format!("{url}/gateway"), "shards": 1,
@@ -137,7 +139,10 @@ impl Double {
 }
 
 /// Opens a connection.
-pub(super) fn open(shared: &Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+pub(super) fn open(
+    shared: &Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     {
         let mut state = shared.lock();
         if state.link.faults.front() == Some(&GatewayFault::NotOpened) {
@@ -145,7 +150,9 @@ pub(super) fn open(shared: &Arc<Shared<State>>, request: Received) -> Result<Rep
             return Ok(reply(503, "text/html", "<html>".into()));
         }
     }
-    let key = request.header("sec-websocket-key").ok_or(Closed)?;
+    let key = request
+        .header("sec-websocket-key")
+        .ok_or(ConnectionClosed)?;
     let accept = derive_accept_key(key.as_bytes());
     let is_compressed = match request.parameter("compress").as_deref() {
         None => false,
@@ -158,7 +165,7 @@ pub(super) fn open(shared: &Arc<Shared<State>>, request: Received) -> Result<Rep
         if let Ok(upgraded) = upgrade.await {
             let io = TokioIo::new(upgraded);
             let stream = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
-            let wire = Wire {
+            let wire = GatewayWire {
                 stream,
                 zlib: is_compressed.then(|| Compress::new(Compression::fast(), true)),
             };
@@ -173,52 +180,55 @@ pub(super) fn open(shared: &Arc<Shared<State>>, request: Received) -> Result<Rep
 }
 
 /// A connection that may compress what it sends.
-struct Wire<S> {
+struct GatewayWire<S> {
     stream: WebSocketStream<S>,
     zlib: Option<Compress>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    async fn send(&mut self, value: &Value) -> Result<(), Closed> {
+impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
+    async fn send(&mut self, value: &Value) -> Result<(), ConnectionClosed> {
         let text = value.to_string();
         let message = match &mut self.zlib {
             None => Message::text(text),
             Some(zlib) => Message::binary(compressed(zlib, text.as_bytes())?),
         };
-        self.stream.send(message).await.map_err(|_| Closed)
+        self.stream
+            .send(message)
+            .await
+            .map_err(|_| ConnectionClosed)
     }
 
-    async fn next(&mut self) -> Result<Value, Closed> {
+    async fn next(&mut self) -> Result<Value, ConnectionClosed> {
         loop {
             match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    return serde_json::from_str(&text).map_err(|_| Closed);
+                    return serde_json::from_str(&text).map_err(|_| ConnectionClosed);
                 }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Closed),
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(ConnectionClosed),
                 Some(Ok(_)) => {}
             }
         }
     }
 
-    async fn close(&mut self, code: u16) -> Closed {
+    async fn close(&mut self, code: u16) -> ConnectionClosed {
         let frame = CloseFrame {
             code: CloseCode::from(code),
             reason: "".into(),
         };
         let _ = self.stream.close(Some(frame)).await;
-        Closed
+        ConnectionClosed
     }
 }
 
 /// One message of a stream, up to where a reader can read all of it.
-fn compressed(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, Closed> {
+fn compressed(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
     let mut out = Vec::with_capacity(text.len() + 1024);
     let begun = zlib.total_in();
     loop {
         let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
         let rest = text.get(used..).unwrap_or_default();
         let told = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
-        told.map_err(|_| Closed)?;
+        told.map_err(|_| ConnectionClosed)?;
         if out.len() < out.capacity() {
             return Ok(out);
         }
@@ -226,13 +236,16 @@ fn compressed(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, Closed> {
     }
 }
 
-async fn serve<S>(shared: &Shared<State>, mut wire: Wire<S>) -> Result<(), Closed>
+async fn serve<S>(
+    shared: &SharedState<FakeState>,
+    mut wire: GatewayWire<S>,
+) -> Result<(), ConnectionClosed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut news = shared.lock().link.news.subscribe();
     let kicks = *news.borrow_and_update();
-    let Client {
+    let GatewayClient {
         session,
         mut sent,
         is_deaf,
@@ -240,7 +253,7 @@ where
     loop {
         let (events, kick) = {
             let state = shared.lock();
-            let events = state.link.sessions.get(&session).ok_or(Closed)?;
+            let events = state.link.sessions.get(&session).ok_or(ConnectionClosed)?;
             (
                 events.get(sent..).unwrap_or_default().to_vec(),
                 state.link.kick,
@@ -252,17 +265,17 @@ where
         }
         if *news.borrow() != kicks {
             return match kick {
-                Kick::Drop => Err(Closed),
-                Kick::Close(code) => Err(wire.close(code).await),
-                Kick::Reconnect => {
+                DisconnectAll::Drop => Err(ConnectionClosed),
+                DisconnectAll::Close(code) => Err(wire.close(code).await),
+                DisconnectAll::Reconnect => {
                     wire.send(&json!({ "op": 7, "d": null })).await?;
                     while wire.next().await.is_ok() {}
-                    Err(Closed)
+                    Err(ConnectionClosed)
                 }
             };
         }
         tokio::select! {
-            changed = news.changed() => changed.map_err(|_| Closed)?,
+            changed = news.changed() => changed.map_err(|_| ConnectionClosed)?,
             asked = wire.next() => {
                 let is_beat = asked?.get("op").and_then(Value::as_u64) == Some(1);
                 if is_beat && !is_deaf {
@@ -274,7 +287,7 @@ where
 }
 
 /// A client that has begun.
-struct Client {
+struct GatewayClient {
     session: String,
     /// How many of the session's events it has.
     sent: usize,
@@ -283,7 +296,10 @@ struct Client {
 }
 
 /// Greets a client and lets it begin.
-async fn greet<S>(shared: &Shared<State>, wire: &mut Wire<S>) -> Result<Client, Closed>
+async fn greet<S>(
+    shared: &SharedState<FakeState>,
+    wire: &mut GatewayWire<S>,
+) -> Result<GatewayClient, ConnectionClosed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -307,49 +323,49 @@ where
             }
             begin(shared, &asked);
             wire.send(&json!({ "op": 9, "d": again })).await?;
-            return Err(Closed);
+            return Err(ConnectionClosed);
         }
         Some(GatewayFault::Gibberish) => {
             let _ = wire.stream.send(Message::text("[what")).await;
-            return Err(Closed);
+            return Err(ConnectionClosed);
         }
         _ => {}
     }
     match begin(shared, &asked) {
-        Begun::At(session, sent) => Ok(Client {
+        GatewayStart::At(session, sent) => Ok(GatewayClient {
             session,
             sent,
             is_deaf: fault == Some(GatewayFault::NoAnswer),
         }),
-        Begun::Refused(code) => Err(wire.close(code).await),
-        Begun::Unknown => {
+        GatewayStart::Refused(code) => Err(wire.close(code).await),
+        GatewayStart::Unknown => {
             wire.send(&json!({ "op": 9, "d": false })).await?;
-            Err(Closed)
+            Err(ConnectionClosed)
         }
     }
 }
 
 /// How a connection goes on.
-enum Begun {
+enum GatewayStart {
     /// With this session, after so many of its events.
     At(String, usize),
     Refused(u16),
     Unknown,
 }
 
-fn begin(shared: &Shared<State>, asked: &Value) -> Begun {
+fn begin(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart {
     let url = shared.url().replacen("http", "ws", 1);
     let text = |pointer: &str| asked.pointer(pointer).and_then(Value::as_str);
     let number = |pointer: &str| asked.pointer(pointer).and_then(Value::as_u64);
     let mut state = shared.lock();
-    if text("/d/token") != Some(TOKEN) {
-        return Begun::Refused(4004);
+    if text("/d/token") != Some(BOT_TOKEN) {
+        return GatewayStart::Refused(4004);
     }
     match number("/op") {
         Some(2) => {
             state.link.begun.push("identify".to_owned());
-            if number("/d/intents").unwrap_or_default() & CONTENTS == 0 {
-                return Begun::Refused(4014);
+            if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
+                return GatewayStart::Refused(4014);
             }
             let id = format!("session-{}", state.next());
             let mut events = Vec::new();
@@ -367,7 +383,7 @@ fn begin(shared: &Shared<State>, asked: &Value) -> Begun {
                 push(&mut events, "GUILD_CREATE", &guild);
             }
             state.link.sessions.insert(id.clone(), events);
-            Begun::At(id, 0)
+            GatewayStart::At(id, 0)
         }
         Some(6) => {
             let seq = number("/d/seq").unwrap_or_default();
@@ -375,19 +391,19 @@ fn begin(shared: &Shared<State>, asked: &Value) -> Begun {
             let id = text("/d/session_id").unwrap_or_default().to_owned();
             let sent = usize::try_from(seq).unwrap_or(usize::MAX);
             match state.link.sessions.get_mut(&id) {
-                None => Begun::Unknown,
-                Some(events) if sent > events.len() => Begun::Refused(4007),
+                None => GatewayStart::Unknown,
+                Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
                     push(events, "RESUMED", &json!({}));
-                    Begun::At(id, sent)
+                    GatewayStart::At(id, sent)
                 }
             }
         }
-        _ => Begun::Refused(4003),
+        _ => GatewayStart::Refused(4003),
     }
 }
 
-impl State {
+impl FakeState {
     /// Servers as the gateway describes them.
     fn guilds(&self) -> Vec<Value> {
         let described = |guild: &String, tier: &u64| {
@@ -399,7 +415,7 @@ impl State {
                     .collect()
             };
             json!({
-                "id": guild, "name": "double", "premium_tier": tier, "unavailable": false, "owner_id": people::USER,
+                "id": guild, "name": "double", "premium_tier": tier, "unavailable": false, "owner_id": people::USER_ID,
                 "roles": [], "emojis": [], "stickers": [], "features": [], "members": [], "presences": [],
                 "voice_states": [], "stage_instances": [], "guild_scheduled_events": [], "soundboard_sounds": [],
                 "channels": own(false), "threads": own(true), "member_count": 2, "large": false,

@@ -1,14 +1,14 @@
 //! What people write, and the files that they attach.
 
 use bytes::Bytes;
-use dray_http::double::{Received, Reply, Shared, cut, json, reply};
+use dray_http::double::{ReceivedRequest, Reply, SharedState, cut, json, reply};
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::{Double, State, refuse};
+use super::{FakeDiscord, FakeState, refuse};
 
 /// The author of messages.
-pub const USER: &str = "777000000000000001";
+pub const USER_ID: &str = "777000000000000001";
 
 /// Faults of file downloads, once each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +25,19 @@ pub enum FileFault {
 
 /// A file of a message.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct MessageFile {
     content: Bytes,
     media_type: &'static str,
 }
 
-impl Double {
+impl FakeDiscord {
     /// Makes a conversation between the bot and a person, and gives its id.
     pub fn conversation(&self) -> String {
         let mut state = self.server.shared().lock();
         let id = state.next();
-        state.channels.insert(id.clone(), super::Channel::default());
+        state
+            .channels
+            .insert(id.clone(), super::FakeChannel::default());
         id
     }
 
@@ -44,10 +46,10 @@ impl Double {
         let mut state = self.server.shared().lock();
         let id = state.next();
         let guild = state.channels.get(parent);
-        let thread = super::Channel {
+        let thread = super::FakeChannel {
             guild: guild.map(|parent| parent.guild.clone()).unwrap_or_default(),
             parent: parent.to_owned(),
-            ..super::Channel::default()
+            ..super::FakeChannel::default()
         };
         state.channels.insert(id.clone(), thread);
         id
@@ -83,7 +85,7 @@ impl Double {
             let content = Bytes::copy_from_slice(content);
             state.files.insert(
                 file,
-                File {
+                MessageFile {
                     content,
                     media_type,
                 },
@@ -92,7 +94,7 @@ impl Double {
         let guild = state.channels.get(channel).map(|found| found.guild.clone());
         let mut message = json!({
             "id": id, "channel_id": channel, "content": text, "type": 0, "flags": 0,
-            "author": { "id": USER, "username": "ada", "discriminator": "0", "global_name": "Ada", "avatar": null },
+            "author": { "id": USER_ID, "username": "ada", "discriminator": "0", "global_name": "Ada", "avatar": null },
             "attachments": attachments, "timestamp": "2026-01-01T00:00:00+00:00", "edited_timestamp": null,
             "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [],
             "pinned": false, "components": [],
@@ -136,7 +138,7 @@ impl Double {
     }
 }
 
-impl State {
+impl FakeState {
     /// Puts the addresses of files into a message, signed as of now.
     pub(super) fn sign(&self, url: &str, message: &mut Value) {
         let files = message.get_mut("attachments").and_then(Value::as_array_mut);
@@ -169,13 +171,17 @@ impl State {
 }
 
 /// The newest message of a channel, as a channel shows it.
-pub(super) fn last(channel: &super::Channel) -> Value {
+pub(super) fn last(channel: &super::FakeChannel) -> Value {
     let last = channel.written.last().and_then(|message| message.get("id"));
     last.cloned().unwrap_or_default()
 }
 
 /// Messages after an id, newest first, as many as were asked for.
-pub(super) fn list(shared: &Shared<State>, channel: &str, request: &Received) -> Reply {
+pub(super) fn list(
+    shared: &SharedState<FakeState>,
+    channel: &str,
+    request: &ReceivedRequest,
+) -> Reply {
     let number = |name: &str| {
         request
             .parameter(name)
@@ -201,7 +207,7 @@ pub(super) fn list(shared: &Shared<State>, channel: &str, request: &Received) ->
 }
 
 /// One message.
-pub(super) fn one(shared: &Shared<State>, channel: &str, id: &str) -> Reply {
+pub(super) fn one(shared: &SharedState<FakeState>, channel: &str, id: &str) -> Reply {
     let state = shared.lock();
     let found = state
         .written(channel)
@@ -214,7 +220,7 @@ pub(super) fn one(shared: &Shared<State>, channel: &str, id: &str) -> Reply {
 }
 
 /// A file, by its signed address. Tokens have no business here.
-pub(super) fn file(shared: &Shared<State>, request: &Received) -> Reply {
+pub(super) fn file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let mut state = shared.lock();
     let gone = || {
         reply(
@@ -229,7 +235,7 @@ pub(super) fn file(shared: &Shared<State>, request: &Received) -> Reply {
         return gone();
     }
     let fault = (!state.file_faults.is_empty()).then(|| state.file_faults.remove(0));
-    let Some(File {
+    let Some(MessageFile {
         content,
         media_type,
     }) = state.files.get(id)

@@ -1,29 +1,29 @@
 //! What events bring, and what was written while no session stood.
 
-use dray_platform::{Deliver, Error, ErrorKind};
+use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::Gateway;
-use super::memory::Memory;
+use super::GatewayReceiver;
+use super::memory::GatewayCache;
 use crate::message;
 
 /// The platform's epoch, in Unix milliseconds: ids count from it.
-const EPOCH: u64 = 1_420_070_400_000;
+const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
 /// Messages of one answer, and most answers for one channel.
-const PAGE: usize = 100;
-const PAGES: usize = 50;
+const PAGE_MESSAGES: usize = 100;
+const MAX_PAGES: usize = 50;
 /// Kinds of channels that are threads.
-const THREADS: [u64; 3] = [10, 11, 12];
+const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
 /// Stores what an event brings.
 pub(super) async fn handle(
-    gateway: &Gateway<'_>,
-    memory: &mut Memory,
+    gateway: &GatewayReceiver<'_>,
+    memory: &mut GatewayCache,
     (name, event): (&str, &Value),
-    deliver: &dyn Deliver,
+    deliver: &dyn InboundSink,
     stop: &CancellationToken,
-) -> Result<(), Error> {
+) -> Result<(), PlatformError> {
     match name {
         "MESSAGE_CREATE" => take(gateway, memory, event, deliver).await,
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
@@ -60,10 +60,10 @@ pub(super) async fn handle(
 }
 
 /// Takes note of a channel or thread.
-fn know(memory: &mut Memory, channel: &Value) {
+fn know(memory: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
     let kind = channel.get("type").and_then(Value::as_u64);
-    let is_thread = kind.is_some_and(|kind| THREADS.contains(&kind));
+    let is_thread = kind.is_some_and(|kind| THREAD_TYPES.contains(&kind));
     if let Some(id) = text("id") {
         memory.know(id, text("parent_id").filter(|_| is_thread));
     }
@@ -71,11 +71,11 @@ fn know(memory: &mut Memory, channel: &Value) {
 
 /// Stores one message, when it is one of a person.
 async fn take(
-    gateway: &Gateway<'_>,
-    memory: &mut Memory,
+    gateway: &GatewayReceiver<'_>,
+    memory: &mut GatewayCache,
     event: &Value,
-    deliver: &dyn Deliver,
-) -> Result<(), Error> {
+    deliver: &dyn InboundSink,
+) -> Result<(), PlatformError> {
     let Some(mut message) = message::message(gateway.options, &memory.me, event) else {
         return Ok(());
     };
@@ -101,7 +101,11 @@ async fn take(
 }
 
 /// Requests the type of a channel that no event announced.
-async fn ask(gateway: &Gateway<'_>, memory: &mut Memory, channel: &str) -> Result<(), Error> {
+async fn ask(
+    gateway: &GatewayReceiver<'_>,
+    memory: &mut GatewayCache,
+    channel: &str,
+) -> Result<(), PlatformError> {
     match gateway.api.get(&format!("/channels/{channel}"), &[]).await {
         Ok(told) => know(memory, &told),
         // It may not be looked at, and its messages come all the same.
@@ -115,29 +119,37 @@ async fn ask(gateway: &Gateway<'_>, memory: &mut Memory, channel: &str) -> Resul
 
 /// Stores what was written in a channel since its last stored message, or since `gateway.since`.
 async fn missed(
-    gateway: &Gateway<'_>,
-    memory: &mut Memory,
+    gateway: &GatewayReceiver<'_>,
+    memory: &mut GatewayCache,
     (channel, last): (&str, u64),
-    deliver: &dyn Deliver,
+    deliver: &dyn InboundSink,
     stop: &CancellationToken,
-) -> Result<(), Error> {
-    let oldest = gateway.since.saturating_sub(EPOCH) << 22;
+) -> Result<(), PlatformError> {
+    let oldest = gateway.since.saturating_sub(DISCORD_EPOCH_MS) << 22;
     let mut after = memory.newest(channel).unwrap_or(oldest);
     if !message::is_id(channel) {
         return Ok(());
     }
-    for _ in 0..PAGES {
+    for _ in 0..MAX_PAGES {
         if last <= after || stop.is_cancelled() {
             return Ok(());
         }
         let path = format!("/channels/{channel}/messages");
-        let query = [("after", after.to_string()), ("limit", PAGE.to_string())];
+        let query = [
+            ("after", after.to_string()),
+            ("limit", PAGE_MESSAGES.to_string()),
+        ];
         let query = query
             .each_ref()
             .map(|(name, value)| (*name, value.as_str()));
         let page = match gateway.api.get(&path, &query).await {
             Ok(Value::Array(page)) => page,
-            Ok(_) => return Err(Error::new(ErrorKind::Transient, "no list of messages came")),
+            Ok(_) => {
+                return Err(PlatformError::new(
+                    ErrorKind::Transient,
+                    "no list of messages came",
+                ));
+            }
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
                 tracing::debug!(%error, "a channel cannot be looked through");
                 return Ok(());
@@ -155,7 +167,7 @@ async fn missed(
             take(gateway, memory, message, deliver).await?;
             after = after.max(*id);
         }
-        if count < PAGE || known.is_empty() {
+        if count < PAGE_MESSAGES || known.is_empty() {
             return Ok(());
         }
     }

@@ -1,10 +1,10 @@
 //! What the codes mean with which the gateway closes a connection.
 
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 
 /// What to do after a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum CloseAction {
     /// Take the session up again.
     Resume,
     /// Begin another session.
@@ -13,24 +13,24 @@ pub(super) enum After {
     GiveUp(&'static str),
 }
 
-pub(super) const fn after(code: u16) -> After {
+pub(super) const fn after(code: u16) -> CloseAction {
     match code {
-        4003 | 4007 | 4009 => After::Begin,
-        4004 => After::GiveUp("Discord does not accept the token: set the bot's current one"),
-        4010 | 4011 => After::GiveUp("the bot is in too many servers for one connection"),
-        4012 => After::GiveUp("Discord no longer speaks this version of the gateway"),
-        4013 => After::GiveUp("Discord does not know an intent that was asked for"),
-        4014 => After::GiveUp(
+        4003 | 4007 | 4009 => CloseAction::Begin,
+        4004 => CloseAction::GiveUp("Discord does not accept the token: set the bot's current one"),
+        4010 | 4011 => CloseAction::GiveUp("the bot is in too many servers for one connection"),
+        4012 => CloseAction::GiveUp("Discord no longer speaks this version of the gateway"),
+        4013 => CloseAction::GiveUp("Discord does not know an intent that was asked for"),
+        4014 => CloseAction::GiveUp(
             "the bot may not read messages: allow the message content intent in the developer portal, \
              or set receive = false",
         ),
-        _ => After::Resume,
+        _ => CloseAction::Resume,
     }
 }
 
 /// The error that stands for a refusal which only an operator can lift.
-pub(super) fn refused(code: u16, why: &str) -> Error {
-    Error::new(ErrorKind::Auth, why).code(code.to_string())
+pub(super) fn refused(code: u16, why: &str) -> PlatformError {
+    PlatformError::new(ErrorKind::Auth, why).code(code.to_string())
 }
 
 #[cfg(test)]
@@ -40,14 +40,14 @@ mod tests {
     #[test]
     fn codes_say_what_to_do() {
         for code in [1000, 1001, 1006, 4000, 4001, 4002, 4005, 4008, 4999] {
-            assert_eq!(after(code), After::Resume, "{code}");
+            assert_eq!(after(code), CloseAction::Resume, "{code}");
         }
         for code in [4003, 4007, 4009] {
-            assert_eq!(after(code), After::Begin, "{code}");
+            assert_eq!(after(code), CloseAction::Begin, "{code}");
         }
         for code in [4004, 4010, 4011, 4012, 4013, 4014] {
             assert!(
-                matches!(after(code), After::GiveUp(why) if !why.is_empty()),
+                matches!(after(code), CloseAction::GiveUp(why) if !why.is_empty()),
                 "{code}"
             );
         }

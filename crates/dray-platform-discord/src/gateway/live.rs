@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use dray_platform::{Deliver, Error};
+use dray_platform::{InboundSink, PlatformError};
 use rand::Rng as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use super::close::{self, After};
-use super::memory::Memory;
-use super::socket::{Payload, Read, Socket};
-use super::{Gateway, catch_up};
+use super::close::{self, CloseAction};
+use super::memory::GatewayCache;
+use super::socket::{GatewayPayload, GatewaySocket, SocketRead};
+use super::{GatewayReceiver, catch_up};
 
 /// Servers, messages in them, conversations with people, and what messages contain.
-const INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
+const GATEWAY_INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
 /// Code of a goodbye after which the session can be resumed.
 const BACK_SOON: u16 = 4000;
 /// Code of a goodbye that ends the session.
-const FAREWELL: u16 = 1000;
+const CLOSE_CODE: u16 = 1000;
 
 /// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// We were asked to.
     Stopped,
     /// To be connected to again, and why.
@@ -33,32 +33,32 @@ pub(super) enum End {
 
 /// Heartbeats of one connection.
 #[derive(Debug)]
-struct Heart {
+struct HeartbeatState {
     beats: Interval,
     /// Whether the last one was answered.
     answered: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Live<'a> {
-    gateway: &'a Gateway<'a>,
-    memory: &'a mut Memory,
-    socket: Socket,
-    heart: Heart,
+pub(super) struct LiveConnection<'a> {
+    gateway: &'a GatewayReceiver<'a>,
+    memory: &'a mut GatewayCache,
+    socket: GatewaySocket,
+    heart: HeartbeatState,
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveConnection<'a> {
     pub(super) fn new(
-        gateway: &'a Gateway<'a>,
-        memory: &'a mut Memory,
-        socket: Socket,
+        gateway: &'a GatewayReceiver<'a>,
+        memory: &'a mut GatewayCache,
+        socket: GatewaySocket,
         interval: Duration,
     ) -> Self {
         // The first comes at a random moment of the interval, so that the clients of a server do not all beat together.
         let first = interval.mul_f64(rand::rng().random_range(0.0..=1.0));
         let mut beats = interval_at(Instant::now() + first, interval);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let heart = Heart {
+        let heart = HeartbeatState {
             beats,
             answered: true,
         };
@@ -73,27 +73,27 @@ impl<'a> Live<'a> {
     /// Identifies, and takes events until the connection ends.
     pub(super) async fn run(
         mut self,
-        deliver: &dyn Deliver,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<End, Error> {
+    ) -> Result<ConnectionEnd, PlatformError> {
         let begin = self.begin();
         self.socket.send(&begin).await?;
         loop {
             tokio::select! {
                 () = stop.cancelled() => {
-                    self.socket.close(FAREWELL).await;
-                    return Ok(End::Stopped);
+                    self.socket.close(CLOSE_CODE).await;
+                    return Ok(ConnectionEnd::Stopped);
                 }
                 _ = self.heart.beats.tick() => {
                     if !self.heart.answered {
                         self.socket.close(BACK_SOON).await;
-                        return Ok(End::Again("a heartbeat was not answered"));
+                        return Ok(ConnectionEnd::Again("a heartbeat was not answered"));
                     }
                     self.heart.beat(&mut self.socket, self.memory).await?;
                 }
                 read = self.socket.next() => match read? {
-                    Read::Closed(code) => return self.closed(code),
-                    Read::Payload(payload) => {
+                    SocketRead::Closed(code) => return self.closed(code),
+                    SocketRead::Payload(payload) => {
                         if let Some(end) = self.take(payload, deliver, stop).await? {
                             self.socket.close(BACK_SOON).await;
                             return Ok(end);
@@ -116,44 +116,44 @@ impl<'a> Live<'a> {
                 "op": 2,
                 "d": {
                     "token": token,
-                    "intents": INTENTS,
+                    "intents": GATEWAY_INTENTS,
                     "properties": { "os": "linux", "browser": "drayage", "device": "drayage" },
                 },
             }),
         }
     }
 
-    fn closed(&mut self, code: Option<u16>) -> Result<End, Error> {
+    fn closed(&mut self, code: Option<u16>) -> Result<ConnectionEnd, PlatformError> {
         let Some(code) = code else {
-            return Ok(End::Again("the connection broke"));
+            return Ok(ConnectionEnd::Again("the connection broke"));
         };
         tracing::debug!(code, "the gateway closed the connection");
         match close::after(code) {
-            After::Resume => Ok(End::Again("the gateway closed the connection")),
-            After::Begin => {
+            CloseAction::Resume => Ok(ConnectionEnd::Again("the gateway closed the connection")),
+            CloseAction::Begin => {
                 self.memory.forget_session();
-                Ok(End::Invalid)
+                Ok(ConnectionEnd::Invalid)
             }
-            After::GiveUp(why) => Err(close::refused(code, why)),
+            CloseAction::GiveUp(why) => Err(close::refused(code, why)),
         }
     }
 
     /// One message of the gateway; whether the connection ends with it.
     async fn take(
         &mut self,
-        payload: Payload,
-        deliver: &dyn Deliver,
+        payload: GatewayPayload,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<Option<ConnectionEnd>, PlatformError> {
         match payload.op {
             0 => self.event(payload, deliver, stop).await?,
             1 => self.heart.beat(&mut self.socket, self.memory).await?,
-            7 => return Ok(Some(End::Again("the gateway asks for it"))),
+            7 => return Ok(Some(ConnectionEnd::Again("the gateway asks for it"))),
             9 => {
                 if payload.d.as_bool() != Some(true) {
                     self.memory.forget_session();
                 }
-                return Ok(Some(End::Invalid));
+                return Ok(Some(ConnectionEnd::Invalid));
             }
             11 => self.heart.answered = true,
             _ => {}
@@ -164,10 +164,10 @@ impl<'a> Live<'a> {
     /// One event. It counts as read when all of it was stored; meanwhile the heart goes on beating.
     async fn event(
         &mut self,
-        payload: Payload,
-        deliver: &dyn Deliver,
+        payload: GatewayPayload,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PlatformError> {
         let seq = payload.s.unwrap_or_default();
         let name = payload.t.as_deref().unwrap_or_default();
         match name {
@@ -198,8 +198,12 @@ impl<'a> Live<'a> {
     }
 }
 
-impl Heart {
-    async fn beat(&mut self, socket: &mut Socket, memory: &Memory) -> Result<(), Error> {
+impl HeartbeatState {
+    async fn beat(
+        &mut self,
+        socket: &mut GatewaySocket,
+        memory: &GatewayCache,
+    ) -> Result<(), PlatformError> {
         let last = memory.session().map(|(_, seq)| seq);
         self.answered = false;
         socket.send(&json!({ "op": 1, "d": last })).await

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// Most channels that are remembered.
-const MOST: usize = 20_000;
+const MAX_CHANNELS: usize = 20_000;
 
 /// A session that can be resumed.
 #[derive(Debug)]
-struct Session {
+struct GatewaySession {
     id: String,
     /// Where to resume; `None` when that did not work.
     url: Option<String>,
@@ -18,8 +18,8 @@ struct Session {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    session: Option<Session>,
+pub(super) struct GatewayCache {
+    session: Option<GatewaySession>,
     /// Our own id.
     pub(super) me: String,
     /// Channels by id, with the channel that they are a thread of.
@@ -28,14 +28,14 @@ pub(super) struct Memory {
     newest: BTreeMap<String, u64>,
 }
 
-impl Memory {
+impl GatewayCache {
     /// Begins a session from `READY`.
     pub(super) fn ready(&mut self, told: &Value, seq: u64) {
         let text = |pointer: &str| told.pointer(pointer).and_then(Value::as_str);
         if let Some(me) = text("/user/id") {
             me.clone_into(&mut self.me);
         }
-        self.session = text("/session_id").map(|id| Session {
+        self.session = text("/session_id").map(|id| GatewaySession {
             id: id.to_owned(),
             url: text("/resume_gateway_url").map(str::to_owned),
             seq,
@@ -75,7 +75,7 @@ impl Memory {
 
     /// Takes note of a channel; a thread has a parent.
     pub(super) fn know(&mut self, id: &str, parent: Option<&str>) {
-        if self.parents.len() < MOST {
+        if self.parents.len() < MAX_CHANNELS {
             self.parents
                 .insert(id.to_owned(), parent.map(str::to_owned));
         }
@@ -98,7 +98,7 @@ impl Memory {
         };
         if let Some(newest) = self.newest.get_mut(channel) {
             *newest = (*newest).max(id);
-        } else if self.newest.len() < MOST {
+        } else if self.newest.len() < MAX_CHANNELS {
             self.newest.insert(channel.to_owned(), id);
         }
     }

@@ -12,25 +12,25 @@ mod socket;
 
 use std::time::Duration;
 
-use dray_platform::{Deliver, Error, ErrorKind};
+use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use rand::Rng as _;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
-use crate::options::Options;
+use crate::api::DiscordApi;
+use crate::options::DiscordOptions;
 
-use live::{End, Live};
-use memory::Memory;
-use socket::Socket;
+use live::{ConnectionEnd, LiveConnection};
+use memory::GatewayCache;
+use socket::GatewaySocket;
 
 /// How long a connection must live to be called stable.
-const STABLE: Duration = Duration::from_mins(1);
+const STABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// Waits between connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pauses {
+pub(crate) struct ReconnectDelays {
     /// After a failure; doubles with each further one.
     pub(crate) first: Duration,
     /// Longest of those.
@@ -39,7 +39,7 @@ pub(crate) struct Pauses {
     pub(crate) invalid: Duration,
 }
 
-impl Default for Pauses {
+impl Default for ReconnectDelays {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -51,19 +51,19 @@ impl Default for Pauses {
 
 /// What a receiver works with.
 #[derive(Debug)]
-pub(crate) struct Gateway<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) api: &'a Api,
-    pauses: &'a Pauses,
+pub(crate) struct GatewayReceiver<'a> {
+    pub(crate) options: &'a DiscordOptions,
+    pub(crate) api: &'a DiscordApi,
+    pauses: &'a ReconnectDelays,
     /// Older messages are not looked for, in Unix milliseconds.
     pub(crate) since: u64,
 }
 
-impl<'a> Gateway<'a> {
+impl<'a> GatewayReceiver<'a> {
     pub(crate) const fn new(
-        options: &'a Options,
-        api: &'a Api,
-        pauses: &'a Pauses,
+        options: &'a DiscordOptions,
+        api: &'a DiscordApi,
+        pauses: &'a ReconnectDelays,
         since: u64,
     ) -> Self {
         Self {
@@ -77,21 +77,21 @@ impl<'a> Gateway<'a> {
     /// Receives until `stop`. Ends by itself only when an operator has to do something.
     pub(crate) async fn run(
         &self,
-        deliver: &dyn Deliver,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<(), Error> {
-        let mut memory = Memory::default();
+    ) -> Result<(), PlatformError> {
+        let mut memory = GatewayCache::default();
         let mut failures = 0;
         while !stop.is_cancelled() {
             let begun = Instant::now();
             let ended = self.connection(&mut memory, deliver, stop).await;
-            if begun.elapsed() >= STABLE {
+            if begun.elapsed() >= STABLE_AFTER {
                 failures = 0;
             }
             let wait = match ended {
-                Ok(End::Stopped) => break,
-                Ok(End::Invalid) => self.after_invalid(),
-                Ok(End::Again(why)) => {
+                Ok(ConnectionEnd::Stopped) => break,
+                Ok(ConnectionEnd::Invalid) => self.after_invalid(),
+                Ok(ConnectionEnd::Again(why)) => {
                     tracing::info!(why, "the gateway is connected to again");
                     self.backoff(failures)
                 }
@@ -131,36 +131,36 @@ impl<'a> Gateway<'a> {
     /// One connection, from its address to its end.
     async fn connection(
         &self,
-        memory: &mut Memory,
-        deliver: &dyn Deliver,
+        memory: &mut GatewayCache,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<End, Error> {
+    ) -> Result<ConnectionEnd, PlatformError> {
         let connecting = async {
             let url = match memory.address() {
                 Some(url) => url.to_owned(),
                 None => self.address(memory.resumes()).await?,
             };
             let url = self.api.gateway(&url)?;
-            let mut socket = Socket::open(self.api, &url).await?;
+            let mut socket = GatewaySocket::open(self.api, &url).await?;
             let interval = socket.hello().await?;
-            Ok::<_, Error>((socket, interval))
+            Ok::<_, PlatformError>((socket, interval))
         };
         let (socket, interval) = tokio::select! {
             connected = connecting => connected?,
-            () = stop.cancelled() => return Ok(End::Stopped),
+            () = stop.cancelled() => return Ok(ConnectionEnd::Stopped),
         };
-        Live::new(self, memory, socket, interval)
+        LiveConnection::new(self, memory, socket, interval)
             .run(deliver, stop)
             .await
     }
 
     /// Where the gateway is. A new session is begun only while the platform allows more of them.
-    async fn address(&self, resumes: bool) -> Result<String, Error> {
+    async fn address(&self, resumes: bool) -> Result<String, PlatformError> {
         let told = self.api.get("/gateway/bot", &[]).await?;
         let number = |pointer: &str| told.pointer(pointer).and_then(Value::as_u64);
         if !resumes && number("/session_start_limit/remaining") == Some(0) {
             let after = number("/session_start_limit/reset_after").unwrap_or_default();
-            let error = Error::new(
+            let error = PlatformError::new(
                 ErrorKind::RateLimited,
                 "the bot has begun too many sessions today",
             );
@@ -168,7 +168,7 @@ impl<'a> Gateway<'a> {
         }
         let url = told.get("url").and_then(Value::as_str);
         url.map(str::to_owned)
-            .ok_or_else(|| Error::new(ErrorKind::Transient, "no address of a gateway came"))
+            .ok_or_else(|| PlatformError::new(ErrorKind::Transient, "no address of a gateway came"))
     }
 }
 
@@ -179,13 +179,13 @@ mod tests {
 
     #[test]
     fn waits_grow_from_nothing_to_the_longest() {
-        let options = Options {
+        let options = DiscordOptions {
             token: Secret::new("t"),
-            ..Options::default()
+            ..DiscordOptions::default()
         };
-        let api = Api::new(&options).unwrap();
-        let pauses = Pauses::default();
-        let gateway = Gateway::new(&options, &api, &pauses, 0);
+        let api = DiscordApi::new(&options).unwrap();
+        let pauses = ReconnectDelays::default();
+        let gateway = GatewayReceiver::new(&options, &api, &pauses, 0);
         assert_eq!(gateway.backoff(0), Duration::ZERO);
         for (failures, most) in [(1, 1), (2, 2), (4, 8), (7, 60), (u32::MAX, 60)] {
             let most = Duration::from_secs(most);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::Upgraded;
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,16 +16,16 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use crate::api::Api;
+use crate::api::DiscordApi;
 
 /// Largest message, in bytes: a large server with all its channels.
-const LARGEST: usize = 16 << 20;
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One message of the gateway.
 #[derive(Debug, Deserialize)]
-pub(super) struct Payload {
+pub(super) struct GatewayPayload {
     pub(super) op: u64,
     #[serde(default)]
     pub(super) d: Value,
@@ -37,20 +37,20 @@ pub(super) struct Payload {
 
 /// What reading brings.
 #[derive(Debug)]
-pub(super) enum Read {
-    Payload(Payload),
+pub(super) enum SocketRead {
+    Payload(GatewayPayload),
     /// Closed by the other side, with its code when it gave one.
     Closed(Option<u16>),
 }
 
-pub(super) struct Socket {
+pub(super) struct GatewaySocket {
     stream: WebSocketStream<Upgraded>,
     patience: Duration,
 }
 
-impl Socket {
+impl GatewaySocket {
     /// Opens a connection at this address, which is of HTTP.
-    pub(super) async fn open(api: &Api, url: &str) -> Result<Self, Error> {
+    pub(super) async fn open(api: &DiscordApi, url: &str) -> Result<Self, PlatformError> {
         let key = generate_key();
         let request = api
             .client
@@ -60,7 +60,7 @@ impl Socket {
             .header("sec-websocket-version", "13")
             .header("sec-websocket-key", &key);
         let answer = request.send(&|_| {}).await?;
-        let wrong = |why: &str| Error::new(ErrorKind::Transient, why);
+        let wrong = |why: &str| PlatformError::new(ErrorKind::Transient, why);
         if answer.status() != 101 {
             let status = answer.status().to_string();
             let error = wrong("the gateway opens no connection").code(status);
@@ -75,8 +75,8 @@ impl Socket {
         let upgraded = timeout(api.answer_timeout, answer.into_upgrade()).await;
         let upgraded = upgraded.map_err(|_| wrong("the gateway opens no connection"))??;
         let config = WebSocketConfig::default()
-            .max_message_size(Some(LARGEST))
-            .max_frame_size(Some(LARGEST));
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
         let stream = WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await;
         Ok(Self {
             stream,
@@ -85,10 +85,11 @@ impl Socket {
     }
 
     /// Waits for the greeting; the interval of heartbeats.
-    pub(super) async fn hello(&mut self) -> Result<Duration, Error> {
-        let wrong = || Error::new(ErrorKind::Transient, "the gateway does not greet");
+    pub(super) async fn hello(&mut self) -> Result<Duration, PlatformError> {
+        let wrong = || PlatformError::new(ErrorKind::Transient, "the gateway does not greet");
         let read = timeout(self.patience, self.next()).await;
-        let Read::Payload(Payload { op: 10, d, .. }) = read.map_err(|_| wrong())?? else {
+        let SocketRead::Payload(GatewayPayload { op: 10, d, .. }) = read.map_err(|_| wrong())??
+        else {
             return Err(wrong());
         };
         let interval = d.get("heartbeat_interval").and_then(Value::as_u64);
@@ -99,12 +100,12 @@ impl Socket {
     }
 
     /// Reads the next message. What is dropped in the middle of waiting loses nothing.
-    pub(super) async fn next(&mut self) -> Result<Read, Error> {
+    pub(super) async fn next(&mut self) -> Result<SocketRead, PlatformError> {
         loop {
             let message = match self.stream.next().await {
-                None => return Ok(Read::Closed(None)),
+                None => return Ok(SocketRead::Closed(None)),
                 Some(Err(cause)) => {
-                    let error = Error::new(ErrorKind::Transient, "the gateway broke off");
+                    let error = PlatformError::new(ErrorKind::Transient, "the gateway broke off");
                     return Err(error.caused_by(cause));
                 }
                 Some(Ok(message)) => message,
@@ -112,22 +113,22 @@ impl Socket {
             match message {
                 Message::Text(text) => {
                     let payload = serde_json::from_str(&text).map_err(|cause| {
-                        let error = Error::new(ErrorKind::Transient, "not of the gateway");
+                        let error = PlatformError::new(ErrorKind::Transient, "not of the gateway");
                         error.caused_by(cause)
                     })?;
-                    return Ok(Read::Payload(payload));
+                    return Ok(SocketRead::Payload(payload));
                 }
                 Message::Close(frame) => {
-                    return Ok(Read::Closed(frame.map(|frame| frame.code.into())));
+                    return Ok(SocketRead::Closed(frame.map(|frame| frame.code.into())));
                 }
                 _ => {}
             }
         }
     }
 
-    pub(super) async fn send(&mut self, value: &Value) -> Result<(), Error> {
+    pub(super) async fn send(&mut self, value: &Value) -> Result<(), PlatformError> {
         let sending = self.stream.send(Message::text(value.to_string()));
-        let broken = || Error::new(ErrorKind::Transient, "the gateway takes nothing");
+        let broken = || PlatformError::new(ErrorKind::Transient, "the gateway takes nothing");
         match timeout(self.patience, sending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(cause)) => Err(broken().caused_by(cause)),
@@ -141,11 +142,11 @@ impl Socket {
             code: CloseCode::from(code),
             reason: "".into(),
         };
-        let _ = timeout(GOODBYE, self.stream.close(Some(frame))).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.stream.close(Some(frame))).await;
     }
 }
 
-impl fmt::Debug for Socket {
+impl fmt::Debug for GatewaySocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Socket").finish_non_exhaustive()
     }

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_platform::{Error, ErrorKind, Inbox as _};
+use dray_platform::{ErrorKind, InboundSource as _, PlatformError};
 use dray_types::ByteSize;
 use futures_util::TryStreamExt as _;
 use serde_json::json;
 
 use super::inbox::{begun, hasty, receive};
 use super::{bot, options};
-use crate::Options;
-use crate::double::{Double, FileFault, Kick, TOKEN, USER};
+use crate::DiscordOptions;
+use crate::double::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_ID};
 
 #[tokio::test]
 async fn files_of_users_come_with_their_words() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let bot = hasty(options(&double));
     let (channel, person) = (double.channel(0), double.conversation());
     let thread = double.thread(&channel);
@@ -25,7 +25,10 @@ async fn files_of_users_come_with_their_words() {
         double.user_writes(&thread, "in the thread", &[]);
         double.user_writes(&person, "", &[("c.txt", b"among us")]);
         let first = scene.next().await;
-        assert_eq!((first.text.as_str(), first.sender.as_str()), ("look", USER));
+        assert_eq!(
+            (first.text.as_str(), first.sender.as_str()),
+            ("look", USER_ID)
+        );
         assert_eq!(
             (first.target.chat, first.target.thread),
             (channel.clone(), String::new())
@@ -35,7 +38,7 @@ async fn files_of_users_come_with_their_words() {
             (file.name.as_str(), file.size, file.kind.as_str()),
             ("a.png", 5, "photo")
         );
-        assert!(!file.reference.contains(TOKEN));
+        assert!(!file.reference.contains(BOT_TOKEN));
         let bytes: Vec<Bytes> = bot_fetch(&double, file).await.unwrap();
         assert_eq!(bytes.concat(), b"\x89PNG!");
         assert!(
@@ -57,15 +60,15 @@ async fn files_of_users_come_with_their_words() {
 }
 
 async fn bot_fetch(
-    double: &Double,
+    double: &FakeDiscord,
     file: &dray_platform::InboundAttachment,
-) -> Result<Vec<Bytes>, Error> {
+) -> Result<Vec<Bytes>, PlatformError> {
     bot(options(double)).fetch(file).await?.try_collect().await
 }
 
 #[tokio::test]
 async fn files_that_are_not_what_was_told_fail() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let receiver = hasty(options(&double));
     let (_, ()) = receive(&receiver, 0, |mut scene| async move {
@@ -105,7 +108,7 @@ async fn files_that_are_not_what_was_told_fail() {
             bot_fetch(&double, file).await.unwrap_err().kind(),
             ErrorKind::NotFound
         );
-        let strict = bot(Options {
+        let strict = bot(DiscordOptions {
             download_limit: Some(ByteSize::bytes(99_999)),
             ..options(&double)
         });
@@ -117,7 +120,7 @@ async fn files_that_are_not_what_was_told_fail() {
 
 #[tokio::test]
 async fn r_9_files_are_fetched_from_known_hosts_only() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&double));
     for url in [
         "http://169.254.169.254/latest",
@@ -145,10 +148,10 @@ async fn r_9_files_are_fetched_from_known_hosts_only() {
 
 #[tokio::test]
 async fn discord_py_takes_the_double_for_the_gateway() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let (channel, person) = (double.channel(0), double.conversation());
     let thread = double.thread(&channel);
-    let arguments = [double.url(), TOKEN.to_owned(), channel.clone()];
+    let arguments = [double.url(), BOT_TOKEN.to_owned(), channel.clone()];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let running = dray_testkit::python::run("discord_gateway.py", "discord", &arguments);
     let writing = async {
@@ -164,7 +167,7 @@ async fn discord_py_takes_the_double_for_the_gateway() {
         tokio::time::timeout(Duration::from_mins(2), waiting)
             .await
             .expect("it writes");
-        double.kick(Kick::Drop);
+        double.kick(DisconnectAll::Drop);
         double.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
         begun(&double, 2).await
     };
@@ -174,9 +177,9 @@ async fn discord_py_takes_the_double_for_the_gateway() {
     assert_eq!(
         shown["messages"],
         json!([
-            [channel, "look", USER, ["a.txt", "hello"]],
-            [thread, "in the thread", USER, []],
-            [person, "meanwhile", USER, ["b.txt", "missed"]],
+            [channel, "look", USER_ID, ["a.txt", "hello"]],
+            [thread, "in the thread", USER_ID, []],
+            [person, "meanwhile", USER_ID, ["b.txt", "missed"]],
         ])
     );
     assert_eq!(shown["resumed"], 1);

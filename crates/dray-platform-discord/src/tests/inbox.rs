@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_platform::conformance::Taker;
-use dray_platform::{Error, ErrorKind, InboundMessage, Inbox as _, WebhookRequest};
+use dray_platform::conformance::RecordingSink;
+use dray_platform::{ErrorKind, InboundMessage, InboundSource as _, PlatformError, WebhookRequest};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use super::{NOW, bot, options};
-use crate::double::{Double, GatewayFault, Kick, TOKEN};
-use crate::gateway::Pauses;
-use crate::{Discord, Options};
+use super::{NOW_MS, bot, options};
+use crate::double::{BOT_TOKEN, DisconnectAll, FakeDiscord, GatewayFault};
+use crate::gateway::ReconnectDelays;
+use crate::{DiscordOptions, DiscordPlatform};
 
 /// A bot that does not wait long.
-pub(super) fn hasty(options: Options) -> Discord {
+pub(super) fn hasty(options: DiscordOptions) -> DiscordPlatform {
     let mut bot = bot(options);
-    bot.pauses = Pauses {
+    bot.pauses = ReconnectDelays {
         first: Duration::from_millis(5),
         longest: Duration::from_millis(20),
         invalid: Duration::from_millis(1),
@@ -26,11 +26,11 @@ pub(super) fn hasty(options: Options) -> Discord {
 }
 
 /// What a test sees of a bot that receives.
-pub(super) struct Scene {
+pub(super) struct InboxFixture {
     pub(super) taken: UnboundedReceiver<InboundMessage>,
 }
 
-impl Scene {
+impl InboxFixture {
     /// The next message.
     pub(super) async fn next(&mut self) -> InboundMessage {
         let next = tokio::time::timeout(Duration::from_secs(30), self.taken.recv());
@@ -48,16 +48,16 @@ impl Scene {
 
 /// Receives while `test` looks; what the receiver ended with, and what came that nobody looked at.
 pub(super) async fn receive<F>(
-    bot: &Discord,
+    bot: &DiscordPlatform,
     refuses: u32,
-    test: impl FnOnce(Scene) -> F,
-) -> (Result<(), Error>, F::Output)
+    test: impl FnOnce(InboxFixture) -> F,
+) -> (Result<(), PlatformError>, F::Output)
 where
     F: Future,
 {
-    let (taker, taken) = Taker::new(refuses);
+    let (taker, taken) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
-    let scene = Scene { taken };
+    let scene = InboxFixture { taken };
     let polling = bot.poll(&taker, stop.clone());
     let (polled, seen) = tokio::join!(polling, async {
         let seen = test(scene).await;
@@ -68,7 +68,7 @@ where
 }
 
 /// Waits until clients began in so many ways, and gives them.
-pub(super) async fn begun(double: &Double, count: usize) -> Vec<String> {
+pub(super) async fn begun(double: &FakeDiscord, count: usize) -> Vec<String> {
     let waiting = async {
         while double.begun().len() < count {
             tokio::task::yield_now().await;
@@ -81,10 +81,10 @@ pub(super) async fn begun(double: &Double, count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn messages_of_programs_and_of_other_channels_are_left() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let (channel, other) = (double.channel(0), double.channel(0));
     let thread = double.thread(&channel);
-    let bot = hasty(Options {
+    let bot = hasty(DiscordOptions {
         channels: vec![channel.clone()],
         ..options(&double)
     });
@@ -105,7 +105,7 @@ async fn messages_of_programs_and_of_other_channels_are_left() {
 
 #[tokio::test]
 async fn a_thread_that_no_event_told_of_is_asked_for() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let bot = hasty(options(&double));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
@@ -124,7 +124,7 @@ async fn a_thread_that_no_event_told_of_is_asked_for() {
 
 #[tokio::test]
 async fn a_broken_connection_is_resumed_without_loss_or_doubles() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let bot = hasty(options(&double));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
@@ -132,10 +132,10 @@ async fn a_broken_connection_is_resumed_without_loss_or_doubles() {
         double.user_writes(&channel, "1", &[]);
         assert_eq!(scene.texts(1).await, ["1"]);
         for (place, kick) in [
-            Kick::Drop,
-            Kick::Reconnect,
-            Kick::Close(4000),
-            Kick::Close(1001),
+            DisconnectAll::Drop,
+            DisconnectAll::Reconnect,
+            DisconnectAll::Close(4000),
+            DisconnectAll::Close(1001),
         ]
         .into_iter()
         .enumerate()
@@ -160,7 +160,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_doubles() {
 
 #[tokio::test]
 async fn what_could_not_be_stored_is_told_again_and_in_order() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let bot = hasty(options(&double));
     let (_, texts) = receive(&bot, 3, |mut scene| async move {
@@ -176,7 +176,7 @@ async fn what_could_not_be_stored_is_told_again_and_in_order() {
 
 #[tokio::test]
 async fn a_heartbeat_without_an_answer_ends_the_connection() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     double.beat(Duration::from_millis(20));
     double.script_gateway(GatewayFault::NoAnswer);
@@ -194,7 +194,7 @@ async fn a_heartbeat_without_an_answer_ends_the_connection() {
 
 #[tokio::test]
 async fn an_invalid_session_is_begun_anew_and_what_was_missed_is_looked_up() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let (channel, person) = (double.channel(0), double.conversation());
     let bot = hasty(options(&double));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
@@ -204,7 +204,7 @@ async fn an_invalid_session_is_begun_anew_and_what_was_missed_is_looked_up() {
         assert_eq!(scene.texts(2).await, ["before", "between us"]);
         double.script_gateway(GatewayFault::Invalid(false));
         double.forget_sessions();
-        double.kick(Kick::Drop);
+        double.kick(DisconnectAll::Drop);
         let expected: Vec<String> = (0..130).map(|number| number.to_string()).collect();
         for text in &expected {
             double.user_writes(&channel, text, &[("n.txt", b"n")]);
@@ -228,7 +228,7 @@ async fn an_invalid_session_is_begun_anew_and_what_was_missed_is_looked_up() {
 
 #[tokio::test]
 async fn a_session_that_may_be_resumed_is() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let bot = hasty(options(&double));
     let (_, begun) = receive(&bot, 0, |mut scene| async move {
@@ -236,7 +236,7 @@ async fn a_session_that_may_be_resumed_is() {
         double.user_writes(&channel, "1", &[]);
         assert_eq!(scene.texts(1).await, ["1"]);
         double.script_gateway(GatewayFault::Invalid(true));
-        double.kick(Kick::Close(4009));
+        double.kick(DisconnectAll::Close(4009));
         let _ = begun(&double, 2).await;
         double.user_writes(&channel, "2", &[]);
         assert_eq!(scene.texts(1).await, ["2"]);
@@ -248,12 +248,12 @@ async fn a_session_that_may_be_resumed_is() {
 
 #[tokio::test]
 async fn what_came_long_before_is_left_and_what_came_just_before_is_not() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     // Ids of the double have the time of one second before now.
     double.user_writes(&channel, "before", &[]);
     for (catch_up, expected) in [(2, "before"), (0, "after")] {
-        let options = Options {
+        let options = DiscordOptions {
             catch_up: dray_types::Period::secs(catch_up),
             ..options(&double)
         };
@@ -266,18 +266,18 @@ async fn what_came_long_before_is_left_and_what_came_just_before_is_not() {
             scene.next().await.text
         })
         .await;
-        assert_eq!(text, expected, "{NOW}");
+        assert_eq!(text, expected, "{NOW_MS}");
         double.forget_sessions();
     }
 }
 
 #[tokio::test]
 async fn refusals_that_only_an_operator_can_lift_are_told() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     for code in [4004, 4010, 4011, 4012, 4013, 4014] {
         double.script_gateway(GatewayFault::Close(code));
         let bot = hasty(options(&double));
-        let (taker, _taken) = Taker::new(0);
+        let (taker, _taken) = RecordingSink::new(0);
         let error = bot
             .poll(&taker, CancellationToken::new())
             .await
@@ -286,13 +286,13 @@ async fn refusals_that_only_an_operator_can_lift_are_told() {
             (error.kind(), error.platform_code()),
             (ErrorKind::Auth, code.to_string().as_str())
         );
-        assert!(!error.context().is_empty() && !error.context().contains(TOKEN));
+        assert!(!error.context().is_empty() && !error.context().contains(BOT_TOKEN));
     }
 }
 
 #[tokio::test]
 async fn a_gateway_that_fails_is_asked_again() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     for fault in [
         GatewayFault::NotOpened,
@@ -314,7 +314,7 @@ async fn a_gateway_that_fails_is_asked_again() {
 
 #[tokio::test]
 async fn no_session_is_begun_beyond_what_is_allowed() {
-    let double = Double::start().await.unwrap();
+    let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     double.leave_sessions(0);
     let bot = hasty(options(&double));
@@ -345,8 +345,8 @@ async fn no_session_is_begun_beyond_what_is_allowed() {
 
 #[tokio::test]
 async fn nobody_calls_us_and_a_bot_that_does_not_receive_asks_nothing() {
-    let double = Double::start().await.unwrap();
-    let bot = bot(Options {
+    let double = FakeDiscord::start().await.unwrap();
+    let bot = bot(DiscordOptions {
         receive: false,
         ..options(&double)
     });

@@ -14,20 +14,20 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::options::{Options, Security};
+use crate::options::{ConnectionSecurity, EmailOptions};
 
 /// The user that it lets in.
-pub const USER: &str = "bot";
+pub const USER_NAME: &str = "bot";
 /// The password of that user.
-pub const PASSWORD: &str = "double-password-of-a-mailbox";
-/// The sender in [`Double::options`].
-pub const SENDER: &str = "bot@example.org";
+pub const USER_PASSWORD: &str = "double-password-of-a-mailbox";
+/// The sender in [`FakeMailServer::options`].
+pub const SENDER_ADDRESS: &str = "bot@example.org";
 /// A recipient that does not exist.
-pub const NOBODY: &str = "nobody@example.org";
+pub const UNKNOWN_RECIPIENT: &str = "nobody@example.org";
 
 /// A fault to inject, once, with the next mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Read to its end, and answered with this line; nothing is kept.
     Refuse(&'static str),
     /// The sender is answered with this line.
@@ -48,7 +48,7 @@ pub enum Fault {
 
 /// A file of a mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub struct MailFile {
     /// Its name, decoded.
     pub name: String,
     /// Media type as sent.
@@ -61,7 +61,7 @@ pub struct Attached {
 
 /// A mail as its reader sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mail {
+pub struct ReceivedMail {
     /// Sender and recipients of the envelope.
     pub from: String,
     /// Recipients of the envelope.
@@ -75,12 +75,12 @@ pub struct Mail {
     /// Text with single line feeds.
     pub text: String,
     /// Files in order.
-    pub files: Vec<Attached>,
+    pub files: Vec<MailFile>,
     /// Whether it came over TLS.
     pub protected: bool,
 }
 
-impl Mail {
+impl ReceivedMail {
     /// A header; empty when there is none.
     pub fn header(&self, name: &str) -> &str {
         parse::header(&self.headers, name)
@@ -89,25 +89,25 @@ impl Mail {
 
 /// What sessions share.
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedState {
+    state: Mutex<FakeState>,
     received: AtomicU64,
     largest: u64,
     tls: Option<Arc<ServerConfig>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    mails: Vec<Mail>,
-    faults: Vec<Fault>,
+struct FakeState {
+    mails: Vec<ReceivedMail>,
+    faults: Vec<InjectedFault>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedState {
+    fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fault(&self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    fn fault(&self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let mut state = self.lock();
         let at = state.faults.iter().position(wanted)?;
         Some(state.faults.remove(at))
@@ -116,13 +116,13 @@ impl Shared {
 
 /// A server on a loopback port; it ends, sessions included, when it is dropped.
 #[derive(Debug)]
-pub struct Double {
-    shared: Arc<Shared>,
+pub struct FakeMailServer {
+    shared: Arc<SharedState>,
     address: SocketAddr,
     _serving: JoinSet<()>,
 }
 
-impl Double {
+impl FakeMailServer {
     /// Starts one that takes mails of so many bytes; with a TLS configuration it offers `STARTTLS` and takes no mail
     /// without.
     ///
@@ -132,7 +132,7 @@ impl Double {
     pub async fn start(largest: u64, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             state: Mutex::default(),
             received: AtomicU64::new(0),
             largest,
@@ -159,25 +159,25 @@ impl Double {
     }
 
     /// Options of a sender that uses it, without TLS.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> EmailOptions {
+        EmailOptions {
             host: self.address.ip().to_string(),
             port: self.address.port(),
-            security: Security::None,
-            username: USER.to_owned(),
-            password: Secret::new(PASSWORD),
-            from: format!("Бот <{SENDER}>"),
-            ..Options::default()
+            security: ConnectionSecurity::None,
+            username: USER_NAME.to_owned(),
+            password: Secret::new(USER_PASSWORD),
+            from: format!("Бот <{SENDER_ADDRESS}>"),
+            ..EmailOptions::default()
         }
     }
 
     /// Makes this happen once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.shared.lock().faults.push(fault);
     }
 
     /// The mails to a recipient, oldest first.
-    pub fn mails(&self, to: &str) -> Vec<Mail> {
+    pub fn mails(&self, to: &str) -> Vec<ReceivedMail> {
         let state = self.shared.lock();
         let to_them = state
             .mails

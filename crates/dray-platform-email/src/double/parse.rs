@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use dray_types::Sha256Digest;
 use sha2::{Digest as _, Sha256};
 
-use super::{Attached, Mail};
+use super::{MailFile, ReceivedMail};
 
 /// The mail is not one.
 #[derive(Debug)]
-pub(super) struct Malformed;
+pub(super) struct MalformedMail;
 
 type Headers = Vec<(String, String)>;
 
@@ -22,17 +22,17 @@ pub(super) fn header<'a>(headers: &'a [(String, String)], name: &str) -> &'a str
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+enum ParseStage {
     #[default]
     Head,
     Preamble,
     PartHead(Headers),
-    Body(Part),
+    Body(MimePart),
     End,
 }
 
 #[derive(Debug)]
-struct Part {
+struct MimePart {
     headers: Headers,
     hash: Sha256,
     size: u64,
@@ -42,37 +42,37 @@ struct Part {
 
 /// Takes lines without their ends.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
-    stage: Stage,
+pub(super) struct MailParser {
+    stage: ParseStage,
     headers: Headers,
     boundary: Option<String>,
-    parts: Vec<Part>,
+    parts: Vec<MimePart>,
 }
 
-impl Parser {
-    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
+impl MailParser {
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), MalformedMail> {
         if let Some(boundary) = &self.boundary
             && let Some(end) = line.strip_prefix(boundary.as_bytes())
         {
             let next = match end {
-                b"" => Stage::PartHead(Headers::new()),
-                b"--" => Stage::End,
-                _ => return Err(Malformed),
+                b"" => ParseStage::PartHead(Headers::new()),
+                b"--" => ParseStage::End,
+                _ => return Err(MalformedMail),
             };
-            if let Stage::Body(part) = std::mem::replace(&mut self.stage, next) {
+            if let ParseStage::Body(part) = std::mem::replace(&mut self.stage, next) {
                 self.parts.push(part);
             }
             return Ok(());
         }
         match &mut self.stage {
-            Stage::Head if line.is_empty() => self.begin(),
-            Stage::Head => head(&mut self.headers, line)?,
-            Stage::PartHead(headers) if line.is_empty() => {
-                self.stage = Stage::Body(Part::new(std::mem::take(headers)));
+            ParseStage::Head if line.is_empty() => self.begin(),
+            ParseStage::Head => head(&mut self.headers, line)?,
+            ParseStage::PartHead(headers) if line.is_empty() => {
+                self.stage = ParseStage::Body(MimePart::new(std::mem::take(headers)));
             }
-            Stage::PartHead(headers) => head(headers, line)?,
-            Stage::Body(part) => part.line(line)?,
-            Stage::Preamble | Stage::End => {}
+            ParseStage::PartHead(headers) => head(headers, line)?,
+            ParseStage::Body(part) => part.line(line)?,
+            ParseStage::Preamble | ParseStage::End => {}
         }
         Ok(())
     }
@@ -82,41 +82,41 @@ impl Parser {
         self.stage = if media_type.starts_with("multipart/") {
             self.boundary =
                 parameter(media_type, "boundary").map(|boundary| format!("--{boundary}"));
-            Stage::Preamble
+            ParseStage::Preamble
         } else {
-            Stage::Body(Part::new(self.headers.clone()))
+            ParseStage::Body(MimePart::new(self.headers.clone()))
         };
     }
 
     /// What a reader sees.
-    pub(super) fn end(mut self) -> Result<Mail, Malformed> {
+    pub(super) fn end(mut self) -> Result<ReceivedMail, MalformedMail> {
         match (std::mem::take(&mut self.stage), &self.boundary) {
-            (Stage::Body(part), None) => self.parts.push(part),
-            (Stage::End, Some(_)) => {}
-            _ => return Err(Malformed),
+            (ParseStage::Body(part), None) => self.parts.push(part),
+            (ParseStage::End, Some(_)) => {}
+            _ => return Err(MalformedMail),
         }
         for needed in ["date", "from", "message-id"] {
             if header(&self.headers, needed).is_empty() {
-                return Err(Malformed);
+                return Err(MalformedMail);
             }
         }
-        let mut mail = Mail {
+        let mut mail = ReceivedMail {
             headers: self.headers,
-            ..Mail::default()
+            ..ReceivedMail::default()
         };
         for part in self.parts {
             let disposition = header(&part.headers, "content-disposition");
             if disposition.starts_with("attachment") {
                 let media_type = header(&part.headers, "content-type");
                 let media_type = media_type.split(';').next().unwrap_or_default();
-                mail.files.push(Attached {
+                mail.files.push(MailFile {
                     name: parameter(disposition, "filename").unwrap_or_default(),
                     media_type: media_type.to_owned(),
                     size: part.size,
                     sha256: Sha256Digest::from_bytes(part.hash.finalize().into()),
                 });
             } else {
-                let text = String::from_utf8(part.text).map_err(|_| Malformed)?;
+                let text = String::from_utf8(part.text).map_err(|_| MalformedMail)?;
                 mail.text.push_str(&text.replace("\r\n", "\n"));
             }
         }
@@ -124,7 +124,7 @@ impl Parser {
     }
 }
 
-impl Part {
+impl MimePart {
     fn new(headers: Headers) -> Self {
         Self {
             headers,
@@ -135,12 +135,12 @@ impl Part {
         }
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
+    fn line(&mut self, line: &[u8]) -> Result<(), MalformedMail> {
         let is_base64 = header(&self.headers, "content-transfer-encoding")
             .trim()
             .eq_ignore_ascii_case("base64");
         let bytes = if is_base64 {
-            STANDARD.decode(line).map_err(|_| Malformed)?
+            STANDARD.decode(line).map_err(|_| MalformedMail)?
         } else if self.lines == 0 {
             line.to_vec()
         } else {
@@ -156,16 +156,16 @@ impl Part {
     }
 }
 
-fn head(headers: &mut Headers, line: &[u8]) -> Result<(), Malformed> {
-    let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
+fn head(headers: &mut Headers, line: &[u8]) -> Result<(), MalformedMail> {
+    let line = std::str::from_utf8(line).map_err(|_| MalformedMail)?;
     if line.starts_with([' ', '\t']) {
-        let (_, last) = headers.last_mut().ok_or(Malformed)?;
+        let (_, last) = headers.last_mut().ok_or(MalformedMail)?;
         last.push_str(line);
         return Ok(());
     }
-    let (name, value) = line.split_once(':').ok_or(Malformed)?;
+    let (name, value) = line.split_once(':').ok_or(MalformedMail)?;
     if name.is_empty() || name.contains(' ') {
-        return Err(Malformed);
+        return Err(MalformedMail);
     }
     headers.push((name.to_owned(), value.trim().to_owned()));
     Ok(())
@@ -214,20 +214,20 @@ fn unescape(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Mail, Malformed> {
-        let mut parser = Parser::default();
+    fn parse(text: &str) -> Result<ReceivedMail, MalformedMail> {
+        let mut parser = MailParser::default();
         for line in text.lines() {
             parser.line(line.as_bytes())?;
         }
         parser.end()
     }
 
-    const HEAD: &str = "Date: x\nFrom: a@b\nMessage-ID: <c@d>\nSubject: one\n two\n";
+    const MAIL_HEAD: &str = "Date: x\nFrom: a@b\nMessage-ID: <c@d>\nSubject: one\n two\n";
 
     #[test]
     fn texts_and_files_are_told_apart() {
         let mail = parse(&format!(
-            "{HEAD}Content-Type: multipart/mixed;\n boundary=\"q\"\n\nignored\n--q\n\nfirst\nsecond\n--q\n\
+            "{MAIL_HEAD}Content-Type: multipart/mixed;\n boundary=\"q\"\n\nignored\n--q\n\nfirst\nsecond\n--q\n\
              Content-Type: text/csv; x=y\nContent-Transfer-Encoding: base64\n\
              Content-Disposition: attachment;\n filename*=utf-8''%D0%BE%2E.csv\n\naGVs\nbG8=\n--q--\n",
         ))
@@ -249,9 +249,9 @@ mod tests {
             "Date: x\n\ntext",
             "no header\n\n",
             " folded\n\n",
-            &format!("{HEAD}Content-Type: multipart/mixed; boundary=q\n\n--q\n\ntext"),
-            &format!("{HEAD}Content-Transfer-Encoding: base64\n\n???"),
-            HEAD,
+            &format!("{MAIL_HEAD}Content-Type: multipart/mixed; boundary=q\n\n--q\n\ntext"),
+            &format!("{MAIL_HEAD}Content-Transfer-Encoding: base64\n\n???"),
+            MAIL_HEAD,
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

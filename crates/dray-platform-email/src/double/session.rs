@@ -8,16 +8,18 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_rustls::TlsAcceptor;
 
-use super::parse::Parser;
-use super::{Fault, Mail, NOBODY, PASSWORD, Shared, USER};
-use crate::smtp::Io;
+use super::parse::MailParser;
+use super::{
+    InjectedFault, ReceivedMail, SharedState, UNKNOWN_RECIPIENT, USER_NAME, USER_PASSWORD,
+};
+use crate::smtp::MailStream;
 
 /// Longest line, in bytes.
-const LINE: u64 = 64 * 1024;
+const MAX_LINE_BYTES: u64 = 64 * 1024;
 
-struct Session<'a> {
-    shared: &'a Shared,
-    io: BufReader<Box<dyn Io>>,
+struct MailSession<'a> {
+    shared: &'a SharedState,
+    io: BufReader<Box<dyn MailStream>>,
     protected: bool,
     known: bool,
     from: Option<String>,
@@ -28,8 +30,8 @@ struct Session<'a> {
 /// Whether the session goes on.
 type Goes = io::Result<bool>;
 
-pub(super) async fn serve(shared: &Shared, io: Box<dyn Io>) -> io::Result<()> {
-    let mut session = Session {
+pub(super) async fn serve(shared: &SharedState, io: Box<dyn MailStream>) -> io::Result<()> {
+    let mut session = MailSession {
         shared,
         io: BufReader::new(io),
         protected: false,
@@ -51,7 +53,7 @@ pub(super) async fn serve(shared: &Shared, io: Box<dyn Io>) -> io::Result<()> {
     Ok(())
 }
 
-impl Session<'_> {
+impl MailSession<'_> {
     async fn say(&mut self, line: &str) -> io::Result<()> {
         self.io.write_all(format!("{line}\r\n").as_bytes()).await?;
         self.io.flush().await
@@ -61,7 +63,7 @@ impl Session<'_> {
     async fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         (&mut self.io)
-            .take(LINE)
+            .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line)
             .await?;
         if line.pop() != Some(b'\n') {
@@ -126,7 +128,7 @@ impl Session<'_> {
         };
         if self
             .shared
-            .fault(|fault| *fault == Fault::SpeakBeforeTls)
+            .fault(|fault| *fault == InjectedFault::SpeakBeforeTls)
             .is_some()
         {
             self.say("220 go\r\n250 injected").await?;
@@ -155,7 +157,7 @@ impl Session<'_> {
                     Some(told) => told,
                     None => self.ask("").await?,
                 };
-                decoded(&told) == format!("\0{USER}\0{PASSWORD}")
+                decoded(&told) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
             }
             "LOGIN" => {
                 let user = match first {
@@ -163,7 +165,7 @@ impl Session<'_> {
                     None => self.ask("VXNlcm5hbWU6").await?,
                 };
                 let password = self.ask("UGFzc3dvcmQ6").await?;
-                decoded(&user) == USER && decoded(&password) == PASSWORD
+                decoded(&user) == USER_NAME && decoded(&password) == USER_PASSWORD
             }
             _ => return self.say("504 5.5.4 mechanism").await,
         };
@@ -181,9 +183,9 @@ impl Session<'_> {
     }
 
     async fn sender(&mut self, line: &str) -> io::Result<()> {
-        if let Some(Fault::RefuseSender(answer)) = self
+        if let Some(InjectedFault::RefuseSender(answer)) = self
             .shared
-            .fault(|fault| matches!(fault, Fault::RefuseSender(_)))
+            .fault(|fault| matches!(fault, InjectedFault::RefuseSender(_)))
         {
             return self.say(answer).await;
         }
@@ -209,7 +211,7 @@ impl Session<'_> {
         match path(line, "TO:") {
             _ if self.from.is_none() => self.say("503 5.5.1 sender first").await,
             None => self.say("501 5.5.4 syntax").await,
-            Some(to) if to == NOBODY => self.say("550 5.1.1 no such user").await,
+            Some(to) if to == UNKNOWN_RECIPIENT => self.say("550 5.1.1 no such user").await,
             Some(to) => {
                 self.to.push(to);
                 self.say("250 2.1.5 ok").await
@@ -219,10 +221,13 @@ impl Session<'_> {
 
     async fn data(&mut self) -> Goes {
         self.say("354 go").await?;
-        let fault = self
-            .shared
-            .fault(|fault| !matches!(fault, Fault::SpeakBeforeTls | Fault::RefuseSender(_)));
-        let mut parser = Some(Parser::default());
+        let fault = self.shared.fault(|fault| {
+            !matches!(
+                fault,
+                InjectedFault::SpeakBeforeTls | InjectedFault::RefuseSender(_)
+            )
+        });
+        let mut parser = Some(MailParser::default());
         let mut length = 0;
         loop {
             let Some(line) = self.read().await? else {
@@ -232,8 +237,8 @@ impl Session<'_> {
                 .received
                 .fetch_add(line.len() as u64 + 2, Ordering::SeqCst);
             match fault {
-                Some(Fault::CloseDuringBody) => return Ok(false),
-                Some(Fault::RefuseDuringBody(answer)) => {
+                Some(InjectedFault::CloseDuringBody) => return Ok(false),
+                Some(InjectedFault::RefuseDuringBody(answer)) => {
                     self.say(answer).await?;
                     return Ok(false);
                 }
@@ -251,7 +256,7 @@ impl Session<'_> {
                 parser = None;
             }
         }
-        if let Some(Fault::Refuse(answer)) = fault {
+        if let Some(InjectedFault::Refuse(answer)) = fault {
             self.forget();
             self.say(answer).await?;
             return Ok(true);
@@ -259,16 +264,21 @@ impl Session<'_> {
         self.keep(parser, length, fault.as_ref()).await
     }
 
-    async fn keep(&mut self, parser: Option<Parser>, length: u64, fault: Option<&Fault>) -> Goes {
+    async fn keep(
+        &mut self,
+        parser: Option<MailParser>,
+        length: u64,
+        fault: Option<&InjectedFault>,
+    ) -> Goes {
         if length > self.shared.largest {
             self.say("552 5.3.4 too big").await?;
             return Ok(true);
         }
-        let Some(Ok(mail)) = parser.map(Parser::end) else {
+        let Some(Ok(mail)) = parser.map(MailParser::end) else {
             self.say("554 5.6.0 no mail").await?;
             return Ok(true);
         };
-        let mail = Mail {
+        let mail = ReceivedMail {
             from: self.from.take().unwrap_or_default(),
             to: std::mem::take(&mut self.to),
             length,
@@ -278,9 +288,9 @@ impl Session<'_> {
         };
         self.shared.lock().mails.push(mail);
         match fault {
-            Some(Fault::LoseAnswer) => return Ok(false),
-            Some(Fault::Gibberish) => self.say("<html>").await?,
-            Some(Fault::Stall) => std::future::pending().await,
+            Some(InjectedFault::LoseAnswer) => return Ok(false),
+            Some(InjectedFault::Gibberish) => self.say("<html>").await?,
+            Some(InjectedFault::Stall) => std::future::pending().await,
             _ => self.say("250 2.0.0 kept").await?,
         }
         Ok(true)

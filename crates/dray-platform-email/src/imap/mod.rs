@@ -1,7 +1,7 @@
 //! The conversation with a mailbox (IMAP: RFC 3501, 9051 and 2177), as far as mails are read.
 //!
-//! Everything that a server may say is bounded: a response holds at most [`RESPONSE`] bytes, anything that length it
-//! announces. Mails are asked for in pieces that fit.
+//! Everything that a server may say is bounded: a response holds at most [`MAX_RESPONSE_BYTES`] bytes, regardless of
+//! the length it announces. Mails are asked for in pieces that fit.
 
 mod said;
 pub(crate) mod structure;
@@ -13,27 +13,27 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 use rustls::ClientConfig;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::inbox::options::InboxOptions;
-use crate::options::{Options, Security};
-use crate::smtp::{Io, protect, within};
-pub(crate) use said::Fetched;
-use said::{Said, Untagged, refused, strange, understood};
-use value::{Piece, Value, announced, quote};
+use crate::options::{ConnectionSecurity, EmailOptions};
+use crate::smtp::{MailStream, protect, within};
+pub(crate) use said::FetchedMail;
+use said::{ServerResponse, UntaggedResponse, refused, strange, understood};
+use value::{ImapValue, ResponseChunk, announced, quote};
 
 /// Most bytes of one response.
-const RESPONSE: u64 = 2 << 20;
+const MAX_RESPONSE_BYTES: u64 = 2 << 20;
 /// Most responses to one command.
-const RESPONSES: usize = 10_000;
+const MAX_RESPONSES: usize = 10_000;
 
 /// A connection that is logged in.
-pub(crate) struct Connection {
-    io: BufReader<Box<dyn Io>>,
+pub(crate) struct ImapConnection {
+    io: BufReader<Box<dyn MailStream>>,
     idle: Duration,
     count: u32,
     /// In upper case.
@@ -42,13 +42,13 @@ pub(crate) struct Connection {
     pub(crate) has_news: bool,
 }
 
-impl Connection {
+impl ImapConnection {
     /// Connects and logs in.
     pub(crate) async fn open(
-        options: &Options,
+        options: &EmailOptions,
         inbox: &InboxOptions,
         tls: &Arc<ClientConfig>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, PlatformError> {
         let wait = options.connect_timeout.as_duration();
         let host = inbox.host.trim_start_matches('[').trim_end_matches(']');
         let connecting = async {
@@ -60,9 +60,9 @@ impl Connection {
             let tcp = tcp
                 .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
                 .map_err(|cause| broken("no connection").caused_by(cause))?;
-            let io: Box<dyn Io> = match inbox.security {
-                Security::Tls => protect(Box::new(tcp), host, tls).await?,
-                Security::StartTls | Security::None => Box::new(tcp),
+            let io: Box<dyn MailStream> = match inbox.security {
+                ConnectionSecurity::Tls => protect(Box::new(tcp), host, tls).await?,
+                ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
             };
             Ok(BufReader::new(io))
         };
@@ -74,7 +74,7 @@ impl Connection {
             has_news: false,
         };
         let is_known = connection.greeted().await?;
-        if inbox.security == Security::StartTls {
+        if inbox.security == ConnectionSecurity::StartTls {
             connection = connection.start_tls(host, wait, tls).await?;
         }
         if !is_known {
@@ -86,14 +86,14 @@ impl Connection {
     }
 
     /// Reads the greeting; whether the server knows us already.
-    async fn greeted(&mut self) -> Result<bool, Error> {
+    async fn greeted(&mut self) -> Result<bool, PlatformError> {
         match timeout(self.idle, self.said()).await {
-            Ok(Ok(Said::Untagged(told))) => match told.word().as_str() {
+            Ok(Ok(ServerResponse::Untagged(told))) => match told.word().as_str() {
                 "OK" => Ok(false),
                 "PREAUTH" => Ok(true),
                 _ => Err(broken("the server does not want us now")),
             },
-            Ok(Ok(_)) => Err(Error::new(ErrorKind::Unknown, "this is no mailbox")),
+            Ok(Ok(_)) => Err(PlatformError::new(ErrorKind::Unknown, "this is no mailbox")),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(broken("no greeting in time")),
         }
@@ -104,21 +104,21 @@ impl Connection {
         host: &str,
         wait: Duration,
         tls: &Arc<ClientConfig>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, PlatformError> {
         self.command("STARTTLS").await.map_err(|cause| {
-            Error::new(ErrorKind::Auth, "the server offers no STARTTLS").caused_by(cause)
+            PlatformError::new(ErrorKind::Auth, "the server offers no STARTTLS").caused_by(cause)
         })?;
         // What came before the handshake was not protected; it must not count as if it had been.
         if !self.io.buffer().is_empty() {
             let why = "the server spoke before the handshake";
-            return Err(Error::new(ErrorKind::Auth, why));
+            return Err(PlatformError::new(ErrorKind::Auth, why));
         }
         let io = within(wait, protect(self.io.into_inner(), host, tls)).await?;
         self.io = BufReader::new(io);
         Ok(self)
     }
 
-    async fn capabilities(&mut self) -> Result<(), Error> {
+    async fn capabilities(&mut self) -> Result<(), PlatformError> {
         let told = self.command("CAPABILITY").await?;
         self.offers = told
             .iter()
@@ -137,11 +137,12 @@ impl Connection {
         self.offers.iter().any(|offer| offer == what)
     }
 
-    async fn login(&mut self, inbox: &InboxOptions) -> Result<(), Error> {
+    async fn login(&mut self, inbox: &InboxOptions) -> Result<(), PlatformError> {
         let (user, password) = (&inbox.username, inbox.password.expose());
-        let refused = |error: Error| match error.kind() {
+        let refused = |error: PlatformError| match error.kind() {
             ErrorKind::Unknown => {
-                Error::new(ErrorKind::Auth, "the mailbox refuses the login").caused_by(error)
+                PlatformError::new(ErrorKind::Auth, "the mailbox refuses the login")
+                    .caused_by(error)
             }
             _ => error,
         };
@@ -152,7 +153,7 @@ impl Connection {
             self.write(format!("{told}\r\n").as_bytes()).await?;
             return self.end(&tag).await.map(drop).map_err(refused);
         }
-        let wrong = |why: &str| Error::new(ErrorKind::Auth, why);
+        let wrong = |why: &str| PlatformError::new(ErrorKind::Auth, why);
         if self.offers("LOGINDISABLED") {
             return Err(wrong("the server takes no login here"));
         }
@@ -164,26 +165,32 @@ impl Connection {
     }
 
     /// Opens a mailbox, to read or to mark mails in it; its `UIDVALIDITY`.
-    pub(crate) async fn select(&mut self, mailbox: &str, marks: bool) -> Result<u64, Error> {
-        let name = quote(mailbox)
-            .ok_or_else(|| Error::new(ErrorKind::BadFormat, "a mailbox has an ASCII name"))?;
+    pub(crate) async fn select(
+        &mut self,
+        mailbox: &str,
+        marks: bool,
+    ) -> Result<u64, PlatformError> {
+        let name = quote(mailbox).ok_or_else(|| {
+            PlatformError::new(ErrorKind::BadFormat, "a mailbox has an ASCII name")
+        })?;
         let word = if marks { "SELECT" } else { "EXAMINE" };
         let told = self.command(&format!("{word} {name}")).await?;
         let validity = told.iter().find_map(|told| {
             let (_, after) = told.line.split_once("[UIDVALIDITY ")?;
             after.split_once(']')?.0.trim().parse().ok()
         });
-        validity.ok_or_else(|| Error::new(ErrorKind::Unknown, "the mailbox has no UIDVALIDITY"))
+        validity
+            .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the mailbox has no UIDVALIDITY"))
     }
 
     /// Numbers of mails by `UID SEARCH`, ascending.
-    pub(crate) async fn search(&mut self, criteria: &str) -> Result<Vec<u64>, Error> {
+    pub(crate) async fn search(&mut self, criteria: &str) -> Result<Vec<u64>, PlatformError> {
         self.has_news = false;
         let told = self.command(&format!("UID SEARCH {criteria}")).await?;
         let mut all: Vec<u64> = told
             .iter()
             .filter(|told| told.word() == "SEARCH")
-            .flat_map(|told| told.values.iter().filter_map(Value::number))
+            .flat_map(|told| told.values.iter().filter_map(ImapValue::number))
             .collect();
         all.sort_unstable();
         all.dedup();
@@ -191,28 +198,32 @@ impl Connection {
     }
 
     /// What `UID FETCH` returns of one mail, name and value in turn; `None` for an unknown mail.
-    pub(crate) async fn fetch(&mut self, uid: u64, what: &str) -> Result<Option<Fetched>, Error> {
+    pub(crate) async fn fetch(
+        &mut self,
+        uid: u64,
+        what: &str,
+    ) -> Result<Option<FetchedMail>, PlatformError> {
         let told = self.command(&format!("UID FETCH {uid} {what}")).await?;
         Ok(told.into_iter().find_map(|told| {
             let [_, word, list] = told.values.as_slice() else {
                 return None;
             };
-            let fetched = Fetched(list.list()?.to_vec());
+            let fetched = FetchedMail(list.list()?.to_vec());
             let is_it = word.bytes()?.eq_ignore_ascii_case(b"FETCH")
-                && fetched.find("UID").and_then(Value::number) == Some(uid);
+                && fetched.find("UID").and_then(ImapValue::number) == Some(uid);
             is_it.then_some(fetched)
         }))
     }
 
-    /// Waits for news, at most so long. Gives back nothing; [`Connection::has_news`] says.
-    pub(crate) async fn wait(&mut self, longest: Duration) -> Result<(), Error> {
+    /// Waits for news, at most so long. Gives back nothing; [`ImapConnection::has_news`] says.
+    pub(crate) async fn wait(&mut self, longest: Duration) -> Result<(), PlatformError> {
         let tag = self.begin("IDLE").await?;
         self.continued(&tag).await?;
         let waiting = async {
             while !self.has_news {
                 self.note().await?;
             }
-            Ok::<_, Error>(())
+            Ok::<_, PlatformError>(())
         };
         match timeout(longest, waiting).await {
             Ok(told) => told?,
@@ -222,19 +233,19 @@ impl Connection {
     }
 
     /// Ends a wait.
-    async fn done(&mut self, tag: &str) -> Result<(), Error> {
+    async fn done(&mut self, tag: &str) -> Result<(), PlatformError> {
         self.write(b"DONE\r\n").await?;
         self.end(tag).await.map(drop)
     }
 
     /// Reads one unsolicited response.
-    async fn note(&mut self) -> Result<(), Error> {
+    async fn note(&mut self) -> Result<(), PlatformError> {
         match self.said().await? {
-            Said::Untagged(told) => {
+            ServerResponse::Untagged(told) => {
                 self.heard(&told);
                 Ok(())
             }
-            _ => Err(Error::new(
+            _ => Err(PlatformError::new(
                 ErrorKind::Unknown,
                 "an answer without a question",
             )),
@@ -242,12 +253,15 @@ impl Connection {
     }
 
     /// Sends a command, and reads all that is said up to its end.
-    pub(crate) async fn command(&mut self, command: &str) -> Result<Vec<Untagged>, Error> {
+    pub(crate) async fn command(
+        &mut self,
+        command: &str,
+    ) -> Result<Vec<UntaggedResponse>, PlatformError> {
         let tag = self.begin(command).await?;
         self.end(&tag).await
     }
 
-    async fn begin(&mut self, command: &str) -> Result<String, Error> {
+    async fn begin(&mut self, command: &str) -> Result<String, PlatformError> {
         self.count += 1;
         let tag = format!("d{}", self.count);
         self.write(format!("{tag} {command}\r\n").as_bytes())
@@ -255,7 +269,7 @@ impl Connection {
         Ok(tag)
     }
 
-    async fn next(&mut self) -> Result<Said, Error> {
+    async fn next(&mut self) -> Result<ServerResponse, PlatformError> {
         match timeout(self.idle, self.said()).await {
             Ok(said) => said,
             Err(_) => Err(broken("nothing moved in time")),
@@ -263,26 +277,26 @@ impl Connection {
     }
 
     /// Waits until the server wants more of a command.
-    async fn continued(&mut self, tag: &str) -> Result<(), Error> {
+    async fn continued(&mut self, tag: &str) -> Result<(), PlatformError> {
         loop {
             match self.next().await? {
-                Said::Continue => return Ok(()),
-                Said::Untagged(told) => self.heard(&told),
-                Said::Done(found, line) if found == tag => return Err(refused(&line)),
-                Said::Done(..) => return Err(strange()),
+                ServerResponse::Continue => return Ok(()),
+                ServerResponse::Untagged(told) => self.heard(&told),
+                ServerResponse::Done(found, line) if found == tag => return Err(refused(&line)),
+                ServerResponse::Done(..) => return Err(strange()),
             }
         }
     }
 
-    async fn end(&mut self, tag: &str) -> Result<Vec<Untagged>, Error> {
+    async fn end(&mut self, tag: &str) -> Result<Vec<UntaggedResponse>, PlatformError> {
         let mut all = Vec::new();
         loop {
             match self.next().await? {
-                Said::Untagged(told) => {
+                ServerResponse::Untagged(told) => {
                     self.heard(&told);
                     all.push(told);
                 }
-                Said::Done(found, line) if found == tag => {
+                ServerResponse::Done(found, line) if found == tag => {
                     let is_done = line
                         .get(..2)
                         .is_some_and(|word| word.eq_ignore_ascii_case("OK"));
@@ -292,26 +306,26 @@ impl Connection {
                         Err(refused(&line))
                     };
                 }
-                Said::Done(..) | Said::Continue => return Err(strange()),
+                ServerResponse::Done(..) | ServerResponse::Continue => return Err(strange()),
             }
-            if all.len() > RESPONSES {
+            if all.len() > MAX_RESPONSES {
                 return Err(strange());
             }
         }
     }
 
     /// Takes note of what matters at any time.
-    fn heard(&mut self, told: &Untagged) {
-        let second = told.values.get(1).map(Value::text).unwrap_or_default();
+    fn heard(&mut self, told: &UntaggedResponse) {
+        let second = told.values.get(1).map(ImapValue::text).unwrap_or_default();
         if second.eq_ignore_ascii_case("EXISTS") {
             self.has_news = true;
         }
     }
 
     /// Reads one thing that the server says.
-    async fn said(&mut self) -> Result<Said, Error> {
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut left = RESPONSE;
+    async fn said(&mut self) -> Result<ServerResponse, PlatformError> {
+        let mut pieces: Vec<ResponseChunk> = Vec::new();
+        let mut left = MAX_RESPONSE_BYTES;
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut self.io).take(left);
@@ -327,14 +341,17 @@ impl Connection {
             };
             let stripped = stripped.strip_suffix(b"\r").unwrap_or(stripped);
             let Some((length, at)) = announced(stripped) else {
-                pieces.push(Piece {
+                pieces.push(ResponseChunk {
                     line: stripped.to_vec(),
                     literal: None,
                 });
                 return understood(&pieces);
             };
             if length > left {
-                return Err(Error::new(ErrorKind::Unknown, "a response is too long"));
+                return Err(PlatformError::new(
+                    ErrorKind::Unknown,
+                    "a response is too long",
+                ));
             }
             let mut literal = Vec::new();
             let mut bounded = (&mut self.io).take(length);
@@ -344,14 +361,14 @@ impl Connection {
                 return Err(broken("the connection was closed"));
             }
             left -= length;
-            pieces.push(Piece {
+            pieces.push(ResponseChunk {
                 line: stripped.get(..at).unwrap_or_default().to_vec(),
                 literal: Some(literal),
             });
         }
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), PlatformError> {
         let writing = async {
             self.io.write_all(bytes).await?;
             self.io.flush().await
@@ -371,11 +388,11 @@ impl Connection {
     }
 }
 
-fn broken(why: &str) -> Error {
-    Error::new(ErrorKind::Transient, why)
+fn broken(why: &str) -> PlatformError {
+    PlatformError::new(ErrorKind::Transient, why)
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for ImapConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("offers", &self.offers)

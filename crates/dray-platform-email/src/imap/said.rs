@@ -1,22 +1,22 @@
 //! What a server says, understood: answers, refusals, and unsolicited data.
 
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 
-use super::value::{Piece, Value, values};
+use super::value::{ImapValue, ResponseChunk, values};
 
 /// What a server says without being asked, or on the way to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Untagged {
+pub(crate) struct UntaggedResponse {
     /// `OK`, `BYE`, `SEARCH`, or the number before `FETCH` and `EXISTS`.
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<ImapValue>,
     /// The whole first line, for what is meant for people.
     pub(crate) line: String,
 }
 
 /// One thing that a server says.
 #[derive(Debug)]
-pub(super) enum Said {
-    Untagged(Untagged),
+pub(super) enum ServerResponse {
+    Untagged(UntaggedResponse),
     /// It waits for more of the command.
     Continue,
     /// The end of a command: its tag, and the rest of the line.
@@ -25,11 +25,11 @@ pub(super) enum Said {
 
 /// Data of one mail.
 #[derive(Clone, Debug)]
-pub(crate) struct Fetched(pub(super) Vec<Value>);
+pub(crate) struct FetchedMail(pub(super) Vec<ImapValue>);
 
-impl Fetched {
+impl FetchedMail {
     /// The value after a name.
-    pub(crate) fn find(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn find(&self, name: &str) -> Option<&ImapValue> {
         let mut pairs = self.0.chunks_exact(2);
         pairs.find_map(|pair| match pair {
             [found, value] if found.bytes()?.eq_ignore_ascii_case(name.as_bytes()) => Some(value),
@@ -52,23 +52,23 @@ impl Fetched {
     }
 }
 
-impl Untagged {
+impl UntaggedResponse {
     /// The first word, in upper case.
     pub(crate) fn word(&self) -> String {
-        let first = self.values.first().map(Value::text);
+        let first = self.values.first().map(ImapValue::text);
         first.unwrap_or_default().to_ascii_uppercase()
     }
 }
 
-pub(super) fn understood(pieces: &[Piece]) -> Result<Said, Error> {
+pub(super) fn understood(pieces: &[ResponseChunk]) -> Result<ServerResponse, PlatformError> {
     let first = pieces.first().ok_or_else(strange)?;
     let line = String::from_utf8_lossy(&first.line).into_owned();
     if line.starts_with('+') {
-        return Ok(Said::Continue);
+        return Ok(ServerResponse::Continue);
     }
     let (tag, rest) = line.split_once(' ').ok_or_else(strange)?;
     if tag != "*" {
-        return Ok(Said::Done(tag.to_owned(), rest.to_owned()));
+        return Ok(ServerResponse::Done(tag.to_owned(), rest.to_owned()));
     }
     let word = rest
         .split(' ')
@@ -77,8 +77,8 @@ pub(super) fn understood(pieces: &[Piece]) -> Result<Said, Error> {
         .to_ascii_uppercase();
     // What is meant for people has no grammar.
     if matches!(word.as_str(), "OK" | "NO" | "BAD" | "BYE" | "PREAUTH") {
-        return Ok(Said::Untagged(Untagged {
-            values: vec![Value::Atom(word.into_bytes())],
+        return Ok(ServerResponse::Untagged(UntaggedResponse {
+            values: vec![ImapValue::Atom(word.into_bytes())],
             line,
         }));
     }
@@ -87,11 +87,11 @@ pub(super) fn understood(pieces: &[Piece]) -> Result<Said, Error> {
         first.line.drain(..2);
     }
     let values = values(&pieces).ok_or_else(strange)?;
-    Ok(Said::Untagged(Untagged { values, line }))
+    Ok(ServerResponse::Untagged(UntaggedResponse { values, line }))
 }
 
 /// The error that a refusal stands for. A server's words may hold names: they are for the log.
-pub(super) fn refused(line: &str) -> Error {
+pub(super) fn refused(line: &str) -> PlatformError {
     let upper = line.to_ascii_uppercase();
     let has = |code: &str| upper.contains(&format!("[{code}"));
     let kind = if has("AUTHENTICATIONFAILED") || has("AUTHORIZATIONFAILED") || has("EXPIRED") {
@@ -108,12 +108,12 @@ pub(super) fn refused(line: &str) -> Error {
         .filter(|one| !one.is_control())
         .take(200)
         .collect();
-    Error::new(kind, shown)
+    PlatformError::new(kind, shown)
 }
 
 /// What is not of the wire.
-pub(super) fn strange() -> Error {
-    Error::new(ErrorKind::Unknown, "the answer cannot be read")
+pub(super) fn strange() -> PlatformError {
+    PlatformError::new(ErrorKind::Unknown, "the answer cannot be read")
 }
 
 #[cfg(test)]
@@ -138,18 +138,18 @@ mod tests {
 
     #[test]
     fn words_for_people_have_no_grammar() {
-        let piece = |line: &str| Piece {
+        let piece = |line: &str| ResponseChunk {
             line: line.as_bytes().to_vec(),
             literal: None,
         };
         let said = understood(&[piece("* OK [UIDVALIDITY 7] (it's \"fine")]).unwrap();
-        assert!(matches!(said, Said::Untagged(told) if told.word() == "OK"));
+        assert!(matches!(said, ServerResponse::Untagged(told) if told.word() == "OK"));
         assert!(matches!(
             understood(&[piece("+ go on")]),
-            Ok(Said::Continue)
+            Ok(ServerResponse::Continue)
         ));
         assert!(
-            matches!(understood(&[piece("d1 OK done")]), Ok(Said::Done(tag, _)) if tag == "d1")
+            matches!(understood(&[piece("d1 OK done")]), Ok(ServerResponse::Done(tag, _)) if tag == "d1")
         );
         assert!(understood(&[piece("* 1 FETCH (")]).is_err());
         assert!(understood(&[piece("what")]).is_err());

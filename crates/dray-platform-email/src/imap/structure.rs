@@ -1,14 +1,14 @@
 //! The parts of a mail by `BODYSTRUCTURE` (RFC 3501, 7.4.2).
 
-use super::value::Value;
+use super::value::ImapValue;
 
 /// Most parts, and deepest nesting, that are looked at.
-const PARTS: usize = 200;
-const DEPTH: usize = 20;
+const MAX_PARTS: usize = 200;
+const MAX_DEPTH: usize = 20;
 
 /// A part that holds something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct BodyPart {
     /// What asks for it: `1.2`.
     pub(crate) section: String,
     /// `text/plain`, in lower case.
@@ -25,7 +25,7 @@ pub(crate) struct Part {
     pub(crate) disposition: String,
 }
 
-impl Part {
+impl BodyPart {
     /// Whether it is what the mail says, rather than something that comes with it.
     pub(crate) fn is_words(&self) -> bool {
         matches!(self.media_type.as_str(), "text/plain" | "text/html")
@@ -44,15 +44,20 @@ impl Part {
 }
 
 /// All parts that hold something, in order; `None` for a structure that cannot be read.
-pub(crate) fn parts(structure: &Value) -> Option<Vec<Part>> {
+pub(crate) fn parts(structure: &ImapValue) -> Option<Vec<BodyPart>> {
     let mut all = Vec::new();
     let is_whole = walk(structure, "", 0, &mut all)?;
     is_whole.then_some(all)
 }
 
-fn walk(structure: &Value, section: &str, depth: usize, all: &mut Vec<Part>) -> Option<bool> {
+fn walk(
+    structure: &ImapValue,
+    section: &str,
+    depth: usize,
+    all: &mut Vec<BodyPart>,
+) -> Option<bool> {
     let fields = structure.list()?;
-    if depth > DEPTH || all.len() >= PARTS {
+    if depth > MAX_DEPTH || all.len() >= MAX_PARTS {
         return Some(false);
     }
     let within = |number: usize| {
@@ -77,11 +82,11 @@ fn walk(structure: &Value, section: &str, depth: usize, all: &mut Vec<Part>) -> 
     Some(true)
 }
 
-fn part(fields: &[Value], section: &str) -> Option<Part> {
+fn part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
     let [kind, subtype, parameters, _, _, encoding, octets, rest @ ..] = fields else {
         return None;
     };
-    let lower = |value: &Value| value.text().to_ascii_lowercase();
+    let lower = |value: &ImapValue| value.text().to_ascii_lowercase();
     let media_type = format!("{}/{}", lower(kind), lower(subtype));
     let disposition = rest.iter().find_map(|field| match field.list()? {
         [word, parameters] if word.list().is_none() && is_parameters(parameters) => {
@@ -92,7 +97,7 @@ fn part(fields: &[Value], section: &str) -> Option<Part> {
     });
     let (disposition, filename) = disposition.unwrap_or_default();
     let name = filename.or_else(|| parameter(parameters, "name"));
-    Some(Part {
+    Some(BodyPart {
         section: section.to_owned(),
         media_type,
         charset: parameter(parameters, "charset").unwrap_or_default(),
@@ -103,16 +108,16 @@ fn part(fields: &[Value], section: &str) -> Option<Part> {
     })
 }
 
-fn is_parameters(value: &Value) -> bool {
+fn is_parameters(value: &ImapValue) -> bool {
     match value {
-        Value::Nil => true,
-        Value::List(values) => values.iter().all(|value| value.list().is_none()),
+        ImapValue::Nil => true,
+        ImapValue::List(values) => values.iter().all(|value| value.list().is_none()),
         _ => false,
     }
 }
 
 /// A parameter, also one in several pieces or with a character set (RFC 2231), decoded.
-fn parameter(parameters: &Value, name: &str) -> Option<String> {
+fn parameter(parameters: &ImapValue, name: &str) -> Option<String> {
     let pairs: Vec<(String, String)> = parameters
         .list()?
         .chunks_exact(2)
@@ -171,11 +176,11 @@ fn extended(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{Piece, values};
+    use super::super::value::{ResponseChunk, values};
     use super::*;
 
-    fn read(structure: &str) -> Option<Vec<Part>> {
-        let piece = Piece {
+    fn read(structure: &str) -> Option<Vec<BodyPart>> {
+        let piece = ResponseChunk {
             line: structure.as_bytes().to_vec(),
             literal: None,
         };
@@ -234,7 +239,7 @@ mod tests {
             assert_eq!(read(wrong), None, "{wrong}");
         }
         let leaf = r#"("a" "b" NIL NIL NIL "7bit" 1)"#;
-        let many = format!("({} \"mixed\")", leaf.repeat(PARTS + 1));
+        let many = format!("({} \"mixed\")", leaf.repeat(MAX_PARTS + 1));
         assert_eq!(read(&many), None);
         let deep = format!("{}{leaf}{}", "(".repeat(30), " \"mixed\")".repeat(30));
         assert_eq!(read(&deep), None);

@@ -1,11 +1,11 @@
 //! What a server says, as values (RFC 3501, 4 and 9): atoms, strings, lists.
 
 /// Deepest nesting of lists.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// One value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum ImapValue {
     /// `NIL`.
     Nil,
     /// An atom or a number: what stood without quotes.
@@ -13,10 +13,10 @@ pub(crate) enum Value {
     /// A quoted string or a literal.
     Text(Vec<u8>),
     /// A list in parentheses.
-    List(Vec<Value>),
+    List(Vec<ImapValue>),
 }
 
-impl Value {
+impl ImapValue {
     /// The bytes of an atom or a string.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -45,7 +45,7 @@ impl Value {
 
 /// A piece of a response: a line, and the literal that follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct ResponseChunk {
     /// Without its line end and without the announcement of the literal.
     pub(crate) line: Vec<u8>,
     pub(crate) literal: Option<Vec<u8>>,
@@ -65,25 +65,25 @@ pub(crate) fn announced(line: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// All values of a response; `None` for what is not of the wire.
-pub(crate) fn values(pieces: &[Piece]) -> Option<Vec<Value>> {
+pub(crate) fn values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
     let mut stack = vec![Vec::new()];
     for piece in pieces {
         line(&piece.line, &mut stack)?;
         if let Some(literal) = &piece.literal {
-            stack.last_mut()?.push(Value::Text(literal.clone()));
+            stack.last_mut()?.push(ImapValue::Text(literal.clone()));
         }
     }
     let all = stack.pop()?;
     stack.is_empty().then_some(all)
 }
 
-fn line(line: &[u8], stack: &mut Vec<Vec<Value>>) -> Option<()> {
+fn line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
     let mut rest = line;
     while let Some((first, after)) = rest.split_first() {
         match first {
             b' ' => rest = after,
             b'(' => {
-                if stack.len() > DEPTH {
+                if stack.len() > MAX_DEPTH {
                     return None;
                 }
                 stack.push(Vec::new());
@@ -91,20 +91,20 @@ fn line(line: &[u8], stack: &mut Vec<Vec<Value>>) -> Option<()> {
             }
             b')' => {
                 let list = stack.pop()?;
-                stack.last_mut()?.push(Value::List(list));
+                stack.last_mut()?.push(ImapValue::List(list));
                 rest = after;
             }
             b'"' => {
                 let (text, after) = quoted(after)?;
-                stack.last_mut()?.push(Value::Text(text));
+                stack.last_mut()?.push(ImapValue::Text(text));
                 rest = after;
             }
             _ => {
                 let (atom, after) = atom(rest);
                 let value = if atom.eq_ignore_ascii_case(b"NIL") {
-                    Value::Nil
+                    ImapValue::Nil
                 } else {
-                    Value::Atom(atom.to_vec())
+                    ImapValue::Atom(atom.to_vec())
                 };
                 stack.last_mut()?.push(value);
                 rest = after;
@@ -155,8 +155,8 @@ pub(crate) fn quote(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Option<Vec<Value>> {
-        let piece = Piece {
+    fn read(line: &str) -> Option<Vec<ImapValue>> {
+        let piece = ResponseChunk {
             line: line.as_bytes().to_vec(),
             literal: None,
         };
@@ -172,29 +172,29 @@ mod tests {
         assert_eq!(found[1].text(), "FETCH");
         let list = found[2].list().unwrap();
         assert_eq!(list[2].text(), "BODY[HEADER.FIELDS (A B)]<0>");
-        assert_eq!(list[3], Value::Nil);
-        assert_eq!(list[4], Value::Text(b"a \"b\" \\".to_vec()));
+        assert_eq!(list[3], ImapValue::Nil);
+        assert_eq!(list[4], ImapValue::Text(b"a \"b\" \\".to_vec()));
         assert_eq!(
             list[5].list().unwrap()[1],
-            Value::List(vec![Value::Text(b"y".to_vec())])
+            ImapValue::List(vec![ImapValue::Text(b"y".to_vec())])
         );
     }
 
     #[test]
     fn literals_stand_where_they_were_announced() {
         let pieces = [
-            Piece {
+            ResponseChunk {
                 line: b"1 FETCH (BODY[]".to_vec(),
                 literal: Some(b") \"\r\n".to_vec()),
             },
-            Piece {
+            ResponseChunk {
                 line: b" UID 7)".to_vec(),
                 literal: None,
             },
         ];
         let found = values(&pieces).unwrap();
         let list = found[2].list().unwrap();
-        assert_eq!(list[1], Value::Text(b") \"\r\n".to_vec()));
+        assert_eq!(list[1], ImapValue::Text(b") \"\r\n".to_vec()));
         assert_eq!(list[3].number(), Some(7));
         assert_eq!(announced(b"* 1 FETCH (BODY[] {12}"), Some((12, 18)));
         assert_eq!(announced(b"x ~{3}"), Some((3, 2)));

@@ -4,16 +4,16 @@
 //! pretend to be theirs. The domains are compared without a list of public suffixes: the domain that passed must be
 //! the sender's own or one above it, which is never weaker than DMARC.
 
-use super::options::Verify;
+use super::options::SenderVerification;
 
 /// Why a sender is not believed; `None` when it is. `results` are the values of all such fields, topmost first.
 pub(crate) fn doubt<'a>(
-    verify: Verify,
+    verify: SenderVerification,
     authserv_id: &str,
     domain: &str,
     results: impl Iterator<Item = &'a str>,
 ) -> Option<&'static str> {
-    if verify == Verify::None {
+    if verify == SenderVerification::None {
         return None;
     }
     let found = results
@@ -22,7 +22,7 @@ pub(crate) fn doubt<'a>(
     let Some(clauses) = found else {
         return Some("the mail server did not verify the sender");
     };
-    let methods: Vec<Method> = clauses
+    let methods: Vec<AuthMethod> = clauses
         .iter()
         .skip(1)
         .filter_map(|one| method(one))
@@ -47,9 +47,9 @@ pub(crate) fn doubt<'a>(
             && from.is_none_or(|from| from.eq_ignore_ascii_case(domain))
     });
     let is_believed = match verify {
-        Verify::None => true,
-        Verify::Dmarc => by_dmarc,
-        Verify::Aligned => {
+        SenderVerification::None => true,
+        SenderVerification::Dmarc => by_dmarc,
+        SenderVerification::Aligned => {
             by_dmarc
                 || passed("dkim", &["header.d", "header.i"])
                 || passed("spf", &["smtp.mailfrom"])
@@ -63,13 +63,13 @@ pub(crate) fn doubt<'a>(
 
 /// A method with its result and properties, in lower case.
 #[derive(Debug)]
-struct Method {
+struct AuthMethod {
     name: String,
     result: String,
     properties: Vec<(String, String)>,
 }
 
-impl Method {
+impl AuthMethod {
     fn property(&self, name: &str) -> Option<&str> {
         let mut found = self.properties.iter().filter(|(found, _)| found == name);
         // What is said twice says nothing.
@@ -121,7 +121,7 @@ fn is_of(clauses: &[String], authserv_id: &str) -> bool {
     first.is_some_and(|id| id.eq_ignore_ascii_case(authserv_id))
 }
 
-fn method(clause: &str) -> Option<Method> {
+fn method(clause: &str) -> Option<AuthMethod> {
     let lower = clause.to_ascii_lowercase();
     let mut words = lower.split_whitespace();
     let (name, result) = words.next()?.split_once('=')?;
@@ -130,7 +130,7 @@ fn method(clause: &str) -> Option<Method> {
         .filter_map(|word| word.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    Some(Method {
+    Some(AuthMethod {
         name: name.to_owned(),
         result: result.to_owned(),
         properties,
@@ -152,7 +152,7 @@ fn covers(above: &str, domain: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn is_believed(verify: Verify, results: &[&str]) -> bool {
+    fn is_believed(verify: SenderVerification, results: &[&str]) -> bool {
         doubt(
             verify,
             "mx.our.example",
@@ -172,7 +172,7 @@ mod tests {
             "mx.our.example; dkim=fail header.d=mail.example.org; dkim=pass header.d=mail.example.org",
             "mx.our.example; dmarc/1=pass header.from=mail.example.org",
         ] {
-            assert!(is_believed(Verify::Aligned, &[good]), "{good}");
+            assert!(is_believed(SenderVerification::Aligned, &[good]), "{good}");
         }
     }
 
@@ -196,9 +196,12 @@ mod tests {
             "mx.our.example; spf=pass smtp.mailfrom=\"a; b\"@evil.example",
             "mx.our.example; spf=pass smtp.mailfrom=\"x smtp.mailfrom=mail.example.org\"@evil.example",
         ] {
-            assert!(!is_believed(Verify::Aligned, &[wrong]), "{wrong}");
+            assert!(
+                !is_believed(SenderVerification::Aligned, &[wrong]),
+                "{wrong}"
+            );
         }
-        assert!(!is_believed(Verify::Aligned, &[]));
+        assert!(!is_believed(SenderVerification::Aligned, &[]));
     }
 
     #[test]
@@ -206,15 +209,18 @@ mod tests {
         let good = "mx.our.example; dmarc=pass header.from=mail.example.org";
         let bad = "mx.our.example; dmarc=fail header.from=mail.example.org";
         let other = "mx.evil.example; dmarc=fail";
-        assert!(is_believed(Verify::Aligned, &[other, good, bad]));
-        assert!(!is_believed(Verify::Aligned, &[bad, good]));
+        assert!(is_believed(
+            SenderVerification::Aligned,
+            &[other, good, bad]
+        ));
+        assert!(!is_believed(SenderVerification::Aligned, &[bad, good]));
     }
 
     #[test]
     fn the_operator_says_how_much_is_enough() {
         let dkim = "mx.our.example; dkim=pass header.d=mail.example.org";
-        assert!(is_believed(Verify::Aligned, &[dkim]));
-        assert!(!is_believed(Verify::Dmarc, &[dkim]));
-        assert!(is_believed(Verify::None, &[]));
+        assert!(is_believed(SenderVerification::Aligned, &[dkim]));
+        assert!(!is_believed(SenderVerification::Dmarc, &[dkim]));
+        assert!(is_believed(SenderVerification::None, &[]));
     }
 }

@@ -5,7 +5,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 /// Decodes what has no padding, and does not mind bits that are left over.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -13,11 +13,11 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Longest line that is waited for in quoted-printable, in bytes; the standard says 76.
-const LINE: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// A decoder of one part.
 #[derive(Debug)]
-pub(super) enum Decoder {
+pub(super) enum PartDecoder {
     /// As it is.
     Plain,
     /// Characters that do not fill a group yet, and whether the end was seen.
@@ -26,7 +26,7 @@ pub(super) enum Decoder {
     Quoted(Vec<u8>),
 }
 
-impl Decoder {
+impl PartDecoder {
     /// For this encoding, in lower case. What is not known is taken as it is.
     pub(super) fn new(encoding: &str) -> Self {
         match encoding {
@@ -54,7 +54,7 @@ impl Decoder {
                 let whole = rest.len() / 4 * 4;
                 let left = rest.split_off(whole);
                 let groups = std::mem::replace(rest, left);
-                LENIENT.decode(groups).unwrap_or_default()
+                LENIENT_BASE64.decode(groups).unwrap_or_default()
             }
             Self::Quoted(rest) => {
                 rest.extend_from_slice(bytes);
@@ -62,7 +62,7 @@ impl Decoder {
                     .iter()
                     .rposition(|byte| *byte == b'\n')
                     .map(|at| at + 1);
-                let end = end.or((rest.len() > LINE).then_some(rest.len()));
+                let end = end.or((rest.len() > MAX_LINE_BYTES).then_some(rest.len()));
                 let left = rest.split_off(end.unwrap_or_default());
                 let lines = std::mem::replace(rest, left);
                 unquoted(&lines)
@@ -80,7 +80,7 @@ impl Decoder {
                 if rest.len() < 2 {
                     return Vec::new();
                 }
-                LENIENT.decode(rest).unwrap_or_default()
+                LENIENT_BASE64.decode(rest).unwrap_or_default()
             }
             Self::Quoted(rest) => unquoted(&std::mem::take(rest)),
         }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn decoded(encoding: &str, text: &[u8], size: usize) -> Vec<u8> {
-        let mut decoder = Decoder::new(encoding);
+        let mut decoder = PartDecoder::new(encoding);
         let mut all: Vec<u8> = text
             .chunks(size)
             .flat_map(|piece| decoder.push(piece))
@@ -194,7 +194,7 @@ mod tests {
                 );
             }
         }
-        let long = "x".repeat(LINE * 3);
+        let long = "x".repeat(MAX_LINE_BYTES * 3);
         assert_eq!(
             decoded("quoted-printable", long.as_bytes(), 1000).len(),
             long.len()

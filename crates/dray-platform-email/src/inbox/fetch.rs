@@ -3,52 +3,56 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dray_platform::{ByteStream, Error, ErrorKind, InboundAttachment};
+use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError};
 use futures_util::{StreamExt as _, stream};
 use rustls::ClientConfig;
 
-use super::decode::Decoder;
-use super::mail::Reference;
+use super::decode::PartDecoder;
+use super::mail::AttachmentReference;
 use super::options::InboxOptions;
-use crate::imap::Connection;
-use crate::options::Options;
+use crate::imap::ImapConnection;
+use crate::options::EmailOptions;
 
 /// Bytes of one piece, as they travel.
-const PIECE: u64 = 256 * 1024;
+const CHUNK_BYTES: u64 = 256 * 1024;
 
 pub(crate) async fn fetch(
-    options: &Options,
+    options: &EmailOptions,
     inbox: &InboxOptions,
     tls: &Arc<ClientConfig>,
     attachment: &InboundAttachment,
-) -> Result<ByteStream, Error> {
-    let reference: Reference = serde_json::from_str(&attachment.reference).map_err(|cause| {
-        Error::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
-    })?;
+) -> Result<ByteStream, PlatformError> {
+    let reference: AttachmentReference =
+        serde_json::from_str(&attachment.reference).map_err(|cause| {
+            PlatformError::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
+        })?;
     let is_section = |section: &str| {
         section
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
     };
     if !is_section(&reference.section) {
-        return Err(Error::new(ErrorKind::BadFormat, "not a section of a mail"));
+        return Err(PlatformError::new(
+            ErrorKind::BadFormat,
+            "not a section of a mail",
+        ));
     }
     let limit = inbox.download_limit.as_u64();
     if attachment.size > limit {
-        let error = Error::new(ErrorKind::TooLarge, "over what may be fetched");
+        let error = PlatformError::new(ErrorKind::TooLarge, "over what may be fetched");
         return Err(error.with_numbers(attachment.size, limit));
     }
-    let mut connection = Connection::open(options, inbox, tls).await?;
+    let mut connection = ImapConnection::open(options, inbox, tls).await?;
     let validity = connection.select(&inbox.mailbox, false).await?;
     let uid = if validity == reference.validity {
         reference.uid
     } else {
         found_again(&mut connection, &reference).await?
     };
-    let reader = Reader {
+    let reader = AttachmentReader {
         connection,
         uid,
-        decoder: Decoder::new(&reference.encoding),
+        decoder: PartDecoder::new(&reference.encoding),
         reference,
         read: 0,
     };
@@ -68,8 +72,11 @@ pub(crate) async fn fetch(
 }
 
 /// The mail in a mailbox whose numbers were assigned again.
-async fn found_again(connection: &mut Connection, reference: &Reference) -> Result<u64, Error> {
-    let gone = || Error::new(ErrorKind::NotFound, "the mail is no longer there");
+async fn found_again(
+    connection: &mut ImapConnection,
+    reference: &AttachmentReference,
+) -> Result<u64, PlatformError> {
+    let gone = || PlatformError::new(ErrorKind::NotFound, "the mail is no longer there");
     if reference.id.is_empty() {
         return Err(gone());
     }
@@ -81,19 +88,19 @@ async fn found_again(connection: &mut Connection, reference: &Reference) -> Resu
 }
 
 #[derive(Debug)]
-struct Reader {
-    connection: Connection,
+struct AttachmentReader {
+    connection: ImapConnection,
     uid: u64,
-    reference: Reference,
-    decoder: Decoder,
+    reference: AttachmentReference,
+    decoder: PartDecoder,
     /// Bytes read, as they travel.
     read: u64,
 }
 
-impl Reader {
+impl AttachmentReader {
     /// The next bytes, and the reader while there are more.
-    async fn next(mut self) -> Result<(Bytes, Option<Self>), Error> {
-        let Reference {
+    async fn next(mut self) -> Result<(Bytes, Option<Self>), PlatformError> {
+        let AttachmentReference {
             section, octets, ..
         } = &self.reference;
         if self.read >= *octets {
@@ -101,13 +108,14 @@ impl Reader {
             self.connection.logout().await;
             return Ok((last.into(), None));
         }
-        let length = PIECE.min(octets - self.read);
+        let length = CHUNK_BYTES.min(octets - self.read);
         let what = format!("(UID BODY.PEEK[{section}]<{}.{length}>)", self.read);
         let fetched = self.connection.fetch(self.uid, &what).await?;
-        let fetched = fetched
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the mail is no longer there"))?;
+        let fetched = fetched.ok_or_else(|| {
+            PlatformError::new(ErrorKind::NotFound, "the mail is no longer there")
+        })?;
         let piece = fetched.body(section).unwrap_or_default();
-        let broken = |why: &str| Error::new(ErrorKind::Transient, why);
+        let broken = |why: &str| PlatformError::new(ErrorKind::Transient, why);
         if piece.is_empty() {
             return Err(broken("the part is shorter than was told"));
         }

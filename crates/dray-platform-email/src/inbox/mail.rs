@@ -1,30 +1,30 @@
 //! A mail as a message of a user: who wrote it, to which conversation it belongs, and what comes with it.
 
 use dray_content::size;
-use dray_platform::{InboundAttachment, InboundMessage, Target};
+use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use mail_parser::{Address, HeaderValue, Message, MessageParser};
 use serde::{Deserialize, Serialize};
 
 use super::auth;
 use super::options::InboxOptions;
-use crate::NAME;
-use crate::address::{self, Sender};
-use crate::imap::structure::Part;
+use crate::PLATFORM_NAME;
+use crate::address::{self, MailSender};
+use crate::imap::structure::BodyPart;
 
 /// Longest id and tag that are kept, in bytes.
-const ID: usize = 400;
-const TAG: usize = 64;
+const MAX_ID_BYTES: usize = 400;
+const MAX_TAG_BYTES: usize = 64;
 
 /// Whence a mail comes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct MailLocation {
     pub(super) validity: u64,
     pub(super) uid: u64,
 }
 
 /// What finds an attachment again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Reference {
+pub(super) struct AttachmentReference {
     /// `UIDVALIDITY` and `UID` of its mail.
     pub(super) validity: u64,
     pub(super) uid: u64,
@@ -40,18 +40,18 @@ pub(super) struct Reference {
 
 /// What a mail's head says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct MailHead {
     sender: String,
     id: String,
     thread: String,
     subject: String,
 }
 
-impl Head {
+impl MailHead {
     /// Reads a head, or says why the mail is not taken.
     pub(super) fn read(
         options: &InboxOptions,
-        own: &Sender,
+        own: &MailSender,
         head: &[u8],
     ) -> Result<Self, &'static str> {
         let mail = MessageParser::default().parse(head);
@@ -86,14 +86,14 @@ impl Head {
     pub(super) fn message(
         self,
         options: &InboxOptions,
-        place: Place,
+        place: MailLocation,
         words: &str,
-        (parts, octets): (Option<&[Part]>, u64),
+        (parts, octets): (Option<&[BodyPart]>, u64),
     ) -> InboundMessage {
-        let whole = [Part {
+        let whole = [BodyPart {
             media_type: "message/rfc822".to_owned(),
             octets,
-            ..Part::default()
+            ..BodyPart::default()
         }];
         let parts = parts.unwrap_or(&whole);
         let attachments = parts
@@ -108,8 +108,8 @@ impl Head {
             (subject, words) => format!("{subject}\n\n{words}"),
         };
         InboundMessage {
-            target: Target {
-                platform: NAME.to_owned(),
+            target: DeliveryTarget {
+                platform: PLATFORM_NAME.to_owned(),
                 account: String::new(),
                 chat: self.sender.clone(),
                 thread: self.thread,
@@ -126,14 +126,19 @@ impl Head {
         }
     }
 
-    fn attachment(&self, options: &InboxOptions, place: Place, part: &Part) -> InboundAttachment {
+    fn attachment(
+        &self,
+        options: &InboxOptions,
+        place: MailLocation,
+        part: &BodyPart,
+    ) -> InboundAttachment {
         let kind = match part.media_type.split('/').next() {
             Some("image") => "photo",
             Some("audio") => "audio",
             Some("video") => "video",
             _ => "document",
         };
-        let reference = Reference {
+        let reference = AttachmentReference {
             validity: place.validity,
             uid: place.uid,
             id: self.id.clone(),
@@ -160,7 +165,7 @@ impl Head {
 }
 
 /// The words of a part, decoded; of HTML what a reader sees.
-pub(super) fn words(part: &Part, body: &[u8]) -> String {
+pub(super) fn words(part: &BodyPart, body: &[u8]) -> String {
     let token = |text: &str| -> String {
         let is_token = |one: &char| one.is_ascii_alphanumeric() || "-_./".contains(*one);
         text.chars().filter(is_token).take(64).collect()
@@ -179,7 +184,7 @@ pub(super) fn words(part: &Part, body: &[u8]) -> String {
 }
 
 /// A name for people, with its encoded words decoded (RFC 2047), as many programs write them against the rules.
-fn called(part: &Part) -> String {
+fn called(part: &BodyPart) -> String {
     if part.name.contains("=?") {
         let head = format!("Subject: {}\r\n\r\n", part.name.replace(['\r', '\n'], " "));
         let read = MessageParser::default().parse(head.as_bytes());
@@ -235,7 +240,7 @@ fn is_automatic(mail: &Message<'_>) -> bool {
 }
 
 /// The tag of the address that the mail was sent to: `bot+tag@example.org` is `+tag`.
-fn tag(mail: &Message<'_>, own: &Sender) -> Option<String> {
+fn tag(mail: &Message<'_>, own: &MailSender) -> Option<String> {
     let (local, domain) = own.address.split_once('@')?;
     let told = [mail.to(), mail.cc()].into_iter().flatten();
     let delivered = ["Delivered-To", "X-Original-To"];
@@ -254,7 +259,7 @@ fn tag(mail: &Message<'_>, own: &Sender) -> Option<String> {
 
 /// Whether a conversation can be called so.
 pub(crate) fn is_tag(tag: &str) -> bool {
-    (1..=TAG).contains(&tag.len())
+    (1..=MAX_TAG_BYTES).contains(&tag.len())
         && tag
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
@@ -273,13 +278,15 @@ fn ids(value: &HeaderValue<'_>) -> Vec<String> {
 
 /// A message id in its brackets, when it is one that we can send.
 fn id(text: &str) -> Option<String> {
-    address::message_id(text).ok().filter(|id| id.len() <= ID)
+    address::message_id(text)
+        .ok()
+        .filter(|id| id.len() <= MAX_ID_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inbox::options::Verify;
+    use crate::inbox::options::SenderVerification;
 
     fn options() -> InboxOptions {
         InboxOptions {
@@ -289,15 +296,16 @@ mod tests {
         }
     }
 
-    fn read(fields: &str) -> Result<Head, &'static str> {
-        let own = Sender::parse("Bot <bot@our.example>").unwrap();
+    fn read(fields: &str) -> Result<MailHead, &'static str> {
+        let own = MailSender::parse("Bot <bot@our.example>").unwrap();
         let head = format!("{fields}\r\n\r\n")
             .replace('\n', "\r\n")
             .replace("\r\r", "\r");
-        Head::read(&options(), &own, head.as_bytes())
+        MailHead::read(&options(), &own, head.as_bytes())
     }
 
-    const GOOD: &str = "Authentication-Results: mx.our.example; dmarc=pass header.from=example.org
+    const PASSING_RESULTS: &str =
+        "Authentication-Results: mx.our.example; dmarc=pass header.from=example.org
 From: Ada <Ada@Example.org>
 To: bot@our.example
 Subject: =?utf-8?B?0J7RgtGH0ZHRgg==?=
@@ -305,10 +313,10 @@ Message-ID: <1@example.org>";
 
     #[test]
     fn a_mail_of_a_listed_and_verified_sender_is_taken() {
-        let head = read(GOOD).unwrap();
+        let head = read(PASSING_RESULTS).unwrap();
         assert_eq!(
             head,
-            Head {
+            MailHead {
                 sender: "ada@example.org".to_owned(),
                 id: "<1@example.org>".to_owned(),
                 thread: String::new(),
@@ -326,10 +334,11 @@ Message-ID: <1@example.org>";
             ("List-Id: <l.example.org>", "program"),
             ("Return-Path: <>", "program"),
         ] {
-            let told = read(&format!("{change}\n{GOOD}")).unwrap_err();
+            let told = read(&format!("{change}\n{PASSING_RESULTS}")).unwrap_err();
             assert!(told.contains(why), "{change}: {told}");
         }
-        let from = |from: &str| read(&GOOD.replace("Ada <Ada@Example.org>", from)).unwrap_err();
+        let from =
+            |from: &str| read(&PASSING_RESULTS.replace("Ada <Ada@Example.org>", from)).unwrap_err();
         for (wrong, why) in [
             ("eve@evil.example", "not listed"),
             ("ada@example.org, eve@evil.example", "exactly one"),
@@ -340,21 +349,25 @@ Message-ID: <1@example.org>";
         ] {
             assert!(from(wrong).contains(why), "{wrong}: {}", from(wrong));
         }
-        let forged = GOOD.replace("mx.our.example", "mx.evil.example");
+        let forged = PASSING_RESULTS.replace("mx.our.example", "mx.evil.example");
         assert!(read(&forged).unwrap_err().contains("did not verify"));
         assert!(read("").is_err());
     }
 
     #[test]
     fn answers_belong_to_the_conversation_that_they_answer() {
-        let thread = |more: &str| read(&format!("{GOOD}\n{more}")).unwrap().thread;
+        let thread = |more: &str| read(&format!("{PASSING_RESULTS}\n{more}")).unwrap().thread;
         assert_eq!(thread("In-Reply-To: <k@our.example>"), "<k@our.example>");
         assert_eq!(
             thread("References: <root@x.example>\n <k@our.example>\nIn-Reply-To: <k@our.example>"),
             "<root@x.example>"
         );
         assert_eq!(thread("References: nonsense"), "");
-        let to = |to: &str| read(&GOOD.replace("To: bot@our", to)).unwrap().thread;
+        let to = |to: &str| {
+            read(&PASSING_RESULTS.replace("To: bot@our", to))
+                .unwrap()
+                .thread
+        };
         assert_eq!(to("To: x@y.example, bot+Case-7@our"), "+case-7");
         assert_eq!(to("References: <a@b>\nCc: bot+t@our"), "+t");
         assert_eq!(to("Delivered-To: bot+t@our"), "+t");
@@ -370,23 +383,23 @@ Message-ID: <1@example.org>";
 
     #[test]
     fn nobody_is_verified_where_nobody_is_asked() {
-        let own = Sender::parse("bot@our.example").unwrap();
+        let own = MailSender::parse("bot@our.example").unwrap();
         let loose = InboxOptions {
-            verify: Verify::None,
+            verify: SenderVerification::None,
             ..options()
         };
         let head = b"From: ada@example.org\r\n\r\n";
-        assert!(Head::read(&loose, &own, head).is_ok());
-        assert!(Head::read(&options(), &own, head).is_err());
+        assert!(MailHead::read(&loose, &own, head).is_ok());
+        assert!(MailHead::read(&options(), &own, head).is_err());
     }
 
     #[test]
     fn words_are_decoded_and_markup_is_not_shown() {
-        let part = |media_type: &str, charset: &str, encoding: &str| Part {
+        let part = |media_type: &str, charset: &str, encoding: &str| BodyPart {
             media_type: media_type.to_owned(),
             charset: charset.to_owned(),
             encoding: encoding.to_owned(),
-            ..Part::default()
+            ..BodyPart::default()
         };
         let plain = part("text/plain", "koi8-r", "base64");
         assert_eq!(words(&plain, b"8NLJ18XU"), "Привет");
@@ -398,26 +411,26 @@ Message-ID: <1@example.org>";
 
     #[test]
     fn a_mail_without_structure_comes_as_one_file() {
-        let place = Place {
+        let place = MailLocation {
             validity: 7,
             uid: 3,
         };
-        let message = read(GOOD)
+        let message = read(PASSING_RESULTS)
             .unwrap()
             .message(&options(), place, "", (None, 500));
         assert_eq!(message.text, "Отчёт");
         let file = &message.attachments[0];
         assert_eq!((file.name.as_str(), file.size), ("message.eml", 500));
-        let reference: Reference = serde_json::from_str(&file.reference).unwrap();
+        let reference: AttachmentReference = serde_json::from_str(&file.reference).unwrap();
         assert_eq!((reference.section.as_str(), reference.uid), ("", 3));
     }
 
     #[test]
     fn names_of_files_are_decoded_and_never_missing() {
-        let part = |name: &str, media_type: &str| Part {
+        let part = |name: &str, media_type: &str| BodyPart {
             name: name.to_owned(),
             media_type: media_type.to_owned(),
-            ..Part::default()
+            ..BodyPart::default()
         };
         assert_eq!(called(&part("=?utf-8?B?0L4uY3N2?=", "a/b")), "о.csv");
         assert_eq!(called(&part("a.csv", "text/plain")), "a.csv");

@@ -12,36 +12,36 @@ pub(crate) mod options;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_platform::{Deliver, Error, ErrorKind};
+use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::address::Sender;
-use crate::imap::structure::{self, Part};
-use crate::imap::value::Value;
-use crate::imap::{Connection, Fetched};
-use crate::options::Options;
+use crate::address::MailSender;
+use crate::imap::structure::{self, BodyPart};
+use crate::imap::value::ImapValue;
+use crate::imap::{FetchedMail, ImapConnection};
+use crate::options::EmailOptions;
 
 pub(crate) use fetch::fetch;
-use mail::{Head, Place};
+use mail::{MailHead, MailLocation};
 use options::InboxOptions;
 
 /// Most bytes of a head, and of the words of a mail, that are read.
-const HEAD: u64 = 256 * 1024;
-const WORDS: u64 = 128 * 1024;
+const MAX_HEAD_BYTES: u64 = 256 * 1024;
+const MAX_TEXT_BYTES: u64 = 128 * 1024;
 /// Most parts of words that are put together.
-const TEXTS: usize = 5;
+const MAX_TEXT_PARTS: usize = 5;
 /// How often a mail that cannot be read is tried.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Waits after failures: the first, and the longest of those that double.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pauses {
+pub(crate) struct RetryDelays {
     pub(crate) first: Duration,
     pub(crate) longest: Duration,
 }
 
-impl Default for Pauses {
+impl Default for RetryDelays {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -52,24 +52,24 @@ impl Default for Pauses {
 
 /// What a receiver works with.
 #[derive(Debug)]
-pub(crate) struct Receiver<'a> {
-    pub(crate) options: &'a Options,
+pub(crate) struct MailReceiver<'a> {
+    pub(crate) options: &'a EmailOptions,
     pub(crate) inbox: &'a InboxOptions,
-    pub(crate) own: &'a Sender,
+    pub(crate) own: &'a MailSender,
     pub(crate) tls: &'a Arc<ClientConfig>,
-    pub(crate) pauses: Pauses,
+    pub(crate) pauses: RetryDelays,
 }
 
 /// A mail that failed, and how often.
 type Stuck = Option<(u64, u32)>;
 
-impl Receiver<'_> {
+impl MailReceiver<'_> {
     /// Receives until `stop`. Ends by itself only when the login is refused.
     pub(crate) async fn run(
         &self,
-        deliver: &dyn Deliver,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PlatformError> {
         let mut pause = self.pauses.first;
         let mut stuck = None;
         while !stop.is_cancelled() {
@@ -102,15 +102,15 @@ impl Receiver<'_> {
     /// One connection, up to its end.
     async fn connection(
         &self,
-        deliver: &dyn Deliver,
+        deliver: &dyn InboundSink,
         stop: &CancellationToken,
         stuck: &mut Stuck,
         has_worked: &mut bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PlatformError> {
         let opening = async {
-            let mut connection = Connection::open(self.options, self.inbox, self.tls).await?;
+            let mut connection = ImapConnection::open(self.options, self.inbox, self.tls).await?;
             let validity = connection.select(&self.inbox.mailbox, true).await?;
-            Ok::<_, Error>((connection, validity))
+            Ok::<_, PlatformError>((connection, validity))
         };
         let (mut connection, validity) = tokio::select! {
             opened = opening => opened?,
@@ -124,7 +124,7 @@ impl Receiver<'_> {
                 if stop.is_cancelled() {
                     break;
                 }
-                let place = Place { validity, uid };
+                let place = MailLocation { validity, uid };
                 // What was begun is stored to the end even when we are to stop.
                 self.one(&mut connection, place, deliver, stuck).await?;
                 *has_worked = true;
@@ -142,7 +142,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    async fn wait(&self, connection: &mut Connection) -> Result<(), Error> {
+    async fn wait(&self, connection: &mut ImapConnection) -> Result<(), PlatformError> {
         if connection.offers("IDLE") {
             return connection.wait(self.inbox.idle_wait.as_duration()).await;
         }
@@ -153,16 +153,16 @@ impl Receiver<'_> {
     /// Takes one mail, or says why not, and marks it.
     async fn one(
         &self,
-        connection: &mut Connection,
-        place: Place,
-        deliver: &dyn Deliver,
+        connection: &mut ImapConnection,
+        place: MailLocation,
+        deliver: &dyn InboundSink,
         stuck: &mut Stuck,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PlatformError> {
         let tries = match stuck {
             Some((uid, tries)) if *uid == place.uid => *tries,
             _ => 0,
         };
-        if tries >= TRIES {
+        if tries >= MAX_ATTEMPTS {
             tracing::error!(
                 uid = place.uid,
                 "a mail cannot be read and is left as it is"
@@ -177,27 +177,33 @@ impl Receiver<'_> {
         // From here on nothing is wrong with the mail itself.
         *stuck = None;
         match read {
-            Read::Gone => return Ok(()),
-            Read::Refused(why) => tracing::info!(uid = place.uid, why, "a mail is not taken"),
-            Read::Taken(message) => deliver.message(*message).await?,
+            MailOutcome::Gone => return Ok(()),
+            MailOutcome::Refused(why) => {
+                tracing::info!(uid = place.uid, why, "a mail is not taken")
+            }
+            MailOutcome::Taken(message) => deliver.message(*message).await?,
         }
         mark(connection, place.uid).await
     }
 
-    async fn read(&self, connection: &mut Connection, place: Place) -> Result<Read, Error> {
-        let what = format!("(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)");
+    async fn read(
+        &self,
+        connection: &mut ImapConnection,
+        place: MailLocation,
+    ) -> Result<MailOutcome, PlatformError> {
+        let what = format!("(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEAD_BYTES}>)");
         let Some(told) = connection.fetch(place.uid, &what).await? else {
-            return Ok(Read::Gone);
+            return Ok(MailOutcome::Gone);
         };
         let head = told.body("HEADER").unwrap_or_default();
-        let head = match Head::read(self.inbox, self.own, head) {
+        let head = match MailHead::read(self.inbox, self.own, head) {
             Ok(head) => head,
-            Err(why) => return Ok(Read::Refused(why)),
+            Err(why) => return Ok(MailOutcome::Refused(why)),
         };
-        let octets = told.find("RFC822.SIZE").and_then(Value::number);
+        let octets = told.find("RFC822.SIZE").and_then(ImapValue::number);
         let parts = match connection.fetch(place.uid, "(UID BODYSTRUCTURE)").await? {
             Some(told) => parts(&told),
-            None => return Ok(Read::Gone),
+            None => return Ok(MailOutcome::Gone),
         };
         let words = self.words(connection, place.uid, parts.as_deref()).await?;
         let message = head.message(
@@ -206,28 +212,28 @@ impl Receiver<'_> {
             &words,
             (parts.as_deref(), octets.unwrap_or_default()),
         );
-        Ok(Read::Taken(Box::new(message)))
+        Ok(MailOutcome::Taken(Box::new(message)))
     }
 
     /// What the mail says: its plain words, or those of its markup where there are none.
     async fn words(
         &self,
-        connection: &mut Connection,
+        connection: &mut ImapConnection,
         uid: u64,
-        parts: Option<&[Part]>,
-    ) -> Result<String, Error> {
+        parts: Option<&[BodyPart]>,
+    ) -> Result<String, PlatformError> {
         let of = |media_type: &'static str| {
             let parts = parts.unwrap_or_default().iter();
             parts.filter(move |part| part.is_words() && part.media_type == media_type)
         };
-        let mut wanted: Vec<&Part> = of("text/plain").take(TEXTS).collect();
+        let mut wanted: Vec<&BodyPart> = of("text/plain").take(MAX_TEXT_PARTS).collect();
         if wanted.is_empty() {
             wanted.extend(of("text/html").take(1));
         }
         let mut all = String::new();
         for part in wanted {
             let section = &part.section;
-            let what = format!("(UID BODY.PEEK[{section}]<0.{WORDS}>)");
+            let what = format!("(UID BODY.PEEK[{section}]<0.{MAX_TEXT_BYTES}>)");
             let told = connection.fetch(uid, &what).await?;
             let body = told.as_ref().and_then(|told| told.body(section));
             let words = mail::words(part, body.unwrap_or_default());
@@ -241,7 +247,7 @@ impl Receiver<'_> {
 }
 
 /// What came of a mail.
-enum Read {
+enum MailOutcome {
     /// It was removed.
     Gone,
     /// It is not taken, and why.
@@ -249,11 +255,11 @@ enum Read {
     Taken(Box<dray_platform::InboundMessage>),
 }
 
-fn parts(told: &Fetched) -> Option<Vec<Part>> {
+fn parts(told: &FetchedMail) -> Option<Vec<BodyPart>> {
     structure::parts(told.find("BODYSTRUCTURE")?)
 }
 
-async fn mark(connection: &mut Connection, uid: u64) -> Result<(), Error> {
+async fn mark(connection: &mut ImapConnection, uid: u64) -> Result<(), PlatformError> {
     let command = format!("UID STORE {uid} +FLAGS.SILENT (\\Seen)");
     connection.command(&command).await.map(drop)
 }

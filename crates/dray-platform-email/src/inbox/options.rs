@@ -1,16 +1,16 @@
 //! What an operator can set about a mailbox.
 
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::options::Security;
+use crate::options::ConnectionSecurity;
 
 /// How the sender of a mail is verified, by the word of the mail server that took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Verify {
+pub enum SenderVerification {
     /// DMARC, DKIM or SPF passed for the sender's domain.
     #[default]
     Aligned,
@@ -29,7 +29,7 @@ pub struct InboxOptions {
     /// Its port. Default 993.
     pub port: u16,
     /// How the connection is protected. Default `tls`.
-    pub security: Security,
+    pub security: ConnectionSecurity,
     /// User name. Required.
     pub username: String,
     /// Password.
@@ -39,7 +39,7 @@ pub struct InboxOptions {
     /// Who may write: addresses, `@example.org` for all of a domain, `*` for everybody. Without it the inbox is closed.
     pub senders: Vec<String>,
     /// How senders are verified. Default `aligned`.
-    pub verify: Verify,
+    pub verify: SenderVerification,
     /// The name under which the own mail server writes `Authentication-Results`. Required unless `verify` is `none`.
     pub authserv_id: String,
     /// How often new mail is looked for where the server does not tell of it. Default `30s`.
@@ -55,12 +55,12 @@ impl Default for InboxOptions {
         Self {
             host: String::new(),
             port: 993,
-            security: Security::Tls,
+            security: ConnectionSecurity::Tls,
             username: String::new(),
             password: Secret::default(),
             mailbox: "INBOX".to_owned(),
             senders: Vec::new(),
-            verify: Verify::default(),
+            verify: SenderVerification::default(),
             authserv_id: String::new(),
             poll_wait: Period::secs(30),
             idle_wait: Period::secs(540),
@@ -70,18 +70,18 @@ impl Default for InboxOptions {
 }
 
 impl InboxOptions {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let wrong = |what: &str| Err(Error::new(ErrorKind::BadFormat, what));
+    pub(crate) fn check(&self) -> Result<(), PlatformError> {
+        let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !crate::options::is_host(&self.host) {
             return wrong("inbox.host is missing or no host");
         }
         if self.username.is_empty() || self.username.chars().any(char::is_control) {
             return wrong("inbox.username is missing or no name");
         }
-        if self.security == Security::None && !crate::options::is_near(&self.host) {
+        if self.security == ConnectionSecurity::None && !crate::options::is_near(&self.host) {
             return wrong("a password is not sent over an open connection");
         }
-        if self.verify != Verify::None && self.authserv_id.is_empty() {
+        if self.verify != SenderVerification::None && self.authserv_id.is_empty() {
             return wrong("inbox.authserv_id is missing: without it no sender can be verified");
         }
         if self.idle_wait > Period::secs(28 * 60) || self.idle_wait == Period::default() {
@@ -131,7 +131,7 @@ mod tests {
             |options| options.host.clear(),
             |options| options.host.push(' '),
             |options| options.username.clear(),
-            |options| options.security = Security::None,
+            |options| options.security = ConnectionSecurity::None,
             |options| options.authserv_id.clear(),
             |options| options.idle_wait = Period::secs(1800),
             |options| options.poll_wait = Period::default(),
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::BadFormat, "{place}");
         }
         let unverified = InboxOptions {
-            verify: Verify::None,
+            verify: SenderVerification::None,
             authserv_id: String::new(),
             ..good()
         };

@@ -4,24 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits};
-use dray_platform::{Platform, Target};
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+};
+use dray_platform::{DeliveryTarget, Platform};
 use dray_types::{ByteSize, Secret};
 
 use super::{sender, target};
-use crate::Options;
-use crate::double::{Double, Fault, NOBODY, PASSWORD};
+use crate::EmailOptions;
+use crate::double::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_PASSWORD};
 
 #[derive(Debug)]
-struct World {
-    double: Double,
+struct EmailFixture {
+    double: FakeMailServer,
     next: AtomicUsize,
 }
 
-impl World {
+impl EmailFixture {
     /// More than large providers take, so that a mail held in memory would show.
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> EmailOptions {
+        EmailOptions {
             upload_limit: Some(ByteSize::mib(64)),
             ..self.double.options()
         }
@@ -29,20 +31,20 @@ impl World {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for EmailFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(sender(self.options()))
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         target(&format!("user{number}@example.org"))
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let mails = self.double.mails(&target.chat).into_iter();
         mails
-            .map(|mail| Seen {
+            .map(|mail| VisibleMessage {
                 message_id: mail.header("message-id").to_owned(),
                 text: mail.text.clone(),
                 reply_to: mail.header("in-reply-to").to_owned(),
@@ -67,30 +69,30 @@ impl Fixture for World {
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::FailAfterBody => Fault::Refuse("451 4.3.0 try later"),
-            Wanted::LoseAnswer => Fault::LoseAnswer,
-            Wanted::CloseDuringBody => Fault::CloseDuringBody,
-            Wanted::TooLarge => Fault::Refuse("552 5.3.4 too big"),
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::FailAfterBody => InjectedFault::Refuse("451 4.3.0 try later"),
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
+            Wanted::TooLarge => InjectedFault::Refuse("552 5.3.4 too big"),
+            Wanted::Gibberish => InjectedFault::Gibberish,
             // No server names a delay, and none says what it has.
             Wanted::RateLimit(_) | Wanted::ForgetFiles => return false,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
-        Some(target(NOBODY))
+    fn nowhere(&self) -> Option<DeliveryTarget> {
+        Some(target(UNKNOWN_RECIPIENT))
     }
 
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(sender(Options {
+        Some(Arc::new(sender(EmailOptions {
             password: Secret::new("a wrong password"),
             ..self.options()
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(sender(Options {
+        Some(Arc::new(sender(EmailOptions {
             port: 1,
             ..self.options()
         })))
@@ -101,23 +103,23 @@ impl Fixture for World {
     }
 
     fn secrets(&self) -> Vec<String> {
-        vec![PASSWORD.to_owned(), "a wrong password".to_owned()]
+        vec![USER_PASSWORD.to_owned(), "a wrong password".to_owned()]
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits {
             empty_files: true,
             failures_are_ambiguous: false,
             thread: Some("<root@example.org>"),
-            ..Traits::default()
+            ..PlatformTraits::default()
         }
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    let world = World {
-        double: Double::start(100 << 20, None).await.unwrap(),
+    let world = EmailFixture {
+        double: FakeMailServer::start(100 << 20, None).await.unwrap(),
         next: AtomicUsize::new(0),
     };
     match conformance::run_all(&world).await {

@@ -14,22 +14,22 @@ use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use crate::{InboxOptions, Options, Security};
+use crate::{ConnectionSecurity, EmailOptions, InboxOptions};
 
-const PASSWORD: &str = "word-of-a-mailbox";
+const MAILBOX_PASSWORD: &str = "word-of-a-mailbox";
 /// Who owns mails where the tests run as root, as which no mail is read.
-const NOBODY: u32 = 65_534;
+const MAIL_OWNER: u32 = 65_534;
 
 /// A server with the mailboxes `INBOX` and `Work`; it ends, by its process id, when it is dropped.
 #[derive(Debug)]
-pub(super) struct Dovecot {
+pub(super) struct DovecotServer {
     child: Child,
     port: u16,
     folder: tempfile::TempDir,
     count: AtomicU32,
 }
 
-impl Dovecot {
+impl DovecotServer {
     pub(super) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for _ in 0..5 {
@@ -52,22 +52,22 @@ impl Dovecot {
     }
 
     /// Options of a receiver that connects straight, or to somebody between.
-    pub(super) fn options(&self, between: Option<&Between>) -> Options {
-        Options {
+    pub(super) fn options(&self, between: Option<&TamperingProxy>) -> EmailOptions {
+        EmailOptions {
             host: "127.0.0.1".to_owned(),
             from: "bot@our.example".to_owned(),
             idle_timeout: Period::secs(30),
             inbox: Some(InboxOptions {
                 host: "127.0.0.1".to_owned(),
                 port: between.map_or(self.port, |between| between.port),
-                security: Security::None,
+                security: ConnectionSecurity::None,
                 username: "bot".to_owned(),
-                password: Secret::new(PASSWORD),
+                password: Secret::new(MAILBOX_PASSWORD),
                 senders: vec!["@example.org".to_owned()],
                 authserv_id: "mx.our.example".to_owned(),
                 ..InboxOptions::default()
             }),
-            ..Options::default()
+            ..EmailOptions::default()
         }
     }
 
@@ -90,7 +90,7 @@ impl Dovecot {
 fn spawn(path: &Path, port: u16) -> Option<Child> {
     let is_root = geteuid().is_root();
     let (owner, group) = if is_root {
-        (NOBODY, NOBODY)
+        (MAIL_OWNER, MAIL_OWNER)
     } else {
         (geteuid().as_raw(), getegid().as_raw())
     };
@@ -152,7 +152,7 @@ fn config(path: &Path, port: u16, (owner, group): (u32, u32)) -> String {
         "{users}base_dir = {root}/base\nstate_dir = {root}/state\nlog_path = {root}/log\nprotocols = imap\n\
          listen = 127.0.0.1\nssl = no\ndisable_plaintext_auth = no\nfirst_valid_uid = 0\nfirst_valid_gid = 0\n\
          mail_location = maildir:{root}/mail/Maildir\nmail_uid = {owner}\nmail_gid = {group}\n\
-         passdb {{\n driver = static\n args = password={PASSWORD}\n}}\n\
+         passdb {{\n driver = static\n args = password={MAILBOX_PASSWORD}\n}}\n\
          userdb {{\n driver = static\n args = uid={owner} gid={group} home={root}/mail\n}}\n\
          service imap-login {{\n chroot =\n inet_listener imap {{\n port = {port}\n }}\n inet_listener imaps {{\n port = 0\n }}\n}}\n\
          service anvil {{\n chroot =\n}}\nservice stats {{\n chroot =\n}}\n"
@@ -168,7 +168,7 @@ fn give(path: &Path, owner: u32, group: u32) {
     }
 }
 
-impl Drop for Dovecot {
+impl Drop for DovecotServer {
     fn drop(&mut self) {
         // Asked to end it ends its children too.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
@@ -180,7 +180,7 @@ impl Drop for Dovecot {
 
 /// What somebody between does to the server's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum ProxyAction {
     /// Breaks the connection.
     Cut,
     /// Says nothing any more.
@@ -188,18 +188,18 @@ pub(super) enum Then {
 }
 
 /// Waits for these words of the server, passes on so many bytes of what they begin, and does this, once.
-type Rule = (&'static [u8], usize, Then);
+type Rule = (&'static [u8], usize, ProxyAction);
 
 /// Passes on what two sides say.
 #[derive(Debug)]
-pub(super) struct Between {
+pub(super) struct TamperingProxy {
     port: u16,
     rules: Arc<Mutex<Vec<Rule>>>,
     _passing: JoinSet<()>,
 }
 
-impl Between {
-    pub(super) async fn start(dovecot: &Dovecot) -> Self {
+impl TamperingProxy {
+    pub(super) async fn start(dovecot: &DovecotServer) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let rules: Arc<Mutex<Vec<Rule>>> = Arc::default();
@@ -268,8 +268,8 @@ async fn pass(
                 let end = end.clamp(before, seen.len());
                 let _ = to_client.write_all(&seen[before..end]).await;
                 match then {
-                    Then::Cut => return,
-                    Then::Stall => std::future::pending().await,
+                    ProxyAction::Cut => return,
+                    ProxyAction::Stall => std::future::pending().await,
                 }
             }
             if to_client.write_all(&seen[before..]).await.is_err() {

@@ -5,24 +5,24 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_platform::conformance::Taker;
+use dray_platform::conformance::RecordingSink;
 use dray_platform::{
-    Error, ErrorKind, InboundAttachment, InboundMessage, Inbox as _, WebhookRequest,
+    ErrorKind, InboundAttachment, InboundMessage, InboundSource as _, PlatformError, WebhookRequest,
 };
 use dray_types::{ByteSize, Period, Secret};
 use futures_util::TryStreamExt as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use super::dovecot::{Between, Dovecot, Then};
+use super::dovecot::{DovecotServer, ProxyAction, TamperingProxy};
 use super::{deliver, delivery, sender};
-use crate::imap::Connection;
-use crate::inbox::Pauses;
-use crate::{Email, Options, Security};
+use crate::imap::ImapConnection;
+use crate::inbox::RetryDelays;
+use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
-fn hasty(options: Options) -> Email {
+fn hasty(options: EmailOptions) -> EmailPlatform {
     let mut email = sender(options);
-    email.pauses = Pauses {
+    email.pauses = RetryDelays {
         first: Duration::from_millis(5),
         longest: Duration::from_millis(50),
     };
@@ -35,8 +35,8 @@ async fn next(taken: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
 }
 
 /// Receives until so many mails were taken.
-async fn take(email: &Email, refuses: u32, count: usize) -> Vec<InboundMessage> {
-    let (taker, mut taken) = Taker::new(refuses);
+async fn take(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
+    let (taker, mut taken) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
     let polling = email.poll(&taker, stop.clone());
     let taking = async {
@@ -54,22 +54,24 @@ async fn take(email: &Email, refuses: u32, count: usize) -> Vec<InboundMessage> 
     all
 }
 
-async fn bytes(email: &Email, file: &InboundAttachment) -> Result<Vec<u8>, Error> {
+async fn bytes(email: &EmailPlatform, file: &InboundAttachment) -> Result<Vec<u8>, PlatformError> {
     let pieces: Vec<Bytes> = email.fetch(file).await?.try_collect().await?;
     Ok(pieces.concat())
 }
 
 /// Opens a mailbox as a person would, to look and to change.
-async fn look(options: &Options, mailbox: &str) -> Connection {
+async fn look(options: &EmailOptions, mailbox: &str) -> ImapConnection {
     let email = sender(options.clone());
     let inbox = options.inbox.clone().unwrap();
-    let mut connection = Connection::open(options, &inbox, &email.tls).await.unwrap();
+    let mut connection = ImapConnection::open(options, &inbox, &email.tls)
+        .await
+        .unwrap();
     connection.select(mailbox, true).await.unwrap();
     connection
 }
 
 /// Waits until all mails of a mailbox are marked.
-async fn all_are_seen(options: &Options) {
+async fn all_are_seen(options: &EmailOptions) {
     let mut connection = look(options, "INBOX").await;
     let waiting = async {
         while !connection.search("UNSEEN").await.unwrap().is_empty() {
@@ -80,7 +82,8 @@ async fn all_are_seen(options: &Options) {
     waited.expect("mails are marked");
 }
 
-const RESULTS: &str = "Authentication-Results: mx.our.example; dmarc=pass header.from=example.org";
+const AUTHENTICATION_RESULTS: &str =
+    "Authentication-Results: mx.our.example; dmarc=pass header.from=example.org";
 
 /// A mail of a listed person with an attachment.
 fn mail(number: u32, content: &[u8]) -> Vec<u8> {
@@ -90,7 +93,7 @@ fn mail(number: u32, content: &[u8]) -> Vec<u8> {
         lines.push_str("\r\n");
     }
     format!(
-        "{RESULTS}\r\nFrom: Ada <ada@example.org>\r\nTo: bot@our.example\r\nSubject: No {number}\r\n\
+        "{AUTHENTICATION_RESULTS}\r\nFrom: Ada <ada@example.org>\r\nTo: bot@our.example\r\nSubject: No {number}\r\n\
          Message-ID: <{number}@example.org>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n\
          --b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n\
          =D0=92=D0=BE=D1=82.\r\n--b\r\nContent-Type: text/csv; name=other.csv\r\n\
@@ -106,7 +109,7 @@ fn content(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, &content(700_001)));
     let email = hasty(options.clone());
@@ -130,9 +133,9 @@ async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
 
 #[tokio::test]
 async fn a_mail_that_comes_while_we_wait_is_told_of() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let email = hasty(dovecot.options(None));
-    let (taker, mut taken) = Taker::new(0);
+    let (taker, mut taken) = RecordingSink::new(0);
     let stop = CancellationToken::new();
     let polling = email.poll(&taker, stop.clone());
     let taking = async {
@@ -149,7 +152,7 @@ async fn a_mail_that_comes_while_we_wait_is_told_of() {
 
 #[tokio::test]
 async fn what_could_not_be_stored_is_found_again_in_order() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     for number in 1..4 {
         dovecot.put("INBOX", &mail(number, b"x"));
@@ -168,10 +171,13 @@ async fn what_could_not_be_stored_is_found_again_in_order() {
 
 #[tokio::test]
 async fn mails_of_strangers_are_marked_and_not_taken() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     let good = String::from_utf8(mail(1, b"x")).unwrap();
-    dovecot.put("INBOX", good.replace(RESULTS, "X: y").as_bytes());
+    dovecot.put(
+        "INBOX",
+        good.replace(AUTHENTICATION_RESULTS, "X: y").as_bytes(),
+    );
     dovecot.put("INBOX", good.replace("ada@", "ada@evil.").as_bytes());
     dovecot.put(
         "INBOX",
@@ -185,7 +191,7 @@ async fn mails_of_strangers_are_marked_and_not_taken() {
 
 #[tokio::test]
 async fn the_same_mail_twice_is_one_message() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     dovecot.put("INBOX", &mail(1, b"x"));
     dovecot.put("INBOX", &mail(1, b"x"));
     let messages = take(&hasty(dovecot.options(None)), 0, 2).await;
@@ -195,10 +201,10 @@ async fn the_same_mail_twice_is_one_message() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_or_stalls_loses_nothing() {
-    for then in [Then::Cut, Then::Stall] {
-        let dovecot = Dovecot::start();
-        let between = Between::start(&dovecot).await;
-        let options = Options {
+    for then in [ProxyAction::Cut, ProxyAction::Stall] {
+        let dovecot = DovecotServer::start();
+        let between = TamperingProxy::start(&dovecot).await;
+        let options = EmailOptions {
             idle_timeout: Period::millis(500),
             ..dovecot.options(Some(&between))
         };
@@ -227,7 +233,7 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
 
 #[tokio::test]
 async fn numbers_that_were_given_anew_are_found_by_the_id_of_the_mail() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let mut options = dovecot.options(None);
     "Work".clone_into(&mut options.inbox.as_mut().unwrap().mailbox);
     let nameless = String::from_utf8(mail(2, b"two")).unwrap();
@@ -263,7 +269,7 @@ async fn numbers_that_were_given_anew_are_found_by_the_id_of_the_mail() {
 
 #[tokio::test]
 async fn a_mail_that_vanished_is_told_of() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, b"x"));
     let email = hasty(options.clone());
@@ -282,7 +288,7 @@ async fn a_mail_that_vanished_is_told_of() {
 
 #[tokio::test]
 async fn a_huge_attachment_is_not_fetched() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let mut options = dovecot.options(None);
     options.inbox.as_mut().unwrap().download_limit = ByteSize::mib(2);
     dovecot.put("INBOX", &mail(1, &content(8 << 20)));
@@ -298,9 +304,9 @@ async fn a_huge_attachment_is_not_fetched() {
 
 #[tokio::test]
 async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
-    let dovecot = Dovecot::start();
+    let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
-    let head = format!("{RESULTS}\r\nFrom: ada@example.org\r\n");
+    let head = format!("{AUTHENTICATION_RESULTS}\r\nFrom: ada@example.org\r\n");
     let bodies = [
         "Subject: no body".to_owned(),
         "Content-Type: multipart/mixed\r\n\r\n--b\r\n\r\nno boundary\r\n".to_owned(),
@@ -327,12 +333,12 @@ async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
 
 #[tokio::test]
 async fn a_login_that_is_refused_ends_the_asking() {
-    let dovecot = Dovecot::start();
-    let (taker, _taken) = Taker::new(0);
+    let dovecot = DovecotServer::start();
+    let (taker, _taken) = RecordingSink::new(0);
     let mut wrong = dovecot.options(None);
     wrong.inbox.as_mut().unwrap().password = Secret::new("wrong password");
     let mut open = dovecot.options(None);
-    open.inbox.as_mut().unwrap().security = Security::StartTls;
+    open.inbox.as_mut().unwrap().security = ConnectionSecurity::StartTls;
     for options in [wrong, open] {
         let polled = hasty(options).poll(&taker, CancellationToken::new()).await;
         let error = polled.unwrap_err();
@@ -343,7 +349,9 @@ async fn a_login_that_is_refused_ends_the_asking() {
 
 #[tokio::test]
 async fn a_tagged_conversation_is_answered_to_its_own_address() {
-    let double = crate::double::Double::start(1 << 20, None).await.unwrap();
+    let double = crate::double::FakeMailServer::start(1 << 20, None)
+        .await
+        .unwrap();
     let email = sender(double.options());
     let mut words = delivery("words", Vec::new());
     "+case-7".clone_into(&mut words.target.thread);
@@ -358,9 +366,11 @@ async fn a_tagged_conversation_is_answered_to_its_own_address() {
 
 #[tokio::test]
 async fn without_a_mailbox_nothing_is_asked_and_nobody_calls_us() {
-    let double = crate::double::Double::start(1 << 20, None).await.unwrap();
+    let double = crate::double::FakeMailServer::start(1 << 20, None)
+        .await
+        .unwrap();
     let email = sender(double.options());
-    let (taker, _taken) = Taker::new(0);
+    let (taker, _taken) = RecordingSink::new(0);
     email.poll(&taker, CancellationToken::new()).await.unwrap();
     let request = WebhookRequest {
         method: "POST".to_owned(),

@@ -6,8 +6,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::task::JoinSet;
 
 use super::sender;
-use crate::imap::Connection;
-use crate::{InboxOptions, Options, Security, Verify};
+use crate::imap::ImapConnection;
+use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
 /// A server that greets and then says this to whatever is asked.
 async fn liar(tasks: &mut JoinSet<()>, words: &'static [u8]) -> u16 {
@@ -45,23 +45,23 @@ async fn a_server_that_lies_is_not_believed() {
         (b"* ((((\r\n", ErrorKind::Unknown),
         (b"+ go on\r\n", ErrorKind::Unknown),
     ] {
-        let dovecot_like = Options {
+        let dovecot_like = EmailOptions {
             idle_timeout: Period::secs(10),
             inbox: Some(InboxOptions {
                 host: "127.0.0.1".to_owned(),
                 port: liar(&mut tasks, words).await,
-                security: Security::None,
+                security: ConnectionSecurity::None,
                 username: "bot".to_owned(),
-                verify: Verify::None,
+                verify: SenderVerification::None,
                 ..InboxOptions::default()
             }),
             host: "127.0.0.1".to_owned(),
             from: "bot@our.example".to_owned(),
-            ..Options::default()
+            ..EmailOptions::default()
         };
         let email = sender(dovecot_like.clone());
         let inbox = dovecot_like.inbox.clone().unwrap();
-        let opened = Connection::open(&dovecot_like, &inbox, &email.tls).await;
+        let opened = ImapConnection::open(&dovecot_like, &inbox, &email.tls).await;
         assert_eq!(opened.unwrap_err().kind(), kind);
     }
 }

@@ -8,52 +8,56 @@ mod python;
 mod send;
 
 use dray_platform::{
-    Confirmed, Delivery, Error, Flags, OutgoingFile, Platform as _, Progress, Send, Target,
+    ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,
+    SendFlags, SendRequest, UploadProgress,
 };
 use dray_types::Clock;
 
-use crate::{Email, Options};
+use crate::{EmailOptions, EmailPlatform};
 
 /// In Unix milliseconds: 14 November 2023, 22:13:20.
-const NOW: u64 = 1_700_000_000_000;
+const NOW_MS: u64 = 1_700_000_000_000;
 
-fn target(chat: &str) -> Target {
+fn target(chat: &str) -> DeliveryTarget {
     format!("email:{chat}").parse().unwrap()
 }
 
-fn sender(options: Options) -> Email {
-    Email::new(options, Clock::manual(NOW)).unwrap()
+fn sender(options: EmailOptions) -> EmailPlatform {
+    EmailPlatform::new(options, Clock::manual(NOW_MS)).unwrap()
 }
 
 #[derive(Debug)]
-struct Quiet;
+struct NoProgress;
 
-impl Progress for Quiet {
+impl UploadProgress for NoProgress {
     fn sent(&self, _: u64) {}
 }
 
-fn delivery(message: &str, files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target("ada@example.org"),
         message: message.to_owned(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
 /// Sends the only step of a delivery.
-async fn deliver(email: &Email, delivery: &Delivery) -> Result<Vec<Confirmed>, Error> {
+async fn deliver(
+    email: &EmailPlatform,
+    delivery: &OutgoingDelivery,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let limits = email.limits(&delivery.target).await?;
     let steps = email.plan(delivery, &limits);
     let [step] = steps.as_slice() else {
         panic!("{steps:?}");
     };
-    let send = Send {
+    let send = SendRequest {
         delivery,
         step,
         prepared: "",
         key: "AAAAAAAAAAAAAAAAAAAAAA",
     };
-    email.send(send, &Quiet).await
+    email.send(send, &NoProgress).await
 }

@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::{deliver, delivery, sender, target};
-use crate::double::{Double, Fault, NOBODY, PASSWORD, USER};
-use crate::{Options, Security};
+use crate::double::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_NAME, USER_PASSWORD};
+use crate::{ConnectionSecurity, EmailOptions};
 
 #[tokio::test]
 async fn smtplib_takes_the_double_for_a_server() {
-    let double = Double::start(1 << 20, None).await.unwrap();
-    double.script(Fault::Refuse("552 5.7.0 blocked content"));
-    double.script(Fault::Refuse("451 4.3.0 try later"));
+    let double = FakeMailServer::start(1 << 20, None).await.unwrap();
+    double.script(InjectedFault::Refuse("552 5.7.0 blocked content"));
+    double.script(InjectedFault::Refuse("451 4.3.0 try later"));
     let port = double.options().port.to_string();
-    let arguments = [&port, USER, PASSWORD, NOBODY];
+    let arguments = [&port, USER_NAME, USER_PASSWORD, UNKNOWN_RECIPIENT];
     let shown = python::run("email_client.py", "aiosmtpd", &arguments).await;
     let expected = json!({
         "size": "1048576",
@@ -59,15 +59,15 @@ async fn aiosmtpd_takes_our_mails() {
         .unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let port: u16 = lines.next_line().await.unwrap().unwrap().parse().unwrap();
-    let options = Options {
+    let options = EmailOptions {
         host: "127.0.0.1".to_owned(),
         port,
-        security: Security::None,
+        security: ConnectionSecurity::None,
         username: "bot".to_owned(),
         password: Secret::new("a password"),
         from: "Бот <bot@example.org>".to_owned(),
         subject: "Отчёт за ноябрь, и ещё много слов, которых одна строка не вмещает".to_owned(),
-        ..Options::default()
+        ..EmailOptions::default()
     };
     let email = sender(options.clone());
     let limits = email.limits(&target("ada@example.org")).await.unwrap();
@@ -96,7 +96,7 @@ async fn aiosmtpd_takes_our_mails() {
         ],
     });
     assert_eq!(mail, expected);
-    let wrong = Options {
+    let wrong = EmailOptions {
         password: Secret::new("wrong"),
         ..options
     };

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_platform::conformance::sample;
-use dray_platform::{ErrorKind, Moment, Platform as _};
+use dray_platform::{ErrorKind, Platform as _, SendOutcome};
 use dray_types::{Clock, Period};
 use rustls::ServerConfig;
 
 use super::{deliver, delivery, sender, target};
-use crate::double::{Double, Fault, Mail};
-use crate::{Email, Options, Security};
+use crate::double::{FakeMailServer, InjectedFault, ReceivedMail};
+use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
-const TO: &str = "ada@example.org";
+const RECIPIENT_ADDRESS: &str = "ada@example.org";
 
-async fn start() -> Double {
-    Double::start(100 << 20, None).await.unwrap()
+async fn start() -> FakeMailServer {
+    FakeMailServer::start(100 << 20, None).await.unwrap()
 }
 
-fn only(double: &Double) -> Mail {
-    let mut mails = double.mails(TO);
+fn only(double: &FakeMailServer) -> ReceivedMail {
+    let mut mails = double.mails(RECIPIENT_ADDRESS);
     assert_eq!(mails.len(), 1);
     mails.pop().unwrap()
 }
@@ -41,7 +41,7 @@ async fn a_mail_has_what_mails_need_and_its_exact_size() {
     );
     for (name, value) in [
         ("From", "=?utf-8?B?0JHQvtGC?= <bot@example.org>"),
-        ("To", TO),
+        ("To", RECIPIENT_ADDRESS),
         ("Date", "Tue, 14 Nov 2023 22:13:20 +0000"),
         ("Message-ID", "<AAAAAAAAAAAAAAAAAAAAAA@example.org>"),
         ("Subject", "Message for you"),
@@ -62,11 +62,11 @@ async fn the_same_key_gives_the_same_message_id() {
     let double = start().await;
     let email = sender(double.options());
     let words = delivery("words", Vec::new());
-    double.script(Fault::LoseAnswer);
+    double.script(InjectedFault::LoseAnswer);
     let error = deliver(&email, &words).await.unwrap_err();
-    assert_eq!(error.moment(), Moment::Ambiguous);
+    assert_eq!(error.moment(), SendOutcome::Ambiguous);
     deliver(&email, &words).await.unwrap();
-    let mails = double.mails(TO);
+    let mails = double.mails(RECIPIENT_ADDRESS);
     assert_eq!(mails.len(), 2);
     assert_eq!(mails[0].header("message-id"), mails[1].header("message-id"));
 }
@@ -90,7 +90,7 @@ async fn answers_belong_to_their_thread() {
     let error = deliver(&email, &words).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::NoThread, Moment::NotSent)
+        (ErrorKind::NoThread, SendOutcome::NotSent)
     );
 }
 
@@ -120,27 +120,27 @@ async fn refusals_are_final_and_keep_nothing() {
     let email = sender(double.options());
     for (fault, kind, code) in [
         (
-            Fault::Refuse("552 5.7.0 blocked content"),
+            InjectedFault::Refuse("552 5.7.0 blocked content"),
             ErrorKind::UnsupportedKind,
             "5.7.0",
         ),
         (
-            Fault::Refuse("552 message too big"),
+            InjectedFault::Refuse("552 message too big"),
             ErrorKind::TooLarge,
             "552",
         ),
         (
-            Fault::Refuse("554 5.7.1 spam"),
+            InjectedFault::Refuse("554 5.7.1 spam"),
             ErrorKind::Forbidden,
             "5.7.1",
         ),
         (
-            Fault::RefuseSender("421 4.7.0 slow down"),
+            InjectedFault::RefuseSender("421 4.7.0 slow down"),
             ErrorKind::Transient,
             "4.7.0",
         ),
         (
-            Fault::RefuseSender("550 5.7.60 not yours"),
+            InjectedFault::RefuseSender("550 5.7.60 not yours"),
             ErrorKind::Forbidden,
             "5.7.60",
         ),
@@ -151,33 +151,33 @@ async fn refusals_are_final_and_keep_nothing() {
             .unwrap_err();
         assert_eq!(
             (error.kind(), error.moment(), error.platform_code()),
-            (kind, Moment::NotSent, code)
+            (kind, SendOutcome::NotSent, code)
         );
     }
-    assert!(double.mails(TO).is_empty());
+    assert!(double.mails(RECIPIENT_ADDRESS).is_empty());
 }
 
 #[tokio::test]
 async fn a_server_that_breaks_off_is_heard() {
     let double = start().await;
     let email = sender(double.options());
-    double.script(Fault::RefuseDuringBody("552 5.3.4 enough"));
+    double.script(InjectedFault::RefuseDuringBody("552 5.3.4 enough"));
     let large = delivery("", vec![sample::binary("a.bin", 17_000_000)]);
     let error = deliver(&email, &large).await.unwrap_err();
-    assert_eq!(error.moment(), Moment::NotSent);
+    assert_eq!(error.moment(), SendOutcome::NotSent);
     // A reset may overtake the reply; then it is a connection that broke.
     assert!(
         matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Transient),
         "{error}"
     );
-    assert!(double.mails(TO).is_empty());
+    assert!(double.mails(RECIPIENT_ADDRESS).is_empty());
 }
 
 #[tokio::test]
 async fn an_answer_that_never_comes_is_ambiguous() {
     let double = start().await;
-    double.script(Fault::Stall);
-    let options = Options {
+    double.script(InjectedFault::Stall);
+    let options = EmailOptions {
         answer_timeout: Period::millis(50),
         ..double.options()
     };
@@ -186,15 +186,15 @@ async fn an_answer_that_never_comes_is_ambiguous() {
         .unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::Transient, Moment::Ambiguous)
+        (ErrorKind::Transient, SendOutcome::Ambiguous)
     );
 }
 
 #[tokio::test]
 async fn r_6_the_servers_word_lowers_the_limit() {
-    let double = Double::start(1 << 20, None).await.unwrap();
+    let double = FakeMailServer::start(1 << 20, None).await.unwrap();
     let email = sender(double.options());
-    let limits = email.limits(&target(TO)).await.unwrap();
+    let limits = email.limits(&target(RECIPIENT_ADDRESS)).await.unwrap();
     assert!((300_000..700_000).contains(&limits.any), "{}", limits.any);
     assert_eq!(limits.request, Some(limits.any));
     let fitting = usize::try_from(limits.any).unwrap();
@@ -203,16 +203,16 @@ async fn r_6_the_servers_word_lowers_the_limit() {
     // The plan was made before the server said it.
     let steps = email.plan(
         &delivery("", vec![sample::binary("b.bin", 2 << 20)]),
-        &Options::default().limits(0),
+        &EmailOptions::default().limits(0),
     );
     let large = delivery("", vec![sample::binary("b.bin", 2 << 20)]);
-    let send = dray_platform::Send {
+    let send = dray_platform::SendRequest {
         delivery: &large,
         step: &steps[0],
         prepared: "",
         key: "k",
     };
-    let error = email.send(send, &super::Quiet).await.unwrap_err();
+    let error = email.send(send, &super::NoProgress).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(
         error
@@ -240,9 +240,9 @@ fn tls() -> (Arc<ServerConfig>, tempfile::NamedTempFile) {
 #[tokio::test]
 async fn r_9_the_password_goes_over_tls_or_nowhere() {
     let (config, authority) = tls();
-    let double = Double::start(1 << 20, Some(config)).await.unwrap();
-    let protected = Options {
-        security: Security::StartTls,
+    let double = FakeMailServer::start(1 << 20, Some(config)).await.unwrap();
+    let protected = EmailOptions {
+        security: ConnectionSecurity::StartTls,
         ca_file: Some(authority.path().to_owned()),
         ..double.options()
     };
@@ -250,51 +250,51 @@ async fn r_9_the_password_goes_over_tls_or_nowhere() {
     deliver(&sender(protected.clone()), &words).await.unwrap();
     assert!(only(&double).protected);
     // Somebody whose certificate we do not know.
-    let stranger = Options {
+    let stranger = EmailOptions {
         ca_file: None,
         ..protected.clone()
     };
     let error = deliver(&sender(stranger), &words).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::Transient, Moment::NotSent)
+        (ErrorKind::Transient, SendOutcome::NotSent)
     );
     // Somebody between us who writes before the handshake.
-    double.script(Fault::SpeakBeforeTls);
-    double.script(Fault::SpeakBeforeTls);
+    double.script(InjectedFault::SpeakBeforeTls);
+    double.script(InjectedFault::SpeakBeforeTls);
     let error = deliver(&sender(protected.clone()), &words)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
     // A server, or somebody between us, that says it has no TLS.
     let open = start().await;
-    let stripped = Options {
+    let stripped = EmailOptions {
         port: open.options().port,
         ..protected
     };
     let error = deliver(&sender(stripped), &words).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
-    assert!(open.mails(TO).is_empty());
+    assert!(open.mails(RECIPIENT_ADDRESS).is_empty());
 }
 
 #[tokio::test]
 async fn a_server_that_says_nothing_ends_in_time() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let options = Options {
+    let options = EmailOptions {
         host: "127.0.0.1".to_owned(),
         port: listener.local_addr().unwrap().port(),
-        security: Security::None,
+        security: ConnectionSecurity::None,
         from: "bot@example.org".to_owned(),
         idle_timeout: Period::millis(50),
-        ..Options::default()
+        ..EmailOptions::default()
     };
-    let email = Email::new(options, Clock::manual(super::NOW)).unwrap();
+    let email = EmailPlatform::new(options, Clock::manual(super::NOW_MS)).unwrap();
     let words = delivery("words", Vec::new());
     let sending = deliver(&email, &words);
     let done = tokio::time::timeout(Duration::from_secs(20), sending).await;
     let error = done.unwrap().unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::Transient, Moment::NotSent)
+        (ErrorKind::Transient, SendOutcome::NotSent)
     );
 }

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_http::double::{Closed, Content, Received, Reply, Shared, cut, json, reply, with_header};
+use dray_http::double::{
+    ConnectionClosed, ContentDigest, ReceivedRequest, Reply, SharedState, cut, json, reply,
+    with_header,
+};
 use dray_types::Sha256Digest;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
-use super::state::{Media, State};
-use super::{Fault, ME, SERVER, TOKEN};
+use super::state::{FakeState, UploadedMedia};
+use super::{ACCESS_TOKEN, BOT_USER, InjectedFault, SERVER_NAME};
 
 /// Largest upload whose bytes are kept.
-const KEPT: u64 = 4 << 20;
+const MAX_KEPT_BYTES: u64 = 4 << 20;
 /// Largest event, in bytes.
-const EVENT: usize = 65_536;
+const MAX_EVENT_BYTES: usize = 65_536;
 
 fn refuse(status: u16, code: &str) -> Reply {
     json(
@@ -24,10 +27,13 @@ fn refuse(status: u16, code: &str) -> Reply {
     )
 }
 
-pub(super) async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+pub(super) async fn answer(
+    shared: Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let told = format!("{} {}", request.method, request.path);
     shared.lock().requests.push(told);
-    if request.header("authorization") != Some(&format!("Bearer {TOKEN}")) {
+    if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
         return Ok(refuse(401, "M_UNKNOWN_TOKEN"));
     }
     let parts: Vec<String> = request
@@ -37,11 +43,12 @@ pub(super) async fn answer(shared: Arc<Shared<State>>, request: Received) -> Res
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let is_old = shared.lock().is(&Fault::Old);
+    let is_old = shared.lock().is(&InjectedFault::Old);
     match (request.method.as_str(), parts.as_slice()) {
-        ("GET", ["client", "v3", "account", "whoami"]) => {
-            Ok(json(200, &json!({ "user_id": ME, "device_id": "DOUBLE" })))
-        }
+        ("GET", ["client", "v3", "account", "whoami"]) => Ok(json(
+            200,
+            &json!({ "user_id": BOT_USER, "device_id": "DOUBLE" }),
+        )),
         ("GET", ["client", "v3", "directory", "room", alias]) => Ok(directory(&shared, alias)),
         (
             "GET",
@@ -81,14 +88,14 @@ pub(super) async fn answer(shared: Arc<Shared<State>>, request: Received) -> Res
     }
 }
 
-fn directory(shared: &Shared<State>, alias: &str) -> Reply {
+fn directory(shared: &SharedState<FakeState>, alias: &str) -> Reply {
     match shared.lock().aliases.get(alias) {
-        Some(room) => json(200, &json!({ "room_id": room, "servers": [SERVER] })),
+        Some(room) => json(200, &json!({ "room_id": room, "servers": [SERVER_NAME] })),
         None => refuse(404, "M_NOT_FOUND"),
     }
 }
 
-fn encryption(shared: &Shared<State>, room: &str) -> Reply {
+fn encryption(shared: &SharedState<FakeState>, room: &str) -> Reply {
     let state = shared.lock();
     if !state.rooms.contains(room) {
         return refuse(403, "M_FORBIDDEN");
@@ -99,24 +106,29 @@ fn encryption(shared: &Shared<State>, room: &str) -> Reply {
     refuse(404, "M_NOT_FOUND")
 }
 
-fn config(shared: &Shared<State>) -> Reply {
+fn config(shared: &SharedState<FakeState>) -> Reply {
     let state = shared.lock();
-    if state.is(&Fault::NoLimit) {
+    if state.is(&InjectedFault::NoLimit) {
         return json(200, &json!({}));
     }
     json(200, &json!({ "m.upload.size": state.largest }))
 }
 
-async fn upload(shared: &Shared<State>, request: Received) -> Result<Reply, Closed> {
+async fn upload(
+    shared: &SharedState<FakeState>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let fault = shared.lock().fault(|fault| {
         matches!(
             fault,
-            Fault::CloseDuringUpload | Fault::TooLarge | Fault::StrangeAddress
+            InjectedFault::CloseDuringUpload
+                | InjectedFault::TooLarge
+                | InjectedFault::StrangeAddress
         )
     });
-    if fault == Some(Fault::CloseDuringUpload) {
+    if fault == Some(InjectedFault::CloseDuringUpload) {
         request.into_reader().more().await?;
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     let media_type = request
         .header("content-type")
@@ -125,9 +137,9 @@ async fn upload(shared: &Shared<State>, request: Received) -> Result<Reply, Clos
     let Some(length) = request.length() else {
         return Ok(refuse(400, "M_UNKNOWN"));
     };
-    let (content, bytes) = if length <= KEPT {
+    let (content, bytes) = if length <= MAX_KEPT_BYTES {
         let bytes = request.into_reader().all().await?;
-        let content = Content {
+        let content = ContentDigest {
             size: bytes.len() as u64,
             sha256: Sha256Digest::of(&bytes),
             head: Vec::new(),
@@ -137,13 +149,13 @@ async fn upload(shared: &Shared<State>, request: Received) -> Result<Reply, Clos
         (request.into_reader().digest().await?, None)
     };
     if content.size != length {
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     let mut state = shared.lock();
-    if fault == Some(Fault::TooLarge) || content.size > state.largest {
+    if fault == Some(InjectedFault::TooLarge) || content.size > state.largest {
         return Ok(refuse(413, "M_TOO_LARGE"));
     }
-    let uri = state.upload(Media {
+    let uri = state.upload(UploadedMedia {
         content,
         bytes,
         kind: media_type,
@@ -156,7 +168,7 @@ async fn upload(shared: &Shared<State>, request: Received) -> Result<Reply, Clos
     Ok(json(200, &json!({ "content_uri": uri })))
 }
 
-fn download(shared: &Shared<State>, server: &str, id: &str) -> Reply {
+fn download(shared: &SharedState<FakeState>, server: &str, id: &str) -> Reply {
     let state = shared.lock();
     let media = state.find(&format!("mxc://{server}/{id}"));
     let Some((media, bytes)) = media.and_then(|media| Some((media, media.bytes.clone()?))) else {
@@ -171,38 +183,38 @@ fn download(shared: &Shared<State>, server: &str, id: &str) -> Reply {
 
 /// Does what users see, with the faults that may befall it.
 fn send(
-    shared: &Shared<State>,
+    shared: &SharedState<FakeState>,
     room: &str,
     kind: &str,
     transaction: String,
     body: &[u8],
-) -> Result<Reply, Closed> {
+) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.lock();
     let fault = state.fault(|fault| {
         matches!(
             fault,
-            Fault::Nothing
-                | Fault::RateLimit(_)
-                | Fault::Fail
-                | Fault::LoseAnswer
-                | Fault::ForgetEvent
-                | Fault::Gibberish
-                | Fault::Refuse(..)
+            InjectedFault::Nothing
+                | InjectedFault::RateLimit(_)
+                | InjectedFault::Fail
+                | InjectedFault::LoseAnswer
+                | InjectedFault::ForgetEvent
+                | InjectedFault::Gibberish
+                | InjectedFault::Refuse(..)
         )
     });
     match fault {
-        Some(Fault::RateLimit(wait)) => {
+        Some(InjectedFault::RateLimit(wait)) => {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let told =
                 json!({ "errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": wait });
             return Ok(json(429, &told));
         }
-        Some(Fault::Fail) => return Ok(refuse(500, "M_UNKNOWN")),
-        Some(Fault::Refuse(status, code)) => return Ok(refuse(status, code)),
-        Some(Fault::ForgetEvent) => return Ok(json(200, &json!({}))),
+        Some(InjectedFault::Fail) => return Ok(refuse(500, "M_UNKNOWN")),
+        Some(InjectedFault::Refuse(status, code)) => return Ok(refuse(status, code)),
+        Some(InjectedFault::ForgetEvent) => return Ok(json(200, &json!({}))),
         _ => {}
     }
-    if body.len() > EVENT {
+    if body.len() > MAX_EVENT_BYTES {
         return Ok(refuse(413, "M_TOO_LARGE"));
     }
     let Ok(content @ Value::Object(_)) = serde_json::from_slice::<Value>(body) else {
@@ -214,13 +226,15 @@ fn send(
     let place = (room.to_owned(), transaction);
     let id = match state.transactions.get(&place) {
         Some(id) => id.clone(),
-        None => state.event(room, ME, kind, &content),
+        None => state.event(room, BOT_USER, kind, &content),
     };
     state.transactions.insert(place, id.clone());
     let told = json!({ "event_id": id });
     match fault {
-        Some(Fault::LoseAnswer) => Err(Closed),
-        Some(Fault::Gibberish) => Ok(cut("application/json", &Bytes::from(told.to_string()), 5)),
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => {
+            Ok(cut("application/json", &Bytes::from(told.to_string()), 5))
+        }
         _ => Ok(json(200, &told)),
     }
 }
@@ -235,7 +249,10 @@ fn passes(filter: &Value, event: &Value) -> bool {
     types.is_none_or(|types| event.get("type").is_some_and(|kind| types.contains(kind)))
 }
 
-async fn sync(shared: &Shared<State>, request: &Received) -> Result<Reply, Closed> {
+async fn sync(
+    shared: &SharedState<FakeState>,
+    request: &ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let parameter = |name: &str| request.parameter(name);
     let since = number(parameter("since"));
     let wait = parameter("timeout")
@@ -250,7 +267,7 @@ async fn sync(shared: &Shared<State>, request: &Received) -> Result<Reply, Close
         .unwrap_or_default();
     if shared
         .lock()
-        .fault(|fault| *fault == Fault::FailSync)
+        .fault(|fault| *fault == InjectedFault::FailSync)
         .is_some()
     {
         return Ok(refuse(502, "M_UNKNOWN"));
@@ -272,7 +289,7 @@ async fn sync(shared: &Shared<State>, request: &Received) -> Result<Reply, Close
     Ok(news_since(&shared.lock(), since, &filter))
 }
 
-fn news_since(state: &State, since: Option<usize>, filter: &Value) -> Reply {
+fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply {
     let mut rooms = Map::new();
     for room in &state.rooms {
         let timeline = timeline(state, room, since.unwrap_or(0), filter);
@@ -302,7 +319,7 @@ fn news_since(state: &State, since: Option<usize>, filter: &Value) -> Reply {
 }
 
 /// The last events of a room since then, as many as the filter wants.
-fn timeline(state: &State, room: &str, since: usize, filter: &Value) -> Value {
+fn timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Value {
     let limit = filter.get("limit").and_then(Value::as_u64).unwrap_or(10);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let all: Vec<(usize, &Value)> = state
@@ -321,7 +338,7 @@ fn timeline(state: &State, room: &str, since: usize, filter: &Value) -> Value {
 }
 
 /// Events of a room, backwards.
-fn messages(shared: &Shared<State>, room: &str, request: &Received) -> Reply {
+fn messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedRequest) -> Reply {
     let (from, to) = (
         number(request.parameter("from")),
         number(request.parameter("to")),

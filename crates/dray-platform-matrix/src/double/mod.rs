@@ -8,24 +8,24 @@ mod state;
 use std::io;
 use std::time::Duration;
 
-use dray_http::double::{Content, Server};
+use dray_http::double::{ContentDigest, FakeServer};
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use state::State;
+use state::FakeState;
 
 /// The token that it takes.
-pub const TOKEN: &str = "syt_double_token_of_a_user";
+pub const ACCESS_TOKEN: &str = "syt_double_token_of_a_user";
 /// The user with that token.
-pub const ME: &str = "@bot:double.example";
+pub const BOT_USER: &str = "@bot:double.example";
 /// Another user.
-pub const USER: &str = "@ada:double.example";
+pub const OTHER_USER: &str = "@ada:double.example";
 /// Its name.
-pub const SERVER: &str = "double.example";
+pub const SERVER_NAME: &str = "double.example";
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The next event is taken as it should be.
     Nothing,
     /// The next event is refused with 429 and this delay.
@@ -56,29 +56,29 @@ pub enum Fault {
 
 /// A message as users see it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct StoredMessage {
     /// Its event.
     pub event_id: String,
     /// Its content.
     pub content: Value,
     /// The bytes that its address leads to.
-    pub file: Option<Content>,
+    pub file: Option<ContentDigest>,
 }
 
 /// A homeserver on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Double {
-    server: Server<State>,
+pub struct FakeHomeserver {
+    server: FakeServer<FakeState>,
 }
 
-impl Double {
+impl FakeHomeserver {
     /// Starts one that takes files of so many bytes.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start(largest: u64) -> io::Result<Self> {
-        let server = Server::start(State::new(largest), |shared, request| {
+        let server = FakeServer::start(FakeState::new(largest), |shared, request| {
             Box::pin(answer::answer(shared, request)) as _
         })
         .await?;
@@ -92,7 +92,7 @@ impl Double {
 
     /// The token that it takes.
     pub fn token(&self) -> Secret {
-        Secret::new(TOKEN)
+        Secret::new(ACCESS_TOKEN)
     }
 
     /// Makes a room and gives its id.
@@ -113,12 +113,12 @@ impl Double {
     }
 
     /// What a room shows of the bot's messages, oldest first.
-    pub fn seen(&self, room: &str) -> Vec<Shown> {
+    pub fn seen(&self, room: &str) -> Vec<StoredMessage> {
         self.server.shared().lock().seen(room)
     }
 
     /// Makes this happen.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
@@ -132,16 +132,16 @@ impl Double {
         self.server.shared().lock().requests.clone()
     }
 
-    /// [`USER`] writes into a room; the id of the event.
+    /// [`OTHER_USER`] writes into a room; the id of the event.
     pub fn user_writes(&self, room: &str, content: &Value) -> String {
         let mut state = self.server.shared().lock();
-        state.event(room, USER, "m.room.message", content)
+        state.event(room, OTHER_USER, "m.room.message", content)
     }
 
     /// A user makes an event that is not a message.
     pub fn something_happens(&self, room: &str, kind: &str) {
         let mut state = self.server.shared().lock();
-        state.event(room, USER, kind, &json!({ "body": "x" }));
+        state.event(room, OTHER_USER, kind, &json!({ "body": "x" }));
     }
 
     /// Sets the time of events that come, in Unix milliseconds.

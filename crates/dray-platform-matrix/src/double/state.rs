@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dray_http::double::Content;
+use dray_http::double::ContentDigest;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::{Fault, ME, SERVER, Shown};
+use super::{BOT_USER, InjectedFault, SERVER_NAME, StoredMessage};
 
 /// An upload.
 #[derive(Clone, Debug)]
-pub(super) struct Media {
-    pub(super) content: Content,
+pub(super) struct UploadedMedia {
+    pub(super) content: ContentDigest,
     /// All of it, when it is not too much.
     pub(super) bytes: Option<Vec<u8>>,
     /// Its media type.
@@ -21,24 +21,24 @@ pub(super) struct Media {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct FakeState {
     pub(super) largest: u64,
     pub(super) now: u64,
     pub(super) rooms: BTreeSet<String>,
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) encrypted: BTreeSet<String>,
-    pub(super) media: BTreeMap<String, Media>,
+    pub(super) media: BTreeMap<String, UploadedMedia>,
     /// Rooms and their events, in the order of the whole server.
     pub(super) events: Vec<(String, Value)>,
     /// Events by room and transaction.
     pub(super) transactions: BTreeMap<(String, String), String>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<InjectedFault>,
     pub(super) requests: Vec<String>,
     pub(super) news: Arc<Notify>,
     count: u64,
 }
 
-impl State {
+impl FakeState {
     pub(super) fn new(largest: u64) -> Self {
         Self {
             largest,
@@ -62,7 +62,7 @@ impl State {
     }
 
     pub(super) fn room(&mut self) -> String {
-        let room = format!("!room{}:{SERVER}", self.next());
+        let room = format!("!room{}:{SERVER_NAME}", self.next());
         self.rooms.insert(room.clone());
         room
     }
@@ -88,19 +88,19 @@ impl State {
         id
     }
 
-    pub(super) fn upload(&mut self, media: Media) -> String {
+    pub(super) fn upload(&mut self, media: UploadedMedia) -> String {
         let id = format!("media{}", self.next());
         self.media.insert(id.clone(), media);
-        format!("mxc://{SERVER}/{id}")
+        format!("mxc://{SERVER_NAME}/{id}")
     }
 
     pub(super) fn keep(&mut self, bytes: Vec<u8>) -> String {
-        let content = Content {
+        let content = ContentDigest {
             size: bytes.len() as u64,
             sha256: Sha256Digest::of(&bytes),
             head: Vec::new(),
         };
-        self.upload(Media {
+        self.upload(UploadedMedia {
             content,
             bytes: Some(bytes),
             kind: "application/octet-stream".to_owned(),
@@ -108,19 +108,19 @@ impl State {
     }
 
     /// What an address leads to.
-    pub(super) fn find(&self, uri: &str) -> Option<&Media> {
-        let id = uri.strip_prefix("mxc://")?.strip_prefix(SERVER)?;
+    pub(super) fn find(&self, uri: &str) -> Option<&UploadedMedia> {
+        let id = uri.strip_prefix("mxc://")?.strip_prefix(SERVER_NAME)?;
         self.media.get(id.strip_prefix('/')?)
     }
 
-    pub(super) fn seen(&self, room: &str) -> Vec<Shown> {
+    pub(super) fn seen(&self, room: &str) -> Vec<StoredMessage> {
         let own = self.events.iter().filter(|(found, event)| {
-            found == room && event.get("sender").and_then(Value::as_str) == Some(ME)
+            found == room && event.get("sender").and_then(Value::as_str) == Some(BOT_USER)
         });
         own.map(|(_, event)| {
             let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
             let media = text("/content/url").and_then(|uri| self.find(uri));
-            Shown {
+            StoredMessage {
                 event_id: text("/event_id").unwrap_or_default().to_owned(),
                 content: event.get("content").cloned().unwrap_or_default(),
                 file: media.map(|media| media.content.clone()),
@@ -129,12 +129,15 @@ impl State {
         .collect()
     }
 
-    pub(super) fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    pub(super) fn fault(
+        &mut self,
+        wanted: impl Fn(&InjectedFault) -> bool,
+    ) -> Option<InjectedFault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
 
-    pub(super) fn is(&self, lasting: &Fault) -> bool {
+    pub(super) fn is(&self, lasting: &InjectedFault) -> bool {
         self.faults.contains(lasting)
     }
 }

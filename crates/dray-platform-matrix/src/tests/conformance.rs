@@ -3,32 +3,34 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_content::caption::Unit;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits};
-use dray_platform::{Platform, Target};
+use dray_content::caption::CaptionUnit;
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+};
+use dray_platform::{DeliveryTarget, Platform};
 use dray_types::Secret;
 use serde_json::Value;
 
 use super::{options, start, target, user};
-use crate::Options;
-use crate::double::{Double, Fault, TOKEN};
+use crate::MatrixOptions;
+use crate::double::{ACCESS_TOKEN, FakeHomeserver, InjectedFault};
 
 #[derive(Debug)]
-struct World {
-    double: Double,
+struct MatrixFixture {
+    double: FakeHomeserver,
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for MatrixFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(user(options(&self.double)))
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         target(&self.double.room())
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let shown = self.double.seen(&target.chat).into_iter();
         shown
             .map(|shown| {
@@ -42,7 +44,7 @@ impl Fixture for World {
                     size: content.size,
                     sha256: content.sha256,
                 });
-                Seen {
+                VisibleMessage {
                     message_id: shown.event_id.clone(),
                     files: files.collect(),
                     text: if body == name { String::new() } else { body },
@@ -55,30 +57,30 @@ impl Fixture for World {
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
-            Wanted::FailAfterBody => Fault::Fail,
-            Wanted::LoseAnswer => Fault::LoseAnswer,
-            Wanted::CloseDuringBody => Fault::CloseDuringUpload,
-            Wanted::TooLarge => Fault::TooLarge,
-            Wanted::ForgetFiles => Fault::ForgetEvent,
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            Wanted::FailAfterBody => InjectedFault::Fail,
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            Wanted::CloseDuringBody => InjectedFault::CloseDuringUpload,
+            Wanted::TooLarge => InjectedFault::TooLarge,
+            Wanted::ForgetFiles => InjectedFault::ForgetEvent,
+            Wanted::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         Some(target("#nowhere:double.example"))
     }
 
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(user(Options {
+        Some(Arc::new(user(MatrixOptions {
             token: Secret::new("syt_wrong"),
             ..options(&self.double)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
-        Some(Arc::new(user(Options {
+        Some(Arc::new(user(MatrixOptions {
             homeserver: "http://127.0.0.1:1".to_owned(),
             ..options(&self.double)
         })))
@@ -89,22 +91,22 @@ impl Fixture for World {
     }
 
     fn secrets(&self) -> Vec<String> {
-        vec![TOKEN.to_owned(), "syt_wrong".to_owned()]
+        vec![ACCESS_TOKEN.to_owned(), "syt_wrong".to_owned()]
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
-            unit: Unit::Bytes,
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits {
+            unit: CaptionUnit::Bytes,
             empty_files: true,
             thread: Some("$root"),
-            ..Traits::default()
+            ..PlatformTraits::default()
         }
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    let world = World {
+    let world = MatrixFixture {
         double: start().await,
     };
     match conformance::run_all(&world).await {

@@ -2,21 +2,23 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_platform::conformance::Taker;
-use dray_platform::{Deliver, Error, ErrorKind, InboundMessage, Inbox as _, WebhookRequest};
+use dray_platform::conformance::RecordingSink;
+use dray_platform::{
+    ErrorKind, InboundMessage, InboundSink, InboundSource as _, PlatformError, WebhookRequest,
+};
 use dray_types::{Period, Secret};
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{NOW, deliver, delivery, options, start, user};
-use crate::double::{Double, Fault, USER};
-use crate::{Matrix, Options};
+use super::{NOW_MS, deliver, delivery, options, start, user};
+use crate::double::{FakeHomeserver, InjectedFault, OTHER_USER};
+use crate::{MatrixOptions, MatrixPlatform};
 
 /// Polls until so many messages were taken.
-async fn take(matrix: &Matrix, refuses: u32, count: usize) -> Vec<InboundMessage> {
-    let (taker, mut receiver) = Taker::new(refuses);
+async fn take(matrix: &MatrixPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
+    let (taker, mut receiver) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
     let polling = matrix.poll(&taker, stop.clone());
     let taking = async {
@@ -77,7 +79,7 @@ async fn files_of_users_come_with_their_words() {
     );
     assert_eq!(
         (first.sender.as_str(), first.target.chat.as_str()),
-        (USER, room.as_str())
+        (OTHER_USER, room.as_str())
     );
     let file = &first.attachments[0];
     assert_eq!(
@@ -103,7 +105,7 @@ async fn files_of_users_come_with_their_words() {
         assert_ne!(broken.attachments[0].unavailable, "");
     }
     assert!(matrix.fetch(&messages[3].attachments[0]).await.is_err());
-    double.script(Fault::Old);
+    double.script(InjectedFault::Old);
     assert!(matrix.fetch(file).await.is_ok());
 }
 
@@ -127,14 +129,14 @@ async fn only_messages_of_others_are_taken() {
 #[tokio::test]
 async fn what_came_long_before_is_left_and_what_came_just_before_is_not() {
     let double = start().await;
-    let matrix = user(Options {
+    let matrix = user(MatrixOptions {
         catch_up: Period::secs(60),
         ..options(&double)
     });
     let room = double.room();
-    double.set_time(NOW - 61_000);
+    double.set_time(NOW_MS - 61_000);
     double.user_writes(&room, &words("old"));
-    double.set_time(NOW - 59_000);
+    double.set_time(NOW_MS - 59_000);
     double.user_writes(&room, &words("new"));
     assert_eq!(bodies(&take(&matrix, 0, 1).await), ["new"]);
 }
@@ -147,22 +149,22 @@ async fn what_could_not_be_stored_is_told_again_and_so_is_what_failed() {
     for text in ["first", "second", "third"] {
         double.user_writes(&room, &words(text));
     }
-    double.script(Fault::FailSync);
+    double.script(InjectedFault::FailSync);
     let messages = take(&matrix, 2, 3).await;
     assert_eq!(bodies(&messages), ["first", "second", "third"]);
 }
 
 /// Lets somebody write once something was taken.
 #[derive(Debug)]
-struct Writer<'a> {
-    double: &'a Double,
+struct DelayedWriter<'a> {
+    double: &'a FakeHomeserver,
     room: &'a str,
     taken: mpsc::UnboundedSender<InboundMessage>,
 }
 
 #[async_trait]
-impl Deliver for Writer<'_> {
-    async fn message(&self, message: InboundMessage) -> Result<(), Error> {
+impl InboundSink for DelayedWriter<'_> {
+    async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
         if message.text == "begin" {
             for number in 0..250 {
                 self.double
@@ -181,7 +183,7 @@ async fn more_than_one_answer_holds_is_taken_in_order() {
     let room = double.room();
     double.user_writes(&room, &words("begin"));
     let (sender, mut receiver) = mpsc::unbounded_channel();
-    let writer = Writer {
+    let writer = DelayedWriter {
         double: &double,
         room: &room,
         taken: sender,
@@ -204,11 +206,11 @@ async fn more_than_one_answer_holds_is_taken_in_order() {
 #[tokio::test]
 async fn a_refused_token_ends_the_asking_and_nobody_calls_us() {
     let double = start().await;
-    let matrix = user(Options {
+    let matrix = user(MatrixOptions {
         token: Secret::new("syt_wrong"),
         ..options(&double)
     });
-    let (taker, _receiver) = Taker::new(0);
+    let (taker, _receiver) = RecordingSink::new(0);
     let error = matrix
         .poll(&taker, CancellationToken::new())
         .await

@@ -6,69 +6,74 @@ mod python;
 mod send;
 
 use dray_platform::{
-    Confirmed, Delivery, Error, Flags, OutgoingFile, Platform as _, Progress, Send, Target,
+    ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,
+    SendFlags, SendRequest, UploadProgress,
 };
 use dray_types::{Clock, Period};
 
-use crate::double::Double;
-use crate::{Matrix, Options};
+use crate::double::FakeHomeserver;
+use crate::{MatrixOptions, MatrixPlatform};
 
 /// In Unix milliseconds, as the double has it.
-const NOW: u64 = 1_700_000_000_000;
+const NOW_MS: u64 = 1_700_000_000_000;
 
-fn target(room: &str) -> Target {
+fn target(room: &str) -> DeliveryTarget {
     format!("matrix:{room}").parse().unwrap()
 }
 
-fn options(double: &Double) -> Options {
-    Options {
+fn options(double: &FakeHomeserver) -> MatrixOptions {
+    MatrixOptions {
         homeserver: double.url(),
         token: double.token(),
         poll_wait: Period::secs(30),
-        ..Options::default()
+        ..MatrixOptions::default()
     }
 }
 
-fn user(options: Options) -> Matrix {
-    Matrix::new("", options, Clock::manual(NOW)).unwrap()
+fn user(options: MatrixOptions) -> MatrixPlatform {
+    MatrixPlatform::new("", options, Clock::manual(NOW_MS)).unwrap()
 }
 
-async fn start() -> Double {
-    Double::start(100 << 20).await.unwrap()
+async fn start() -> FakeHomeserver {
+    FakeHomeserver::start(100 << 20).await.unwrap()
 }
 
 #[derive(Debug)]
-struct Quiet;
+struct NoProgress;
 
-impl Progress for Quiet {
+impl UploadProgress for NoProgress {
     fn sent(&self, _: u64) {}
 }
 
-fn delivery(room: &str, message: &str, files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(room: &str, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target(room),
         message: message.to_owned(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
 /// Prepares and sends the only step of a delivery.
-async fn deliver(matrix: &Matrix, delivery: &Delivery, key: &str) -> Result<Confirmed, Error> {
+async fn deliver(
+    matrix: &MatrixPlatform,
+    delivery: &OutgoingDelivery,
+    key: &str,
+) -> Result<ConfirmedFile, PlatformError> {
     let limits = matrix.limits(&delivery.target).await?;
     let steps = matrix.plan(delivery, &limits);
     let [step] = steps.as_slice() else {
         panic!("{steps:?}");
     };
-    let mut send = Send {
+    let mut send = SendRequest {
         delivery,
         step,
         prepared: "",
         key,
     };
-    let prepared = matrix.prepare(send, &Quiet).await?;
+    let prepared = matrix.prepare(send, &NoProgress).await?;
     send.prepared = &prepared;
-    let mut confirmed = matrix.send(send, &Quiet).await?;
+    let mut confirmed = matrix.send(send, &NoProgress).await?;
     Ok(confirmed.pop().unwrap())
 }

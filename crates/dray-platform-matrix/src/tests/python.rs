@@ -5,20 +5,20 @@ use std::time::Duration;
 use dray_types::Sha256Digest;
 use serde_json::json;
 
-use crate::double::{Double, Fault, ME, TOKEN, USER};
+use crate::double::{ACCESS_TOKEN, BOT_USER, FakeHomeserver, InjectedFault, OTHER_USER};
 
 #[tokio::test]
 async fn matrix_nio_takes_the_double_for_a_homeserver() {
-    let double = Double::start(200_000).await.unwrap();
+    let double = FakeHomeserver::start(200_000).await.unwrap();
     let room = double.room();
     double.alias("#room:double.example", &room);
     double.user_writes(&room, &json!({ "msgtype": "m.text", "body": "привет" }));
     // The first two events go through.
-    double.script(Fault::Nothing);
-    double.script(Fault::Nothing);
-    double.script(Fault::RateLimit(Duration::from_secs(97)));
-    double.script(Fault::Refuse(403, "M_FORBIDDEN"));
-    let arguments = [&double.url(), TOKEN, &room, USER];
+    double.script(InjectedFault::Nothing);
+    double.script(InjectedFault::Nothing);
+    double.script(InjectedFault::RateLimit(Duration::from_secs(97)));
+    double.script(InjectedFault::Refuse(403, "M_FORBIDDEN"));
+    let arguments = [&double.url(), ACCESS_TOKEN, &room, OTHER_USER];
     let shown = dray_testkit::python::run("matrix_client.py", "nio", &arguments).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(256 * 40).collect();
     let digest = Sha256Digest::of(&bytes);
@@ -28,7 +28,7 @@ async fn matrix_nio_takes_the_double_for_a_homeserver() {
     };
     assert_eq!(file.file.as_ref().unwrap().sha256, digest);
     let expected = json!({
-        "me": ME,
+        "me": BOT_USER,
         "limit": 200_000,
         "alias": room,
         "nowhere": "M_NOT_FOUND",
@@ -40,8 +40,8 @@ async fn matrix_nio_takes_the_double_for_a_homeserver() {
         "same": true,
         "limited": ["M_LIMIT_EXCEEDED", 97_000],
         "refused": "M_FORBIDDEN",
-        "files": [[ME, "отчёт.csv", file.content["url"]]],
-        "texts": [[USER, "привет"]],
+        "files": [[BOT_USER, "отчёт.csv", file.content["url"]]],
+        "texts": [[OTHER_USER, "привет"]],
         "last": [file.event_id],
         "silence": 0,
         "token": "M_UNKNOWN_TOKEN",

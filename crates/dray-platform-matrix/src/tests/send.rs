@@ -1,11 +1,11 @@
 //! Events, and what homeservers do to them.
 
 use dray_platform::conformance::sample;
-use dray_platform::{ErrorKind, Flags, Moment, Platform as _};
+use dray_platform::{ErrorKind, Platform as _, SendFlags, SendOutcome};
 use serde_json::json;
 
 use super::{deliver, delivery, options, start, target, user};
-use crate::double::{Double, Fault};
+use crate::double::{FakeHomeserver, InjectedFault};
 
 #[tokio::test]
 async fn each_kind_is_shown_as_what_it_is() {
@@ -27,10 +27,10 @@ async fn each_kind_is_shown_as_what_it_is() {
     ] {
         let room = double.room();
         let mut files = delivery(&room, "", vec![file]);
-        files.flags = Flags {
+        files.flags = SendFlags {
             as_voice,
             as_document,
-            ..Flags::default()
+            ..SendFlags::default()
         };
         deliver(&matrix, &files, "key").await.unwrap();
         let content = &double.seen(&room)[0].content;
@@ -100,14 +100,14 @@ async fn r_12_links_get_no_previews() {
     let matrix = user(options(&double));
     let room = double.room();
     let words = delivery(&room, "https://store.example/once", Vec::new());
-    let step = dray_platform::Step::Link(words.message.clone());
-    let send = dray_platform::Send {
+    let step = dray_platform::SendStep::Link(words.message.clone());
+    let send = dray_platform::SendRequest {
         delivery: &words,
         step: &step,
         prepared: "",
         key: "key",
     };
-    matrix.send(send, &super::Quiet).await.unwrap();
+    matrix.send(send, &super::NoProgress).await.unwrap();
     let content = &double.seen(&room)[0].content;
     assert_eq!(content["com.beeper.linkpreviews"], json!([]));
 }
@@ -125,14 +125,14 @@ async fn nothing_goes_into_an_encrypted_room() {
     );
     let files = delivery(&room, "words", vec![sample::binary("a.bin", 10)]);
     let steps = matrix.plan(&files, &options(&double).limits(None));
-    let send = dray_platform::Send {
+    let send = dray_platform::SendRequest {
         delivery: &files,
         step: &steps[0],
         prepared: "mxc://double.example/a",
         key: "key",
     };
-    assert!(matrix.prepare(send, &super::Quiet).await.is_err());
-    assert!(matrix.send(send, &super::Quiet).await.is_err());
+    assert!(matrix.prepare(send, &super::NoProgress).await.is_err());
+    assert!(matrix.send(send, &super::NoProgress).await.is_err());
     assert_eq!(double.received(), 0);
     assert!(double.seen(&room).is_empty());
 }
@@ -156,7 +156,7 @@ async fn a_room_is_found_by_its_alias_and_not_by_anything() {
         let error = deliver(&matrix, &words, "key").await.unwrap_err();
         assert_eq!(
             (error.kind(), error.moment()),
-            (kind, Moment::NotSent),
+            (kind, SendOutcome::NotSent),
             "{chat}"
         );
     }
@@ -164,13 +164,13 @@ async fn a_room_is_found_by_its_alias_and_not_by_anything() {
 
 #[tokio::test]
 async fn r_6_the_homeservers_limit_holds() {
-    let matrix = |double: &Double| user(options(double));
+    let matrix = |double: &FakeHomeserver| user(options(double));
     for (fault, expected) in [
         (None, 1000),
-        (Some(Fault::Old), 1000),
-        (Some(Fault::NoLimit), 50 << 20),
+        (Some(InjectedFault::Old), 1000),
+        (Some(InjectedFault::NoLimit), 50 << 20),
     ] {
-        let double = Double::start(1000).await.unwrap();
+        let double = FakeHomeserver::start(1000).await.unwrap();
         let room = double.room();
         if let Some(fault) = fault {
             double.script(fault);
@@ -178,14 +178,14 @@ async fn r_6_the_homeservers_limit_holds() {
         let limits = matrix(&double).limits(&target(&room)).await.unwrap();
         assert_eq!(limits.any, expected);
     }
-    let double = Double::start(1000).await.unwrap();
+    let double = FakeHomeserver::start(1000).await.unwrap();
     let room = double.room();
     let files = delivery(&room, "", vec![sample::binary("a.bin", 1001)]);
-    double.script(Fault::NoLimit);
+    double.script(InjectedFault::NoLimit);
     let error = deliver(&matrix(&double), &files, "key").await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::TooLarge, Moment::NotSent)
+        (ErrorKind::TooLarge, SendOutcome::NotSent)
     );
 }
 
@@ -195,16 +195,28 @@ async fn refusals_are_final_and_show_nothing() {
     let matrix = user(options(&double));
     let room = double.room();
     for (fault, kind) in [
-        (Fault::Refuse(403, "M_FORBIDDEN"), ErrorKind::Forbidden),
-        (Fault::Refuse(413, "M_TOO_LARGE"), ErrorKind::TooLong),
-        (Fault::Refuse(401, "M_UNKNOWN_TOKEN"), ErrorKind::Auth),
-        (Fault::Refuse(400, "M_BAD_JSON"), ErrorKind::BadFormat),
-        (Fault::StrangeAddress, ErrorKind::Unknown),
+        (
+            InjectedFault::Refuse(403, "M_FORBIDDEN"),
+            ErrorKind::Forbidden,
+        ),
+        (
+            InjectedFault::Refuse(413, "M_TOO_LARGE"),
+            ErrorKind::TooLong,
+        ),
+        (
+            InjectedFault::Refuse(401, "M_UNKNOWN_TOKEN"),
+            ErrorKind::Auth,
+        ),
+        (
+            InjectedFault::Refuse(400, "M_BAD_JSON"),
+            ErrorKind::BadFormat,
+        ),
+        (InjectedFault::StrangeAddress, ErrorKind::Unknown),
     ] {
         double.script(fault);
         let files = delivery(&room, "", vec![sample::binary("a.bin", 10)]);
         let error = deliver(&matrix, &files, "key").await.unwrap_err();
-        assert_eq!((error.kind(), error.moment()), (kind, Moment::NotSent));
+        assert_eq!((error.kind(), error.moment()), (kind, SendOutcome::NotSent));
     }
     assert!(double.seen(&room).is_empty());
 }
@@ -225,7 +237,7 @@ async fn the_longest_text_of_the_worst_characters_fits_an_event() {
 
 #[tokio::test]
 async fn an_upload_that_breaks_because_it_is_too_large_is_told_as_that() {
-    let double = Double::start(1000).await.unwrap();
+    let double = FakeHomeserver::start(1000).await.unwrap();
     let matrix = user(options(&double));
     let room = double.room();
     for (size, kind, numbers) in [
@@ -236,15 +248,15 @@ async fn an_upload_that_breaks_because_it_is_too_large_is_told_as_that() {
         let step = matrix
             .plan(&files, &options(&double).limits(None))
             .remove(0);
-        double.script(Fault::CloseDuringUpload);
-        let send = dray_platform::Send {
+        double.script(InjectedFault::CloseDuringUpload);
+        let send = dray_platform::SendRequest {
             delivery: &files,
             step: &step,
             prepared: "",
             key: "key",
         };
-        let error = matrix.prepare(send, &super::Quiet).await.unwrap_err();
+        let error = matrix.prepare(send, &super::NoProgress).await.unwrap_err();
         assert_eq!((error.kind(), error.numbers()), (kind, numbers));
-        assert_eq!(error.moment(), Moment::NotSent);
+        assert_eq!(error.moment(), SendOutcome::NotSent);
     }
 }

@@ -2,36 +2,36 @@
 
 use serde_json::Value;
 
-use super::answer::{Answer, Refusal};
-use super::fault::Fault;
-use super::files::{self, KINDS};
-use super::form::Form;
+use super::answer::{Answer, MethodError};
+use super::fault::InjectedFault;
+use super::files::{self, FILE_KINDS};
+use super::form::FormData;
 use super::media::message_json;
 use super::methods::{placed, show, visible};
-use super::shown::Shown;
-use super::state::{State, Stored};
+use super::shown::StoredMessage;
+use super::state::{FakeState, StoredFile};
 
 /// Longest caption, in UTF-16 units.
-const CAPTION: usize = 1024;
+const MAX_CAPTION_UNITS: usize = 1024;
 
 /// One item, checked.
-struct Item {
-    shown: Shown,
+struct AlbumItem {
+    shown: StoredMessage,
     id: String,
-    file: Stored,
+    file: StoredFile,
 }
 
 pub(super) fn send(
-    state: &mut State,
-    form: &Form,
-    fault: Option<&Fault>,
+    state: &mut FakeState,
+    form: &FormData,
+    fault: Option<&InjectedFault>,
     upload: u64,
     date: u64,
 ) -> Answer {
     let media = form.json("media").unwrap_or_default();
     let media = media.as_array().cloned().unwrap_or_default();
     if !(2..=10).contains(&media.len()) {
-        return Err(Refusal::bad(
+        return Err(MethodError::bad(
             "number of media in an album must be from 2 to 10",
         ));
     }
@@ -41,7 +41,7 @@ pub(super) fn send(
         .iter()
         .any(|kind| alone.contains(kind) && kinds.iter().any(|other| other != kind));
     if mixed {
-        return Err(Refusal::bad(
+        return Err(MethodError::bad(
             "document and audio can't be mixed with other media types",
         ));
     }
@@ -51,16 +51,16 @@ pub(super) fn send(
     for (media, kind) in media.iter().zip(kinds) {
         let field = |name: &str| media.get(name).and_then(Value::as_str).unwrap_or_default();
         let mut shown;
-        (chat, is_group, shown) = placed(state, form, field("caption").trim(), CAPTION)?;
+        (chat, is_group, shown) = placed(state, form, field("caption").trim(), MAX_CAPTION_UNITS)?;
         let (id, file) = files::find(state, form, kind, field("media"), false, upload)?;
         shown.file = Some(visible(&file));
         shown.album.clone_from(&album);
         shown.spoiler = media.get("has_spoiler") == Some(&Value::Bool(true));
-        items.push(Item { shown, id, file });
+        items.push(AlbumItem { shown, id, file });
     }
     let (count, refusal) = broken(fault, items.len());
     items.truncate(count);
-    let forgets = fault == Some(&Fault::ForgetFiles);
+    let forgets = fault == Some(&InjectedFault::ForgetFiles);
     let mut messages = Vec::new();
     for item in items {
         let told = (!forgets).then_some((item.id.as_str(), &item.file));
@@ -70,28 +70,28 @@ pub(super) fn send(
     refusal.map_or(Ok(Value::Array(messages)), Err)
 }
 
-fn kind(media: &Value) -> Result<&'static str, Refusal> {
+fn kind(media: &Value) -> Result<&'static str, MethodError> {
     let asked = media
         .get("type")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    KINDS
+    FILE_KINDS
         .into_iter()
         .find(|kind| *kind == asked && !matches!(asked, "animation" | "voice"))
-        .ok_or_else(|| Refusal::bad("can't parse InputMedia: type of the media is unsupported"))
+        .ok_or_else(|| MethodError::bad("can't parse InputMedia: type of the media is unsupported"))
 }
 
 /// How many items appear, and what is said after them.
-fn broken(fault: Option<&Fault>, all: usize) -> (usize, Option<Refusal>) {
+fn broken(fault: Option<&InjectedFault>, all: usize) -> (usize, Option<MethodError>) {
     match fault {
-        Some(Fault::BreakAlbum(shown, why)) => {
+        Some(InjectedFault::BreakAlbum(shown, why)) => {
             let why = format!(
                 "failed to send message #{} with the error message \"{why}\"",
                 shown + 1
             );
-            (*shown, Some(Refusal::bad(&why)))
+            (*shown, Some(MethodError::bad(&why)))
         }
-        Some(Fault::ShortAlbum(shown)) => (*shown, None),
+        Some(InjectedFault::ShortAlbum(shown)) => (*shown, None),
         _ => (all, None),
     }
 }

@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 /// A refusal.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct MethodError {
     pub(super) code: u16,
     pub(super) description: String,
     pub(super) parameters: Option<Value>,
 }
 
 /// What a method answers.
-pub(super) type Answer = Result<Value, Refusal>;
+pub(super) type Answer = Result<Value, MethodError>;
 
-impl Refusal {
+impl MethodError {
     /// `400 Bad Request: …`.
     pub(super) fn bad(why: &str) -> Self {
         Self::of(400, why)

@@ -2,7 +2,7 @@
 
 /// One fault. Those of a send happen to the next `send…` method except `sendChatAction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Nothing: the send goes as always. Puts off the faults behind it.
     Nothing,
     /// A send is refused: too many requests, again after these seconds.
@@ -41,20 +41,20 @@ pub enum Fault {
 
 /// What a fault happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FaultPoint {
     Send,
     Download,
     Updates,
     File,
 }
 
-impl Fault {
-    pub(super) const fn place(&self) -> Place {
+impl InjectedFault {
+    pub(super) const fn place(&self) -> FaultPoint {
         match self {
-            Self::CutDownload | Self::RedirectDownload(_) => Place::Download,
-            Self::RefuseUpdates(..) => Place::Updates,
-            Self::TellPath(_) => Place::File,
-            _ => Place::Send,
+            Self::CutDownload | Self::RedirectDownload(_) => FaultPoint::Download,
+            Self::RefuseUpdates(..) => FaultPoint::Updates,
+            Self::TellPath(_) => FaultPoint::File,
+            _ => FaultPoint::Send,
         }
     }
 }

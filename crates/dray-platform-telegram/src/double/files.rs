@@ -1,25 +1,28 @@
 //! The file of a message: uploaded now, or known by its id.
 
-use dray_content::kind::{Audio, Codec, Detected, Image, Kind, Video, detect};
+use dray_content::kind::{
+    AudioKind, ContentKind, DetectedKind, ImageKind, VideoCodec, VideoKind, detect,
+};
 
-use super::PHOTO;
-use super::answer::Refusal;
-use super::form::{Form, Upload};
-use super::state::{State, Stored};
+use super::MAX_PHOTO_BYTES;
+use super::answer::MethodError;
+use super::form::{FormData, FormUpload};
+use super::state::{FakeState, StoredFile};
 
 /// Kinds by the name of their field and method.
-pub(super) const KINDS: [&str; 6] = ["photo", "document", "audio", "voice", "video", "animation"];
+pub(super) const FILE_KINDS: [&str; 6] =
+    ["photo", "document", "audio", "voice", "video", "animation"];
 
 /// Finds the file of a field: `attach://name`, an upload of the field's own name, or a file id. `detects` when the
 /// server looks what a document really is.
 pub(super) fn find(
-    state: &mut State,
-    form: &Form,
+    state: &mut FakeState,
+    form: &FormData,
     kind: &'static str,
     value: &str,
     detects: bool,
     upload_limit: u64,
-) -> Result<(String, Stored), Refusal> {
+) -> Result<(String, StoredFile), MethodError> {
     let part = value.strip_prefix("attach://").unwrap_or(kind);
     if let Some(upload) = form.files.get(part) {
         let file = taken(upload, kind, detects, upload_limit)?;
@@ -27,37 +30,39 @@ pub(super) fn find(
         return Ok((id, file));
     }
     if value.is_empty() {
-        return Err(Refusal::bad(&format!("there is no {kind} in the request")));
+        return Err(MethodError::bad(&format!(
+            "there is no {kind} in the request"
+        )));
     }
     let Some(known) = state.files.get(value) else {
-        return Err(Refusal::bad(
+        return Err(MethodError::bad(
             "wrong file_id or the file is temporarily unavailable",
         ));
     };
     if known.kind != kind {
-        return Err(Refusal::bad("type of file mismatch"));
+        return Err(MethodError::bad("type of file mismatch"));
     }
     Ok((value.to_owned(), known.clone()))
 }
 
 /// Checks an upload, and decides what it becomes.
 fn taken(
-    upload: &Upload,
+    upload: &FormUpload,
     asked: &'static str,
     detects: bool,
     upload_limit: u64,
-) -> Result<Stored, Refusal> {
+) -> Result<StoredFile, MethodError> {
     if upload.size == 0 {
-        return Err(Refusal::bad("file must be non-empty"));
+        return Err(MethodError::bad("file must be non-empty"));
     }
     if upload.size > upload_limit {
-        return Err(Refusal::of(413, "Request Entity Too Large"));
+        return Err(MethodError::of(413, "Request Entity Too Large"));
     }
     let detected = detect(&upload.head, &upload.name, upload.size);
     if asked == "photo" {
         photo(upload, &detected)?;
     }
-    Ok(Stored {
+    Ok(StoredFile {
         kind: becomes(asked, detected.kind, detects),
         name: upload.name.clone(),
         media_type: detected.media_type.to_owned(),
@@ -68,40 +73,49 @@ fn taken(
     })
 }
 
-fn photo(upload: &Upload, detected: &Detected) -> Result<(), Refusal> {
-    if upload.size > PHOTO {
+fn photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), MethodError> {
+    if upload.size > MAX_PHOTO_BYTES {
         let why = format!(
-            "file of size {} bytes is too big for a photo; the maximum size is {PHOTO} bytes",
+            "file of size {} bytes is too big for a photo; the maximum size is {MAX_PHOTO_BYTES} bytes",
             upload.size
         );
-        return Err(Refusal::bad(&why));
+        return Err(MethodError::bad(&why));
     }
-    let Kind::Image(Image::Png | Image::Jpeg | Image::Webp { .. } | Image::Gif { .. }) =
-        detected.kind
+    let ContentKind::Image(
+        ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp { .. } | ImageKind::Gif { .. },
+    ) = detected.kind
     else {
-        return Err(Refusal::bad("IMAGE_PROCESS_FAILED"));
+        return Err(MethodError::bad("IMAGE_PROCESS_FAILED"));
     };
     let Some((width, height)) = detected.dimensions else {
-        return Err(Refusal::bad("PHOTO_SAVE_FILE_INVALID"));
+        return Err(MethodError::bad("PHOTO_SAVE_FILE_INVALID"));
     };
     let (long, short) = (width.max(height), width.min(height));
     if width + height > 10_000 || long > short * 20 {
-        return Err(Refusal::bad("PHOTO_INVALID_DIMENSIONS"));
+        return Err(MethodError::bad("PHOTO_INVALID_DIMENSIONS"));
     }
     Ok(())
 }
 
 /// The kind that the server makes of a file that was sent as another.
-fn becomes(asked: &'static str, kind: Kind, detects: bool) -> &'static str {
+fn becomes(asked: &'static str, kind: ContentKind, detects: bool) -> &'static str {
     match (asked, kind) {
-        ("document", Kind::Image(Image::Gif { animated: true })) if detects => "animation",
-        ("document", Kind::Audio(Audio::Mp3 | Audio::M4a)) if detects => "audio",
-        ("document", Kind::Audio(Audio::OggOpus { .. })) if detects => "voice",
-        ("document", Kind::Video(Video::Mp4(Codec::H264))) if detects => "video",
-        ("voice", Kind::Audio(Audio::OggOpus { .. } | Audio::Mp3 | Audio::M4a))
-        | ("audio", Kind::Audio(Audio::Mp3 | Audio::M4a))
-        | ("video", Kind::Video(Video::Mp4(_) | Video::Quicktime))
-        | ("animation", Kind::Image(Image::Gif { .. }) | Kind::Video(Video::Mp4(_)))
+        ("document", ContentKind::Image(ImageKind::Gif { animated: true })) if detects => {
+            "animation"
+        }
+        ("document", ContentKind::Audio(AudioKind::Mp3 | AudioKind::M4a)) if detects => "audio",
+        ("document", ContentKind::Audio(AudioKind::OggOpus { .. })) if detects => "voice",
+        ("document", ContentKind::Video(VideoKind::Mp4(VideoCodec::H264))) if detects => "video",
+        (
+            "voice",
+            ContentKind::Audio(AudioKind::OggOpus { .. } | AudioKind::Mp3 | AudioKind::M4a),
+        )
+        | ("audio", ContentKind::Audio(AudioKind::Mp3 | AudioKind::M4a))
+        | ("video", ContentKind::Video(VideoKind::Mp4(_) | VideoKind::Quicktime))
+        | (
+            "animation",
+            ContentKind::Image(ImageKind::Gif { .. }) | ContentKind::Video(VideoKind::Mp4(_)),
+        )
         | ("photo" | "document", _) => asked,
         _ => "document",
     }

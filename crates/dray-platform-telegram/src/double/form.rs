@@ -10,12 +10,12 @@ use hyper::header::CONTENT_TYPE;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::multipart::{Malformed, Reader};
-use super::state::Shared;
+use super::multipart::{FormReader, MalformedForm};
+use super::state::SharedState;
 
 /// A file that came with a form.
 #[derive(Clone, Debug)]
-pub(super) struct Upload {
+pub(super) struct FormUpload {
     pub(super) name: String,
     pub(super) size: u64,
     pub(super) sha256: Sha256Digest,
@@ -24,12 +24,12 @@ pub(super) struct Upload {
 
 /// Fields and files by name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Form {
+pub(super) struct FormData {
     pub(super) fields: BTreeMap<String, String>,
-    pub(super) files: BTreeMap<String, Upload>,
+    pub(super) files: BTreeMap<String, FormUpload>,
 }
 
-impl Form {
+impl FormData {
     /// A field; empty when it is not there.
     pub(super) fn get(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
@@ -54,8 +54,8 @@ impl Form {
 /// Reads query and body.
 pub(super) async fn read(
     request: Request<Incoming>,
-    shared: &Arc<Shared>,
-) -> Result<Form, Malformed> {
+    shared: &Arc<SharedState>,
+) -> Result<FormData, MalformedForm> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let content = request
         .headers()
@@ -63,7 +63,7 @@ pub(super) async fn read(
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default()
         .to_owned();
-    let reader = Reader::new(request.into_body(), Arc::clone(shared));
+    let reader = FormReader::new(request.into_body(), Arc::clone(shared));
     let mut form = if let Some(boundary) = boundary(&content) {
         reader.form(boundary).await?
     } else {
@@ -71,7 +71,7 @@ pub(super) async fn read(
         if content.starts_with("application/json") {
             from_json(&body)?
         } else {
-            from_pairs(&String::from_utf8(body).map_err(|_| Malformed)?)
+            from_pairs(&String::from_utf8(body).map_err(|_| MalformedForm)?)
         }
     };
     for (name, value) in from_pairs(&query).fields {
@@ -86,19 +86,20 @@ fn boundary(content: &str) -> Option<&str> {
         .then(|| boundary.trim_matches('"'))
 }
 
-fn from_json(body: &[u8]) -> Result<Form, Malformed> {
-    let object: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(|_| Malformed)?;
+fn from_json(body: &[u8]) -> Result<FormData, MalformedForm> {
+    let object: BTreeMap<String, Value> =
+        serde_json::from_slice(body).map_err(|_| MalformedForm)?;
     let fields = object.into_iter().map(|(name, value)| match value {
         Value::String(text) => (name, text),
         other => (name, other.to_string()),
     });
-    Ok(Form {
+    Ok(FormData {
         fields: fields.collect(),
         files: BTreeMap::new(),
     })
 }
 
-fn from_pairs(text: &str) -> Form {
+fn from_pairs(text: &str) -> FormData {
     let decode = |text: &str| {
         percent_decode_str(&text.replace('+', " "))
             .decode_utf8_lossy()
@@ -109,7 +110,7 @@ fn from_pairs(text: &str) -> Form {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decode(name), decode(value))
     });
-    Form {
+    FormData {
         fields: fields.collect(),
         files: BTreeMap::new(),
     }

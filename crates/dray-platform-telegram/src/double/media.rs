@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::shown::Shown;
-use super::state::{Stored, bot_json, chat_json};
+use super::shown::StoredMessage;
+use super::state::{StoredFile, bot_json, chat_json};
 
 /// A file in a message: the key it stands under, and what stands there.
-pub(super) fn file_json(id: &str, file: &Stored) -> (&'static str, Value) {
+pub(super) fn file_json(id: &str, file: &StoredFile) -> (&'static str, Value) {
     let unique = format!("AgAD{}", file.sha256.to_hex().get(..12).unwrap_or_default());
     let mut value = json!({
         "file_id": id,
@@ -54,8 +54,8 @@ fn merge(into: &mut Value, more: Value) {
 pub(super) fn message_json(
     chat: i64,
     is_group: bool,
-    shown: &Shown,
-    file: Option<(&str, &Stored)>,
+    shown: &StoredMessage,
+    file: Option<(&str, &StoredFile)>,
     date: u64,
 ) -> Value {
     let mut message = Map::new();

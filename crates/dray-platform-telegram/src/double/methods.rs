@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::DOWNLOAD;
+use super::MAX_DOWNLOAD_BYTES;
 use super::album;
-use super::answer::{Answer, Refusal};
-use super::fault::{Fault, Place};
-use super::files::{self, KINDS};
-use super::form::Form;
+use super::answer::{Answer, MethodError};
+use super::fault::{FaultPoint, InjectedFault};
+use super::files::{self, FILE_KINDS};
+use super::form::FormData;
 use super::media::message_json;
-use super::shown::{Shown, ShownFile};
-use super::state::{Shared, State, Stored, Webhook, bot_json};
+use super::shown::{ShownFile, StoredMessage};
+use super::state::{FakeState, SharedState, StoredFile, WebhookTarget, bot_json};
 
 /// Longest text and caption, in UTF-16 units.
-const TEXT: usize = 4096;
-const CAPTION: usize = 1024;
+const MAX_TEXT_UNITS: usize = 4096;
+const MAX_CAPTION_UNITS: usize = 1024;
 
 /// Everything but `getUpdates`, which waits.
 pub(super) fn call(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     method: &str,
-    form: &Form,
-    fault: Option<&Fault>,
+    form: &FormData,
+    fault: Option<&InjectedFault>,
 ) -> Answer {
     let date = shared.clock.now_ms() / 1000;
     let mut state = shared.state();
@@ -35,7 +35,7 @@ pub(super) fn call(
         "editMessageText" => edit(&mut state, form, date),
         "getFile" => file(&mut state, form, shared.upload),
         "setWebhook" => {
-            let webhook = Webhook {
+            let webhook = WebhookTarget {
                 url: form.get("url").to_owned(),
                 secret: form.get("secret_token").to_owned(),
             };
@@ -46,9 +46,9 @@ pub(super) fn call(
             state.webhook = None;
             Ok(json!(true))
         }
-        _ => match KINDS.iter().find(|kind| is_method(method, kind)) {
+        _ => match FILE_KINDS.iter().find(|kind| is_method(method, kind)) {
             Some(kind) => one(&mut state, form, kind, fault, shared.upload, date),
-            None => Err(Refusal::of(404, "Not Found: method not found")),
+            None => Err(MethodError::of(404, "Not Found: method not found")),
         },
     }
 }
@@ -62,61 +62,61 @@ fn is_method(method: &str, kind: &str) -> bool {
 
 /// A message before it is shown: its place is checked.
 pub(super) fn placed(
-    state: &mut State,
-    form: &Form,
+    state: &mut FakeState,
+    form: &FormData,
     text: &str,
     limit: usize,
-) -> Result<(i64, bool, Shown), Refusal> {
+) -> Result<(i64, bool, StoredMessage), MethodError> {
     let (id, chat) = state.chat(form.get("chat_id"))?;
     let thread = form.number("message_thread_id");
     if thread != 0 && !chat.topics.contains(&thread) {
-        return Err(Refusal::bad("message thread not found"));
+        return Err(MethodError::bad("message thread not found"));
     }
     let reply = form.json("reply_parameters").unwrap_or_default();
     let mut reply_to = reply.get("message_id").and_then(Value::as_i64).unwrap_or(0);
     let known = chat.shown.iter().any(|shown| shown.message_id == reply_to);
     if reply_to != 0 && !known {
         if reply.get("allow_sending_without_reply") != Some(&json!(true)) {
-            return Err(Refusal::bad("message to be replied not found"));
+            return Err(MethodError::bad("message to be replied not found"));
         }
         reply_to = 0;
     }
     if text.encode_utf16().count() > limit {
-        return Err(Refusal::bad(if limit == CAPTION {
+        return Err(MethodError::bad(if limit == MAX_CAPTION_UNITS {
             "message caption is too long"
         } else {
             "message is too long"
         }));
     }
     if !form.get("parse_mode").is_empty() && text.contains(['*', '_', '<']) {
-        return Err(Refusal::bad(
+        return Err(MethodError::bad(
             "can't parse entities: Can't find end of the entity starting at byte offset 0",
         ));
     }
     let is_group = chat.is_group;
-    let shown = Shown {
+    let shown = StoredMessage {
         message_id: state.next(),
         text: text.to_owned(),
         thread,
         reply_to,
         spoiler: form.flag("has_spoiler"),
-        ..Shown::default()
+        ..StoredMessage::default()
     };
     Ok((id, is_group, shown))
 }
 
-pub(super) fn show(state: &mut State, chat: i64, shown: Shown) {
+pub(super) fn show(state: &mut FakeState, chat: i64, shown: StoredMessage) {
     if let Some(chat) = state.chats.get_mut(&chat) {
         chat.shown.push(shown);
     }
 }
 
-fn text(state: &mut State, form: &Form, date: u64) -> Answer {
+fn text(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
     let text = form.get("text").trim();
     if text.is_empty() {
-        return Err(Refusal::bad("message text is empty"));
+        return Err(MethodError::bad("message text is empty"));
     }
-    let (chat, is_group, mut shown) = placed(state, form, text, TEXT)?;
+    let (chat, is_group, mut shown) = placed(state, form, text, MAX_TEXT_UNITS)?;
     let preview = form.json("link_preview_options");
     shown.preview = preview.and_then(|all| all.get("is_disabled").cloned()) != Some(json!(true));
     let message = message_json(chat, is_group, &shown, None, date);
@@ -125,7 +125,7 @@ fn text(state: &mut State, form: &Form, date: u64) -> Answer {
 }
 
 /// What users see of a file.
-pub(super) fn visible(file: &Stored) -> ShownFile {
+pub(super) fn visible(file: &StoredFile) -> ShownFile {
     let named = !matches!(file.kind, "photo" | "voice");
     ShownFile {
         kind: file.kind,
@@ -136,34 +136,35 @@ pub(super) fn visible(file: &Stored) -> ShownFile {
 }
 
 fn one(
-    state: &mut State,
-    form: &Form,
+    state: &mut FakeState,
+    form: &FormData,
     kind: &'static str,
-    fault: Option<&Fault>,
+    fault: Option<&InjectedFault>,
     upload: u64,
     date: u64,
 ) -> Answer {
-    let (chat, is_group, mut shown) = placed(state, form, form.get("caption").trim(), CAPTION)?;
+    let (chat, is_group, mut shown) =
+        placed(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
     let detects = !form.flag("disable_content_type_detection");
     let (id, mut file) = files::find(state, form, kind, form.get(kind), detects, upload)?;
     shown.file = Some(visible(&file));
-    if let Some(Fault::MisstateSize(size)) = fault {
+    if let Some(InjectedFault::MisstateSize(size)) = fault {
         file.size = *size;
     }
-    let told = (fault != Some(&Fault::ForgetFiles)).then_some((id.as_str(), &file));
+    let told = (fault != Some(&InjectedFault::ForgetFiles)).then_some((id.as_str(), &file));
     let message = message_json(chat, is_group, &shown, told, date);
     show(state, chat, shown);
     Ok(message)
 }
 
-fn action(state: &mut State, form: &Form) -> Answer {
+fn action(state: &mut FakeState, form: &FormData) -> Answer {
     let action = form.get("action").to_owned();
     let (_, chat) = state.chat(form.get("chat_id"))?;
     chat.actions.push(action);
     Ok(json!(true))
 }
 
-fn edit(state: &mut State, form: &Form, date: u64) -> Answer {
+fn edit(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
     let text = form.get("text").trim().to_owned();
     let number = form.number("message_id");
     let (id, chat) = state.chat(form.get("chat_id"))?;
@@ -172,25 +173,25 @@ fn edit(state: &mut State, form: &Form, date: u64) -> Answer {
         .shown
         .iter_mut()
         .find(|shown| shown.message_id == number && shown.file.is_none())
-        .ok_or_else(|| Refusal::bad("message to edit not found"))?;
+        .ok_or_else(|| MethodError::bad("message to edit not found"))?;
     shown.text = text;
     Ok(message_json(id, is_group, &shown.clone(), None, date))
 }
 
 /// Where a file can be fetched. Own servers name a path of their disk.
-fn file(state: &mut State, form: &Form, upload: u64) -> Answer {
+fn file(state: &mut FakeState, form: &FormData, upload: u64) -> Answer {
     let id = form.get("file_id");
     let Some(file) = state.files.get(id).cloned() else {
-        return Err(Refusal::bad(
+        return Err(MethodError::bad(
             "wrong file_id or the file is temporarily unavailable",
         ));
     };
-    let is_own = upload > super::UPLOAD;
-    if file.size > DOWNLOAD && !is_own {
-        return Err(Refusal::bad("file is too big"));
+    let is_own = upload > super::MAX_UPLOAD_BYTES;
+    if file.size > MAX_DOWNLOAD_BYTES && !is_own {
+        return Err(MethodError::bad("file is too big"));
     }
-    let path = match state.fault(Place::File) {
-        Some(Fault::TellPath(path)) => path,
+    let path = match state.fault(FaultPoint::File) {
+        Some(InjectedFault::TellPath(path)) => path,
         _ => file.path,
     };
     Ok(json!({

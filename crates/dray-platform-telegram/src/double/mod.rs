@@ -26,40 +26,40 @@ use dray_types::Secret;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-pub use fault::Fault;
-pub use shown::{Shown, ShownFile};
-pub use users::Attached;
+pub use fault::InjectedFault;
+pub use shown::{ShownFile, StoredMessage};
+pub use users::UserFile;
 
-use state::{Shared, State};
+use state::{FakeState, SharedState};
 
 /// The token that it takes.
-pub const TOKEN: &str = "4242:AAE-double-token-of-a-bot-that-is-none";
+pub const BOT_TOKEN: &str = "4242:AAE-double-token-of-a-bot-that-is-none";
 
 /// Largest upload of the hosted API, in bytes.
-pub const UPLOAD: u64 = 50 << 20;
+pub const MAX_UPLOAD_BYTES: u64 = 50 << 20;
 
 /// Largest photo, in bytes.
-pub const PHOTO: u64 = 10 << 20;
+pub const MAX_PHOTO_BYTES: u64 = 10 << 20;
 
 /// Largest file that a bot may fetch from the hosted API, in bytes.
-pub const DOWNLOAD: u64 = 20 << 20;
+pub const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 
 /// A Bot API server on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Double {
+pub struct FakeTelegram {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     _serving: JoinSet<()>,
 }
 
-impl Double {
+impl FakeTelegram {
     /// Starts one with the limits of the hosted API.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        Self::start_with(UPLOAD).await
+        Self::start_with(MAX_UPLOAD_BYTES).await
     }
 
     /// Starts one that takes uploads of this many bytes, as an own server takes 2000 MB.
@@ -70,7 +70,7 @@ impl Double {
     pub async fn start_with(upload: u64) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::new(upload));
+        let shared = Arc::new(SharedState::new(upload));
         let mut serving = JoinSet::new();
         serving.spawn(server::serve(listener, Arc::clone(&shared)));
         Ok(Self {
@@ -87,7 +87,7 @@ impl Double {
 
     /// The token that it takes.
     pub fn token(&self) -> Secret {
-        Secret::new(TOKEN)
+        Secret::new(BOT_TOKEN)
     }
 
     /// Makes a private chat with a new user, and returns its id.
@@ -106,7 +106,7 @@ impl Double {
     }
 
     /// What the chat shows, oldest first.
-    pub fn seen(&self, chat: i64) -> Vec<Shown> {
+    pub fn seen(&self, chat: i64) -> Vec<StoredMessage> {
         self.state().seen(chat)
     }
 
@@ -116,7 +116,7 @@ impl Double {
     }
 
     /// Makes this happen to the next request that it can happen to. Several happen one after the other.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.state().faults.push_back(fault);
     }
 
@@ -135,13 +135,13 @@ impl Double {
         self.state().files.clear();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         self.shared.state()
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedState {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,28 +10,28 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use sha2::{Digest as _, Sha256};
 
-use super::form::{Form, Upload};
-use super::state::Shared;
+use super::form::{FormData, FormUpload};
+use super::state::SharedState;
 
 /// How much of a file is kept to look at.
-const HEAD: usize = 64 * 1024;
+const KEPT_HEAD_BYTES: usize = 64 * 1024;
 
 /// Longest header of a part or value of a field.
-const LONGEST: usize = 1 << 20;
+const MAX_HEADER_BYTES: usize = 1 << 20;
 
 /// The body is not what it must be, or broke.
 #[derive(Debug)]
-pub(super) struct Malformed;
+pub(super) struct MalformedForm;
 
 /// A body with what was read ahead of it.
-pub(super) struct Reader {
+pub(super) struct FormReader {
     body: Incoming,
     ahead: BytesMut,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
-impl Reader {
-    pub(super) fn new(body: Incoming, shared: Arc<Shared>) -> Self {
+impl FormReader {
+    pub(super) fn new(body: Incoming, shared: Arc<SharedState>) -> Self {
         Self {
             body,
             ahead: BytesMut::new(),
@@ -40,9 +40,9 @@ impl Reader {
     }
 
     /// Reads more; false at the end.
-    pub(super) async fn more(&mut self) -> Result<bool, Malformed> {
+    pub(super) async fn more(&mut self) -> Result<bool, MalformedForm> {
         while let Some(frame) = self.body.frame().await {
-            if let Ok(data) = frame.map_err(|_| Malformed)?.into_data() {
+            if let Ok(data) = frame.map_err(|_| MalformedForm)?.into_data() {
                 let length = u64::try_from(data.len()).unwrap_or_default();
                 self.shared.received.fetch_add(length, Ordering::SeqCst);
                 self.ahead.extend_from_slice(&data);
@@ -53,17 +53,17 @@ impl Reader {
     }
 
     /// Everything there is, up to a limit.
-    pub(super) async fn all(mut self) -> Result<Vec<u8>, Malformed> {
+    pub(super) async fn all(mut self) -> Result<Vec<u8>, MalformedForm> {
         while self.more().await? {
-            if self.ahead.len() > LONGEST {
-                return Err(Malformed);
+            if self.ahead.len() > MAX_HEADER_BYTES {
+                return Err(MalformedForm);
             }
         }
         Ok(self.ahead.to_vec())
     }
 
     /// Reads the rest and forgets it.
-    pub(super) async fn skip(mut self) -> Result<(), Malformed> {
+    pub(super) async fn skip(mut self) -> Result<(), MalformedForm> {
         while self.more().await? {
             self.ahead.clear();
         }
@@ -75,7 +75,7 @@ impl Reader {
         &mut self,
         mark: &[u8],
         sink: &mut (dyn FnMut(&[u8]) + Send),
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedForm> {
         loop {
             if let Some(at) = find(&self.ahead, mark) {
                 sink(self.ahead.get(..at).unwrap_or_default());
@@ -86,24 +86,24 @@ impl Reader {
             sink(self.ahead.get(..sure).unwrap_or_default());
             self.ahead.advance(sure);
             if !self.more().await? {
-                return Err(Malformed);
+                return Err(MalformedForm);
             }
         }
     }
 
-    async fn short(&mut self, mark: &[u8]) -> Result<String, Malformed> {
+    async fn short(&mut self, mark: &[u8]) -> Result<String, MalformedForm> {
         let mut text = Vec::new();
         self.until(mark, &mut |piece| text.extend_from_slice(piece))
             .await?;
-        if text.len() > LONGEST {
-            return Err(Malformed);
+        if text.len() > MAX_HEADER_BYTES {
+            return Err(MalformedForm);
         }
-        String::from_utf8(text).map_err(|_| Malformed)
+        String::from_utf8(text).map_err(|_| MalformedForm)
     }
 
     /// The whole form.
-    pub(super) async fn form(mut self, boundary: &str) -> Result<Form, Malformed> {
-        let mut form = Form::default();
+    pub(super) async fn form(mut self, boundary: &str) -> Result<FormData, MalformedForm> {
+        let mut form = FormData::default();
         let mark = format!("\r\n--{boundary}");
         // The first boundary has no line before it.
         self.ahead.extend_from_slice(b"\r\n");
@@ -111,7 +111,7 @@ impl Reader {
         loop {
             while self.ahead.len() < 2 {
                 if !self.more().await? {
-                    return Err(Malformed);
+                    return Err(MalformedForm);
                 }
             }
             if self.ahead.starts_with(b"--") {
@@ -119,7 +119,7 @@ impl Reader {
                 return Ok(form);
             }
             let head = self.short(b"\r\n\r\n").await?;
-            let name = parameter(&head, "name").ok_or(Malformed)?;
+            let name = parameter(&head, "name").ok_or(MalformedForm)?;
             match parameter(&head, "filename") {
                 None => {
                     let value = self.short(mark.as_bytes()).await?;
@@ -133,17 +133,17 @@ impl Reader {
         }
     }
 
-    async fn upload(&mut self, mark: &[u8], name: String) -> Result<Upload, Malformed> {
+    async fn upload(&mut self, mark: &[u8], name: String) -> Result<FormUpload, MalformedForm> {
         let mut digest = Sha256::new();
         let (mut head, mut size) = (Vec::new(), 0);
         self.until(mark, &mut |piece| {
             digest.update(piece);
             size += u64::try_from(piece.len()).unwrap_or_default();
-            let room = HEAD.saturating_sub(head.len()).min(piece.len());
+            let room = KEPT_HEAD_BYTES.saturating_sub(head.len()).min(piece.len());
             head.extend_from_slice(piece.get(..room).unwrap_or_default());
         })
         .await?;
-        Ok(Upload {
+        Ok(FormUpload {
             name,
             size,
             sha256: Sha256Digest::from_bytes(digest.finalize().into()),

@@ -17,28 +17,28 @@ use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Refusal};
-use super::fault::{Fault, Place};
-use super::form::{self, Form};
-use super::multipart::Reader;
-use super::state::Shared;
-use super::{TOKEN, methods, updates};
+use super::answer::{Answer, MethodError};
+use super::fault::{FaultPoint, InjectedFault};
+use super::form::{self, FormData};
+use super::multipart::FormReader;
+use super::state::SharedState;
+use super::{BOT_TOKEN, methods, updates};
 
 /// The connection is closed.
 #[derive(Debug)]
-pub(super) struct Closed;
+pub(super) struct ConnectionClosed;
 
-impl std::fmt::Display for Closed {
+impl std::fmt::Display for ConnectionClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("closed on purpose")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for ConnectionClosed {}
 
-type Reply = Response<BoxBody<Bytes, Closed>>;
+type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
 
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+pub(super) async fn serve(listener: TcpListener, shared: Arc<SharedState>) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
@@ -53,49 +53,61 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Reply, Closed> {
+async fn respond(
+    shared: Arc<SharedState>,
+    request: Request<Incoming>,
+) -> Result<Reply, ConnectionClosed> {
     // Some clients escape the colon of the token.
     let path = percent_decode_str(request.uri().path())
         .decode_utf8_lossy()
         .into_owned();
-    if let Some(path) = path.strip_prefix(&format!("/file/bot{TOKEN}/")) {
+    if let Some(path) = path.strip_prefix(&format!("/file/bot{BOT_TOKEN}/")) {
         return download(&shared, path);
     }
     let Some((token, method)) = path
         .strip_prefix("/bot")
         .and_then(|rest| rest.split_once('/'))
     else {
-        return Ok(refuse(&Refusal::of(404, "Not Found")));
+        return Ok(refuse(&MethodError::of(404, "Not Found")));
     };
     shared.state().requests.push(method.to_owned());
-    if token != TOKEN {
+    if token != BOT_TOKEN {
         // The body is not read: the real server does not wait for it either.
         let refusal = if token.contains(':') {
-            Refusal::of(401, "Unauthorized")
+            MethodError::of(401, "Unauthorized")
         } else {
-            Refusal::of(404, "Not Found")
+            MethodError::of(404, "Not Found")
         };
         return skipped(&shared, request, refuse(&refusal)).await;
     }
     let is_send = method.starts_with("send") && method != "sendChatAction";
-    let fault = is_send.then(|| shared.state().fault(Place::Send)).flatten();
+    let fault = is_send
+        .then(|| shared.state().fault(FaultPoint::Send))
+        .flatten();
     let length = request
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > shared.upload + (1 << 20)) {
-        let refusal = Refusal::of(413, "Request Entity Too Large");
+        let refusal = MethodError::of(413, "Request Entity Too Large");
         return skipped(&shared, request, refuse(&refusal)).await;
     }
     let method = method.to_owned();
     if let Some(fault) = fault {
         return faulty(&shared, &method, request, fault).await;
     }
-    let form = form::read(request, &shared).await.map_err(|_| Closed)?;
+    let form = form::read(request, &shared)
+        .await
+        .map_err(|_| ConnectionClosed)?;
     Ok(answer(&call(&shared, &method, &form, None).await))
 }
 
-async fn call(shared: &Arc<Shared>, method: &str, form: &Form, fault: Option<&Fault>) -> Answer {
+async fn call(
+    shared: &Arc<SharedState>,
+    method: &str,
+    form: &FormData,
+    fault: Option<&InjectedFault>,
+) -> Answer {
     if method == "getUpdates" {
         return updates::get(shared, form).await;
     }
@@ -103,37 +115,39 @@ async fn call(shared: &Arc<Shared>, method: &str, form: &Form, fault: Option<&Fa
 }
 
 async fn faulty(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     method: &str,
     request: Request<Incoming>,
-    fault: Fault,
-) -> Result<Reply, Closed> {
+    fault: InjectedFault,
+) -> Result<Reply, ConnectionClosed> {
     match fault {
-        Fault::CloseDuringBody | Fault::StallDuringBody => {
-            let mut reader = Reader::new(request.into_body(), Arc::clone(shared));
+        InjectedFault::CloseDuringBody | InjectedFault::StallDuringBody => {
+            let mut reader = FormReader::new(request.into_body(), Arc::clone(shared));
             let _ = reader.more().await;
-            if fault == Fault::StallDuringBody {
+            if fault == InjectedFault::StallDuringBody {
                 std::future::pending::<()>().await;
             }
-            return Err(Closed);
+            return Err(ConnectionClosed);
         }
-        Fault::RateLimit(seconds) => {
-            return skipped(shared, request, refuse(&Refusal::rate_limit(seconds))).await;
+        InjectedFault::RateLimit(seconds) => {
+            return skipped(shared, request, refuse(&MethodError::rate_limit(seconds))).await;
         }
-        Fault::Refuse(code, why) => {
-            return skipped(shared, request, refuse(&Refusal::of(code, &why))).await;
+        InjectedFault::Refuse(code, why) => {
+            return skipped(shared, request, refuse(&MethodError::of(code, &why))).await;
         }
-        Fault::FailAfterBody(status) => {
+        InjectedFault::FailAfterBody(status) => {
             return skipped(shared, request, page(status)).await;
         }
         _ => {}
     }
-    let form = form::read(request, shared).await.map_err(|_| Closed)?;
+    let form = form::read(request, shared)
+        .await
+        .map_err(|_| ConnectionClosed)?;
     let answered = call(shared, method, &form, Some(&fault)).await;
     match fault {
-        Fault::LoseAnswer => Err(Closed),
-        Fault::NeverAnswer => std::future::pending().await,
-        Fault::CutAnswer => {
+        InjectedFault::LoseAnswer => Err(ConnectionClosed),
+        InjectedFault::NeverAnswer => std::future::pending().await,
+        InjectedFault::CutAnswer => {
             let mut text = body(&answered).to_string();
             text.truncate(text.len() / 2);
             Ok(reply(200, "application/json", text.into()))
@@ -144,12 +158,12 @@ async fn faulty(
 
 /// Answers after the body was read.
 async fn skipped(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     request: Request<Incoming>,
     reply: Reply,
-) -> Result<Reply, Closed> {
-    let reader = Reader::new(request.into_body(), Arc::clone(shared));
-    reader.skip().await.map_err(|_| Closed)?;
+) -> Result<Reply, ConnectionClosed> {
+    let reader = FormReader::new(request.into_body(), Arc::clone(shared));
+    reader.skip().await.map_err(|_| ConnectionClosed)?;
     Ok(reply)
 }
 
@@ -167,7 +181,7 @@ fn answer(answer: &Answer) -> Reply {
     }
 }
 
-fn refuse(refusal: &Refusal) -> Reply {
+fn refuse(refusal: &MethodError) -> Reply {
     let text = refusal.body().to_string();
     let mut reply = reply(refusal.code, "application/json", text.into());
     let wait = refusal
@@ -193,13 +207,13 @@ fn reply(status: u16, content: &'static str, body: Bytes) -> Reply {
     reply
 }
 
-fn whole(body: Bytes) -> BoxBody<Bytes, Closed> {
+fn whole(body: Bytes) -> BoxBody<Bytes, ConnectionClosed> {
     Full::new(body)
         .map_err(|never: Infallible| match never {})
         .boxed()
 }
 
-fn download(shared: &Arc<Shared>, path: &str) -> Result<Reply, Closed> {
+fn download(shared: &Arc<SharedState>, path: &str) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.state();
     state.requests.push("file".to_owned());
     let bytes = state
@@ -207,21 +221,21 @@ fn download(shared: &Arc<Shared>, path: &str) -> Result<Reply, Closed> {
         .values()
         .find(|file| file.path == path)
         .and_then(|file| file.bytes.clone());
-    let fault = state.fault(Place::Download);
+    let fault = state.fault(FaultPoint::Download);
     drop(state);
     let Some(bytes) = bytes else {
-        return Ok(refuse(&Refusal::of(404, "Not Found")));
+        return Ok(refuse(&MethodError::of(404, "Not Found")));
     };
     match fault {
-        Some(Fault::RedirectDownload(to)) => {
+        Some(InjectedFault::RedirectDownload(to)) => {
             let mut reply = page(302);
-            let to = to.parse().map_err(|_| Closed)?;
+            let to = to.parse().map_err(|_| ConnectionClosed)?;
             reply.headers_mut().insert(LOCATION, to);
             Ok(reply)
         }
-        Some(Fault::CutDownload) => {
+        Some(InjectedFault::CutDownload) => {
             let half = bytes.slice(..bytes.len() / 2);
-            let frames = stream::iter([Ok(Frame::data(half)), Err(Closed)]);
+            let frames = stream::iter([Ok(Frame::data(half)), Err(ConnectionClosed)]);
             let mut reply = Response::new(StreamBody::new(frames).boxed());
             reply
                 .headers_mut()

@@ -4,7 +4,7 @@ use dray_types::Sha256Digest;
 
 /// A visible message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct StoredMessage {
     /// Its number in the chat.
     pub message_id: i64,
     /// Text, or caption of the file.

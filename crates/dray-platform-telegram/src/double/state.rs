@@ -9,20 +9,20 @@ use dray_types::{Clock, Sha256Digest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::answer::Refusal;
-use super::fault::{Fault, Place};
-use super::shown::Shown;
+use super::answer::MethodError;
+use super::fault::{FaultPoint, InjectedFault};
+use super::shown::StoredMessage;
 
 /// The topic that every group has.
-pub(super) const TOPIC: i64 = 7;
+pub(super) const GENERAL_TOPIC: i64 = 7;
 
 /// The user who writes in a private chat has the number of the chat.
-pub(super) const BOT: i64 = 4242;
+pub(super) const BOT_ID: i64 = 4242;
 
 /// Shared by all connections.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
+pub(super) struct SharedState {
+    pub(super) state: Mutex<FakeState>,
     pub(super) received: AtomicU64,
     pub(super) upload: u64,
     /// Notifies that updates are waiting, or that another client polls for them.
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(upload: u64) -> Self {
         Self {
             state: Mutex::default(),
@@ -43,13 +43,13 @@ impl Shared {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) chats: BTreeMap<i64, Chat>,
-    pub(super) files: BTreeMap<String, Stored>,
-    pub(super) faults: VecDeque<Fault>,
+pub(super) struct FakeState {
+    pub(super) chats: BTreeMap<i64, FakeChat>,
+    pub(super) files: BTreeMap<String, StoredFile>,
+    pub(super) faults: VecDeque<InjectedFault>,
     pub(super) requests: Vec<String>,
     pub(super) updates: VecDeque<Value>,
-    pub(super) webhook: Option<Webhook>,
+    pub(super) webhook: Option<WebhookTarget>,
     /// Number of the newest `getUpdates`.
     pub(super) asking: u64,
     pub(super) last: i64,
@@ -57,23 +57,23 @@ pub(super) struct State {
 
 /// Where updates are brought.
 #[derive(Clone, Debug)]
-pub(super) struct Webhook {
+pub(super) struct WebhookTarget {
     pub(super) url: String,
     pub(super) secret: String,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Chat {
+pub(super) struct FakeChat {
     pub(super) is_group: bool,
     pub(super) topics: BTreeSet<i64>,
-    pub(super) shown: Vec<Shown>,
+    pub(super) shown: Vec<StoredMessage>,
     pub(super) actions: Vec<String>,
     pub(super) migrated_to: Option<i64>,
 }
 
 /// A file that has an id.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredFile {
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) media_type: String,
@@ -84,7 +84,7 @@ pub(super) struct Stored {
     pub(super) path: String,
 }
 
-impl State {
+impl FakeState {
     /// A number that was never given before.
     pub(super) fn next(&mut self) -> i64 {
         self.last += 1;
@@ -97,11 +97,11 @@ impl State {
         } else {
             700_000_000 + self.next()
         };
-        let topics = is_group.then_some(TOPIC).into_iter().collect();
-        let chat = Chat {
+        let topics = is_group.then_some(GENERAL_TOPIC).into_iter().collect();
+        let chat = FakeChat {
             is_group,
             topics,
-            ..Chat::default()
+            ..FakeChat::default()
         };
         self.chats.insert(id, chat);
         id
@@ -115,7 +115,7 @@ impl State {
         id
     }
 
-    pub(super) fn seen(&self, chat: i64) -> Vec<Shown> {
+    pub(super) fn seen(&self, chat: i64) -> Vec<StoredMessage> {
         self.chats
             .get(&chat)
             .map(|chat| chat.shown.clone())
@@ -130,18 +130,18 @@ impl State {
     }
 
     /// The chat of a request.
-    pub(super) fn chat(&mut self, id: &str) -> Result<(i64, &mut Chat), Refusal> {
-        let missing = || Refusal::bad("chat not found");
+    pub(super) fn chat(&mut self, id: &str) -> Result<(i64, &mut FakeChat), MethodError> {
+        let missing = || MethodError::bad("chat not found");
         let id: i64 = id.parse().map_err(|_| missing())?;
         let chat = self.chats.get_mut(&id).ok_or_else(missing)?;
         match chat.migrated_to {
-            Some(to) => Err(Refusal::migrated(to)),
+            Some(to) => Err(MethodError::migrated(to)),
             None => Ok((id, chat)),
         }
     }
 
     /// The next fault of this place, if it is its turn.
-    pub(super) fn fault(&mut self, place: Place) -> Option<Fault> {
+    pub(super) fn fault(&mut self, place: FaultPoint) -> Option<InjectedFault> {
         let at = self
             .faults
             .iter()
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// A file gets an id.
-    pub(super) fn store(&mut self, file: Stored) -> String {
+    pub(super) fn store(&mut self, file: StoredFile) -> String {
         let number = self.next();
         let id = format!("BQAC-{}-{number:08}", file.kind);
         self.files.insert(id.clone(), file);
@@ -169,5 +169,5 @@ pub(super) fn chat_json(id: i64, is_group: bool) -> Value {
 
 /// The bot as messages and `getMe` name it.
 pub(super) fn bot_json() -> Value {
-    json!({ "id": BOT, "is_bot": true, "first_name": "Double", "username": "double_bot" })
+    json!({ "id": BOT_ID, "is_bot": true, "first_name": "Double", "username": "double_bot" })
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{Answer, Refusal};
-use super::fault::{Fault, Place};
-use super::form::Form;
-use super::state::{Shared, State};
+use super::answer::{Answer, MethodError};
+use super::fault::{FaultPoint, InjectedFault};
+use super::form::FormData;
+use super::state::{FakeState, SharedState};
 
 /// Most updates in one answer.
-const MOST: usize = 100;
+const MAX_UPDATES: usize = 100;
 
-pub(super) async fn get(shared: &Arc<Shared>, form: &Form) -> Answer {
+pub(super) async fn get(shared: &Arc<SharedState>, form: &FormData) -> Answer {
     let asking = begin(&mut shared.state())?;
     shared.news.notify_waiters();
     let wait = Duration::from_secs(form.get("timeout").parse().unwrap_or_default());
@@ -33,12 +33,12 @@ pub(super) async fn get(shared: &Arc<Shared>, form: &Form) -> Answer {
     }
 }
 
-fn begin(state: &mut State) -> Result<u64, Refusal> {
-    if let Some(Fault::RefuseUpdates(code, why)) = state.fault(Place::Updates) {
-        return Err(Refusal::of(code, &why));
+fn begin(state: &mut FakeState) -> Result<u64, MethodError> {
+    if let Some(InjectedFault::RefuseUpdates(code, why)) = state.fault(FaultPoint::Updates) {
+        return Err(MethodError::of(code, &why));
     }
     if state.webhook.is_some() {
-        return Err(Refusal::of(
+        return Err(MethodError::of(
             409,
             "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first",
         ));
@@ -47,9 +47,9 @@ fn begin(state: &mut State) -> Result<u64, Refusal> {
     Ok(state.asking)
 }
 
-fn look(state: &mut State, asking: u64, offset: i64) -> Option<Answer> {
+fn look(state: &mut FakeState, asking: u64, offset: i64) -> Option<Answer> {
     if state.asking != asking {
-        return Some(Err(Refusal::of(
+        return Some(Err(MethodError::of(
             409,
             "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
         )));
@@ -58,6 +58,6 @@ fn look(state: &mut State, asking: u64, offset: i64) -> Option<Answer> {
     state
         .updates
         .retain(|update| number(update).is_some_and(|number| number >= offset));
-    let found: Vec<Value> = state.updates.iter().take(MOST).cloned().collect();
+    let found: Vec<Value> = state.updates.iter().take(MAX_UPDATES).cloned().collect();
     (!found.is_empty()).then(|| Ok(Value::Array(found)))
 }

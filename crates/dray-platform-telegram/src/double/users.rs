@@ -4,13 +4,13 @@ use bytes::Bytes;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::Double;
+use super::FakeTelegram;
 use super::media::file_json;
-use super::state::{Stored, chat_json};
+use super::state::{StoredFile, chat_json};
 
 /// A file that a user sends.
 #[derive(Clone, Debug)]
-pub struct Attached {
+pub struct UserFile {
     /// `photo`, `document`, `audio`, `voice`, `video`, `animation`, `video_note`, `sticker`.
     pub kind: &'static str,
     /// Its name.
@@ -23,7 +23,7 @@ pub struct Attached {
     pub size: Option<u64>,
 }
 
-impl Attached {
+impl UserFile {
     /// A file of this kind.
     pub fn new(kind: &'static str, name: &str, bytes: impl Into<Bytes>) -> Self {
         Self {
@@ -36,9 +36,9 @@ impl Attached {
     }
 }
 
-impl Double {
+impl FakeTelegram {
     /// A user writes into the chat, with a file or without. Returns the update, which `getUpdates` gives as well.
-    pub fn user_writes(&self, chat: i64, text: &str, file: Option<Attached>) -> Value {
+    pub fn user_writes(&self, chat: i64, text: &str, file: Option<UserFile>) -> Value {
         let mut state = self.state();
         let (update_id, message_id) = (state.next(), state.next());
         let is_group = state.chats.get(&chat).is_some_and(|chat| chat.is_group);
@@ -54,12 +54,12 @@ impl Double {
             }
         };
         if is_group {
-            put("message_thread_id", super::state::TOPIC.into());
+            put("message_thread_id", super::state::GENERAL_TOPIC.into());
             put("is_topic_message", true.into());
         }
         if let Some(file) = file {
             let length = u64::try_from(file.bytes.len()).unwrap_or_default();
-            let stored = Stored {
+            let stored = StoredFile {
                 kind: file.kind,
                 name: file.name,
                 media_type: file.media_type,
@@ -104,8 +104,8 @@ impl Double {
     /// # Errors
     ///
     /// When the webhook cannot be reached. What it did not answer for is kept, as the API does.
-    pub async fn push(&self) -> Result<usize, dray_http::Error> {
-        let client = dray_http::Client::new(dray_http::Limits::default(), None)?;
+    pub async fn push(&self) -> Result<usize, dray_http::HttpError> {
+        let client = dray_http::HttpClient::new(dray_http::HttpTimeouts::default(), None)?;
         let mut taken = 0;
         loop {
             let (webhook, update) = {

@@ -2,21 +2,24 @@
 
 use bytes::Bytes;
 use dray_platform::conformance::sample;
-use dray_platform::{Error, ErrorKind, InboundAttachment, Inbox as _};
-use dray_testkit::http::{Responder, Script, Server};
+use dray_platform::{ErrorKind, InboundAttachment, InboundSource as _, PlatformError};
+use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use futures_util::TryStreamExt as _;
 
-use super::World;
-use crate::double::{Attached, Double, Fault, TOKEN};
+use super::BotFixture;
+use crate::double::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
 
 /// A user's file as the inbox tells it.
-fn attachment(world: &World, file: Attached) -> InboundAttachment {
+fn attachment(world: &BotFixture, file: UserFile) -> InboundAttachment {
     let update = world.double.user_writes(world.chat, "", Some(file));
     let message = crate::update::message("", &update, Some(20 << 20));
     message.unwrap().unwrap().attachments.remove(0)
 }
 
-async fn fetch(world: &World, attachment: &InboundAttachment) -> Result<Vec<u8>, Error> {
+async fn fetch(
+    world: &BotFixture,
+    attachment: &InboundAttachment,
+) -> Result<Vec<u8>, PlatformError> {
     let stream = world.bot.fetch(attachment).await?;
     let pieces: Vec<Bytes> = stream.try_collect().await?;
     Ok(pieces.concat())
@@ -24,20 +27,20 @@ async fn fetch(world: &World, attachment: &InboundAttachment) -> Result<Vec<u8>,
 
 #[tokio::test]
 async fn every_kind_comes_byte_for_byte() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for kind in ["photo", "document", "audio", "voice", "video", "sticker"] {
         let bytes = sample::patterned(300_000);
-        let found = attachment(&world, Attached::new(kind, "ä b#c?.bin", bytes.clone()));
+        let found = attachment(&world, UserFile::new(kind, "ä b#c?.bin", bytes.clone()));
         assert_eq!(fetch(&world, &found).await.unwrap(), bytes, "{kind}");
     }
 }
 
 #[tokio::test]
 async fn what_is_too_big_is_not_asked_for() {
-    let world = World::new().await;
-    let big = Attached {
+    let world = BotFixture::new().await;
+    let big = UserFile {
         size: Some(21 << 20),
-        ..Attached::new("document", "big.zip", "")
+        ..UserFile::new("document", "big.zip", "")
     };
     let found = attachment(&world, big);
     let error = fetch(&world, &found).await.unwrap_err();
@@ -48,10 +51,10 @@ async fn what_is_too_big_is_not_asked_for() {
 
 #[tokio::test]
 async fn what_the_server_finds_too_big_is_told_with_the_limit() {
-    let world = World::new().await;
-    let big = Attached {
+    let world = BotFixture::new().await;
+    let big = UserFile {
         size: Some(21 << 20),
-        ..Attached::new("document", "big.zip", "")
+        ..UserFile::new("document", "big.zip", "")
     };
     let mut found = attachment(&world, big);
     found.size = 0;
@@ -63,8 +66,8 @@ async fn what_the_server_finds_too_big_is_told_with_the_limit() {
 
 #[tokio::test]
 async fn a_file_that_is_forgotten_is_stale() {
-    let world = World::new().await;
-    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    let world = BotFixture::new().await;
+    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
     world.double.forget_files();
     let error = fetch(&world, &found).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
@@ -72,18 +75,18 @@ async fn a_file_that_is_forgotten_is_stale() {
 
 #[tokio::test]
 async fn a_path_that_is_gone_says_nothing_about_the_token() {
-    let world = World::new().await;
-    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    let world = BotFixture::new().await;
+    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
     world
         .double
-        .script(Fault::TellPath("documents/gone".to_owned()));
+        .script(InjectedFault::TellPath("documents/gone".to_owned()));
     let error = fetch(&world, &found).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }
 
 #[tokio::test]
 async fn paths_that_lead_elsewhere_are_not_followed() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for path in [
         "../bot4242:x/getMe",
         "/etc/passwd",
@@ -92,8 +95,10 @@ async fn paths_that_lead_elsewhere_are_not_followed() {
         "a\\..\\b",
         "",
     ] {
-        let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
-        world.double.script(Fault::TellPath(path.to_owned()));
+        let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+        world
+            .double
+            .script(InjectedFault::TellPath(path.to_owned()));
         let error = fetch(&world, &found).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadFormat, "{path:?}");
     }
@@ -102,35 +107,37 @@ async fn paths_that_lead_elsewhere_are_not_followed() {
 
 #[tokio::test]
 async fn r_9_a_redirect_is_not_followed() {
-    let world = World::new().await;
-    let other = Server::start(Responder::always(Script::ok("evil")))
+    let world = BotFixture::new().await;
+    let other = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::ok("evil")))
         .await
         .unwrap();
     let address = format!("http://{}/x", other.address());
-    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
-    world.double.script(Fault::RedirectDownload(address));
+    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+    world
+        .double
+        .script(InjectedFault::RedirectDownload(address));
     let error = fetch(&world, &found).await.unwrap_err();
-    assert!(!format!("{error:?}").contains(TOKEN));
+    assert!(!format!("{error:?}").contains(BOT_TOKEN));
     assert_eq!(other.seen(), []);
 }
 
 #[tokio::test]
 async fn a_download_that_breaks_is_a_failure() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let bytes = sample::patterned(300_000);
-    let found = attachment(&world, Attached::new("document", "a.bin", bytes));
-    world.double.script(Fault::CutDownload);
+    let found = attachment(&world, UserFile::new("document", "a.bin", bytes));
+    world.double.script(InjectedFault::CutDownload);
     let error = fetch(&world, &found).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
 }
 
 #[tokio::test]
 async fn a_file_of_another_length_than_told_is_a_failure() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for size in [4, 6] {
-        let file = Attached {
+        let file = UserFile {
             size: Some(size),
-            ..Attached::new("document", "a.bin", "bytes")
+            ..UserFile::new("document", "a.bin", "bytes")
         };
         let error = fetch(&world, &attachment(&world, file)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Transient, "{size}");
@@ -138,13 +145,13 @@ async fn a_file_of_another_length_than_told_is_a_failure() {
 }
 
 /// An own server in local mode, whose files lie in a folder.
-async fn local(folder: Option<std::path::PathBuf>) -> World {
-    let double = Double::start_with(2_000_000_000).await.unwrap();
+async fn local(folder: Option<std::path::PathBuf>) -> BotFixture {
+    let double = FakeTelegram::start_with(2_000_000_000).await.unwrap();
     let mut options = super::options(&double);
     options.local_mode = true;
     options.local_files = folder;
-    World {
-        bot: super::Telegram::new("", options).unwrap(),
+    BotFixture {
+        bot: super::TelegramPlatform::new("", options).unwrap(),
         chat: double.chat(),
         double,
     }
@@ -162,9 +169,9 @@ async fn files_of_a_local_server_are_read_from_its_folder_and_nowhere_else() {
     std::os::unix::fs::symlink(outside.path().join("secret"), &link).unwrap();
     let world = local(Some(folder.path().to_owned())).await;
     let ask = async |path: std::path::PathBuf| {
-        let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+        let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
         let path = path.to_str().unwrap().to_owned();
-        world.double.script(Fault::TellPath(path));
+        world.double.script(InjectedFault::TellPath(path));
         fetch(&world, &found).await
     };
     assert_eq!(ask(inside.join("file_1")).await.unwrap(), b"bytes");
@@ -184,10 +191,10 @@ async fn files_of_a_local_server_are_read_from_its_folder_and_nowhere_else() {
 #[tokio::test]
 async fn without_its_folder_nothing_of_a_local_server_is_read() {
     let world = local(None).await;
-    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
     world
         .double
-        .script(Fault::TellPath("/etc/hostname".to_owned()));
+        .script(InjectedFault::TellPath("/etc/hostname".to_owned()));
     let error = fetch(&world, &found).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }
@@ -196,6 +203,6 @@ async fn without_its_folder_nothing_of_a_local_server_is_read() {
 async fn a_local_server_serves_relative_paths_by_http() {
     let world = local(None).await;
     let bytes = sample::patterned(100_000);
-    let found = attachment(&world, Attached::new("document", "a.bin", bytes.clone()));
+    let found = attachment(&world, UserFile::new("document", "a.bin", bytes.clone()));
     assert_eq!(fetch(&world, &found).await.unwrap(), bytes);
 }

@@ -1,12 +1,12 @@
 //! Updates that are brought to us.
 
 use bytes::Bytes;
-use dray_platform::{ErrorKind, InboundMessage, Inbox as _, WebhookReply, WebhookRequest};
-use dray_testkit::http::{Responder, Script, Server};
+use dray_platform::{ErrorKind, InboundMessage, InboundSource as _, WebhookReply, WebhookRequest};
+use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use serde_json::{Value, json};
 
-use super::World;
-use crate::double::Attached;
+use super::BotFixture;
+use crate::double::UserFile;
 
 fn request(secrets: &[&str], body: impl Into<Bytes>) -> WebhookRequest {
     let header = |secret: &&str| {
@@ -23,7 +23,7 @@ fn request(secrets: &[&str], body: impl Into<Bytes>) -> WebhookRequest {
     }
 }
 
-fn told(world: &World, update: &Value) -> Vec<InboundMessage> {
+fn told(world: &BotFixture, update: &Value) -> Vec<InboundMessage> {
     let request = request(&["hook-secret"], update.to_string());
     let WebhookReply {
         status, messages, ..
@@ -34,7 +34,7 @@ fn told(world: &World, update: &Value) -> Vec<InboundMessage> {
 
 #[tokio::test]
 async fn only_the_holder_of_the_secret_is_believed() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let body = world.double.user_writes(world.chat, "hi", None).to_string();
     let check = |secrets: &[&str], is_believed| {
         let answer = world.bot.webhook(&request(secrets, body.clone()));
@@ -57,7 +57,8 @@ async fn only_the_holder_of_the_secret_is_believed() {
 
 #[tokio::test]
 async fn without_a_secret_nobody_is_believed() {
-    let world = World::with(|options| options.webhook_secret = dray_types::Secret::default()).await;
+    let world =
+        BotFixture::with(|options| options.webhook_secret = dray_types::Secret::default()).await;
     for secrets in [&[][..], &[""]] {
         let error = world.bot.webhook(&request(secrets, "{}")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
@@ -66,7 +67,7 @@ async fn without_a_secret_nobody_is_believed() {
 
 #[tokio::test]
 async fn what_is_no_update_is_refused() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for body in [
         "",
         "{",
@@ -90,7 +91,7 @@ async fn what_is_no_update_is_refused() {
 
 #[tokio::test]
 async fn a_message_says_where_who_and_what() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let update = world.double.user_writes(world.chat, "hello", None);
     let message = told(&world, &update).remove(0);
     assert_eq!(
@@ -109,7 +110,7 @@ async fn a_message_says_where_who_and_what() {
 
 #[tokio::test]
 async fn every_kind_of_attachment_is_told_once() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for (kind, name) in [
         ("document", "report.csv"),
         ("audio", "song.mp3"),
@@ -120,7 +121,7 @@ async fn every_kind_of_attachment_is_told_once() {
         ("video_note", ""),
         ("sticker", ""),
     ] {
-        let file = Attached::new(kind, name, "bytes");
+        let file = UserFile::new(kind, name, "bytes");
         let update = world.double.user_writes(world.chat, "words", Some(file));
         let message = told(&world, &update).remove(0);
         assert_eq!(message.text, "words");
@@ -130,13 +131,13 @@ async fn every_kind_of_attachment_is_told_once() {
         assert_eq!((attachment.kind.as_str(), attachment.size), (kind, 5));
         assert_eq!(attachment.unavailable, "");
         assert!(attachment.name.ends_with(name) && attachment.name.contains('.'));
-        assert!(!attachment.reference.contains(crate::double::TOKEN));
+        assert!(!attachment.reference.contains(crate::double::BOT_TOKEN));
     }
 }
 
 #[tokio::test]
 async fn of_a_photo_the_largest_size_is_told() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let size = |id: &str, width: u32, bytes: u32| json!({ "file_id": id, "file_unique_id": id, "width": width, "height": width, "file_size": bytes });
     let update = json!({ "update_id": 1, "message": {
         "message_id": 5, "date": 1, "chat": { "id": 9, "type": "private" },
@@ -154,7 +155,7 @@ async fn of_a_photo_the_largest_size_is_told() {
 
 #[tokio::test]
 async fn what_is_over_20_mb_is_said_to_be_at_once() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for (size, unavailable) in [
         (20 << 20, ""),
         (
@@ -163,18 +164,18 @@ async fn what_is_over_20_mb_is_said_to_be_at_once() {
         ),
         (42 << 20, "over 20 MB, cannot fetch (42 MB of 20 MB)"),
     ] {
-        let file = Attached {
+        let file = UserFile {
             size: Some(size),
-            ..Attached::new("document", "big.zip", "")
+            ..UserFile::new("document", "big.zip", "")
         };
         let update = world.double.user_writes(world.chat, "", Some(file));
         let message = told(&world, &update).remove(0);
         assert_eq!(message.attachments[0].unavailable, unavailable);
     }
-    let own = World::with(|options| options.local_mode = true).await;
-    let file = Attached {
+    let own = BotFixture::with(|options| options.local_mode = true).await;
+    let file = UserFile {
         size: Some(42 << 20),
-        ..Attached::new("document", "big.zip", "")
+        ..UserFile::new("document", "big.zip", "")
     };
     let update = own.double.user_writes(own.chat, "", Some(file));
     assert_eq!(told(&own, &update)[0].attachments[0].unavailable, "");
@@ -182,7 +183,7 @@ async fn what_is_over_20_mb_is_said_to_be_at_once() {
 
 #[tokio::test]
 async fn other_news_is_taken_and_tells_nothing() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let chat = json!({ "id": -5, "type": "channel" });
     let joined = json!({ "update_id": 1, "message": {
         "message_id": 5, "date": 1, "chat": chat, "new_chat_members": [],
@@ -206,9 +207,9 @@ async fn other_news_is_taken_and_tells_nothing() {
 
 #[tokio::test]
 async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let set = |url: String| {
-        let form = dray_http::Multipart::new()
+        let form = dray_http::MultipartForm::new()
             .text("url", url)
             .text("secret_token", "hook-secret");
         world.bot.api.ask("setWebhook", form)
@@ -216,7 +217,7 @@ async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
     for text in ["one", "two"] {
         world.double.user_writes(world.chat, text, None);
     }
-    let busy = Server::start(Responder::always(Script::status(503)))
+    let busy = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(503)))
         .await
         .unwrap();
     set(format!("http://{}/hook", busy.address()))
@@ -226,7 +227,7 @@ async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
         (world.double.push().await.unwrap(), world.double.waiting()),
         (0, 2)
     );
-    let hook = Server::start(Responder::always(Script::status(200)))
+    let hook = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(200)))
         .await
         .unwrap();
     set(format!("http://{}/hook", hook.address()))

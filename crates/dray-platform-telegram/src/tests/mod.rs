@@ -13,25 +13,26 @@ mod setup;
 use std::sync::Arc;
 
 use dray_platform::{
-    Confirmed, Delivery, Error, Flags, OutgoingFile, Platform as _, Progress, Send, Step, Target,
+    ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,
+    SendFlags, SendRequest, SendStep, UploadProgress,
 };
 use dray_types::Secret;
 
-use crate::double::{Double, Shown};
-use crate::{Options, Telegram};
+use crate::double::{FakeTelegram, StoredMessage};
+use crate::{TelegramOptions, TelegramPlatform};
 
 /// What a bot at the double needs.
-fn options(double: &Double) -> Options {
-    Options {
+fn options(double: &FakeTelegram) -> TelegramOptions {
+    TelegramOptions {
         token: double.token(),
         base_url: double.url(),
         webhook_secret: Secret::new("hook-secret"),
-        ..Options::default()
+        ..TelegramOptions::default()
     }
 }
 
-fn target(chat: i64) -> Target {
-    Target {
+fn target(chat: i64) -> DeliveryTarget {
+    DeliveryTarget {
         platform: "telegram".to_owned(),
         account: String::new(),
         chat: chat.to_string(),
@@ -42,69 +43,73 @@ fn target(chat: i64) -> Target {
 
 /// Nobody listens.
 #[derive(Debug)]
-struct Silence;
+struct NoProgress;
 
-impl Progress for Silence {
+impl UploadProgress for NoProgress {
     fn sent(&self, _bytes: u64) {}
 }
 
 /// A bot, a group and the double between them.
 #[derive(Debug)]
-struct World {
-    double: Double,
-    bot: Telegram,
+struct BotFixture {
+    double: FakeTelegram,
+    bot: TelegramPlatform,
     chat: i64,
 }
 
-impl World {
+impl BotFixture {
     async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
-    async fn with(change: impl FnOnce(&mut Options)) -> Self {
-        let double = Double::start().await.unwrap();
+    async fn with(change: impl FnOnce(&mut TelegramOptions)) -> Self {
+        let double = FakeTelegram::start().await.unwrap();
         let mut options = options(&double);
         change(&mut options);
         Self {
-            bot: Telegram::new("", options).unwrap(),
+            bot: TelegramPlatform::new("", options).unwrap(),
             chat: double.group(),
             double,
         }
     }
 
-    fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> Delivery {
-        Delivery {
+    fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+        OutgoingDelivery {
             id: "d".to_owned(),
             target: target(self.chat),
             message: message.to_owned(),
             files,
-            flags: Flags::default(),
+            flags: SendFlags::default(),
         }
     }
 
-    async fn steps(&self, delivery: &Delivery) -> Vec<Step> {
+    async fn steps(&self, delivery: &OutgoingDelivery) -> Vec<SendStep> {
         let limits = self.bot.limits(&delivery.target).await.unwrap();
         self.bot.plan(delivery, &limits)
     }
 
-    async fn attempt(&self, delivery: &Delivery, step: &Step) -> Result<Vec<Confirmed>, Error> {
-        let send = Send {
+    async fn attempt(
+        &self,
+        delivery: &OutgoingDelivery,
+        step: &SendStep,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+        let send = SendRequest {
             delivery,
             step,
             prepared: "",
             key: "0123456789012345678901",
         };
-        self.bot.send(send, &Silence).await
+        self.bot.send(send, &NoProgress).await
     }
 
     /// Sends the only step of a delivery.
-    async fn only(&self, delivery: &Delivery) -> Result<Vec<Confirmed>, Error> {
+    async fn only(&self, delivery: &OutgoingDelivery) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let steps = self.steps(delivery).await;
         assert_eq!(steps.len(), 1, "{steps:?}");
         self.attempt(delivery, &steps[0]).await
     }
 
-    fn seen(&self) -> Vec<Shown> {
+    fn seen(&self) -> Vec<StoredMessage> {
         self.double.seen(self.chat)
     }
 

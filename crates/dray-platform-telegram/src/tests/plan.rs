@@ -2,27 +2,28 @@
 
 use dray_platform::conformance::sample;
 use dray_platform::{
-    Delivery, Error, ErrorKind, FilesStep, Flags, Limits, Moment, OutgoingFile, Step,
+    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
+    SendOutcome, SendStep,
 };
 
-use super::{Options, target};
+use super::{TelegramOptions, target};
 use crate::plan::{fallback, steps};
 
-fn delivery(files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target(1),
         message: String::new(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
-fn limits() -> Limits {
-    Options::default().limits()
+fn limits() -> ChatLimits {
+    TelegramOptions::default().limits()
 }
 
-fn routes(steps: &[Step]) -> Vec<(&str, Vec<usize>)> {
+fn routes(steps: &[SendStep]) -> Vec<(&str, Vec<usize>)> {
     steps
         .iter()
         .map(|step| (step.route(), step.files().to_vec()))
@@ -30,8 +31,8 @@ fn routes(steps: &[Step]) -> Vec<(&str, Vec<usize>)> {
 }
 
 /// The route of a file alone.
-fn alone(file: OutgoingFile, flags: Flags) -> (String, bool) {
-    let delivery = Delivery {
+fn alone(file: OutgoingFile, flags: SendFlags) -> (String, bool) {
+    let delivery = OutgoingDelivery {
         flags,
         ..delivery(vec![file])
     };
@@ -55,7 +56,7 @@ fn every_kind_has_its_route() {
     ];
     let found: Vec<String> = sample::every_kind()
         .into_iter()
-        .map(|file| alone(file, Flags::default()).0)
+        .map(|file| alone(file, SendFlags::default()).0)
         .collect();
     assert_eq!(found[..wanted.len()], wanted);
     assert!(
@@ -68,14 +69,14 @@ fn every_kind_has_its_route() {
 #[test]
 fn only_what_is_recompressed_is_lossy() {
     for file in sample::every_kind() {
-        let (route, lossy) = alone(file, Flags::default());
+        let (route, lossy) = alone(file, SendFlags::default());
         assert_eq!(lossy, matches!(route.as_str(), "photo" | "animation"));
     }
 }
 
 #[test]
 fn a_picture_of_odd_shape_or_size_is_a_document() {
-    let check = |file, route: &str| assert_eq!(alone(file, Flags::default()).0, route);
+    let check = |file, route: &str| assert_eq!(alone(file, SendFlags::default()).0, route);
     check(sample::png("a.png", 5000, 5000, 1), "photo");
     check(sample::png("a.png", 5001, 5000, 1), "document");
     check(sample::png("a.png", 2000, 100, 1), "photo");
@@ -89,16 +90,19 @@ fn a_picture_of_odd_shape_or_size_is_a_document() {
 
 #[test]
 fn the_voice_switch_is_for_sound_alone() {
-    let flags = Flags {
+    let flags = SendFlags {
         as_voice: true,
-        ..Flags::default()
+        ..SendFlags::default()
     };
     let check = |file, route: &str| assert_eq!(alone(file, flags).0, route);
     check(sample::opus("a.ogg"), "voice");
     check(sample::mp3("a.mp3"), "voice");
     check(sample::m4a("a.m4a"), "voice");
     check(sample::png("a.png", 64, 64, 1), "photo");
-    assert_eq!(alone(sample::opus("a.ogg"), Flags::default()).0, "document");
+    assert_eq!(
+        alone(sample::opus("a.ogg"), SendFlags::default()).0,
+        "document"
+    );
 }
 
 #[test]
@@ -164,7 +168,7 @@ fn the_caption_stands_with_the_first_step_or_before_it() {
         sample::png("b.png", 64, 64, 1),
     ]);
     delivery.message = "😀".repeat(512);
-    let texts = |delivery: &Delivery| -> Vec<usize> {
+    let texts = |delivery: &OutgoingDelivery| -> Vec<usize> {
         let steps = steps(delivery, &limits());
         steps
             .iter()
@@ -181,9 +185,9 @@ fn the_caption_stands_with_the_first_step_or_before_it() {
 #[test]
 fn what_the_server_does_not_take_goes_another_way_once() {
     let all = delivery(vec![sample::opus("a.ogg"), sample::mp3("b.mp3")]);
-    let refused = Error::new(ErrorKind::UnsupportedKind, "");
+    let refused = PlatformError::new(ErrorKind::UnsupportedKind, "");
     let next = |route: &str, files: Vec<usize>| {
-        let step = Step::Files(FilesStep {
+        let step = SendStep::Files(FilesStep {
             route: route.to_owned(),
             files,
             text: "words".to_owned(),
@@ -199,7 +203,7 @@ fn what_the_server_does_not_take_goes_another_way_once() {
     assert_eq!(next("voice", vec![1]).as_deref(), Some("audio"));
     assert_eq!(next("audio", vec![1]).as_deref(), Some("document"));
     assert_eq!(next("document", vec![0]), None);
-    let text = Step::Text("words".to_owned());
+    let text = SendStep::Text("words".to_owned());
     assert_eq!(fallback(&all, &text, &refused), None);
 }
 
@@ -207,8 +211,8 @@ fn what_the_server_does_not_take_goes_another_way_once() {
 fn r_13_what_may_be_visible_goes_no_other_way() {
     let all = delivery(vec![sample::jpeg("a.jpg", 1)]);
     let step = steps(&all, &limits()).remove(0);
-    let partial = Error::new(ErrorKind::UnsupportedKind, "").at(Moment::Partial);
+    let partial = PlatformError::new(ErrorKind::UnsupportedKind, "").at(SendOutcome::Partial);
     assert_eq!(fallback(&all, &step, &partial), None);
-    let gone = Error::new(ErrorKind::Forbidden, "");
+    let gone = PlatformError::new(ErrorKind::Forbidden, "");
     assert_eq!(fallback(&all, &step, &gone), None);
 }

@@ -3,25 +3,25 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use dray_platform::{Deliver, Error, ErrorKind, InboundMessage, Inbox as _};
+use dray_platform::{ErrorKind, InboundMessage, InboundSink, InboundSource as _, PlatformError};
 use dray_testkit::eventually;
 use dray_types::Secret;
 use futures_util::future::join;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::World;
-use crate::double::Fault;
+use super::BotFixture;
+use crate::double::InjectedFault;
 
 /// Keeps what it is told, and fails so many times first.
 #[derive(Debug, Default)]
-struct Desk {
+struct RecordingSink {
     failures: Mutex<usize>,
     tried: Mutex<Vec<String>>,
     kept: Mutex<Vec<String>>,
 }
 
-impl Desk {
+impl RecordingSink {
     fn failing(failures: usize) -> Self {
         Self {
             failures: Mutex::new(failures),
@@ -35,13 +35,13 @@ impl Desk {
 }
 
 #[async_trait]
-impl Deliver for Desk {
-    async fn message(&self, message: InboundMessage) -> Result<(), Error> {
+impl InboundSink for RecordingSink {
+    async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
         self.tried.lock().unwrap().push(message.text.clone());
         let mut failures = self.failures.lock().unwrap();
         if *failures > 0 {
             *failures -= 1;
-            return Err(Error::new(ErrorKind::Transient, "the disk is full"));
+            return Err(PlatformError::new(ErrorKind::Transient, "the disk is full"));
         }
         self.kept.lock().unwrap().push(message.text);
         Ok(())
@@ -49,7 +49,7 @@ impl Deliver for Desk {
 }
 
 /// Polls until this many messages are kept and the server has nothing left.
-async fn until(world: &World, desk: &Desk, count: usize) {
+async fn until(world: &BotFixture, desk: &RecordingSink, count: usize) {
     let stop = CancellationToken::new();
     let stopping = async {
         eventually("the messages", async || {
@@ -64,11 +64,11 @@ async fn until(world: &World, desk: &Desk, count: usize) {
 
 #[tokio::test]
 async fn messages_come_in_their_order_and_once() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for text in ["one", "two", "three"] {
         world.double.user_writes(world.chat, text, None);
     }
-    let desk = Desk::default();
+    let desk = RecordingSink::default();
     until(&world, &desk, 3).await;
     assert_eq!(desk.kept(), ["one", "two", "three"]);
     world.double.user_writes(world.chat, "four", None);
@@ -78,8 +78,8 @@ async fn messages_come_in_their_order_and_once() {
 
 #[tokio::test]
 async fn what_comes_while_we_wait_comes_at_once() {
-    let world = World::new().await;
-    let desk = Desk::default();
+    let world = BotFixture::new().await;
+    let desk = RecordingSink::default();
     let writing = async {
         eventually("a waiting bot", async || {
             world.double.requests().first().cloned()
@@ -93,11 +93,11 @@ async fn what_comes_while_we_wait_comes_at_once() {
 
 #[tokio::test]
 async fn what_could_not_be_stored_is_told_again() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for text in ["one", "two"] {
         world.double.user_writes(world.chat, text, None);
     }
-    let desk = Desk::failing(1);
+    let desk = RecordingSink::failing(1);
     until(&world, &desk, 2).await;
     assert_eq!(desk.kept(), ["one", "two"]);
     assert_eq!(*desk.tried.lock().unwrap(), ["one", "one", "two"]);
@@ -105,13 +105,13 @@ async fn what_could_not_be_stored_is_told_again() {
 
 #[tokio::test]
 async fn an_update_of_an_unknown_shape_stops_nobody() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     world
         .double
         .update(json!({ "message": { "message_id": "x" } }));
     world.double.update(json!({ "poll_answer": {} }));
     world.double.user_writes(world.chat, "after", None);
-    let desk = Desk::default();
+    let desk = RecordingSink::default();
     until(&world, &desk, 1).await;
     assert_eq!(desk.kept(), ["after"]);
 }
@@ -123,12 +123,12 @@ async fn failures_of_the_server_and_conflicts_pass() {
         (409, "Conflict: terminated by other getUpdates request"),
         (429, "Too Many Requests: retry after 1"),
     ] {
-        let world = World::new().await;
+        let world = BotFixture::new().await;
         world.double.user_writes(world.chat, "hello", None);
         world
             .double
-            .script(Fault::RefuseUpdates(code, why.to_owned()));
-        let desk = Desk::default();
+            .script(InjectedFault::RefuseUpdates(code, why.to_owned()));
+        let desk = RecordingSink::default();
         until(&world, &desk, 1).await;
         assert_eq!(desk.kept(), ["hello"], "{why}");
     }
@@ -136,16 +136,20 @@ async fn failures_of_the_server_and_conflicts_pass() {
 
 #[tokio::test]
 async fn a_refused_token_ends_it() {
-    let world = World::with(|options| options.token = Secret::new("4242:other")).await;
+    let world = BotFixture::with(|options| options.token = Secret::new("4242:other")).await;
     let stop = CancellationToken::new();
-    let error = world.bot.poll(&Desk::default(), stop).await.unwrap_err();
+    let error = world
+        .bot
+        .poll(&RecordingSink::default(), stop)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
 }
 
 #[tokio::test]
 async fn it_stops_while_it_waits() {
-    let world = World::new().await;
-    let desk = Desk::default();
+    let world = BotFixture::new().await;
+    let desk = RecordingSink::default();
     until(&world, &desk, 0).await;
     let stop = CancellationToken::new();
     stop.cancel();

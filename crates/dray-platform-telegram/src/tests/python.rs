@@ -4,38 +4,38 @@ use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::World;
-use crate::double::{Attached, Fault, TOKEN};
+use super::BotFixture;
+use crate::double::{BOT_TOKEN, InjectedFault, UserFile};
 
 /// Runs the script against the double, and gives what it printed.
-async fn run(world: &World, moved: i64) -> Value {
+async fn run(world: &BotFixture, moved: i64) -> Value {
     let (url, chat) = (world.double.url(), world.chat.to_string());
-    let arguments = [&url, TOKEN, &chat, &moved.to_string()];
+    let arguments = [&url, BOT_TOKEN, &chat, &moved.to_string()];
     python::run("telegram_client.py", "telegram", &arguments).await
 }
 
 #[tokio::test]
 async fn python_telegram_bot_takes_the_double_for_the_api() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let moved = world.double.group();
     let now = world.double.upgrade(moved);
     for _ in 0..9 {
-        world.double.script(Fault::Nothing);
+        world.double.script(InjectedFault::Nothing);
     }
     for fault in [
-        Fault::RateLimit(97 * 60),
-        Fault::Refuse(403, "bot was blocked by the user".to_owned()),
-        Fault::FailAfterBody(502),
-        Fault::Refuse(413, "Request Entity Too Large".to_owned()),
+        InjectedFault::RateLimit(97 * 60),
+        InjectedFault::Refuse(403, "bot was blocked by the user".to_owned()),
+        InjectedFault::FailAfterBody(502),
+        InjectedFault::Refuse(413, "Request Entity Too Large".to_owned()),
     ] {
         world.double.script(fault);
     }
     world.double.user_writes(world.chat, "just words", None);
-    let file = Attached::new("document", "a.csv", "a,b\n1,2\n");
+    let file = UserFile::new("document", "a.csv", "a,b\n1,2\n");
     world.double.user_writes(world.chat, "a file", Some(file));
-    let big = Attached {
+    let big = UserFile {
         size: Some(21 << 20),
-        ..Attached::new("document", "big.zip", "")
+        ..UserFile::new("document", "big.zip", "")
     };
     world.double.user_writes(world.chat, "too big", Some(big));
     let shown = run(&world, moved).await;
@@ -55,7 +55,7 @@ async fn python_telegram_bot_takes_the_double_for_the_api() {
 }
 
 /// What it says of what it sent, and what users see of that.
-fn sent(world: &World, sends: &Value) {
+fn sent(world: &BotFixture, sends: &Value) {
     assert_eq!(sends["text"], json!(["hello", true, 7]));
     assert_eq!(sends["edited"], "changed");
     assert_eq!(sends["photo"], json!(["a photo", 2, 33]));

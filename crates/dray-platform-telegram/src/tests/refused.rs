@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use dray_platform::conformance::sample;
-use dray_platform::{Error, ErrorKind, Moment, Platform as _};
+use dray_platform::{ErrorKind, Platform as _, PlatformError, SendOutcome};
 use dray_types::Period;
 
-use super::World;
-use crate::double::Fault;
+use super::BotFixture;
+use crate::double::InjectedFault;
 
-fn facts(error: &Error) -> (ErrorKind, Moment) {
+fn facts(error: &PlatformError) -> (ErrorKind, SendOutcome) {
     (error.kind(), error.moment())
 }
 
@@ -26,11 +26,13 @@ async fn every_refusal_of_the_table_is_told_and_shows_nothing() {
         (400, "message caption is too long", ErrorKind::TooLong),
         (400, "who knows", ErrorKind::Unknown),
     ] {
-        let world = World::new().await;
-        world.double.script(Fault::Refuse(code, why.to_owned()));
+        let world = BotFixture::new().await;
+        world
+            .double
+            .script(InjectedFault::Refuse(code, why.to_owned()));
         let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
         let error = world.only(&delivery).await.unwrap_err();
-        assert_eq!(facts(&error), (kind, Moment::NotSent), "{why}");
+        assert_eq!(facts(&error), (kind, SendOutcome::NotSent), "{why}");
         assert_eq!(error.platform_code(), code.to_string());
         assert!(error.context().contains(why));
         assert_eq!(world.seen(), []);
@@ -46,11 +48,13 @@ async fn pictures_that_are_refused_arrive_as_documents() {
         "PHOTO_SAVE_FILE_INVALID",
         "PHOTO_EXT_INVALID",
     ] {
-        let world = World::new().await;
+        let world = BotFixture::new().await;
         let files = vec![sample::jpeg("1.jpg", 1), sample::jpeg("2.jpg", 2)];
         let delivery = world.delivery("words", files);
         let step = world.steps(&delivery).await.remove(0);
-        world.double.script(Fault::Refuse(400, why.to_owned()));
+        world
+            .double
+            .script(InjectedFault::Refuse(400, why.to_owned()));
         let error = world.attempt(&delivery, &step).await.unwrap_err();
         let other = world.bot.fallback(&delivery, &step, &error).unwrap();
         world.attempt(&delivery, &other).await.unwrap();
@@ -61,19 +65,19 @@ async fn pictures_that_are_refused_arrive_as_documents() {
 
 #[tokio::test]
 async fn a_thread_that_is_gone_or_none_is_told() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     for thread in ["99", "general"] {
         let mut delivery = world.delivery("words", Vec::new());
         delivery.target.thread = thread.to_owned();
         let error = world.only(&delivery).await.unwrap_err();
-        assert_eq!(facts(&error), (ErrorKind::NoThread, Moment::NotSent));
+        assert_eq!(facts(&error), (ErrorKind::NoThread, SendOutcome::NotSent));
     }
     assert_eq!(world.seen(), []);
 }
 
 #[tokio::test]
 async fn a_file_id_of_another_kind_is_stale() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let song = world.delivery("", vec![sample::mp3("a.mp3")]);
     let known = world.only(&song).await.unwrap().remove(0).file_id;
     let mut picture = sample::jpeg("a.jpg", 1);
@@ -82,12 +86,15 @@ async fn a_file_id_of_another_kind_is_stale() {
         .only(&world.delivery("", vec![picture]))
         .await
         .unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::StaleFileId, Moment::NotSent));
+    assert_eq!(
+        facts(&error),
+        (ErrorKind::StaleFileId, SendOutcome::NotSent)
+    );
 }
 
 #[tokio::test]
 async fn an_album_of_known_files_uploads_nothing() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let mut files = vec![
         sample::png("1.png", 64, 64, 1),
         sample::png("2.png", 64, 64, 2),
@@ -110,12 +117,15 @@ async fn an_album_of_known_files_uploads_nothing() {
 #[tokio::test]
 async fn r_1_an_album_that_breaks_half_way_is_partial() {
     for shown in [0, 2] {
-        let world = World::new().await;
+        let world = BotFixture::new().await;
         let files = (0..4).map(|n| sample::png("p.png", 64, 64, n)).collect();
         let inner = "Too Many Requests: retry after 8".to_owned();
-        world.double.script(Fault::BreakAlbum(shown, inner));
+        world.double.script(InjectedFault::BreakAlbum(shown, inner));
         let error = world.only(&world.delivery("", files)).await.unwrap_err();
-        assert_eq!(facts(&error), (ErrorKind::RateLimited, Moment::Partial));
+        assert_eq!(
+            facts(&error),
+            (ErrorKind::RateLimited, SendOutcome::Partial)
+        );
         assert_eq!(error.retry_after(), Some(Duration::from_secs(8)));
         assert_eq!(world.seen().len(), shown);
         assert_eq!(world.double.requests().len(), 1, "tried again");
@@ -124,40 +134,43 @@ async fn r_1_an_album_that_breaks_half_way_is_partial() {
 
 #[tokio::test]
 async fn an_album_with_fewer_items_than_asked_is_no_delivery() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let files = (0..3).map(|n| sample::png("p.png", 64, 64, n)).collect();
-    world.double.script(Fault::ShortAlbum(2));
+    world.double.script(InjectedFault::ShortAlbum(2));
     let error = world.only(&world.delivery("", files)).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Unknown, Moment::Partial));
+    assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
 }
 
 #[tokio::test]
 async fn a_file_of_another_length_than_sent_is_no_delivery() {
-    let world = World::new().await;
-    world.double.script(Fault::MisstateSize(99));
+    let world = BotFixture::new().await;
+    world.double.script(InjectedFault::MisstateSize(99));
     let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Unknown, Moment::Partial));
+    assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
     assert_eq!(world.seen().len(), 1);
 }
 
 #[tokio::test]
 async fn a_server_that_stops_reading_was_sent_nothing() {
-    let world = World::with(|options| options.idle_timeout = Period::millis(300)).await;
-    world.double.script(Fault::StallDuringBody);
+    let world = BotFixture::with(|options| options.idle_timeout = Period::millis(300)).await;
+    world.double.script(InjectedFault::StallDuringBody);
     let delivery = world.delivery("", vec![sample::binary("a.bin", 30_000_000)]);
     let error = world.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Transient, Moment::NotSent));
+    assert_eq!(facts(&error), (ErrorKind::Transient, SendOutcome::NotSent));
     assert_eq!(world.seen(), []);
 }
 
 #[tokio::test]
 async fn r_13_a_server_that_never_answers_leaves_it_open() {
-    let world = World::with(|options| options.answer_timeout = Period::millis(300)).await;
-    world.double.script(Fault::NeverAnswer);
+    let world = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
+    world.double.script(InjectedFault::NeverAnswer);
     let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Transient, Moment::Ambiguous));
+    assert_eq!(
+        facts(&error),
+        (ErrorKind::Transient, SendOutcome::Ambiguous)
+    );
     assert_eq!(world.seen().len(), 1);
     assert_eq!(world.double.requests(), ["sendDocument"]);
 }
@@ -165,14 +178,14 @@ async fn r_13_a_server_that_never_answers_leaves_it_open() {
 #[tokio::test]
 async fn a_page_of_a_proxy_is_read_by_its_status() {
     for (status, kind, moment) in [
-        (413, ErrorKind::TooLarge, Moment::NotSent),
-        (429, ErrorKind::RateLimited, Moment::NotSent),
-        (403, ErrorKind::Forbidden, Moment::NotSent),
-        (504, ErrorKind::Transient, Moment::Ambiguous),
-        (302, ErrorKind::Unknown, Moment::NotSent),
+        (413, ErrorKind::TooLarge, SendOutcome::NotSent),
+        (429, ErrorKind::RateLimited, SendOutcome::NotSent),
+        (403, ErrorKind::Forbidden, SendOutcome::NotSent),
+        (504, ErrorKind::Transient, SendOutcome::Ambiguous),
+        (302, ErrorKind::Unknown, SendOutcome::NotSent),
     ] {
-        let world = World::new().await;
-        world.double.script(Fault::FailAfterBody(status));
+        let world = BotFixture::new().await;
+        world.double.script(InjectedFault::FailAfterBody(status));
         let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
         let error = world.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (kind, moment), "{status}");
@@ -181,12 +194,12 @@ async fn a_page_of_a_proxy_is_read_by_its_status() {
 
 #[tokio::test]
 async fn what_is_over_the_servers_own_limit_is_too_large() {
-    let world = World::with(|options| {
+    let world = BotFixture::with(|options| {
         options.upload_limit = Some(dray_types::ByteSize::mib(80));
     })
     .await;
     let delivery = world.delivery("", vec![sample::binary("a.bin", 52_428_801)]);
     let error = world.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::TooLarge, Moment::NotSent));
+    assert_eq!(facts(&error), (ErrorKind::TooLarge, SendOutcome::NotSent));
     assert_eq!(world.seen(), []);
 }

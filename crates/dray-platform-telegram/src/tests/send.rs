@@ -1,16 +1,16 @@
 //! What users see of what is sent.
 
 use dray_platform::conformance::sample;
-use dray_platform::{Delivery, Flags, Step};
+use dray_platform::{OutgoingDelivery, SendFlags, SendStep};
 use dray_testkit::eventually;
 use futures_util::future::{Either, select};
 
-use super::World;
-use crate::double::{self, Fault};
+use super::BotFixture;
+use crate::double::{self, InjectedFault};
 
 #[tokio::test]
 async fn an_album_is_one_with_its_caption_on_the_first() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let files = vec![
         sample::png("1.png", 64, 64, 1),
         sample::mp4("2.mp4"),
@@ -35,23 +35,23 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
 
 #[tokio::test]
 async fn documents_and_music_have_albums_of_their_own() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let files = vec![
         sample::binary("a.bin", 10),
         sample::mp3("b.mp3"),
         sample::binary("c.bin", 11),
     ];
-    let flags = Flags {
+    let flags = SendFlags {
         as_document: true,
-        ..Flags::default()
+        ..SendFlags::default()
     };
-    let delivery = Delivery {
+    let delivery = OutgoingDelivery {
         flags,
         ..world.delivery("", files)
     };
     world.only(&delivery).await.unwrap();
     assert_eq!(world.kinds(), ["document"; 3]);
-    let other = World::new().await;
+    let other = BotFixture::new().await;
     let songs = vec![sample::mp3("a.mp3"), sample::m4a("b.m4a")];
     other.only(&other.delivery("", songs)).await.unwrap();
     assert_eq!(other.kinds(), ["audio"; 2]);
@@ -59,9 +59,9 @@ async fn documents_and_music_have_albums_of_their_own() {
 
 #[tokio::test]
 async fn what_is_left_alone_of_an_album_has_its_own_kind() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::mp4("a.mp4")]);
-    let mut step = Step::files_by("album", vec![0]);
+    let mut step = SendStep::files_by("album", vec![0]);
     step.set_text("words".to_owned());
     world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(world.kinds(), ["video"]);
@@ -70,9 +70,9 @@ async fn what_is_left_alone_of_an_album_has_its_own_kind() {
 
 #[tokio::test]
 async fn a_document_is_not_made_into_something_else() {
-    let flags = Flags {
+    let flags = SendFlags {
         as_document: true,
-        ..Flags::default()
+        ..SendFlags::default()
     };
     for file in [
         sample::gif("a.gif"),
@@ -80,8 +80,8 @@ async fn a_document_is_not_made_into_something_else() {
         sample::mp4("a.mp4"),
         sample::opus("a.ogg"),
     ] {
-        let world = World::new().await;
-        let delivery = Delivery {
+        let world = BotFixture::new().await;
+        let delivery = OutgoingDelivery {
             flags,
             ..world.delivery("", vec![file])
         };
@@ -93,9 +93,9 @@ async fn a_document_is_not_made_into_something_else() {
 
 #[tokio::test]
 async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
-    let step = Step::files_by("video", vec![0]);
+    let step = SendStep::files_by("video", vec![0]);
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(confirmed[0].route, "document");
     assert_eq!(confirmed[0].size, Some(100));
@@ -103,17 +103,17 @@ async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
 
 #[tokio::test]
 async fn spoilers_are_hidden_alone_and_in_albums() {
-    let flags = Flags {
+    let flags = SendFlags {
         spoiler: true,
-        ..Flags::default()
+        ..SendFlags::default()
     };
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let pictures = vec![
         sample::png("1.png", 64, 64, 1),
         sample::png("2.png", 64, 64, 2),
     ];
     for files in [pictures.clone(), pictures[..1].to_vec()] {
-        let delivery = Delivery {
+        let delivery = OutgoingDelivery {
             flags,
             ..world.delivery("", files)
         };
@@ -125,9 +125,9 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
 
 #[tokio::test]
 async fn r_12_links_have_no_preview() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
-    let step = Step::Link("a.bin: https://files.example/x?sig=1".to_owned());
+    let step = SendStep::Link("a.bin: https://files.example/x?sig=1".to_owned());
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(
         (confirmed[0].file, confirmed[0].route.as_str()),
@@ -140,9 +140,9 @@ async fn r_12_links_have_no_preview() {
 
 #[tokio::test]
 async fn a_large_upload_is_shown_while_it_lasts() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::binary("a.bin", 2_000_000)]);
-    world.double.script(Fault::StallDuringBody);
+    world.double.script(InjectedFault::StallDuringBody);
     let sending = std::pin::pin!(world.only(&delivery));
     let shown = std::pin::pin!(eventually("the action, and once more", async || {
         let actions = world.double.actions(world.chat);
@@ -157,19 +157,19 @@ async fn a_large_upload_is_shown_while_it_lasts() {
 
 #[tokio::test]
 async fn the_new_id_of_a_chat_that_moved_is_told_and_nothing_is_sent() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let moved = world.double.upgrade(world.chat);
     let delivery = world.delivery("words", vec![sample::binary("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
-    assert_eq!(error.moment(), dray_platform::Moment::NotSent);
+    assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
     assert_eq!((world.seen(), world.double.seen(moved)), (vec![], vec![]));
     assert_eq!(world.double.requests(), ["sendDocument"]);
 }
 
 #[tokio::test]
 async fn a_reply_to_what_is_gone_is_sent_all_the_same() {
-    let world = World::new().await;
+    let world = BotFixture::new().await;
     let mut delivery = world.delivery("words", Vec::new());
     delivery.target.reply_to = "123456".to_owned();
     world.only(&delivery).await.unwrap();
@@ -178,18 +178,20 @@ async fn a_reply_to_what_is_gone_is_sent_all_the_same() {
 
 #[tokio::test]
 async fn an_own_server_takes_more_than_the_hosted_one() {
-    let own = double::Double::start_with(2_000_000_000).await.unwrap();
+    let own = double::FakeTelegram::start_with(2_000_000_000)
+        .await
+        .unwrap();
     let mut options = super::options(&own);
     options.local_mode = true;
-    let world = World {
-        bot: super::Telegram::new("", options).unwrap(),
+    let world = BotFixture {
+        bot: super::TelegramPlatform::new("", options).unwrap(),
         chat: own.chat(),
         double: own,
     };
     let file = sample::binary("large.bin", 60_000_000);
     let sha256 = file.sha256;
     let delivery = world.delivery("", vec![file]);
-    let hosted = World::new().await;
+    let hosted = BotFixture::new().await;
     assert_eq!(hosted.steps(&delivery).await, []);
     world.only(&delivery).await.unwrap();
     let seen = world.seen().remove(0).file.unwrap();

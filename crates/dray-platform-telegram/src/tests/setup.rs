@@ -3,12 +3,12 @@
 use dray_platform::ErrorKind;
 use dray_types::{ByteSize, Secret};
 
-use crate::{Options, Telegram};
+use crate::{TelegramOptions, TelegramPlatform};
 
-fn with_token(token: &str) -> Options {
-    Options {
+fn with_token(token: &str) -> TelegramOptions {
+    TelegramOptions {
         token: Secret::new(token),
-        ..Options::default()
+        ..TelegramOptions::default()
     }
 }
 
@@ -22,7 +22,7 @@ async fn a_token_that_is_none_is_refused_at_the_start() {
         "12:a?b",
         "12:\r\nX",
     ] {
-        let error = Telegram::new("", with_token(token)).unwrap_err();
+        let error = TelegramPlatform::new("", with_token(token)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadFormat, "{token:?}");
         assert!(token.is_empty() || !format!("{error:?}").contains(token));
     }
@@ -37,11 +37,11 @@ async fn an_address_that_is_none_is_refused_at_the_start() {
         "http://u:p@h/",
         "http://h/?a=b",
     ] {
-        let options = Options {
+        let options = TelegramOptions {
             base_url: base.to_owned(),
             ..with_token("12:abc")
         };
-        let error = Telegram::new("", options).unwrap_err();
+        let error = TelegramPlatform::new("", options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadFormat, "{base:?}");
     }
 }
@@ -51,7 +51,7 @@ async fn nothing_that_prints_a_bot_prints_its_token() {
     let mut options = with_token("12:the-secret");
     options.webhook_secret = Secret::new("the-secret-too");
     let written = serde_json::to_string(&options).unwrap();
-    let bot = Telegram::new("work", options).unwrap();
+    let bot = TelegramPlatform::new("work", options).unwrap();
     for shown in [format!("{bot:?}"), format!("{bot:#?}"), written] {
         assert!(!shown.contains("the-secret"), "{shown}");
     }
@@ -59,9 +59,9 @@ async fn nothing_that_prints_a_bot_prints_its_token() {
 
 #[test]
 fn what_is_not_set_has_its_default_and_what_is_not_known_is_refused() {
-    let options: Options = serde_json::from_str("{\"token\": \"12:abc\"}").unwrap();
+    let options: TelegramOptions = serde_json::from_str("{\"token\": \"12:abc\"}").unwrap();
     assert_eq!(options, with_token("12:abc"));
-    assert!(serde_json::from_str::<Options>("{\"tokn\": \"12:abc\"}").is_err());
+    assert!(serde_json::from_str::<TelegramOptions>("{\"tokn\": \"12:abc\"}").is_err());
 }
 
 #[test]

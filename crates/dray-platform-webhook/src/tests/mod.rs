@@ -7,68 +7,71 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits, sample};
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    sample,
+};
 use dray_platform::{
-    Confirmed, Delivery, Error, ErrorKind, Flags, Inbox as _, Moment, OutgoingFile, Platform,
-    Progress, Send, Target, WebhookRequest,
+    ConfirmedFile, DeliveryTarget, ErrorKind, InboundSource as _, OutgoingDelivery, OutgoingFile,
+    Platform, PlatformError, SendFlags, SendOutcome, SendRequest, UploadProgress, WebhookRequest,
 };
 use dray_types::{Clock, Secret};
 use futures_util::TryStreamExt as _;
 use serde_json::json;
 
-use crate::double::{Double, Fault, SECRET};
-use crate::{Hook, Options, Webhook, sign};
+use crate::double::{FakeReceiver, InjectedFault, SHARED_SECRET};
+use crate::{WebhookAddress, WebhookOptions, WebhookPlatform, sign};
 
-const NOW: u64 = 1_700_000_000;
+const NOW_SECONDS: u64 = 1_700_000_000;
 /// Addresses that a fixture has.
-const HOOKS: usize = 1000;
+const HOOK_URLS: usize = 1000;
 
 #[derive(Debug)]
-struct World {
-    double: Double,
+struct WebhookFixture {
+    double: FakeReceiver,
     next: AtomicUsize,
 }
 
-impl World {
+impl WebhookFixture {
     async fn start() -> Self {
         Self {
-            double: Double::start().await.unwrap(),
+            double: FakeReceiver::start().await.unwrap(),
             next: AtomicUsize::new(0),
         }
     }
 
-    fn sender(&self, change: impl Fn(&mut Hook)) -> Webhook {
-        let hooks = (0..HOOKS).map(|number| {
+    fn sender(&self, change: impl Fn(&mut WebhookAddress)) -> WebhookPlatform {
+        let hooks = (0..HOOK_URLS).map(|number| {
             let mut hook = self.double.hook(&format!("/hooks/{number}"));
             change(&mut hook);
             (number.to_string(), hook)
         });
-        let options = Options {
+        let options = WebhookOptions {
             hooks: hooks.collect(),
             inbound_secret: Secret::new("inbound"),
-            ..Options::default()
+            ..WebhookOptions::default()
         };
-        Webhook::new("", options, Clock::manual(NOW * 1000)).unwrap()
+        WebhookPlatform::new("", options, Clock::manual(NOW_SECONDS * 1000)).unwrap()
     }
 }
 
-fn target(chat: &str) -> Target {
+fn target(chat: &str) -> DeliveryTarget {
     format!("webhook:{chat}").parse().unwrap()
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for WebhookFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(self.sender(|_| {}))
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
-        assert!(number < HOOKS);
+        assert!(number < HOOK_URLS);
         target(&number.to_string())
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let taken = self.double.taken(&format!("/hooks/{}", target.chat));
         taken
             .into_iter()
@@ -77,7 +80,7 @@ impl Fixture for World {
                     let value = taken.event.pointer(pointer).unwrap();
                     value.as_str().unwrap().to_owned()
                 };
-                Seen {
+                VisibleMessage {
                     message_id: taken.id.clone(),
                     text: text("/caption"),
                     thread: text("/target/thread"),
@@ -98,18 +101,18 @@ impl Fixture for World {
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
-            Wanted::FailAfterBody => Fault::Refuse(500),
-            Wanted::LoseAnswer => Fault::LoseAnswer,
-            Wanted::CloseDuringBody => Fault::CloseDuringBody,
-            Wanted::TooLarge => Fault::Refuse(413),
-            Wanted::ForgetFiles => Fault::ForgetFiles,
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            Wanted::FailAfterBody => InjectedFault::Refuse(500),
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
+            Wanted::TooLarge => InjectedFault::Refuse(413),
+            Wanted::ForgetFiles => InjectedFault::ForgetFiles,
+            Wanted::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         Some(target("unconfigured"))
     }
 
@@ -131,25 +134,25 @@ impl Fixture for World {
 
     fn secrets(&self) -> Vec<String> {
         vec![
-            SECRET.to_owned(),
+            SHARED_SECRET.to_owned(),
             "a wrong secret".to_owned(),
             "t0ken".to_owned(),
         ]
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits {
             empty_files: true,
             thread: Some("a thread"),
             people: false,
-            ..Traits::default()
+            ..PlatformTraits::default()
         }
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    match conformance::run_all(&World::start().await).await {
+    match conformance::run_all(&WebhookFixture::start().await).await {
         Ok(report) => assert_eq!(
             report.skipped,
             [
@@ -162,45 +165,45 @@ async fn it_does_what_every_platform_does() {
 }
 
 #[derive(Debug)]
-struct Quiet;
+struct NoProgress;
 
-impl Progress for Quiet {
+impl UploadProgress for NoProgress {
     fn sent(&self, _: u64) {}
 }
 
-fn delivery(message: &str, files: Vec<OutgoingFile>) -> Delivery {
-    Delivery {
+fn delivery(message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+    OutgoingDelivery {
         id: "d".to_owned(),
         target: target("7"),
         message: message.to_owned(),
         files,
-        flags: Flags::default(),
+        flags: SendFlags::default(),
     }
 }
 
 /// Sends the only step of a delivery under this key.
 async fn deliver(
-    webhook: &Webhook,
-    delivery: &Delivery,
+    webhook: &WebhookPlatform,
+    delivery: &OutgoingDelivery,
     key: &str,
-) -> Result<Vec<Confirmed>, Error> {
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let limits = webhook.limits(&delivery.target).await?;
     let steps = webhook.plan(delivery, &limits);
     let [step] = steps.as_slice() else {
         panic!("{steps:?}");
     };
-    let send = Send {
+    let send = SendRequest {
         delivery,
         step,
         prepared: "",
         key,
     };
-    webhook.send(send, &Quiet).await
+    webhook.send(send, &NoProgress).await
 }
 
 #[tokio::test]
 async fn the_event_says_what_the_files_are() {
-    let world = World::start().await;
+    let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     let file = sample::file("a \"b\".csv", "a,b\n");
     let digest = file.sha256.to_hex();
@@ -220,7 +223,7 @@ async fn the_event_says_what_the_files_are() {
 
 #[tokio::test]
 async fn the_same_key_is_taken_once_and_told_as_delivered() {
-    let world = World::start().await;
+    let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     let files = delivery("", vec![sample::binary("a.bin", 100)]);
     let first = deliver(&webhook, &files, "key").await.unwrap();
@@ -233,27 +236,27 @@ async fn the_same_key_is_taken_once_and_told_as_delivered() {
 
 #[tokio::test]
 async fn a_success_without_words_is_enough_and_the_key_is_its_id() {
-    let world = World::start().await;
+    let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     for (status, key) in [(200, "a"), (202, "b"), (204, "c")] {
-        world.double.script(Fault::Bare(status));
+        world.double.script(InjectedFault::Bare(status));
         let files = delivery("", vec![sample::binary("a.bin", 100)]);
         let confirmed = deliver(&webhook, &files, key).await.unwrap();
         assert_eq!(confirmed[0].message_id, key);
     }
-    world.double.script(Fault::OtherBytes);
+    world.double.script(InjectedFault::OtherBytes);
     let files = delivery("", vec![sample::binary("a.bin", 100)]);
     let error = deliver(&webhook, &files, "d").await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::Unknown, Moment::Ambiguous)
+        (ErrorKind::Unknown, SendOutcome::Ambiguous)
     );
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let world = World::start().await;
-    world.double.script(Fault::Refuse(307));
+    let world = WebhookFixture::start().await;
+    world.double.script(InjectedFault::Refuse(307));
     let webhook = world.sender(|_| {});
     let error = deliver(&webhook, &delivery("words", Vec::new()), "key")
         .await
@@ -278,14 +281,16 @@ fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
 
 #[tokio::test]
 async fn only_signed_messages_to_configured_names_are_read() {
-    let world = World::start().await;
+    let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     let body = json!({
         "id": "m1", "target": "7", "thread": "t", "sender": "ci", "text": "done",
         "files": [{ "name": "a.txt", "size": 5, "mime": "text/plain", "url": "https://x.example/a" }, { "name": "b" }],
     })
     .to_string();
-    let reply = webhook.webhook(&signed(&body, NOW, "inbound")).unwrap();
+    let reply = webhook
+        .webhook(&signed(&body, NOW_SECONDS, "inbound"))
+        .unwrap();
     let [message] = reply.messages.as_slice() else {
         panic!("{reply:?}");
     };
@@ -298,21 +303,21 @@ async fn only_signed_messages_to_configured_names_are_read() {
     assert_ne!(message.attachments[1].unavailable, "");
     assert_ne!(message.attachments[0].id, message.attachments[1].id);
     for (request, kind) in [
-        (signed(&body, NOW - 301, "inbound"), ErrorKind::Auth),
-        (signed(&body, NOW, SECRET), ErrorKind::Auth),
-        (signed("{", NOW, "inbound"), ErrorKind::BadFormat),
+        (signed(&body, NOW_SECONDS - 301, "inbound"), ErrorKind::Auth),
+        (signed(&body, NOW_SECONDS, SHARED_SECRET), ErrorKind::Auth),
+        (signed("{", NOW_SECONDS, "inbound"), ErrorKind::BadFormat),
         (
-            signed(r#"{"id":"","target":"7"}"#, NOW, "inbound"),
+            signed(r#"{"id":"","target":"7"}"#, NOW_SECONDS, "inbound"),
             ErrorKind::BadFormat,
         ),
         (
-            signed(r#"{"id":"1","target":"x"}"#, NOW, "inbound"),
+            signed(r#"{"id":"1","target":"x"}"#, NOW_SECONDS, "inbound"),
             ErrorKind::NotFound,
         ),
     ] {
         assert_eq!(webhook.webhook(&request).unwrap_err().kind(), kind);
     }
-    let mut unsigned = signed(&body, NOW, "inbound");
+    let mut unsigned = signed(&body, NOW_SECONDS, "inbound");
     unsigned.headers.clear();
     assert_eq!(
         webhook.webhook(&unsigned).unwrap_err().kind(),
@@ -322,23 +327,25 @@ async fn only_signed_messages_to_configured_names_are_read() {
 
 #[tokio::test]
 async fn r_9_files_are_fetched_from_configured_hosts() {
-    let world = World::start().await;
+    let world = WebhookFixture::start().await;
     let url = world.double.keep(b"hello".to_vec());
     let host = url.trim_start_matches("http://").split('/').next().unwrap();
-    let options = Options {
+    let options = WebhookOptions {
         hooks: [("7".to_owned(), world.double.hook("/hooks/7"))].into(),
         inbound_secret: Secret::new("inbound"),
         file_hosts: vec![host.to_owned()],
         allow_http: true,
-        ..Options::default()
+        ..WebhookOptions::default()
     };
-    let webhook = Webhook::new("", options, Clock::manual(NOW * 1000)).unwrap();
+    let webhook = WebhookPlatform::new("", options, Clock::manual(NOW_SECONDS * 1000)).unwrap();
     let fetch = async |url: &str| {
         let body = json!({ "id": "1", "target": "7", "files": [{ "url": url }] }).to_string();
-        let reply = webhook.webhook(&signed(&body, NOW, "inbound")).unwrap();
+        let reply = webhook
+            .webhook(&signed(&body, NOW_SECONDS, "inbound"))
+            .unwrap();
         let stream = webhook.fetch(&reply.messages[0].attachments[0]).await?;
         let pieces: Vec<Bytes> = stream.try_collect().await?;
-        Ok::<_, Error>(pieces.concat())
+        Ok::<_, PlatformError>(pieces.concat())
     };
     assert_eq!(fetch(&url).await.unwrap(), b"hello");
     let gone = fetch(&url.replace("/files/0", "/files/9")).await;

@@ -8,21 +8,21 @@ use dray_types::{Clock, Secret};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::{NOW, deliver, delivery};
-use crate::{Hook, Options, Webhook};
+use super::{NOW_SECONDS, deliver, delivery};
+use crate::{WebhookAddress, WebhookOptions, WebhookPlatform};
 
-fn sender(port: u16, secret: &str) -> Webhook {
-    let hook = Hook {
+fn sender(port: u16, secret: &str) -> WebhookPlatform {
+    let hook = WebhookAddress {
         url: Secret::new(format!("http://127.0.0.1:{port}/")),
         secret: Secret::new(secret),
         allow_http: true,
         upload_limit: None,
     };
-    let options = Options {
+    let options = WebhookOptions {
         hooks: [("7".to_owned(), hook)].into(),
-        ..Options::default()
+        ..WebhookOptions::default()
     };
-    Webhook::new("", options, Clock::manual(NOW * 1000)).unwrap()
+    WebhookPlatform::new("", options, Clock::manual(NOW_SECONDS * 1000)).unwrap()
 }
 
 #[tokio::test]

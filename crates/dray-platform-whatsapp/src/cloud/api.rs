@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client, Request, authority};
-use dray_platform::{Error, ErrorKind, Moment};
+use dray_http::{HttpClient, HttpResponse, RequestBuilder, authority};
+use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,11 +13,11 @@ use url::Url;
 use super::CloudOptions;
 
 /// Wait after a refusal for rate that does not say how long.
-const PAUSE: Duration = Duration::from_secs(5);
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A phone number.
-pub(super) struct Api {
-    client: Client,
+pub(super) struct CloudApi {
+    client: HttpClient,
     base: String,
     number: String,
     hosts: Vec<String>,
@@ -27,20 +27,20 @@ pub(super) struct Api {
 /// The body of a refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
-    error: Told,
+struct ErrorBody {
+    error: ErrorDetails,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct ErrorDetails {
     code: i64,
     message: String,
 }
 
-impl Api {
-    pub(super) fn new(options: &CloudOptions) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+impl CloudApi {
+    pub(super) fn new(options: &CloudOptions) -> Result<Self, PlatformError> {
+        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
             return Err(wrong("the token is missing"));
         }
@@ -52,13 +52,13 @@ impl Api {
             .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
         hosts.extend(authority(&base));
-        let limits = dray_http::Limits {
+        let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             answer: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: Client::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: base.as_str().trim_end_matches('/').to_owned(),
             number: number.clone(),
             hosts,
@@ -70,9 +70,9 @@ impl Api {
     pub(super) async fn post(
         &self,
         edge: &str,
-        fill: impl FnOnce(Request) -> Request + std::marker::Send,
+        fill: impl FnOnce(RequestBuilder) -> RequestBuilder + std::marker::Send,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, PlatformError> {
         let url = format!("{}/{}/{edge}", self.base, self.number);
         let request = fill(self.client.post(&url)).authorization("Bearer", &self.token);
         let answer = request.send(progress).await?;
@@ -83,9 +83,9 @@ impl Api {
     }
 
     /// Opens media of a user: its address is asked for, lives five minutes, and needs the token as well.
-    pub(super) async fn media(&self, id: &str) -> Result<Answer, Error> {
+    pub(super) async fn media(&self, id: &str) -> Result<HttpResponse, PlatformError> {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(Error::new(
+            return Err(PlatformError::new(
                 ErrorKind::NotFound,
                 "the id of the media is none",
             ));
@@ -95,23 +95,23 @@ impl Api {
         let url = told
             .get("url")
             .and_then(Value::as_str)
-            .ok_or_else(|| Error::new(ErrorKind::Unknown, "the media has no address"))?;
+            .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the media has no address"))?;
         self.check_host(url)?;
         self.get(url).await
     }
 
-    async fn get(&self, url: &str) -> Result<Answer, Error> {
+    async fn get(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         let request = self.client.get(url).authorization("Bearer", &self.token);
         let answer = request.send(&|_| {}).await.map_err(passing)?;
         if answer.status() == 200 {
             return Ok(answer);
         }
-        Err(refused(answer).await.at(Moment::NotSent))
+        Err(refused(answer).await.at(SendOutcome::NotSent))
     }
 
-    fn check_host(&self, url: &str) -> Result<(), Error> {
+    fn check_host(&self, url: &str) -> Result<(), PlatformError> {
         let wrong = || {
-            Error::new(
+            PlatformError::new(
                 ErrorKind::Forbidden,
                 "an address outside of the media hosts",
             )
@@ -128,14 +128,14 @@ impl Api {
 }
 
 /// A failure of a request that shows nothing to anybody.
-fn passing(error: dray_http::Error) -> Error {
-    Error::from(error).at(Moment::NotSent)
+fn passing(error: dray_http::HttpError) -> PlatformError {
+    PlatformError::from(error).at(SendOutcome::NotSent)
 }
 
-async fn refused(answer: Answer) -> Error {
+async fn refused(answer: HttpResponse) -> PlatformError {
     let (status, waits) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
-    let refusal: Refusal = answer.json().await.unwrap_or_default();
+    let refusal: ErrorBody = answer.json().await.unwrap_or_default();
     of(status, refusal.error.code, &refusal.error.message, waits)
 }
 
@@ -154,7 +154,7 @@ pub(super) fn kind(code: i64) -> Option<ErrorKind> {
     })
 }
 
-fn of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> Error {
+fn of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> PlatformError {
     let has_code = code != 0 || !message.is_empty();
     let kind = match (has_code.then(|| kind(code)).flatten(), status) {
         (Some(kind), _) => kind,
@@ -166,16 +166,17 @@ fn of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> Error {
         (None, _) => ErrorKind::Unknown,
     };
     let shown = if code == 0 { i64::from(status) } else { code };
-    let error = Error::new(kind, format!("status {status}: {message}")).code(shown.to_string());
+    let error =
+        PlatformError::new(kind, format!("status {status}: {message}")).code(shown.to_string());
     match kind {
-        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(PAUSE)),
+        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
         // With a code the API says that it did not do it; a page of a proxy says nothing.
         ErrorKind::Transient if code == 0 => error.ambiguous(),
         _ => error,
     }
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for CloudApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api")
             .field("base", &self.base)
@@ -190,17 +191,22 @@ mod tests {
     #[test]
     fn codes_have_their_kinds() {
         for (status, code, expected, moment) in [
-            (400, 131_047, ErrorKind::WindowClosed, Moment::NotSent),
-            (400, 131_026, ErrorKind::NotFound, Moment::NotSent),
-            (400, 131_053, ErrorKind::UnsupportedKind, Moment::NotSent),
-            (400, 131_056, ErrorKind::RateLimited, Moment::NotSent),
-            (400, 100, ErrorKind::BadFormat, Moment::NotSent),
-            (401, 190, ErrorKind::Auth, Moment::NotSent),
-            (400, 210, ErrorKind::Auth, Moment::NotSent),
-            (400, 368, ErrorKind::Forbidden, Moment::NotSent),
-            (500, 131_000, ErrorKind::Transient, Moment::NotSent),
-            (502, 0, ErrorKind::Transient, Moment::Ambiguous),
-            (413, 0, ErrorKind::TooLarge, Moment::NotSent),
+            (400, 131_047, ErrorKind::WindowClosed, SendOutcome::NotSent),
+            (400, 131_026, ErrorKind::NotFound, SendOutcome::NotSent),
+            (
+                400,
+                131_053,
+                ErrorKind::UnsupportedKind,
+                SendOutcome::NotSent,
+            ),
+            (400, 131_056, ErrorKind::RateLimited, SendOutcome::NotSent),
+            (400, 100, ErrorKind::BadFormat, SendOutcome::NotSent),
+            (401, 190, ErrorKind::Auth, SendOutcome::NotSent),
+            (400, 210, ErrorKind::Auth, SendOutcome::NotSent),
+            (400, 368, ErrorKind::Forbidden, SendOutcome::NotSent),
+            (500, 131_000, ErrorKind::Transient, SendOutcome::NotSent),
+            (502, 0, ErrorKind::Transient, SendOutcome::Ambiguous),
+            (413, 0, ErrorKind::TooLarge, SendOutcome::NotSent),
         ] {
             let message = if code == 0 { "" } else { "told" };
             let error = of(status, code, message, None);

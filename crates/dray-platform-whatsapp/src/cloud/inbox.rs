@@ -1,8 +1,8 @@
 //! What Meta posts to us: messages of users and what became of ours, verified by signature.
 
 use dray_platform::{
-    Error, ErrorKind, InboundAttachment, InboundMessage, StatusUpdate, Target, WebhookReply,
-    WebhookRequest, http,
+    DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, StatusUpdate,
+    WebhookReply, WebhookRequest, http,
 };
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
@@ -15,13 +15,13 @@ pub(super) fn webhook(
     account: &str,
     options: &CloudOptions,
     request: &WebhookRequest,
-) -> Result<WebhookReply, Error> {
+) -> Result<WebhookReply, PlatformError> {
     if request.method == "GET" {
         return hello(options, &request.query);
     }
     verify(options, request)?;
     let news: Value = serde_json::from_slice(&request.body).map_err(|cause| {
-        Error::new(ErrorKind::BadFormat, "the news is no JSON").caused_by(cause)
+        PlatformError::new(ErrorKind::BadFormat, "the news is no JSON").caused_by(cause)
     })?;
     let mut reply = WebhookReply {
         status: 200,
@@ -48,7 +48,7 @@ pub(super) fn webhook(
 }
 
 /// Meta verifies the address: the word must be ours, and its challenge is given back.
-fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, Error> {
+fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, PlatformError> {
     let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let value = |name: &str| {
         pairs
@@ -59,7 +59,10 @@ fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, Error> {
     };
     let word = options.verify_token.expose();
     if value("hub.mode") != "subscribe" || word.is_empty() || value("hub.verify_token") != word {
-        return Err(Error::new(ErrorKind::Auth, "the verify token is not ours"));
+        return Err(PlatformError::new(
+            ErrorKind::Auth,
+            "the verify token is not ours",
+        ));
     }
     let challenge: String = value("hub.challenge")
         .chars()
@@ -74,8 +77,8 @@ fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, Error> {
 }
 
 /// `sha256=HMAC-SHA256(app secret, body)`, compared in constant time.
-fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), Error> {
-    let refused = |why: &str| Error::new(ErrorKind::Auth, why);
+fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), PlatformError> {
+    let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
     if options.app_secret.is_empty() {
         return Err(refused("no app secret is configured"));
     }
@@ -129,8 +132,8 @@ fn read(account: &str, message: &Value) -> Option<InboundMessage> {
         inner("caption")
     };
     Some(InboundMessage {
-        target: Target {
-            platform: crate::NAME.to_owned(),
+        target: DeliveryTarget {
+            platform: crate::PLATFORM_NAME.to_owned(),
             account: account.to_owned(),
             chat: text("/from").to_owned(),
             thread: String::new(),

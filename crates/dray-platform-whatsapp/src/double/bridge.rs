@@ -5,28 +5,29 @@ use std::io;
 use std::sync::Arc;
 
 use dray_http::double::{
-    Closed, Content, Received, Reply, Server, Shared, json, reply, with_header,
+    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, json, reply,
+    with_header,
 };
 use dray_types::{Secret, Sha256Digest};
 use serde_json::{Value, json};
 
-use super::{Fault, Shown};
+use super::{InjectedFault, StoredMessage};
 
 /// The token that it takes.
 pub const BRIDGE_TOKEN: &str = "double-bridge-token";
 
 #[derive(Debug, Default)]
-struct State {
-    chats: BTreeMap<String, Vec<Shown>>,
+struct BridgeState {
+    chats: BTreeMap<String, Vec<StoredMessage>>,
     told: Vec<Value>,
-    faults: Vec<Fault>,
+    faults: Vec<InjectedFault>,
     count: u64,
 }
 
 /// A bridge on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
 pub struct BridgeDouble {
-    server: Server<State>,
+    server: FakeServer<BridgeState>,
 }
 
 impl BridgeDouble {
@@ -36,7 +37,7 @@ impl BridgeDouble {
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = Server::start(State::default(), |shared, request| {
+        let server = FakeServer::start(BridgeState::default(), |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -63,13 +64,13 @@ impl BridgeDouble {
     }
 
     /// What a chat shows, oldest first.
-    pub fn seen(&self, chat: &str) -> Vec<Shown> {
+    pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()
     }
 
     /// Makes this happen once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
@@ -79,7 +80,10 @@ impl BridgeDouble {
     }
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<BridgeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     if request.header("authorization") != Some(&format!("Bearer {BRIDGE_TOKEN}")) {
         return Ok(json(401, &json!({ "error": "unauthorized" })));
     }
@@ -95,7 +99,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         some.then(|| state.faults.remove(0))
     };
     match &fault {
-        Some(Fault::RateLimit(wait)) => {
+        Some(InjectedFault::RateLimit(wait)) => {
             let refused = json(429, &json!({ "error": "slow down" }));
             return Ok(with_header(
                 refused,
@@ -103,8 +107,10 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
                 &wait.as_secs().to_string(),
             ));
         }
-        Some(Fault::Fail(status)) => return Ok(reply(*status, "text/plain", "failed".into())),
-        Some(Fault::TooLarge) => return Ok(json(413, &json!({ "error": "too large" }))),
+        Some(InjectedFault::Fail(status)) => {
+            return Ok(reply(*status, "text/plain", "failed".into()));
+        }
+        Some(InjectedFault::TooLarge) => return Ok(json(413, &json!({ "error": "too large" }))),
         _ => {}
     }
     let shown = match show(&shared, &path, &payload).await {
@@ -112,15 +118,15 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         Err((status, why)) => return Ok(json(status, &json!({ "error": why }))),
     };
     match fault {
-        Some(Fault::LoseAnswer) => Err(Closed),
-        Some(Fault::Gibberish) => Ok(json(200, &json!([1]))),
-        Some(Fault::ForgetMessage) => Ok(json(200, &json!({ "success": false }))),
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => Ok(json(200, &json!([1]))),
+        Some(InjectedFault::ForgetMessage) => Ok(json(200, &json!({ "success": false }))),
         _ => Ok(json(200, &json!({ "success": true, "messageId": shown }))),
     }
 }
 
 async fn show(
-    shared: &Shared<State>,
+    shared: &SharedState<BridgeState>,
     path: &str,
     payload: &Value,
 ) -> Result<String, (u16, &'static str)> {
@@ -134,7 +140,7 @@ async fn show(
             let bytes = tokio::fs::read(text("filePath"))
                 .await
                 .map_err(|_| (404, "File not found"))?;
-            let content = Content {
+            let content = ContentDigest {
                 size: bytes.len() as u64,
                 sha256: Sha256Digest::of(&bytes),
                 head: Vec::new(),
@@ -156,7 +162,7 @@ async fn show(
         .chats
         .get_mut(&text("chatId"))
         .ok_or((400, "unknown chat"))?;
-    shown.push(Shown {
+    shown.push(StoredMessage {
         id: id.clone(),
         text: words,
         kind: text("mediaType"),

@@ -5,51 +5,55 @@ use std::io;
 use std::sync::Arc;
 
 use dray_http::double::{
-    Closed, Content, Received, Reply, Server, Shared, json, reply, with_header,
+    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, json, reply,
+    with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use super::{Fault, Shown};
+use super::{InjectedFault, StoredMessage};
 
 /// The token that it takes.
-pub const TOKEN: &str = "EAAdoubletokenofanappthatisnone";
+pub const ACCESS_TOKEN: &str = "EAAdoubletokenofanappthatisnone";
 /// The id of its phone number.
-pub const NUMBER: &str = "106540352242922";
+pub const PHONE_NUMBER_ID: &str = "106540352242922";
 /// The secret that signs its webhooks.
 pub const APP_SECRET: &str = "double-app-secret";
 /// Largest upload, in bytes.
-const UPLOAD: u64 = 100_000_000;
+const MAX_UPLOAD_BYTES: u64 = 100_000_000;
 
 #[derive(Debug, Default)]
-struct State {
-    media: BTreeMap<String, (Option<String>, Content)>,
-    chats: BTreeMap<String, Vec<Shown>>,
+struct CloudState {
+    media: BTreeMap<String, (Option<String>, ContentDigest)>,
+    chats: BTreeMap<String, Vec<StoredMessage>>,
     downloads: BTreeMap<String, Vec<u8>>,
-    faults: Vec<Fault>,
+    faults: Vec<InjectedFault>,
     count: u64,
 }
 
-impl State {
+impl CloudState {
     fn next(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
 }
 
-const fn is_of_upload(fault: &Fault) -> bool {
-    matches!(fault, Fault::CloseDuringBody | Fault::TooLarge)
+const fn is_of_upload(fault: &InjectedFault) -> bool {
+    matches!(
+        fault,
+        InjectedFault::CloseDuringBody | InjectedFault::TooLarge
+    )
 }
 
 /// A Cloud API on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
 pub struct CloudDouble {
-    server: Server<State>,
+    server: FakeServer<CloudState>,
 }
 
 impl CloudDouble {
@@ -59,7 +63,7 @@ impl CloudDouble {
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = Server::start(State::default(), |shared, request| {
+        let server = FakeServer::start(CloudState::default(), |shared, request| {
             Box::pin(answer(shared, request)) as _
         })
         .await?;
@@ -73,7 +77,7 @@ impl CloudDouble {
 
     /// The token that it takes.
     pub fn token(&self) -> Secret {
-        Secret::new(TOKEN)
+        Secret::new(ACCESS_TOKEN)
     }
 
     /// The number of a new person.
@@ -85,13 +89,13 @@ impl CloudDouble {
     }
 
     /// What a person sees, oldest first.
-    pub fn seen(&self, chat: &str) -> Vec<Shown> {
+    pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()
     }
 
     /// Makes this happen once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
@@ -116,9 +120,12 @@ fn refuse(status: u16, code: i64, message: &str) -> Reply {
     )
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    shared: Arc<SharedState<CloudState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
-    if request.header("authorization") != Some(&format!("Bearer {TOKEN}")) {
+    if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, 190, "Invalid OAuth access token"));
     }
@@ -126,7 +133,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     if request.method == "GET" {
         return Ok(get(&shared, &path, rest));
     }
-    match rest.strip_prefix(NUMBER) {
+    match rest.strip_prefix(PHONE_NUMBER_ID) {
         Some("/media") => media(&shared, request).await,
         Some("/messages") => {
             let payload = request.json().await?;
@@ -136,7 +143,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     }
 }
 
-fn get(shared: &Shared<State>, path: &str, id: &str) -> Reply {
+fn get(shared: &SharedState<CloudState>, path: &str, id: &str) -> Reply {
     let state = shared.lock();
     if let Some(bytes) = path
         .strip_prefix("/lookaside/")
@@ -156,21 +163,24 @@ fn get(shared: &Shared<State>, path: &str, id: &str) -> Reply {
     }
 }
 
-async fn media(shared: &Shared<State>, request: Received) -> Result<Reply, Closed> {
+async fn media(
+    shared: &SharedState<CloudState>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let fault = shared.lock().fault(is_of_upload);
-    if fault == Some(Fault::CloseDuringBody) {
+    if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
         reader.more().await?;
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     let form = request.form().await?;
-    if fault == Some(Fault::TooLarge) {
+    if fault == Some(InjectedFault::TooLarge) {
         return Ok(reply(413, "text/html", "<html>".into()));
     }
     let Some(file) = form.files.into_iter().next() else {
         return Ok(refuse(400, 100, "file is required"));
     };
-    if file.content.size > UPLOAD {
+    if file.content.size > MAX_UPLOAD_BYTES {
         return Ok(reply(413, "text/html", "<html>".into()));
     }
     let mut state = shared.lock();
@@ -181,11 +191,11 @@ async fn media(shared: &Shared<State>, request: Received) -> Result<Reply, Close
     Ok(json(200, &json!({ "id": id })))
 }
 
-fn message(shared: &Shared<State>, payload: &Value) -> Result<Reply, Closed> {
+fn message(shared: &SharedState<CloudState>, payload: &Value) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.lock();
     let fault = state.fault(|fault| !is_of_upload(fault));
     match &fault {
-        Some(Fault::RateLimit(wait)) => {
+        Some(InjectedFault::RateLimit(wait)) => {
             let refused = refuse(429, 130_429, "Rate limit hit");
             return Ok(with_header(
                 refused,
@@ -193,8 +203,10 @@ fn message(shared: &Shared<State>, payload: &Value) -> Result<Reply, Closed> {
                 &wait.as_secs().to_string(),
             ));
         }
-        Some(Fault::Fail(status)) => return Ok(reply(*status, "text/html", "<html>".into())),
-        Some(Fault::Refuse(code)) => return Ok(refuse(400, *code, "refused")),
+        Some(InjectedFault::Fail(status)) => {
+            return Ok(reply(*status, "text/html", "<html>".into()));
+        }
+        Some(InjectedFault::Refuse(code)) => return Ok(refuse(400, *code, "refused")),
         _ => {}
     }
     let shown = match show(&mut state, payload) {
@@ -202,9 +214,9 @@ fn message(shared: &Shared<State>, payload: &Value) -> Result<Reply, Closed> {
         Err((code, why)) => return Ok(refuse(400, code, why)),
     };
     match fault {
-        Some(Fault::LoseAnswer) => Err(Closed),
-        Some(Fault::Gibberish) => Ok(json(200, &json!("what"))),
-        Some(Fault::ForgetMessage) => Ok(json(200, &json!({ "messages": [] }))),
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => Ok(json(200, &json!("what"))),
+        Some(InjectedFault::ForgetMessage) => Ok(json(200, &json!({ "messages": [] }))),
         _ => Ok(json(
             200,
             &json!({
@@ -216,7 +228,7 @@ fn message(shared: &Shared<State>, payload: &Value) -> Result<Reply, Closed> {
     }
 }
 
-fn show(state: &mut State, payload: &Value) -> Result<String, (i64, &'static str)> {
+fn show(state: &mut CloudState, payload: &Value) -> Result<String, (i64, &'static str)> {
     let text = |pointer: &str| {
         let value = payload.pointer(pointer).and_then(Value::as_str);
         value.unwrap_or_default().to_owned()
@@ -246,7 +258,7 @@ fn show(state: &mut State, payload: &Value) -> Result<String, (i64, &'static str
         .chats
         .get_mut(&number)
         .ok_or((131_026, "Message undeliverable"))?;
-    shown.push(Shown {
+    shown.push(StoredMessage {
         id: id.clone(),
         text: words,
         kind,

@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, Traits, sample};
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, VisibleMessage, sample,
+};
 use dray_platform::{
-    Deliver, ErrorKind, InboundMessage, Inbox as _, Moment, Platform, Target, WebhookRequest,
+    DeliveryTarget, ErrorKind, InboundMessage, InboundSink, InboundSource as _, Platform,
+    SendOutcome, WebhookRequest,
 };
 use dray_types::Secret;
 use futures_util::TryStreamExt as _;
@@ -15,16 +18,16 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{deliver, delivery, seen, target};
-use crate::double::{BRIDGE_TOKEN, BridgeDouble, Fault};
-use crate::{Bridge, BridgeOptions};
+use crate::double::{BRIDGE_TOKEN, BridgeDouble, InjectedFault};
+use crate::{BridgeOptions, BridgePlatform};
 
 #[derive(Debug)]
-struct World {
+struct BridgeFixture {
     double: BridgeDouble,
     folder: TempDir,
 }
 
-impl World {
+impl BridgeFixture {
     async fn new() -> Self {
         Self {
             double: BridgeDouble::start().await.unwrap(),
@@ -41,8 +44,8 @@ impl World {
         }
     }
 
-    fn bridge(&self) -> Bridge {
-        Bridge::new("", self.options()).unwrap()
+    fn bridge(&self) -> BridgePlatform {
+        BridgePlatform::new("", self.options()).unwrap()
     }
 
     fn left(&self) -> usize {
@@ -51,34 +54,34 @@ impl World {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for BridgeFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(self.bridge())
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         target(&self.double.chat())
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         seen(self.double.seen(&target.chat))
     }
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
-            Wanted::FailAfterBody => Fault::Fail(500),
-            Wanted::LoseAnswer => Fault::LoseAnswer,
+            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            Wanted::FailAfterBody => InjectedFault::Fail(500),
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
             // The bytes do not travel over the wire.
             Wanted::CloseDuringBody => return false,
-            Wanted::TooLarge => Fault::TooLarge,
-            Wanted::ForgetFiles => Fault::ForgetMessage,
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::TooLarge => InjectedFault::TooLarge,
+            Wanted::ForgetFiles => InjectedFault::ForgetMessage,
+            Wanted::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         None
     }
 
@@ -87,7 +90,7 @@ impl Fixture for World {
             token: Secret::new("wrong"),
             ..self.options()
         };
-        Some(Arc::new(Bridge::new("", options).unwrap()))
+        Some(Arc::new(BridgePlatform::new("", options).unwrap()))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
@@ -95,7 +98,7 @@ impl Fixture for World {
             base_url: "http://127.0.0.1:1".to_owned(),
             ..self.options()
         };
-        Some(Arc::new(Bridge::new("", options).unwrap()))
+        Some(Arc::new(BridgePlatform::new("", options).unwrap()))
     }
 
     fn received(&self) -> u64 {
@@ -106,17 +109,17 @@ impl Fixture for World {
         vec![BRIDGE_TOKEN.to_owned()]
     }
 
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits::default()
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    let world = World::new().await;
+    let world = BridgeFixture::new().await;
     // Bytes go through a folder, so how many were read from connections says nothing.
     let on_the_wire = ["a_large_file_is_not_held_in_memory"];
-    let cases: Vec<_> = conformance::CASES
+    let cases: Vec<_> = conformance::CONFORMANCE_CASES
         .iter()
         .filter(|(name, _)| !on_the_wire.contains(name))
         .copied()
@@ -138,21 +141,21 @@ async fn it_does_what_every_platform_does() {
 
 #[tokio::test]
 async fn a_bridge_that_is_not_connected_has_sent_nothing() {
-    let world = World::new().await;
+    let world = BridgeFixture::new().await;
     let chat = world.double.chat();
-    world.double.script(Fault::Fail(503));
+    world.double.script(InjectedFault::Fail(503));
     let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
     let error = deliver(&world.bridge(), &delivery).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
-        (ErrorKind::Transient, Moment::NotSent)
+        (ErrorKind::Transient, SendOutcome::NotSent)
     );
     assert_eq!(world.left(), 0);
 }
 
 #[tokio::test]
 async fn the_bridge_is_told_its_own_path() {
-    let world = World::new().await;
+    let world = BridgeFixture::new().await;
     let other = tempfile::tempdir().unwrap();
     let link = other.path().join("as-the-bridge-sees-it");
     std::os::unix::fs::symlink(world.folder.path(), &link).unwrap();
@@ -160,7 +163,7 @@ async fn the_bridge_is_told_its_own_path() {
         bridge_folder: Some(link.clone()),
         ..world.options()
     };
-    let bridge = Bridge::new("", options).unwrap();
+    let bridge = BridgePlatform::new("", options).unwrap();
     let chat = world.double.chat();
     deliver(&bridge, &delivery(&chat, vec![sample::binary("a.bin", 10)]))
         .await
@@ -171,14 +174,14 @@ async fn the_bridge_is_told_its_own_path() {
 }
 
 #[derive(Debug, Default)]
-struct Inbound {
+struct RecordingSink {
     messages: Mutex<Vec<InboundMessage>>,
     stop: CancellationToken,
 }
 
 #[async_trait]
-impl Deliver for Inbound {
-    async fn message(&self, message: InboundMessage) -> Result<(), dray_platform::Error> {
+impl InboundSink for RecordingSink {
+    async fn message(&self, message: InboundMessage) -> Result<(), dray_platform::PlatformError> {
         self.messages.lock().unwrap().push(message);
         self.stop.cancel();
         Ok(())
@@ -187,7 +190,7 @@ impl Deliver for Inbound {
 
 #[tokio::test]
 async fn files_of_users_come_from_the_shared_folder_and_from_nowhere_else() {
-    let world = World::new().await;
+    let world = BridgeFixture::new().await;
     let path = world.folder.path().join("in.txt");
     std::fs::write(&path, "hello").unwrap();
     world.double.write(json!({
@@ -195,7 +198,7 @@ async fn files_of_users_come_from_the_shared_folder_and_from_nowhere_else() {
         "mediaType": "document", "mediaUrls": [path],
     }));
     let bridge = world.bridge();
-    let inbound = Inbound::default();
+    let inbound = RecordingSink::default();
     bridge.poll(&inbound, inbound.stop.clone()).await.unwrap();
     let message = inbound.messages.lock().unwrap().pop().unwrap();
     assert_eq!(
@@ -229,14 +232,14 @@ async fn files_of_users_come_from_the_shared_folder_and_from_nowhere_else() {
 
 #[tokio::test]
 async fn a_wrong_token_ends_the_polling() {
-    let world = World::new().await;
+    let world = BridgeFixture::new().await;
     let options = BridgeOptions {
         token: Secret::new("wrong"),
         ..world.options()
     };
-    let bridge = Bridge::new("", options).unwrap();
+    let bridge = BridgePlatform::new("", options).unwrap();
     let error = bridge
-        .poll(&Inbound::default(), CancellationToken::new())
+        .poll(&RecordingSink::default(), CancellationToken::new())
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
@@ -244,7 +247,7 @@ async fn a_wrong_token_ends_the_polling() {
 
 #[tokio::test]
 async fn only_bridges_on_loopback_are_taken() {
-    let world = World::new().await;
+    let world = BridgeFixture::new().await;
     for (url, right) in [
         ("http://127.0.0.1:3000", true),
         ("http://[::1]:3000", true),
@@ -257,6 +260,6 @@ async fn only_bridges_on_loopback_are_taken() {
             base_url: url.to_owned(),
             ..world.options()
         };
-        assert_eq!(Bridge::new("", options).is_ok(), right, "{url}");
+        assert_eq!(BridgePlatform::new("", options).is_ok(), right, "{url}");
     }
 }

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, Traits, sample};
-use dray_platform::{ErrorKind, Inbox as _, Moment, Platform, Target, WebhookRequest};
+use dray_platform::conformance::{
+    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, VisibleMessage, sample,
+};
+use dray_platform::{
+    DeliveryTarget, ErrorKind, InboundSource as _, Platform, SendOutcome, WebhookRequest,
+};
 use dray_types::Secret;
 use futures_util::TryStreamExt as _;
 use hmac::{Hmac, Mac as _};
@@ -13,13 +17,13 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::{deliver, delivery, seen, target};
-use crate::double::{APP_SECRET, CloudDouble, Fault, NUMBER};
-use crate::{Cloud, CloudOptions};
+use crate::double::{APP_SECRET, CloudDouble, InjectedFault, PHONE_NUMBER_ID};
+use crate::{CloudOptions, CloudPlatform};
 
 fn options(double: &CloudDouble) -> CloudOptions {
     CloudOptions {
         token: double.token(),
-        phone_number_id: NUMBER.to_owned(),
+        phone_number_id: PHONE_NUMBER_ID.to_owned(),
         app_secret: Secret::new(APP_SECRET),
         verify_token: Secret::new("our word"),
         base_url: double.url(),
@@ -27,43 +31,43 @@ fn options(double: &CloudDouble) -> CloudOptions {
     }
 }
 
-fn cloud(options: CloudOptions) -> Cloud {
-    Cloud::new("", options).unwrap()
+fn cloud(options: CloudOptions) -> CloudPlatform {
+    CloudPlatform::new("", options).unwrap()
 }
 
 #[derive(Debug)]
-struct World {
+struct CloudFixture {
     double: CloudDouble,
 }
 
 #[async_trait]
-impl Fixture for World {
+impl PlatformFixture for CloudFixture {
     fn platform(&self) -> Arc<dyn Platform> {
         Arc::new(cloud(options(&self.double)))
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         target(&self.double.chat())
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         seen(self.double.seen(&target.chat))
     }
 
     async fn script(&self, fault: Wanted) -> bool {
         self.double.script(match fault {
-            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
-            Wanted::FailAfterBody => Fault::Fail(502),
-            Wanted::LoseAnswer => Fault::LoseAnswer,
-            Wanted::CloseDuringBody => Fault::CloseDuringBody,
-            Wanted::TooLarge => Fault::TooLarge,
-            Wanted::ForgetFiles => Fault::ForgetMessage,
-            Wanted::Gibberish => Fault::Gibberish,
+            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            Wanted::FailAfterBody => InjectedFault::Fail(502),
+            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
+            Wanted::TooLarge => InjectedFault::TooLarge,
+            Wanted::ForgetFiles => InjectedFault::ForgetMessage,
+            Wanted::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         Some(target("404"))
     }
 
@@ -90,14 +94,14 @@ impl Fixture for World {
         vec![token, APP_SECRET.to_owned(), "EAAwrong".to_owned()]
     }
 
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits::default()
     }
 }
 
 #[tokio::test]
 async fn it_does_what_every_platform_does() {
-    let world = World {
+    let world = CloudFixture {
         double: CloudDouble::start().await.unwrap(),
     };
     match conformance::run_all(&world).await {
@@ -115,7 +119,7 @@ async fn acceptance_is_provisional_until_a_status_says_more() {
     let confirmed = deliver(&cloud, &delivery).await.unwrap();
     assert!(confirmed.provisional);
     let news = json!({ "entry": [{ "changes": [{ "value": {
-        "metadata": { "phone_number_id": NUMBER },
+        "metadata": { "phone_number_id": PHONE_NUMBER_ID },
         "statuses": [{ "id": confirmed.message_id, "status": "failed", "errors": [{ "code": 131_053 }] }],
     } }] }] });
     let reply = cloud.webhook(&signed(&news, APP_SECRET)).unwrap();
@@ -141,12 +145,12 @@ async fn r_11_a_closed_window_is_told_as_such() {
         (131_000, ErrorKind::Transient),
         (999_999, ErrorKind::Unknown),
     ] {
-        double.script(Fault::Refuse(code));
+        double.script(InjectedFault::Refuse(code));
         let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
         let error = deliver(&cloud, &delivery).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.moment()),
-            (kind, Moment::NotSent),
+            (kind, SendOutcome::NotSent),
             "{code}"
         );
     }
@@ -176,7 +180,7 @@ fn signed(news: &Value, secret: &str) -> WebhookRequest {
 
 fn written(message: &Value) -> Value {
     json!({ "entry": [{ "changes": [{ "value": {
-        "metadata": { "phone_number_id": NUMBER }, "messages": [message],
+        "metadata": { "phone_number_id": PHONE_NUMBER_ID }, "messages": [message],
     } }] }] })
 }
 
@@ -305,7 +309,7 @@ fn options_that_cannot_be_are_refused() {
         phone_number_id: "1".to_owned(),
         ..CloudOptions::default()
     };
-    assert!(Cloud::new("", right.clone()).is_ok());
+    assert!(CloudPlatform::new("", right.clone()).is_ok());
     for wrong in [
         CloudOptions {
             token: Secret::default(),
@@ -321,7 +325,7 @@ fn options_that_cannot_be_are_refused() {
         },
     ] {
         assert_eq!(
-            Cloud::new("", wrong).unwrap_err().kind(),
+            CloudPlatform::new("", wrong).unwrap_err().kind(),
             ErrorKind::BadFormat
         );
     }
@@ -334,7 +338,7 @@ async fn pywa_takes_the_double_for_the_api() {
     let media = double.keep(b"hello".to_vec());
     let token = double.token().expose().to_owned();
     let url = double.url();
-    let arguments = [&*url, &*token, NUMBER, &*person, &*media];
+    let arguments = [&*url, &*token, PHONE_NUMBER_ID, &*person, &*media];
     let shown = dray_testkit::python::run("whatsapp_client.py", "pywa", &arguments).await;
     let seen = double.seen(&person);
     assert_eq!(shown["document"], seen[0].id);

@@ -6,22 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::{Either, select};
 
 use super::report::{equal, holds, refused};
-use super::watch::{Counter, Metered};
-use super::{Stop, World, sample};
-use crate::delivery::{Flags, OutgoingFile, Source};
-use crate::error::{ErrorKind, Moment};
-use crate::platform::Delivery;
+use super::watch::{MeteredSource, SentByteCounter};
+use super::{CaseContext, CaseEnd, sample};
+use crate::delivery::{ByteSource, OutgoingFile, SendFlags};
+use crate::error::{ErrorKind, SendOutcome};
+use crate::platform::OutgoingDelivery;
 
 /// Memory that one upload may take, for any size.
-const MEMORY: u64 = 16 << 20;
+const MAX_UPLOAD_MEMORY_BYTES: u64 = 16 << 20;
 
 /// A size at which an upload in memory shows.
-const LARGE: u64 = 60 << 20;
+const LARGE_FILE_BYTES: u64 = 60 << 20;
 
-async fn alone(world: &World<'_>, file: OutgoingFile, flags: Flags) -> Result<(), Stop> {
+async fn alone(
+    world: &CaseContext<'_>,
+    file: OutgoingFile,
+    flags: SendFlags,
+) -> Result<(), CaseEnd> {
     let world = world.anew().await;
     let name = file.name.clone();
-    let delivery = Delivery {
+    let delivery = OutgoingDelivery {
         flags,
         ..world.delivery("", vec![file])
     };
@@ -33,27 +37,31 @@ async fn alone(world: &World<'_>, file: OutgoingFile, flags: Flags) -> Result<()
 }
 
 /// Says which file it was.
-fn about(name: &str, stop: Stop) -> Stop {
+fn about(name: &str, stop: CaseEnd) -> CaseEnd {
     match stop {
-        Stop::Fail(why) => Stop::Fail(format!("{name:?}: {why}")),
-        skip @ Stop::Skip(_) => skip,
+        CaseEnd::Fail(why) => CaseEnd::Fail(format!("{name:?}: {why}")),
+        skip @ CaseEnd::Skip(_) => skip,
     }
 }
 
-pub(super) async fn every_kind_arrives_byte_for_byte(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn every_kind_arrives_byte_for_byte(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
-        alone(world, file, Flags::default()).await?;
+        alone(world, file, SendFlags::default()).await?;
     }
     Ok(())
 }
 
-pub(super) async fn every_kind_arrives_as_a_document(world: &World<'_>) -> Result<(), Stop> {
-    let flags = Flags {
+pub(super) async fn every_kind_arrives_as_a_document(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
+    let flags = SendFlags {
         as_document: true,
-        ..Flags::default()
+        ..SendFlags::default()
     };
     for file in sample::every_kind() {
-        let delivery = Delivery {
+        let delivery = OutgoingDelivery {
             flags,
             ..world.delivery("", vec![file.clone()])
         };
@@ -71,10 +79,10 @@ pub(super) async fn every_kind_arrives_as_a_document(world: &World<'_>) -> Resul
     Ok(())
 }
 
-pub(super) async fn a_voice_message_arrives(world: &World<'_>) -> Result<(), Stop> {
-    let flags = Flags {
+pub(super) async fn a_voice_message_arrives(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    let flags = SendFlags {
         as_voice: true,
-        ..Flags::default()
+        ..SendFlags::default()
     };
     for file in [
         sample::opus("speech.ogg"),
@@ -86,14 +94,21 @@ pub(super) async fn a_voice_message_arrives(world: &World<'_>) -> Result<(), Sto
     Ok(())
 }
 
-pub(super) async fn one_byte_and_odd_sizes_arrive(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn one_byte_and_odd_sizes_arrive(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for size in [1, 65_535, 65_536, 65_537, 1 << 20] {
-        alone(world, sample::binary("data.bin", size), Flags::default()).await?;
+        alone(
+            world,
+            sample::binary("data.bin", size),
+            SendFlags::default(),
+        )
+        .await?;
     }
     Ok(())
 }
 
-pub(super) async fn what_the_platform_confirms_is_what_came(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn what_the_platform_confirms_is_what_came(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![sample::binary("data.bin", 70_000)]);
     for confirmed in world.arrives(&delivery).await? {
         equal("confirmed file", confirmed.file, Some(0))?;
@@ -105,12 +120,14 @@ pub(super) async fn what_the_platform_confirms_is_what_came(world: &World<'_>) -
     Ok(())
 }
 
-pub(super) async fn a_known_file_id_saves_the_upload(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_known_file_id_saves_the_upload(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![sample::binary("data.bin", 70_000)]);
     let confirmed = world.arrives(&delivery).await?;
     let id = confirmed.into_iter().map(|file| file.file_id).next();
     let Some(id) = id.filter(|id| !id.is_empty()) else {
-        return Err(Stop::Skip("this platform gives no file ids"));
+        return Err(CaseEnd::Skip("this platform gives no file ids"));
     };
     let world = world.anew().await;
     let (mut again, read) = metered(sample::binary("data.bin", 70_000));
@@ -124,11 +141,13 @@ pub(super) async fn a_known_file_id_saves_the_upload(world: &World<'_>) -> Resul
     let delivery = world.delivery("", vec![stale]);
     let step = world.only_step(&delivery).await?;
     let result = world.attempt(&delivery, &step, &world.key()).await?;
-    refused(result, ErrorKind::StaleFileId, Moment::NotSent)?;
+    refused(result, ErrorKind::StaleFileId, SendOutcome::NotSent)?;
     world.nothing_is_seen().await
 }
 
-pub(super) async fn an_empty_file_is_explained_or_delivered(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn an_empty_file_is_explained_or_delivered(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![sample::file("empty.txt", "")]);
     if world.traits.empty_files {
         return world.arrives(&delivery).await.map(|_| ());
@@ -136,12 +155,12 @@ pub(super) async fn an_empty_file_is_explained_or_delivered(world: &World<'_>) -
     let before = world.fixture.received();
     let step = world.only_step(&delivery).await?;
     let result = world.attempt(&delivery, &step, &world.key()).await?;
-    refused(result, ErrorKind::Empty, Moment::NotSent)?;
+    refused(result, ErrorKind::Empty, SendOutcome::NotSent)?;
     equal("bytes that left", world.fixture.received() - before, 0)?;
     world.nothing_is_seen().await
 }
 
-pub(super) async fn names_arrive_and_break_nothing(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn names_arrive_and_break_nothing(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for name in [
         "plain.bin",
         "два слова.bin",
@@ -179,7 +198,7 @@ pub(super) async fn names_arrive_and_break_nothing(world: &World<'_>) -> Result<
 
 fn metered(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
     let read = Arc::<AtomicU64>::default();
-    let source: Arc<dyn Source> = Arc::new(Metered {
+    let source: Arc<dyn ByteSource> = Arc::new(MeteredSource {
         inner: Arc::clone(&file.source),
         read: Arc::clone(&read),
     });
@@ -187,12 +206,14 @@ fn metered(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
     (file, read)
 }
 
-pub(super) async fn a_large_file_is_not_held_in_memory(world: &World<'_>) -> Result<(), Stop> {
-    let size = LARGE.min(world.limits().await?.of("document"));
-    if size <= MEMORY + (MEMORY / 4) {
-        return Err(Stop::Skip("this platform takes no file that large"));
+pub(super) async fn a_large_file_is_not_held_in_memory(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
+    let size = LARGE_FILE_BYTES.min(world.limits().await?.of("document"));
+    if size <= MAX_UPLOAD_MEMORY_BYTES + (MAX_UPLOAD_MEMORY_BYTES / 4) {
+        return Err(CaseEnd::Skip("this platform takes no file that large"));
     }
-    let size = usize::try_from(size).map_err(Stop::fail)?;
+    let size = usize::try_from(size).map_err(CaseEnd::fail)?;
     let (file, read) = metered(sample::binary("large.bin", size));
     let delivery = world.delivery("", vec![file]);
     let before = world.fixture.received();
@@ -212,23 +233,23 @@ pub(super) async fn a_large_file_is_not_held_in_memory(world: &World<'_>) -> Res
     }
     let most = most.load(Ordering::SeqCst);
     holds(
-        most <= MEMORY,
+        most <= MAX_UPLOAD_MEMORY_BYTES,
         format_args!("{most} bytes of {size} were read and had not arrived"),
     )
 }
 
-pub(super) async fn the_bytes_on_the_way_are_told(world: &World<'_>) -> Result<(), Stop> {
-    const SIZE: usize = 900_000;
-    let delivery = world.delivery("", vec![sample::binary("data.bin", SIZE)]);
+pub(super) async fn the_bytes_on_the_way_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    const FILE_BYTES: usize = 900_000;
+    let delivery = world.delivery("", vec![sample::binary("data.bin", FILE_BYTES)]);
     let step = world.only_step(&delivery).await?;
-    let counter = Counter::default();
+    let counter = SentByteCounter::default();
     world
         .counted(&delivery, &step, &world.key(), &counter)
         .await??;
-    let total = usize::try_from(counter.total()).map_err(Stop::fail)?;
+    let total = usize::try_from(counter.total()).map_err(CaseEnd::fail)?;
     // What is around the bytes may be counted too, and so may their encoding for mail.
     holds(
-        (SIZE..SIZE * 3 / 2).contains(&total),
-        format_args!("{total} bytes were told for {SIZE}"),
+        (FILE_BYTES..FILE_BYTES * 3 / 2).contains(&total),
+        format_args!("{total} bytes were told for {FILE_BYTES}"),
     )
 }

@@ -3,74 +3,88 @@
 use std::time::Duration;
 
 use super::report::{chain, equal, holds, refused};
-use super::watch::Counter;
-use super::{Fault, Stop, World, sample};
-use crate::delivery::{Confirmed, OutgoingFile, Step};
-use crate::error::{Error, ErrorKind, Moment};
-use crate::platform::{Ambiguity, Delivery, Platform, Reconciled, Send};
+use super::watch::SentByteCounter;
+use super::{CaseContext, CaseEnd, PlatformFault, sample};
+use crate::delivery::{ConfirmedFile, OutgoingFile, SendStep};
+use crate::error::{ErrorKind, PlatformError, SendOutcome};
+use crate::platform::{
+    DuplicateProtection, OutgoingDelivery, Platform, ReconcileResult, SendRequest,
+};
 
 /// More than the buffers between two sockets hold.
 const BEYOND_BUFFERS: u64 = 24 << 20;
 
-async fn prepared(world: &World<'_>, file: OutgoingFile) -> Result<(Delivery, Step, String), Stop> {
+async fn prepared(
+    world: &CaseContext<'_>,
+    file: OutgoingFile,
+) -> Result<(OutgoingDelivery, SendStep, String), CaseEnd> {
     let delivery = world.delivery("", vec![file]);
     let step = world.only_step(&delivery).await?;
     Ok((delivery, step, world.key()))
 }
 
 /// After a fault, the same step goes through, and the user sees the file once.
-async fn then_it_works(world: &World<'_>, delivery: &Delivery, step: &Step) -> Result<(), Stop> {
+async fn then_it_works(
+    world: &CaseContext<'_>,
+    delivery: &OutgoingDelivery,
+    step: &SendStep,
+) -> Result<(), CaseEnd> {
     world.nothing_is_seen().await?;
     world.attempt(delivery, step, &world.key()).await??;
     equal("files seen", world.seen_files().await.len(), 1)
 }
 
-pub(super) async fn a_rate_limit_is_told_exactly(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_rate_limit_is_told_exactly(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for wait in [Duration::from_secs(7), Duration::from_secs(5821)] {
         let world = world.anew().await;
         let (delivery, step, key) = prepared(&world, sample::binary("data.bin", 100)).await?;
-        world.script(Fault::RateLimit(wait)).await?;
+        world.script(PlatformFault::RateLimit(wait)).await?;
         let result = world.attempt(&delivery, &step, &key).await?;
-        let error = refused(result, ErrorKind::RateLimited, Moment::NotSent)?;
+        let error = refused(result, ErrorKind::RateLimited, SendOutcome::NotSent)?;
         equal("delay", error.retry_after(), Some(wait))?;
         then_it_works(&world, &delivery, &step).await?;
     }
     Ok(())
 }
 
-pub(super) async fn a_failure_after_the_body_is_ambiguous(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_failure_after_the_body_is_ambiguous(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
-    world.script(Fault::FailAfterBody).await?;
+    world.script(PlatformFault::FailAfterBody).await?;
     let result = world.attempt(&delivery, &step, &key).await?;
     let moment = if world.traits.failures_are_ambiguous {
-        Moment::Ambiguous
+        SendOutcome::Ambiguous
     } else {
-        Moment::NotSent
+        SendOutcome::NotSent
     };
     refused(result, ErrorKind::Transient, moment)?;
     then_it_works(world, &delivery, &step).await
 }
 
 /// What the platform offers against duplicates does what it promises.
-async fn settle(platform: &dyn Platform, send: Send<'_>) -> Result<Vec<Confirmed>, Stop> {
+async fn settle(
+    platform: &dyn Platform,
+    send: SendRequest<'_>,
+) -> Result<Vec<ConfirmedFile>, CaseEnd> {
     let ambiguity = platform.ambiguity();
-    if let Ambiguity::Resend(_) | Ambiguity::ResendAlways = ambiguity {
-        return Ok(platform.send(send, &Counter::default()).await?);
+    if let DuplicateProtection::Resend(_) | DuplicateProtection::ResendAlways = ambiguity {
+        return Ok(platform.send(send, &SentByteCounter::default()).await?);
     }
     match (ambiguity, platform.reconcile(send).await?) {
-        (Ambiguity::Reconcile, Reconciled::Sent(confirmed)) => Ok(confirmed),
-        (Ambiguity::Unknown, Reconciled::Unknown) => Ok(Vec::new()),
-        (_, other) => Err(Stop::fail(format_args!("{ambiguity:?}, but {other:?}"))),
+        (DuplicateProtection::Reconcile, ReconcileResult::Sent(confirmed)) => Ok(confirmed),
+        (DuplicateProtection::Unknown, ReconcileResult::Unknown) => Ok(Vec::new()),
+        (_, other) => Err(CaseEnd::fail(format_args!("{ambiguity:?}, but {other:?}"))),
     }
 }
 
 pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
-    world.script(Fault::LoseAnswer).await?;
-    let counter = Counter::default();
-    let mut send = Send {
+    world.script(PlatformFault::LoseAnswer).await?;
+    let counter = SentByteCounter::default();
+    let mut send = SendRequest {
         delivery: &delivery,
         step: &step,
         prepared: "",
@@ -79,7 +93,7 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
     let prepared = world.platform.prepare(send, &counter).await?;
     send.prepared = &prepared;
     let result = world.platform.send(send, &counter).await;
-    refused(result, ErrorKind::Transient, Moment::Ambiguous)?;
+    refused(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
     equal("files seen", world.seen_files().await.len(), 1)?;
     let confirmed = settle(&*world.platform, send).await?;
     let seen = world.seen().await;
@@ -94,70 +108,74 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
 }
 
 pub(super) async fn a_connection_closed_in_the_body_sent_nothing(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let size = BEYOND_BUFFERS.min(world.limits().await?.of("document"));
-    let size = usize::try_from(size).map_err(Stop::fail)?;
+    let size = usize::try_from(size).map_err(CaseEnd::fail)?;
     let (delivery, step, key) = prepared(world, sample::binary("data.bin", size)).await?;
-    world.script(Fault::CloseDuringBody).await?;
+    world.script(PlatformFault::CloseDuringBody).await?;
     let result = world.attempt(&delivery, &step, &key).await?;
-    refused(result, ErrorKind::Transient, Moment::NotSent)?;
+    refused(result, ErrorKind::Transient, SendOutcome::NotSent)?;
     then_it_works(world, &delivery, &step).await
 }
 
-pub(super) async fn a_refusal_for_size_is_told(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_refusal_for_size_is_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100_000)).await?;
-    world.script(Fault::TooLarge).await?;
+    world.script(PlatformFault::TooLarge).await?;
     let result = world.attempt(&delivery, &step, &key).await?;
-    refused(result, ErrorKind::TooLarge, Moment::NotSent)?;
+    refused(result, ErrorKind::TooLarge, SendOutcome::NotSent)?;
     then_it_works(world, &delivery, &step).await
 }
 
 /// Not delivered, and not to be sent again as if nothing had been seen.
-fn undelivered(result: Result<Vec<Confirmed>, Error>) -> Result<(), Stop> {
+fn undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Result<(), CaseEnd> {
     match result {
-        Ok(confirmed) => Err(Stop::fail(format_args!("delivered: {confirmed:?}"))),
+        Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),
         Err(error) => holds(
-            error.moment() != Moment::NotSent,
+            error.moment() != SendOutcome::NotSent,
             format_args!("something may be seen: {}", chain(&error)),
         ),
     }
 }
 
 pub(super) async fn a_success_without_the_file_is_no_delivery(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
-    world.script(Fault::ForgetFiles).await?;
+    world.script(PlatformFault::ForgetFiles).await?;
     undelivered(world.attempt(&delivery, &step, &key).await?)
 }
 
 pub(super) async fn an_answer_that_cannot_be_read_is_no_delivery(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
-    world.script(Fault::Gibberish).await?;
+    world.script(PlatformFault::Gibberish).await?;
     undelivered(world.attempt(&delivery, &step, &key).await?)
 }
 
-pub(super) async fn bytes_that_cannot_be_read_show_nothing(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn bytes_that_cannot_be_read_show_nothing(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for readable in [0, 70_000, 199_999] {
         let file = sample::failing("data.bin", 200_000, readable);
         let (delivery, step, key) = prepared(world, file).await?;
         let result = world.attempt(&delivery, &step, &key).await?;
-        refused(result, ErrorKind::Source, Moment::NotSent)?;
+        refused(result, ErrorKind::Source, SendOutcome::NotSent)?;
         world.nothing_is_seen().await?;
     }
     let (delivery, step, _) = prepared(world, sample::binary("data.bin", 200_000)).await?;
     then_it_works(world, &delivery, &step).await
 }
 
-pub(super) async fn bytes_that_end_early_show_nothing(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn bytes_that_end_early_show_nothing(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for readable in [0, 70_000, 199_999] {
         let file = sample::short("data.bin", 200_000, readable);
         let (delivery, step, key) = prepared(world, file).await?;
         let result = world.attempt(&delivery, &step, &key).await?;
-        refused(result, ErrorKind::Source, Moment::NotSent)?;
+        refused(result, ErrorKind::Source, SendOutcome::NotSent)?;
         world.nothing_is_seen().await?;
     }
     Ok(())

@@ -1,18 +1,20 @@
 //! A link stands for a file that is not sent (platform-delivery 13).
 
 use super::report::{equal, holds};
-use super::{Stop, World, sample};
-use crate::delivery::{OutgoingFile, Step};
+use super::{CaseContext, CaseEnd, sample};
+use crate::delivery::{OutgoingFile, SendStep};
 
-const URL: &str = "https://files.example/big.bin?sig=1";
+const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";
 
 /// Bytes that a message without a file may take on the wire, connection set-up included.
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
 
 /// Sends the link to a file and checks that the file stays behind.
-async fn link(world: &World<'_>, file: OutgoingFile) -> Result<(), Stop> {
+async fn link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![file]);
-    let step = Step::Link(format!("big.bin (62 MB), available for 24 hours:\n{URL}"));
+    let step = SendStep::Link(format!(
+        "big.bin (62 MB), available for 24 hours:\n{SIGNED_URL}"
+    ));
     let before = world.fixture.received();
     let confirmed = world.attempt(&delivery, &step, &world.key()).await??;
     let received = world.fixture.received().saturating_sub(before);
@@ -26,18 +28,20 @@ async fn link(world: &World<'_>, file: OutgoingFile) -> Result<(), Stop> {
     let seen = world.seen().await;
     equal("messages seen", seen.len(), 1)?;
     holds(
-        seen.iter().all(|message| message.text.contains(URL)),
+        seen.iter().all(|message| message.text.contains(SIGNED_URL)),
         format_args!("the message has no link: {seen:?}"),
     )
 }
 
-pub(super) async fn a_link_arrives_without_its_file(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_link_arrives_without_its_file(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     link(world, sample::binary("big.bin", 1 << 20)).await
 }
 
 pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let limits = world.limits().await?;
     let routes = limits.routes.iter().map(|(_, limit)| *limit);
     let file = OutgoingFile {

@@ -1,7 +1,7 @@
 //! Several files.
 
 use super::report::{equal, holds};
-use super::{SeenFile, Stop, World, sample};
+use super::{CaseContext, CaseEnd, SeenFile, sample};
 use crate::delivery::OutgoingFile;
 
 /// The digests of those files of `seen` that are among `files`, in the order seen.
@@ -28,7 +28,7 @@ fn documents(count: usize) -> Vec<OutgoingFile> {
         .collect()
 }
 
-pub(super) async fn every_file_is_planned_once(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let limits = world.limits().await?;
     for message in ["", "words"] {
         let mut files = sample::every_kind();
@@ -54,7 +54,9 @@ pub(super) async fn every_file_is_planned_once(world: &World<'_>) -> Result<(), 
     Ok(())
 }
 
-pub(super) async fn files_of_a_kind_keep_their_order(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn files_of_a_kind_keep_their_order(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (pictures, documents) = (pictures(3), documents(3));
     let songs = vec![
         sample::mp3("b.mp3"),
@@ -78,8 +80,8 @@ pub(super) async fn files_of_a_kind_keep_their_order(world: &World<'_>) -> Resul
 }
 
 pub(super) async fn more_pictures_than_one_message_takes_arrive(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for count in [2, 10, 11, 23] {
         let world = world.anew().await;
         let pictures = pictures(count);
@@ -92,8 +94,8 @@ pub(super) async fn more_pictures_than_one_message_takes_arrive(
 }
 
 pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let limits = world.limits().await?.at_most(1000);
     let files = vec![
         sample::binary("small.bin", 1000),
@@ -115,7 +117,7 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
     equal("files seen", order_of(&seen, &files).len(), 2)
 }
 
-pub(super) async fn two_deliveries_are_shown_twice(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn two_deliveries_are_shown_twice(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![sample::binary("data.bin", 100)]);
     world.deliver(&delivery).await?;
     world.deliver(&delivery).await?;

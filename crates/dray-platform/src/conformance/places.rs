@@ -1,13 +1,13 @@
 //! Where messages go, and who may write there.
 
 use super::report::{equal, holds, refused};
-use super::{Stop, World, sample};
-use crate::delivery::Target;
-use crate::error::{ErrorKind, Moment};
+use super::{CaseContext, CaseEnd, sample};
+use crate::delivery::DeliveryTarget;
+use crate::error::{ErrorKind, SendOutcome};
 
-pub(super) async fn a_thread_is_kept(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_thread_is_kept(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let Some(thread) = world.traits.thread else {
-        return Err(Stop::Skip("this platform has no threads"));
+        return Err(CaseEnd::Skip("this platform has no threads"));
     };
     let mut delivery = world.delivery("words", vec![sample::binary("data.bin", 100)]);
     thread.clone_into(&mut delivery.target.thread);
@@ -18,13 +18,13 @@ pub(super) async fn a_thread_is_kept(world: &World<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-pub(super) async fn a_reply_is_kept(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     if !world.traits.replies {
-        return Err(Stop::Skip("this platform has no replies"));
+        return Err(CaseEnd::Skip("this platform has no replies"));
     }
     world.deliver(&world.delivery("first", Vec::new())).await?;
     let Some(first) = world.seen().await.into_iter().next() else {
-        return Err(Stop::fail("nothing is seen"));
+        return Err(CaseEnd::fail("nothing is seen"));
     };
     let mut delivery = world.delivery("", vec![sample::binary("data.bin", 100)]);
     delivery.target.reply_to.clone_from(&first.message_id);
@@ -42,7 +42,11 @@ pub(super) async fn a_reply_is_kept(world: &World<'_>) -> Result<(), Stop> {
 }
 
 /// Sends a text and a file there, which must both be refused in this way.
-async fn refuses(world: &World<'_>, target: &Target, kind: ErrorKind) -> Result<(), Stop> {
+async fn refuses(
+    world: &CaseContext<'_>,
+    target: &DeliveryTarget,
+    kind: ErrorKind,
+) -> Result<(), CaseEnd> {
     for (message, files) in [
         ("words", Vec::new()),
         ("", vec![sample::binary("data.bin", 100)]),
@@ -52,30 +56,32 @@ async fn refuses(world: &World<'_>, target: &Target, kind: ErrorKind) -> Result<
         let limits = match world.platform.limits(target).await {
             Ok(limits) => limits,
             Err(error) => {
-                refused(Err::<(), _>(error), kind, Moment::NotSent)?;
+                refused(Err::<(), _>(error), kind, SendOutcome::NotSent)?;
                 continue;
             }
         };
         let steps = world.platform.plan(&delivery, &limits);
         let Some(step) = steps.first() else {
-            return Err(Stop::fail("no step"));
+            return Err(CaseEnd::fail("no step"));
         };
         let result = world.attempt(&delivery, step, &world.key()).await?;
-        refused(result, kind, Moment::NotSent)?;
+        refused(result, kind, SendOutcome::NotSent)?;
     }
     Ok(())
 }
 
-pub(super) async fn a_chat_that_does_not_exist_is_not_found(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_chat_that_does_not_exist_is_not_found(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let Some(nowhere) = world.fixture.nowhere() else {
-        return Err(Stop::Skip("every address is as good as another"));
+        return Err(CaseEnd::Skip("every address is as good as another"));
     };
     refuses(world, &nowhere, ErrorKind::NotFound).await
 }
 
-pub(super) async fn wrong_credentials_are_told(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn wrong_credentials_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let Some(platform) = world.fixture.with_wrong_credentials() else {
-        return Err(Stop::Skip("this platform has no credentials"));
+        return Err(CaseEnd::Skip("this platform has no credentials"));
     };
     let other = world.with(platform, world.target.clone());
     refuses(&other, &world.target, ErrorKind::Auth).await?;
@@ -83,10 +89,10 @@ pub(super) async fn wrong_credentials_are_told(world: &World<'_>) -> Result<(), 
 }
 
 pub(super) async fn nobody_there_is_passing_and_nothing_was_sent(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let Some(platform) = world.fixture.with_nobody_there() else {
-        return Err(Stop::Skip("this platform needs no network"));
+        return Err(CaseEnd::Skip("this platform needs no network"));
     };
     let other = world.with(platform, world.target.clone());
     refuses(&other, &world.target, ErrorKind::Transient).await?;

@@ -4,18 +4,18 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::panic::Location;
 
-use crate::error::{Error, ErrorKind, Moment};
+use crate::error::{ErrorKind, PlatformError, SendOutcome};
 
 /// Why a case ended early.
 #[derive(Debug)]
-pub enum Stop {
+pub enum CaseEnd {
     /// It cannot be asked of this platform.
     Skip(&'static str),
     /// The platform did something else than it must.
     Fail(String),
 }
 
-impl Stop {
+impl CaseEnd {
     /// A failure at the caller's line.
     #[track_caller]
     pub fn fail(why: impl fmt::Display) -> Self {
@@ -24,15 +24,15 @@ impl Stop {
     }
 }
 
-impl From<Error> for Stop {
+impl From<PlatformError> for CaseEnd {
     #[track_caller]
-    fn from(error: Error) -> Self {
+    fn from(error: PlatformError) -> Self {
         Self::fail(format_args!("unexpected error {}", chain(&error)))
     }
 }
 
 /// An error with its causes.
-pub(super) fn chain(error: &Error) -> String {
+pub(super) fn chain(error: &PlatformError) -> String {
     let mut text = format!("{:?} {error}", error.moment());
     let mut next = error.source();
     while let Some(cause) = next {
@@ -46,16 +46,16 @@ pub(super) fn chain(error: &Error) -> String {
 /// Fails unless `result` is an error of this kind and moment; gives it back.
 #[track_caller]
 pub(super) fn refused<T>(
-    result: Result<T, Error>,
+    result: Result<T, PlatformError>,
     kind: ErrorKind,
-    moment: Moment,
-) -> Result<Error, Stop> {
+    moment: SendOutcome,
+) -> Result<PlatformError, CaseEnd> {
     match result {
-        Ok(_) => Err(Stop::fail(format_args!(
+        Ok(_) => Err(CaseEnd::fail(format_args!(
             "no error, wanted {moment:?} {kind}"
         ))),
         Err(error) if error.kind() == kind && error.moment() == moment => Ok(error),
-        Err(error) => Err(Stop::fail(format_args!(
+        Err(error) => Err(CaseEnd::fail(format_args!(
             "{}, wanted {moment:?} {kind}",
             chain(&error)
         ))),
@@ -72,28 +72,28 @@ pub(super) fn equal<T: PartialEq + fmt::Debug>(
     what: &str,
     found: T,
     wanted: T,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     if found == wanted {
         return Ok(());
     }
-    Err(Stop::fail(format_args!(
+    Err(CaseEnd::fail(format_args!(
         "{what}: found {found:?}, wanted {wanted:?}"
     )))
 }
 
 /// Fails unless it holds.
 #[track_caller]
-pub(super) fn holds(condition: bool, why: impl fmt::Display) -> Result<(), Stop> {
+pub(super) fn holds(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
     if condition {
         Ok(())
     } else {
-        Err(Stop::fail(why))
+        Err(CaseEnd::fail(why))
     }
 }
 
 /// What was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ConformanceReport {
     /// Cases that passed.
     pub passed: Vec<&'static str>,
     /// Cases that could not be asked.
@@ -102,9 +102,9 @@ pub struct Report {
 
 /// Cases that failed, with the reason.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Failures(pub Vec<(&'static str, String)>);
+pub struct CaseFailures(pub Vec<(&'static str, String)>);
 
-impl fmt::Display for Failures {
+impl fmt::Display for CaseFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} cases failed:", self.0.len())?;
         for (name, why) in &self.0 {
@@ -115,10 +115,10 @@ impl fmt::Display for Failures {
 }
 
 /// Readable where a test unwraps it.
-impl fmt::Debug for Failures {
+impl fmt::Debug for CaseFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl StdError for Failures {}
+impl StdError for CaseFailures {}

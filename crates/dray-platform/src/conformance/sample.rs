@@ -4,30 +4,30 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::kind::{HEAD, detect};
+use dray_content::kind::{HEAD_BYTES, detect};
 use dray_types::Sha256Digest;
 use futures_util::{StreamExt as _, stream};
 
-use crate::delivery::{ByteStream, OutgoingFile, Source};
-use crate::error::{Error, ErrorKind};
+use crate::delivery::{ByteSource, ByteStream, OutgoingFile};
+use crate::error::{ErrorKind, PlatformError};
 
 /// Bytes per piece of a stream.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Bytes in memory.
 #[derive(Clone, Debug)]
-pub struct Memory(pub Bytes);
+pub struct MemorySource(pub Bytes);
 
 #[async_trait]
-impl Source for Memory {
-    async fn open(&self) -> Result<ByteStream, Error> {
+impl ByteSource for MemorySource {
+    async fn open(&self) -> Result<ByteStream, PlatformError> {
         Ok(pieces(self.0.clone()))
     }
 }
 
 fn pieces(bytes: Bytes) -> ByteStream {
     stream::unfold(bytes, |mut rest| async move {
-        let piece = rest.split_to(rest.len().min(PIECE));
+        let piece = rest.split_to(rest.len().min(CHUNK_BYTES));
         (!piece.is_empty()).then_some((Ok(piece), rest))
     })
     .boxed()
@@ -35,17 +35,20 @@ fn pieces(bytes: Bytes) -> ByteStream {
 
 /// Bytes of which only the first so many can be read; then reading fails, or just ends.
 #[derive(Clone, Debug)]
-struct Broken {
+struct BrokenSource {
     bytes: Bytes,
     fails: bool,
 }
 
 #[async_trait]
-impl Source for Broken {
-    async fn open(&self) -> Result<ByteStream, Error> {
-        let end = self
-            .fails
-            .then(|| Err(Error::new(ErrorKind::Source, "the stored bytes are gone")));
+impl ByteSource for BrokenSource {
+    async fn open(&self) -> Result<ByteStream, PlatformError> {
+        let end = self.fails.then(|| {
+            Err(PlatformError::new(
+                ErrorKind::Source,
+                "the stored bytes are gone",
+            ))
+        });
         Ok(pieces(self.bytes.clone()).chain(stream::iter(end)).boxed())
     }
 }
@@ -54,13 +57,13 @@ impl Source for Broken {
 pub fn file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
     let bytes = bytes.into();
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
+    let head = bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or_default();
     OutgoingFile {
         name: name.to_owned(),
         size,
         sha256: Sha256Digest::of(&bytes),
         detected: detect(head, name, size),
-        source: Arc::new(Memory(bytes)),
+        source: Arc::new(MemorySource(bytes)),
         file_id: None,
     }
 }
@@ -98,7 +101,7 @@ fn broken(name: &str, size: usize, readable: usize, fails: bool) -> OutgoingFile
     let bytes = patterned(size);
     let readable = Bytes::copy_from_slice(bytes.get(..readable).unwrap_or_default());
     OutgoingFile {
-        source: Arc::new(Broken {
+        source: Arc::new(BrokenSource {
             bytes: readable,
             fails,
         }),

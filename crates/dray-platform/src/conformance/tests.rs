@@ -5,19 +5,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use dray_content::caption::{self, Caption, Unit};
+use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
 use dray_types::Sha256Digest;
 use futures_util::StreamExt as _;
 
-use super::{CASES, Failures, Fault, Fixture, Seen, SeenFile, Traits, run};
-use crate::delivery::{Confirmed, Step, Target};
-use crate::error::{Error, ErrorKind};
-use crate::limits::Limits;
-use crate::platform::{Ambiguity, Delivery, Platform, Progress, Rates, Send};
+use super::{
+    CONFORMANCE_CASES, CaseFailures, PlatformFault, PlatformFixture, PlatformTraits, SeenFile,
+    VisibleMessage, run,
+};
+use crate::delivery::{ConfirmedFile, DeliveryTarget, SendStep};
+use crate::error::{ErrorKind, PlatformError};
+use crate::limits::ChatLimits;
+use crate::platform::{
+    DuplicateProtection, OutgoingDelivery, Platform, RateLimits, SendRequest, UploadProgress,
+};
 
 /// Something done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrong {
+enum InjectedDefect {
     Nothing,
     ChangesBytes,
     DropsSiblings,
@@ -37,56 +42,56 @@ enum Wrong {
     AttachesLinkedFiles,
 }
 
-const TOKEN: &str = "token-of-a-test";
+const TEST_TOKEN: &str = "token-of-a-test";
 
 #[derive(Debug, Default)]
-struct Server {
-    chats: Mutex<BTreeMap<String, Vec<Seen>>>,
-    fault: Mutex<Option<Fault>>,
+struct FakeState {
+    chats: Mutex<BTreeMap<String, Vec<VisibleMessage>>>,
+    fault: Mutex<Option<PlatformFault>>,
     received: AtomicU64,
     last: AtomicU64,
 }
 
 /// A platform without a wire: it is its own server.
 #[derive(Debug)]
-struct Fake {
-    server: Arc<Server>,
-    wrong: Wrong,
+struct FakePlatform {
+    server: Arc<FakeState>,
+    wrong: InjectedDefect,
     token: &'static str,
     is_there: bool,
 }
 
-impl Fake {
-    fn chats(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Seen>>> {
+impl FakePlatform {
+    fn chats(&self) -> MutexGuard<'_, BTreeMap<String, Vec<VisibleMessage>>> {
         self.server.chats.lock().unwrap()
     }
 
-    fn error(&self, kind: ErrorKind) -> Error {
-        let shown = if self.wrong == Wrong::ShowsToken {
-            TOKEN
+    fn error(&self, kind: ErrorKind) -> PlatformError {
+        let shown = if self.wrong == InjectedDefect::ShowsToken {
+            TEST_TOKEN
         } else {
             "refused"
         };
-        Error::new(kind, shown)
+        PlatformError::new(kind, shown)
     }
 
     /// Reads the files of a step as a server would.
     async fn upload(
         &self,
-        send: Send<'_>,
-        progress: &dyn Progress,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
         closes: bool,
-    ) -> Result<Vec<SeenFile>, Error> {
+    ) -> Result<Vec<SeenFile>, PlatformError> {
         let mut files = Vec::new();
         let indices = match send.step {
-            Step::Link(_) if self.wrong == Wrong::AttachesLinkedFiles => {
+            SendStep::Link(_) if self.wrong == InjectedDefect::AttachesLinkedFiles => {
                 (0..send.delivery.files.len()).collect()
             }
             step => step.files().to_vec(),
         };
         for index in indices {
             let file = &send.delivery.files[index];
-            if file.size == 0 && self.wrong != Wrong::SendsEmptyFiles {
+            if file.size == 0 && self.wrong != InjectedDefect::SendsEmptyFiles {
                 return Err(self.error(ErrorKind::Empty));
             }
             let mut stream = file.source.open().await?;
@@ -95,12 +100,12 @@ impl Fake {
             while let Some(piece) = stream.next().await {
                 let piece = match piece {
                     Ok(piece) => piece,
-                    Err(_) if self.wrong == Wrong::IgnoresSource => break,
+                    Err(_) if self.wrong == InjectedDefect::IgnoresSource => break,
                     Err(error) => return Err(error),
                 };
                 bytes.extend_from_slice(&piece);
                 held += piece.len() as u64;
-                if self.wrong != Wrong::HoldsAll {
+                if self.wrong != InjectedDefect::HoldsAll {
                     self.server.received.fetch_add(held, Ordering::SeqCst);
                     progress.sent(std::mem::take(&mut held));
                 }
@@ -108,17 +113,17 @@ impl Fake {
                 if closes {
                     let error = self.error(ErrorKind::Transient);
                     return Err(match self.wrong {
-                        Wrong::CallsBreakAmbiguous => error.ambiguous(),
+                        InjectedDefect::CallsBreakAmbiguous => error.ambiguous(),
                         _ => error,
                     });
                 }
             }
             self.server.received.fetch_add(held, Ordering::SeqCst);
             progress.sent(held);
-            if bytes.len() as u64 != file.size && self.wrong != Wrong::IgnoresSource {
+            if bytes.len() as u64 != file.size && self.wrong != InjectedDefect::IgnoresSource {
                 return Err(self.error(ErrorKind::Source));
             }
-            if self.wrong == Wrong::ChangesBytes {
+            if self.wrong == InjectedDefect::ChangesBytes {
                 bytes.push(0);
             }
             files.push(SeenFile {
@@ -130,14 +135,14 @@ impl Fake {
         Ok(files)
     }
 
-    fn show(&self, send: Send<'_>, files: Vec<SeenFile>) -> String {
+    fn show(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> String {
         let number = self.server.last.fetch_add(1, Ordering::SeqCst).to_string();
         let target = &send.delivery.target;
         let thread = match self.wrong {
-            Wrong::ForgetsThread => String::new(),
+            InjectedDefect::ForgetsThread => String::new(),
             _ => target.thread.clone(),
         };
-        let seen = Seen {
+        let seen = VisibleMessage {
             message_id: number.clone(),
             text: send.step.text().to_owned(),
             files,
@@ -152,34 +157,34 @@ impl Fake {
     }
 
     /// What becomes of a request that was read.
-    fn answer(&self, send: Send<'_>, files: Vec<SeenFile>) -> Result<String, Error> {
+    fn answer(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> Result<String, PlatformError> {
         let fault = self.server.fault.lock().unwrap().take();
         let lost = || match self.wrong {
-            Wrong::CallsLossUnsent => self.error(ErrorKind::Transient),
+            InjectedDefect::CallsLossUnsent => self.error(ErrorKind::Transient),
             _ => self.error(ErrorKind::Transient).ambiguous(),
         };
         match fault {
             None => Ok(self.show(send, files)),
-            Some(Fault::RateLimit(wait)) => {
+            Some(PlatformFault::RateLimit(wait)) => {
                 let told = match self.wrong {
-                    Wrong::RoundsDelays => wait.min(std::time::Duration::from_mins(1)),
+                    InjectedDefect::RoundsDelays => wait.min(std::time::Duration::from_mins(1)),
                     _ => wait,
                 };
                 Err(self.error(ErrorKind::RateLimited).with_retry_after(told))
             }
-            Some(Fault::TooLarge) => Err(self.error(ErrorKind::TooLarge)),
-            Some(Fault::FailAfterBody | Fault::CloseDuringBody) => Err(lost()),
-            Some(Fault::LoseAnswer) => {
-                if self.wrong == Wrong::SendsTwiceAfterLoss {
+            Some(PlatformFault::TooLarge) => Err(self.error(ErrorKind::TooLarge)),
+            Some(PlatformFault::FailAfterBody | PlatformFault::CloseDuringBody) => Err(lost()),
+            Some(PlatformFault::LoseAnswer) => {
+                if self.wrong == InjectedDefect::SendsTwiceAfterLoss {
                     self.show(send, files.clone());
                 }
                 self.show(send, files);
                 Err(lost())
             }
-            Some(Fault::ForgetFiles | Fault::Gibberish) => {
+            Some(PlatformFault::ForgetFiles | PlatformFault::Gibberish) => {
                 let number = self.show(send, files);
                 match self.wrong {
-                    Wrong::BelievesStatus => Ok(number),
+                    InjectedDefect::BelievesStatus => Ok(number),
                     _ => Err(self.error(ErrorKind::Unknown).ambiguous()),
                 }
             }
@@ -188,24 +193,24 @@ impl Fake {
 }
 
 #[async_trait]
-impl Platform for Fake {
+impl Platform for FakePlatform {
     fn name(&self) -> &'static str {
         "fake"
     }
 
-    fn ambiguity(&self) -> Ambiguity {
-        Ambiguity::Unknown
+    fn ambiguity(&self) -> DuplicateProtection {
+        DuplicateProtection::Unknown
     }
 
-    fn rates(&self, _target: &Target) -> Rates {
-        Rates {
+    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+        RateLimits {
             account_per_minute: 1,
             chat_per_minute: 1,
         }
     }
 
-    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
-        Ok(Limits {
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
+        Ok(ChatLimits {
             routes: Vec::new(),
             any: 32 << 20,
             caption: 50,
@@ -216,34 +221,34 @@ impl Platform for Fake {
         })
     }
 
-    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+    fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let fits = |index: &usize| delivery.files[*index].size <= limits.any;
-        let mut steps: Vec<Step> = (0..delivery.files.len())
+        let mut steps: Vec<SendStep> = (0..delivery.files.len())
             .filter(fits)
-            .map(|index| Step::files_by("file", vec![index]))
+            .map(|index| SendStep::files_by("file", vec![index]))
             .collect();
-        if self.wrong == Wrong::ReversesOrder {
+        if self.wrong == InjectedDefect::ReversesOrder {
             steps.reverse();
         }
-        if self.wrong == Wrong::DropsSiblings && steps.len() < delivery.files.len() {
+        if self.wrong == InjectedDefect::DropsSiblings && steps.len() < delivery.files.len() {
             steps.clear();
         }
         let text = match self.wrong {
-            Wrong::MentionsEverybody => delivery.message.clone(),
+            InjectedDefect::MentionsEverybody => delivery.message.clone(),
             _ => caption::neutralise(&delivery.message),
         };
-        let words = caption::Limits {
+        let words = caption::CaptionLimits {
             caption: if steps.is_empty() { 0 } else { limits.caption },
             message: limits.text,
-            unit: Unit::Chars,
+            unit: CaptionUnit::Chars,
         };
         match caption::fit(&text, words) {
-            Caption::None => {}
-            Caption::Fits(text) => steps[0].set_text(text),
-            Caption::Separate(texts) => {
-                let texts = texts.into_iter().map(Step::Text);
+            CaptionPlacement::None => {}
+            CaptionPlacement::Fits(text) => steps[0].set_text(text),
+            CaptionPlacement::Separate(texts) => {
+                let texts = texts.into_iter().map(SendStep::Text);
                 let at = match self.wrong {
-                    Wrong::TextLast => steps.len(),
+                    InjectedDefect::TextLast => steps.len(),
                     _ => 0,
                 };
                 steps.splice(at..at, texts);
@@ -252,24 +257,28 @@ impl Platform for Fake {
         steps
     }
 
-    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+    async fn send(
+        &self,
+        send: SendRequest<'_>,
+        progress: &dyn UploadProgress,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         if !self.is_there {
             return Err(self.error(ErrorKind::Transient));
         }
-        if self.token != TOKEN {
+        if self.token != TEST_TOKEN {
             return Err(self.error(ErrorKind::Auth));
         }
         if send.delivery.target.chat == "nowhere" {
             return Err(self.error(ErrorKind::NotFound));
         }
         let fault = *self.server.fault.lock().unwrap();
-        let closes = fault == Some(Fault::CloseDuringBody);
+        let closes = fault == Some(PlatformFault::CloseDuringBody);
         let uploaded = self.upload(send, progress, closes).await;
         if closes {
             self.server.fault.lock().unwrap().take();
         }
         let message_id = self.answer(send, uploaded?)?;
-        let confirmed = |file: Option<usize>| Confirmed {
+        let confirmed = |file: Option<usize>| ConfirmedFile {
             file,
             message_id: message_id.clone(),
             file_id: String::new(),
@@ -278,7 +287,7 @@ impl Platform for Fake {
             provisional: false,
         };
         let files = send.step.files().iter();
-        let mut all: Vec<Confirmed> = files.map(|file| confirmed(Some(*file))).collect();
+        let mut all: Vec<ConfirmedFile> = files.map(|file| confirmed(Some(*file))).collect();
         if all.is_empty() {
             all.push(confirmed(None));
         }
@@ -287,13 +296,13 @@ impl Platform for Fake {
 }
 
 #[derive(Debug)]
-struct Bench {
-    server: Arc<Server>,
-    wrong: Wrong,
+struct FakeFixture {
+    server: Arc<FakeState>,
+    wrong: InjectedDefect,
 }
 
-impl Bench {
-    fn new(wrong: Wrong) -> Self {
+impl FakeFixture {
+    fn new(wrong: InjectedDefect) -> Self {
         Self {
             server: Arc::default(),
             wrong,
@@ -301,7 +310,7 @@ impl Bench {
     }
 
     fn fake(&self, token: &'static str, is_there: bool) -> Arc<dyn Platform> {
-        Arc::new(Fake {
+        Arc::new(FakePlatform {
             server: Arc::clone(&self.server),
             wrong: self.wrong,
             token,
@@ -310,31 +319,31 @@ impl Bench {
     }
 }
 
-fn target(chat: &str) -> Target {
+fn target(chat: &str) -> DeliveryTarget {
     format!("fake:{chat}").parse().unwrap()
 }
 
 #[async_trait]
-impl Fixture for Bench {
+impl PlatformFixture for FakeFixture {
     fn platform(&self) -> Arc<dyn Platform> {
-        self.fake(TOKEN, true)
+        self.fake(TEST_TOKEN, true)
     }
 
-    async fn chat(&self) -> Target {
+    async fn chat(&self) -> DeliveryTarget {
         target(&self.server.last.fetch_add(1, Ordering::SeqCst).to_string())
     }
 
-    async fn seen(&self, target: &Target) -> Vec<Seen> {
+    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let chats = self.server.chats.lock().unwrap();
         chats.get(&target.chat).cloned().unwrap_or_default()
     }
 
-    async fn script(&self, fault: Fault) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         *self.server.fault.lock().unwrap() = Some(fault);
         true
     }
 
-    fn nowhere(&self) -> Option<Target> {
+    fn nowhere(&self) -> Option<DeliveryTarget> {
         Some(target("nowhere"))
     }
 
@@ -343,7 +352,7 @@ impl Fixture for Bench {
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
-        Some(self.fake(TOKEN, false))
+        Some(self.fake(TEST_TOKEN, false))
     }
 
     fn received(&self) -> u64 {
@@ -351,81 +360,98 @@ impl Fixture for Bench {
     }
 
     fn secrets(&self) -> Vec<String> {
-        vec![TOKEN.to_owned()]
+        vec![TEST_TOKEN.to_owned()]
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> PlatformTraits {
+        PlatformTraits {
             thread: Some("7"),
-            ..Traits::default()
+            ..PlatformTraits::default()
         }
     }
 }
 
 #[tokio::test]
 async fn a_platform_that_does_what_it_must_passes() {
-    let report = run(&Bench::new(Wrong::Nothing), CASES).await.unwrap();
+    let report = run(
+        &FakeFixture::new(InjectedDefect::Nothing),
+        CONFORMANCE_CASES,
+    )
+    .await
+    .unwrap();
     assert_eq!(report.skipped, ["a_known_file_id_saves_the_upload"]);
-    assert_eq!(report.passed.len(), CASES.len() - 1);
+    assert_eq!(report.passed.len(), CONFORMANCE_CASES.len() - 1);
 }
 
 #[tokio::test]
 async fn each_way_of_doing_wrong_is_found() {
     for (wrong, found_by) in [
-        (Wrong::ChangesBytes, "every_kind_arrives_byte_for_byte"),
         (
-            Wrong::DropsSiblings,
+            InjectedDefect::ChangesBytes,
+            "every_kind_arrives_byte_for_byte",
+        ),
+        (
+            InjectedDefect::DropsSiblings,
             "what_is_too_large_is_left_out_and_the_rest_arrives",
         ),
-        (Wrong::HoldsAll, "a_large_file_is_not_held_in_memory"),
         (
-            Wrong::SendsEmptyFiles,
+            InjectedDefect::HoldsAll,
+            "a_large_file_is_not_held_in_memory",
+        ),
+        (
+            InjectedDefect::SendsEmptyFiles,
             "an_empty_file_is_explained_or_delivered",
         ),
-        (Wrong::MentionsEverybody, "mass_mentions_call_nobody"),
         (
-            Wrong::TextLast,
+            InjectedDefect::MentionsEverybody,
+            "mass_mentions_call_nobody",
+        ),
+        (
+            InjectedDefect::TextLast,
             "a_long_text_comes_whole_and_before_the_file",
         ),
-        (Wrong::ReversesOrder, "files_of_a_kind_keep_their_order"),
         (
-            Wrong::SendsTwiceAfterLoss,
+            InjectedDefect::ReversesOrder,
+            "files_of_a_kind_keep_their_order",
+        ),
+        (
+            InjectedDefect::SendsTwiceAfterLoss,
             "a_lost_answer_is_ambiguous_and_never_shown_twice",
         ),
         (
-            Wrong::CallsLossUnsent,
+            InjectedDefect::CallsLossUnsent,
             "a_lost_answer_is_ambiguous_and_never_shown_twice",
         ),
         (
-            Wrong::CallsBreakAmbiguous,
+            InjectedDefect::CallsBreakAmbiguous,
             "a_connection_closed_in_the_body_sent_nothing",
         ),
-        (Wrong::RoundsDelays, "a_rate_limit_is_told_exactly"),
+        (InjectedDefect::RoundsDelays, "a_rate_limit_is_told_exactly"),
         (
-            Wrong::BelievesStatus,
+            InjectedDefect::BelievesStatus,
             "a_success_without_the_file_is_no_delivery",
         ),
-        (Wrong::ShowsToken, "wrong_credentials_are_told"),
-        (Wrong::ForgetsThread, "a_thread_is_kept"),
+        (InjectedDefect::ShowsToken, "wrong_credentials_are_told"),
+        (InjectedDefect::ForgetsThread, "a_thread_is_kept"),
         (
-            Wrong::IgnoresSource,
+            InjectedDefect::IgnoresSource,
             "bytes_that_cannot_be_read_show_nothing",
         ),
         (
-            Wrong::AttachesLinkedFiles,
+            InjectedDefect::AttachesLinkedFiles,
             "a_link_arrives_without_its_file",
         ),
         (
-            Wrong::AttachesLinkedFiles,
+            InjectedDefect::AttachesLinkedFiles,
             "a_link_to_a_file_above_every_limit_arrives",
         ),
     ] {
-        let case: Vec<_> = CASES
+        let case: Vec<_> = CONFORMANCE_CASES
             .iter()
             .copied()
             .filter(|(name, _)| *name == found_by)
             .collect();
-        let Failures(failed) = run(&Bench::new(wrong), &case).await.unwrap_err();
+        let CaseFailures(failed) = run(&FakeFixture::new(wrong), &case).await.unwrap_err();
         assert_eq!(failed.len(), 1, "{wrong:?}");
     }
 }

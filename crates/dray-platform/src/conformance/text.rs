@@ -3,10 +3,10 @@
 use dray_content::caption;
 
 use super::report::{equal, holds};
-use super::{Seen, Stop, World, sample};
+use super::{CaseContext, CaseEnd, VisibleMessage, sample};
 
 /// All texts in the order they are seen, as one.
-fn joined(seen: &[Seen]) -> String {
+fn joined(seen: &[VisibleMessage]) -> String {
     let texts: Vec<&str> = seen
         .iter()
         .map(|message| message.text.as_str())
@@ -34,7 +34,7 @@ fn words(length: usize) -> String {
     format!("{text}.")
 }
 
-pub(super) async fn a_text_alone_arrives(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_text_alone_arrives(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     world.deliver(&world.delivery("hello", Vec::new())).await?;
     let seen = world.seen().await;
     equal("text", joined(&seen).as_str(), "hello")?;
@@ -42,8 +42,8 @@ pub(super) async fn a_text_alone_arrives(world: &World<'_>) -> Result<(), Stop> 
 }
 
 pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
         let world = world.anew().await;
         let delivery = world.delivery("Here it is.", vec![file]);
@@ -57,8 +57,8 @@ pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
 }
 
 pub(super) async fn a_long_text_comes_whole_and_before_the_file(
-    world: &World<'_>,
-) -> Result<(), Stop> {
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let limits = world.limits().await?;
     let longest = limits.text.min(60_000);
     for length in [limits.caption.min(60_000) + 1, longest + 1, longest * 2 + 7] {
@@ -84,7 +84,9 @@ pub(super) async fn a_long_text_comes_whole_and_before_the_file(
     Ok(())
 }
 
-pub(super) async fn a_text_of_exactly_the_limit_arrives(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_text_of_exactly_the_limit_arrives(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let limits = world.limits().await?;
     for length in [
         limits.caption.clamp(1, 60_000),
@@ -99,7 +101,9 @@ pub(super) async fn a_text_of_exactly_the_limit_arrives(world: &World<'_>) -> Re
     Ok(())
 }
 
-pub(super) async fn text_is_shown_as_it_was_written(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn text_is_shown_as_it_was_written(
+    world: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for text in [
         "*not bold* _not_ `code` [x](y) ~z~ __u__ ||s||",
         "a <b>&amp; </b> \"quoted\" \\ back",
@@ -120,9 +124,9 @@ pub(super) async fn text_is_shown_as_it_was_written(world: &World<'_>) -> Result
     Ok(())
 }
 
-pub(super) async fn mass_mentions_call_nobody(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn mass_mentions_call_nobody(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     if !world.traits.people {
-        return Err(Stop::Skip("programs read this platform's texts"));
+        return Err(CaseEnd::Skip("programs read this platform's texts"));
     }
     let text = "Dear @everyone, @here, @channel and @room: <!channel> <!here>";
     for files in [Vec::new(), vec![sample::binary("data.bin", 100)]] {

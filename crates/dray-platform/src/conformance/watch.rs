@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
-use crate::delivery::{ByteStream, Source};
-use crate::error::Error;
-use crate::platform::Progress;
+use crate::delivery::{ByteSource, ByteStream};
+use crate::error::PlatformError;
+use crate::platform::UploadProgress;
 
 /// Counts what a platform says has left.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct SentByteCounter(AtomicU64);
 
-impl Counter {
+impl SentByteCounter {
     pub(super) fn total(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-impl Progress for Counter {
+impl UploadProgress for SentByteCounter {
     fn sent(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::SeqCst);
     }
@@ -28,14 +28,14 @@ impl Progress for Counter {
 
 /// A source that counts what was read of it.
 #[derive(Debug)]
-pub(super) struct Metered {
-    pub(super) inner: Arc<dyn Source>,
+pub(super) struct MeteredSource {
+    pub(super) inner: Arc<dyn ByteSource>,
     pub(super) read: Arc<AtomicU64>,
 }
 
 #[async_trait]
-impl Source for Metered {
-    async fn open(&self) -> Result<ByteStream, Error> {
+impl ByteSource for MeteredSource {
+    async fn open(&self) -> Result<ByteStream, PlatformError> {
         let read = Arc::clone(&self.read);
         let counted = self.inner.open().await?.inspect(move |piece| {
             if let Ok(piece) = piece {

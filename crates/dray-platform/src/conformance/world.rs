@@ -6,33 +6,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dray_types::Sha256Digest;
 
 use super::report::{chain, equal, holds};
-use super::watch::Counter;
-use super::{Fault, Fixture, Seen, SeenFile, Stop, Traits};
-use crate::delivery::{Confirmed, Flags, OutgoingFile, Step, Target};
-use crate::error::{Error, Moment};
-use crate::limits::Limits;
-use crate::platform::{Delivery, Platform, Send};
+use super::watch::SentByteCounter;
+use super::{CaseEnd, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage};
+use crate::delivery::{ConfirmedFile, DeliveryTarget, OutgoingFile, SendFlags, SendStep};
+use crate::error::{PlatformError, SendOutcome};
+use crate::limits::ChatLimits;
+use crate::platform::{OutgoingDelivery, Platform, SendRequest};
 
-/// Ways tried for one step when the platform refuses it as it is.
-const WAYS: usize = 4;
+/// Ways tried for one step when the platform refuses it is.
+const MAX_ROUTES: usize = 4;
 
 /// Platform and chat of one case.
 #[derive(Debug)]
-pub struct World<'f> {
+pub struct CaseContext<'f> {
     /// Who made the platform.
-    pub fixture: &'f dyn Fixture,
+    pub fixture: &'f dyn PlatformFixture,
     /// The platform under test.
     pub platform: Arc<dyn Platform>,
     /// The chat of this case; nothing was written there before it.
-    pub target: Target,
+    pub target: DeliveryTarget,
     /// What may be asked.
-    pub traits: Traits,
+    pub traits: PlatformTraits,
     keys: AtomicU64,
 }
 
-impl<'f> World<'f> {
+impl<'f> CaseContext<'f> {
     /// Takes a new chat.
-    pub async fn open(fixture: &'f dyn Fixture) -> Self {
+    pub async fn open(fixture: &'f dyn PlatformFixture) -> Self {
         Self {
             fixture,
             platform: fixture.platform(),
@@ -48,7 +48,7 @@ impl<'f> World<'f> {
     }
 
     /// The same with another platform and chat.
-    pub(super) fn with(&self, platform: Arc<dyn Platform>, target: Target) -> Self {
+    pub(super) fn with(&self, platform: Arc<dyn Platform>, target: DeliveryTarget) -> Self {
         Self {
             fixture: self.fixture,
             platform,
@@ -59,31 +59,31 @@ impl<'f> World<'f> {
     }
 
     /// A delivery to the chat.
-    pub(super) fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> Delivery {
-        Delivery {
+    pub(super) fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
+        OutgoingDelivery {
             id: "d".to_owned(),
             target: self.target.clone(),
             message: message.to_owned(),
             files,
-            flags: Flags::default(),
+            flags: SendFlags::default(),
         }
     }
 
     /// The limits of the chat.
-    pub(super) async fn limits(&self) -> Result<Limits, Stop> {
+    pub(super) async fn limits(&self) -> Result<ChatLimits, CaseEnd> {
         Ok(self.platform.limits(&self.target).await?)
     }
 
     /// The steps of a delivery by the limits of the chat.
-    pub(super) async fn plan(&self, delivery: &Delivery) -> Result<Vec<Step>, Stop> {
+    pub(super) async fn plan(&self, delivery: &OutgoingDelivery) -> Result<Vec<SendStep>, CaseEnd> {
         Ok(self.platform.plan(delivery, &self.limits().await?))
     }
 
     /// The only step of a delivery.
-    pub(super) async fn only_step(&self, delivery: &Delivery) -> Result<Step, Stop> {
+    pub(super) async fn only_step(&self, delivery: &OutgoingDelivery) -> Result<SendStep, CaseEnd> {
         let mut steps = self.plan(delivery).await?;
         equal("steps", steps.len(), 1)?;
-        steps.pop().ok_or_else(|| Stop::fail("no step"))
+        steps.pop().ok_or_else(|| CaseEnd::fail("no step"))
     }
 
     /// A key that no other step has.
@@ -96,32 +96,33 @@ impl<'f> World<'f> {
     }
 
     /// Makes a fault happen, or skips the case.
-    pub(super) async fn script(&self, fault: Fault) -> Result<(), Stop> {
+    pub(super) async fn script(&self, fault: PlatformFault) -> Result<(), CaseEnd> {
         if self.fixture.script(fault).await {
             return Ok(());
         }
-        Err(Stop::Skip("the wire of this platform has no such thing"))
+        Err(CaseEnd::Skip("the wire of this platform has no such thing"))
     }
 
     /// One try of one step: what is prepared, then what is seen. Fails the case when an error shows a secret.
     pub(super) async fn attempt(
         &self,
-        delivery: &Delivery,
-        step: &Step,
+        delivery: &OutgoingDelivery,
+        step: &SendStep,
         key: &str,
-    ) -> Result<Result<Vec<Confirmed>, Error>, Stop> {
-        self.counted(delivery, step, key, &Counter::default()).await
+    ) -> Result<Result<Vec<ConfirmedFile>, PlatformError>, CaseEnd> {
+        self.counted(delivery, step, key, &SentByteCounter::default())
+            .await
     }
 
     /// As [`Self::attempt`], and what left is counted.
     pub(super) async fn counted(
         &self,
-        delivery: &Delivery,
-        step: &Step,
+        delivery: &OutgoingDelivery,
+        step: &SendStep,
         key: &str,
-        counter: &Counter,
-    ) -> Result<Result<Vec<Confirmed>, Error>, Stop> {
-        let send = |prepared| Send {
+        counter: &SentByteCounter,
+    ) -> Result<Result<Vec<ConfirmedFile>, PlatformError>, CaseEnd> {
+        let send = |prepared| SendRequest {
             delivery,
             step,
             prepared,
@@ -133,7 +134,7 @@ impl<'f> World<'f> {
                 equal(
                     "nothing that is prepared is seen",
                     error.moment(),
-                    Moment::NotSent,
+                    SendOutcome::NotSent,
                 )?;
                 Err(error)
             }
@@ -153,8 +154,8 @@ impl<'f> World<'f> {
     /// Plans and sends everything, other ways included, and checks that each file was confirmed once.
     pub(super) async fn deliver(
         &self,
-        delivery: &Delivery,
-    ) -> Result<Vec<(Step, Vec<Confirmed>)>, Stop> {
+        delivery: &OutgoingDelivery,
+    ) -> Result<Vec<(SendStep, Vec<ConfirmedFile>)>, CaseEnd> {
         let mut done = Vec::new();
         for step in self.plan(delivery).await? {
             let confirmed = self.one(delivery, &step).await?;
@@ -171,23 +172,27 @@ impl<'f> World<'f> {
         Ok(done)
     }
 
-    async fn one(&self, delivery: &Delivery, step: &Step) -> Result<Vec<Confirmed>, Stop> {
+    async fn one(
+        &self,
+        delivery: &OutgoingDelivery,
+        step: &SendStep,
+    ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
         let mut step = step.clone();
         let key = self.key();
-        for _ in 0..WAYS {
+        for _ in 0..MAX_ROUTES {
             match self.attempt(delivery, &step, &key).await? {
                 Ok(confirmed) => return Ok(confirmed),
                 Err(error) => match self.platform.fallback(delivery, &step, &error) {
-                    Some(other) if error.moment() == Moment::NotSent => step = other,
+                    Some(other) if error.moment() == SendOutcome::NotSent => step = other,
                     _ => return Err(error.into()),
                 },
             }
         }
-        Err(Stop::fail(format_args!("no way led anywhere: {step:?}")))
+        Err(CaseEnd::fail(format_args!("no way led anywhere: {step:?}")))
     }
 
     /// What the user of the chat sees.
-    pub(super) async fn seen(&self) -> Vec<Seen> {
+    pub(super) async fn seen(&self) -> Vec<VisibleMessage> {
         self.fixture.seen(&self.target).await
     }
 
@@ -198,9 +203,12 @@ impl<'f> World<'f> {
     }
 
     /// Delivers, and checks that the user sees exactly these files, each with its bytes.
-    pub(super) async fn arrives(&self, delivery: &Delivery) -> Result<Vec<Confirmed>, Stop> {
+    pub(super) async fn arrives(
+        &self,
+        delivery: &OutgoingDelivery,
+    ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
         let done = self.deliver(delivery).await?;
-        let confirmed: Vec<Confirmed> = done.into_iter().flat_map(|(_, all)| all).collect();
+        let confirmed: Vec<ConfirmedFile> = done.into_iter().flat_map(|(_, all)| all).collect();
         let mut found: Vec<_> = self.seen_files().await.iter().map(bytes_of_seen).collect();
         let mut wanted: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
         found.sort();
@@ -218,7 +226,7 @@ impl<'f> World<'f> {
     }
 
     /// Fails when anything is to be seen in the chat.
-    pub(super) async fn nothing_is_seen(&self) -> Result<(), Stop> {
+    pub(super) async fn nothing_is_seen(&self) -> Result<(), CaseEnd> {
         equal("messages seen", self.seen().await, Vec::new())
     }
 }

@@ -23,7 +23,7 @@ pub struct Ask<'a> {
 pub enum SummaryError {
     /// The endpoint could not be asked.
     #[error("the model cannot be reached")]
-    Unreachable(#[source] dray_http::Error),
+    Unreachable(#[source] dray_http::HttpError),
     /// It answered with an error.
     #[error("the model answered with status {0}")]
     Refused(u16),
@@ -80,7 +80,7 @@ impl Endpoint {
 #[derive(Debug)]
 pub struct OpenAi {
     endpoint: Endpoint,
-    client: dray_http::Client,
+    client: dray_http::HttpClient,
 }
 
 /// Longest answer that is read, in bytes.
@@ -92,12 +92,12 @@ impl OpenAi {
     /// # Errors
     ///
     /// When the authorities cannot be read.
-    pub fn new(endpoint: Endpoint) -> Result<Self, dray_http::Error> {
-        let limits = dray_http::Limits {
+    pub fn new(endpoint: Endpoint) -> Result<Self, dray_http::HttpError> {
+        let limits = dray_http::HttpTimeouts {
             answer: endpoint.timeout,
-            ..dray_http::Limits::default()
+            ..dray_http::HttpTimeouts::default()
         };
-        let client = dray_http::Client::new(limits, endpoint.authorities.as_deref())?;
+        let client = dray_http::HttpClient::new(limits, endpoint.authorities.as_deref())?;
         Ok(Self { endpoint, client })
     }
 }

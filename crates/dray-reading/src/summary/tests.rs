@@ -284,9 +284,9 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
 async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
     type Seen = Vec<(String, Option<String>, serde_json::Value)>;
     fn answer(
-        shared: Arc<double::Shared<Seen>>,
-        received: double::Received,
-    ) -> BoxFuture<'static, Result<double::Reply, double::Closed>> {
+        shared: Arc<double::SharedState<Seen>>,
+        received: double::ReceivedRequest,
+    ) -> BoxFuture<'static, Result<double::Reply, double::ConnectionClosed>> {
         Box::pin(async move {
             let authorization = received.header("authorization").map(str::to_owned);
             let path = received.path.clone();
@@ -304,7 +304,9 @@ async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
             })
         })
     }
-    let server = double::Server::start(Seen::new(), answer).await.unwrap();
+    let server = double::FakeServer::start(Seen::new(), answer)
+        .await
+        .unwrap();
     let asking = |model: &str| {
         let mut endpoint = Endpoint::new(format!("{}/v1/", server.shared().url()), model);
         endpoint.key = Some(dray_types::Secret::new("k"));

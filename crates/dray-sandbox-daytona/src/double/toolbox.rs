@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use bytes::Bytes;
-use dray_http::double::{Closed, Received, Reply, Shared, cut, json, reply};
+use dray_http::double::{ConnectionClosed, ReceivedRequest, Reply, SharedState, cut, json, reply};
 use dray_sandbox::exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
@@ -15,11 +15,11 @@ use super::{Fault, Machine, State, refuse};
 const BYTES: &str = "application/octet-stream";
 
 pub(super) async fn call(
-    shared: &Shared<State>,
+    shared: &SharedState<State>,
     machine: &Machine,
     call: &str,
-    request: Received,
-) -> Result<Reply, Closed> {
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.parameter("path").unwrap_or_default();
     match (request.method.as_str(), call) {
         ("GET", "files/download") => Ok(download(shared, machine, &path)),
@@ -42,12 +42,12 @@ fn failed(error: &io::Error) -> Reply {
     }
 }
 
-fn destroy(shared: &Shared<State>, machine: &Machine) {
+fn destroy(shared: &SharedState<State>, machine: &Machine) {
     let mut state = shared.lock();
     state.machines.retain(|_, known| known.id != machine.id);
 }
 
-fn download(shared: &Shared<State>, machine: &Machine, path: &str) -> Reply {
+fn download(shared: &SharedState<State>, machine: &Machine, path: &str) -> Reply {
     let read = fs::metadata(path).and_then(|found| {
         if found.is_dir() {
             return Err(io::Error::other("path must be a file: is a directory"));
@@ -76,11 +76,11 @@ fn download(shared: &Shared<State>, machine: &Machine, path: &str) -> Reply {
 }
 
 async fn upload(
-    shared: &Shared<State>,
+    shared: &SharedState<State>,
     machine: &Machine,
     path: &str,
-    request: Received,
-) -> Result<Reply, Closed> {
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let fault = shared.lock().fault(|fault| {
         matches!(
             fault,
@@ -102,14 +102,14 @@ async fn upload(
     while let Some(piece) = reader.piece().await? {
         let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
         left -= kept.len();
-        file.write_all(kept).map_err(|_| Closed)?;
+        file.write_all(kept).map_err(|_| ConnectionClosed)?;
         if fault == Some(Fault::DieDuringUpload) {
             destroy(shared, machine);
-            return Err(Closed);
+            return Err(ConnectionClosed);
         }
     }
     if fault == Some(Fault::LoseAnswer) {
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     Ok(json(200, &json!({ "path": path })))
 }
@@ -123,10 +123,10 @@ fn created(path: &Path) -> io::Result<File> {
 
 /// A command line for a shell; both outputs are one text.
 async fn execute(
-    shared: &Shared<State>,
+    shared: &SharedState<State>,
     machine: &Machine,
-    request: Received,
-) -> Result<Reply, Closed> {
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let asked = request.json().await?;
     let Some(command) = asked.get("command").and_then(Value::as_str) else {
         return Ok(refuse(400, "command is required"));
@@ -145,8 +145,8 @@ async fn execute(
         .stdout
         .read_all(64 << 20)
         .await
-        .map_err(|_| Closed)?;
-    let exit = running.end.await.map_err(|_| Closed)?;
+        .map_err(|_| ConnectionClosed)?;
+    let exit = running.end.await.map_err(|_| ConnectionClosed)?;
     let result = String::from_utf8_lossy(&output);
     let told = json!({ "exitCode": exit.status, "result": result });
     let fault = shared

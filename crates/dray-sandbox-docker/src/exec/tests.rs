@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use dray_sandbox::exec::{Exec as _, Exit};
-use dray_testkit::docker::{Container, ContainerOptions, Engine};
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::eventually;
 use futures_util::stream;
 
 use super::*;
 use crate::config::Config;
 
-fn client(engine: &Engine) -> Arc<Client> {
+fn client(engine: &DockerEngine) -> Arc<Client> {
     let config = Config {
         endpoint: format!("unix://{}", engine.socket().display()),
         ..Config::default()
@@ -17,7 +17,7 @@ fn client(engine: &Engine) -> Arc<Client> {
     Arc::new(Client::new(&config).unwrap())
 }
 
-fn agent(engine: &Engine) -> (Container, DockerExec) {
+fn agent(engine: &DockerEngine) -> (Container, DockerExec) {
     let container = engine.container(ContainerOptions {
         user: "agent".into(),
         ..ContainerOptions::default()
@@ -48,7 +48,7 @@ fn runs(container: &Container, word: &str) -> bool {
 
 #[tokio::test]
 async fn a_command_has_three_streams_and_a_status() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let script = b"cat; id -u; pwd; echo wrong >&2; exit 7";
     let stdin = Body::from_bytes(&b"in\n"[..]);
@@ -61,7 +61,7 @@ async fn a_command_has_three_streams_and_a_status() {
 
 #[tokio::test]
 async fn megabytes_of_any_bytes_go_in_and_come_out() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let piece: Bytes = (0..=255_u8).cycle().take(100_003).collect();
     let pieces: Vec<_> = std::iter::repeat_n(piece, 80).collect();
@@ -73,7 +73,7 @@ async fn megabytes_of_any_bytes_go_in_and_come_out() {
 
 #[tokio::test]
 async fn a_command_may_leave_its_input_unread() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let pieces = std::iter::repeat_n(Bytes::from(vec![1; 1 << 20]), 20);
     let stdin = Body::new(stream::iter(pieces.map(Ok)));
@@ -85,7 +85,7 @@ async fn a_command_may_leave_its_input_unread() {
 
 #[tokio::test]
 async fn arguments_are_bytes_and_nothing_in_them_runs() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let nasty = b"\xff'$(id)`id`\"\\\n %s\\n";
     let (stdout, _) = ran(&exec, &[b"printf", b"%s", nasty], None).await.unwrap();
@@ -94,7 +94,7 @@ async fn arguments_are_bytes_and_nothing_in_them_runs() {
 
 #[tokio::test]
 async fn a_source_that_fails_ends_the_command() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let stdin = Body::new(stream::iter([
         Ok(Bytes::from_static(b"some")),
@@ -111,7 +111,7 @@ async fn a_source_that_fails_ends_the_command() {
 
 #[tokio::test]
 async fn dropping_either_end_kills_the_command_and_its_children() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let script = b"echo on; sleep 4712 & (sleep 4712; :) | sleep 4712";
     for keep_stdout in [false, true] {
@@ -138,7 +138,7 @@ async fn dropping_either_end_kills_the_command_and_its_children() {
 
 #[tokio::test]
 async fn only_the_end_of_standard_error_is_kept() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let script = b"head -c 100000 /dev/zero | tr '\\0' x >&2; printf last >&2";
     let (_, exit) = ran(&exec, &[b"sh", b"-c", script], None).await.unwrap();
@@ -148,7 +148,7 @@ async fn only_the_end_of_standard_error_is_kept() {
 
 #[tokio::test]
 async fn what_cannot_start_is_a_missing_tool() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions {
         shell_less: true,
         ..ContainerOptions::default()
@@ -163,7 +163,7 @@ async fn what_cannot_start_is_a_missing_tool() {
 
 #[tokio::test]
 async fn output_that_looks_like_a_failed_start_is_output() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let text = b"OCI runtime exec failed: not at all\n";
     let (stdout, _) = ran(&exec, &[b"printf", b"%s", text], None).await.unwrap();
@@ -177,7 +177,7 @@ async fn output_that_looks_like_a_failed_start_is_output() {
 
 #[tokio::test]
 async fn the_state_of_a_container_has_a_kind() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let run = async || ran(&exec, &[b"true"], None).await.unwrap_err().kind();
     container.pause();
@@ -191,7 +191,7 @@ async fn the_state_of_a_container_has_a_kind() {
 
 #[tokio::test]
 async fn a_container_that_stops_under_a_command_is_no_clean_end() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let script = b"echo on; sleep 4713";
     let Running { mut stdout, end } = exec

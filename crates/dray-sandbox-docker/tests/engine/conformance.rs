@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use dray_sandbox::conformance::{CASES, Case, Fixture, Traits, run};
 use dray_sandbox::{Address, Backend, SandboxPath};
 use dray_sandbox_docker::DockerBackend;
-use dray_testkit::docker::{Container, ContainerOptions, Engine};
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
 use super::world::{address, backend, endpoint, path};
 
 #[derive(Debug)]
 struct Docker {
-    engine: Engine,
+    engine: DockerEngine,
     backend: Arc<DockerBackend>,
     options: ContainerOptions,
     container: Mutex<Option<Container>>,
@@ -22,7 +22,7 @@ struct Docker {
 
 impl Docker {
     fn new(options: ContainerOptions, workspace: &'static str, traits: Traits) -> Self {
-        let engine = Engine::shared();
+        let engine = DockerEngine::shared();
         let container = engine.container(options.clone());
         let options = ContainerOptions {
             name: container.name().to_owned(),

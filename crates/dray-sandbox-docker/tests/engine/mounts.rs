@@ -1,7 +1,7 @@
 //! Mounts that the archive calls do not see, or may not write to.
 
 use dray_sandbox::{ErrorKind, FileKind, Follow, Transport};
-use dray_testkit::docker::{ContainerOptions, Engine};
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::world::{World, kind, path};
 
@@ -50,7 +50,7 @@ async fn r_6_a_mount_point_behind_a_link_is_found() {
 
 #[tokio::test]
 async fn read_only_places_say_so() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let volumes = [engine.small_volume(1 << 20), engine.small_volume(1 << 20)];
     let world = World::on(
         engine,

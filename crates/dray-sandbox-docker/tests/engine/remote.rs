@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dray_sandbox::{Backend as _, ErrorKind, Follow, Sandbox};
 use dray_sandbox_docker::{Config, DockerBackend};
-use dray_testkit::docker::{ContainerOptions, Engine};
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_types::Clock;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -46,7 +46,7 @@ fn pem(file: &Path) -> Vec<CertificateDer<'static>> {
 }
 
 /// The engine's socket behind TLS that asks for a certificate of the authority, as `dockerd --tlsverify` does.
-async fn serve(engine: &Engine, directory: &Path) -> (String, AbortOnDropHandle<()>) {
+async fn serve(engine: &DockerEngine, directory: &Path) -> (String, AbortOnDropHandle<()>) {
     let mut roots = RootCertStore::empty();
     for certificate in pem(&directory.join("ca.pem")) {
         roots.add(certificate).unwrap();
@@ -99,7 +99,7 @@ async fn check(sandbox: &dyn Sandbox) {
 
 #[tokio::test]
 async fn an_engine_behind_tls_is_reached_with_certificates_of_both_sides_only() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh("printf hello > /tmp/a");
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ async fn an_engine_behind_tls_is_reached_with_certificates_of_both_sides_only() 
 
 #[tokio::test]
 async fn an_engine_behind_ssh_is_reached_through_dial_stdio() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh("printf hello > /tmp/a");
     let folder = tempfile::tempdir().unwrap();

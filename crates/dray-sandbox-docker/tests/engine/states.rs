@@ -1,7 +1,7 @@
 //! Containers that do not run, or are no longer there.
 
 use dray_sandbox::{Backend as _, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport};
-use dray_testkit::docker::{ContainerOptions, Engine};
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::world::{World, address, backend, endpoint, kind, path};
 
@@ -154,7 +154,7 @@ async fn r_1_a_short_id_is_bound_to_the_whole_one() {
 
 #[tokio::test]
 async fn names_that_are_no_names_are_refused() {
-    let backend = backend(endpoint(&Engine::shared()));
+    let backend = backend(endpoint(&DockerEngine::shared()));
     for name in ["../json", "a b", "a/json?x=", "%2e%2e"] {
         let resolved = backend.resolve(&address(name)).await;
         assert_eq!(kind(resolved), ErrorKind::InvalidName, "{name}");
@@ -183,7 +183,7 @@ async fn removing_a_container_under_a_read_is_no_clean_short_end() {
 
 #[tokio::test]
 async fn an_engine_that_dies_is_unavailable() {
-    let world = World::on(Engine::start(), ContainerOptions::default()).await;
+    let world = World::on(DockerEngine::start(), ContainerOptions::default()).await;
     world
         .container
         .sh("head -c 50000000 /dev/zero > /workspace/big");

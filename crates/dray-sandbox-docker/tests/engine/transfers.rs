@@ -153,7 +153,7 @@ async fn r_9_what_cannot_run_commands_says_so_in_its_receipts() {
 
 #[tokio::test]
 async fn r_13_a_full_volume_is_left_as_it_was() {
-    let host = dray_testkit::docker::Engine::shared();
+    let host = dray_testkit::docker::DockerEngine::shared();
     let volume = host.small_volume(1 << 20);
     let world = World::on(
         host,

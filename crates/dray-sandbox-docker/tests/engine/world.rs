@@ -8,7 +8,7 @@ use dray_sandbox::{
     Transport, Write,
 };
 use dray_sandbox_docker::{Config, DockerBackend};
-use dray_testkit::docker::{Container, ContainerOptions, Engine};
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_types::Clock;
 
 /// When everything happens.
@@ -23,7 +23,7 @@ pub(crate) fn backend(endpoint: String) -> Arc<DockerBackend> {
     Arc::new(DockerBackend::new(&config, clock).unwrap())
 }
 
-pub(crate) fn endpoint(engine: &Engine) -> String {
+pub(crate) fn endpoint(engine: &DockerEngine) -> String {
     format!("unix://{}", engine.socket().display())
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct World {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) container: Container,
     pub(crate) backend: Arc<DockerBackend>,
-    pub(crate) engine: Engine,
+    pub(crate) engine: DockerEngine,
 }
 
 impl World {
@@ -62,10 +62,10 @@ impl World {
     }
 
     pub(crate) async fn of(options: ContainerOptions) -> Self {
-        Self::on(Engine::shared(), options).await
+        Self::on(DockerEngine::shared(), options).await
     }
 
-    pub(crate) async fn on(engine: Engine, options: ContainerOptions) -> Self {
+    pub(crate) async fn on(engine: DockerEngine, options: ContainerOptions) -> Self {
         let container = engine.container(options);
         let backend = backend(endpoint(&engine));
         let handle = backend.resolve(&address(container.name())).await.unwrap();

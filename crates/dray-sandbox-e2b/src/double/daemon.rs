@@ -6,7 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use bytes::Bytes;
-use dray_http::double::{Closed, Received, Reply, Shared, cut, json, reply, with_header};
+use dray_http::double::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, cut, json, reply, with_header,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -15,7 +17,7 @@ use super::{Fault, Machine, State, refuse};
 /// The first version that takes a file as the body of a request.
 const PLAIN_UPLOADS: &str = "0.5.7";
 
-pub(super) fn download(shared: &Shared<State>, id: &str, request: &Received) -> Reply {
+pub(super) fn download(shared: &SharedState<State>, id: &str, request: &ReceivedRequest) -> Reply {
     let path = request.parameter("path").unwrap_or_default();
     let found = match fs::metadata(&path) {
         Ok(found) => found,
@@ -80,11 +82,11 @@ fn failed(path: &str, error: &io::Error) -> Reply {
 }
 
 pub(super) async fn upload(
-    shared: &Shared<State>,
+    shared: &SharedState<State>,
     id: &str,
     machine: &Machine,
-    request: Received,
-) -> Result<Reply, Closed> {
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.parameter("path").unwrap_or_default();
     let media_type = request.header("content-type").unwrap_or_default();
     let plain = media_type.starts_with("application/octet-stream");
@@ -119,14 +121,14 @@ pub(super) async fn upload(
     while let Some(piece) = reader.piece().await? {
         let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
         left -= kept.len();
-        file.write_all(kept).map_err(|_| Closed)?;
+        file.write_all(kept).map_err(|_| ConnectionClosed)?;
         if fault == Some(Fault::DieDuringUpload) {
             shared.lock().machines.remove(id);
-            return Err(Closed);
+            return Err(ConnectionClosed);
         }
     }
     if fault == Some(Fault::LoseAnswer) {
-        return Err(Closed);
+        return Err(ConnectionClosed);
     }
     Ok(json(200, &json!([uploaded(&path)])))
 }
@@ -144,7 +146,7 @@ fn uploaded(path: &str) -> Value {
 }
 
 /// Files of a form, which are small here.
-async fn form(path: &str, request: Received) -> Result<Reply, Closed> {
+async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
     let Ok(form) = request.form().await else {
         return Ok(refuse(400, "error parsing multipart form"));
     };
@@ -188,7 +190,7 @@ fn unable(error: &io::Error) -> Reply {
 }
 
 /// A call of `filesystem.Filesystem`.
-pub(super) async fn call(name: &str, request: Received) -> Result<Reply, Closed> {
+pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
     let name = name.to_owned();
     let asked = request.json().await?;
     let text = |field: &str| asked.get(field).and_then(Value::as_str).unwrap_or_default();

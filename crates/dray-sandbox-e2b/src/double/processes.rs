@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_http::double::{Closed, Received, Reply, Shared, cut, reply};
+use dray_http::double::{ConnectionClosed, ReceivedRequest, Reply, SharedState, cut, reply};
 use dray_sandbox::exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
@@ -17,17 +17,17 @@ const STREAM: &str = "application/connect+json";
 
 /// `process.Process/Start`: all of a short command's output at once.
 pub(super) async fn start(
-    shared: &Shared<State>,
+    shared: &SharedState<State>,
     machine: &Machine,
-    request: Received,
-) -> Result<Reply, Closed> {
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let body = request.into_reader().all().await?;
     let mut frames = Frames::default();
     frames.feed(&body);
     let Ok(Some(Frame::Message(message))) = frames.next() else {
-        return Err(Closed);
+        return Err(ConnectionClosed);
     };
-    let asked: Value = serde_json::from_slice(&message).map_err(|_| Closed)?;
+    let asked: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
     let answer = run(machine, &asked).await?;
     let fault = shared
         .lock()
@@ -38,10 +38,10 @@ pub(super) async fn start(
     })
 }
 
-async fn run(machine: &Machine, asked: &Value) -> Result<Bytes, Closed> {
-    let process = asked.get("process").ok_or(Closed)?;
+async fn run(machine: &Machine, asked: &Value) -> Result<Bytes, ConnectionClosed> {
+    let process = asked.get("process").ok_or(ConnectionClosed)?;
     let word = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
-    let mut argv = vec![process.get("cmd").map(word).ok_or(Closed)?];
+    let mut argv = vec![process.get("cmd").map(word).ok_or(ConnectionClosed)?];
     if let Some(arguments) = process.get("args").and_then(Value::as_array) {
         argv.extend(arguments.iter().map(word));
     }
@@ -70,12 +70,12 @@ async fn run(machine: &Machine, asked: &Value) -> Result<Bytes, Closed> {
     };
     say(&json!({ "start": { "pid": 4_000_000_u32 } }));
     while let Some(piece) = running.stdout.next().await {
-        for piece in piece.map_err(|_| Closed)?.chunks(PIECE) {
+        for piece in piece.map_err(|_| ConnectionClosed)?.chunks(PIECE) {
             say(&json!({ "data": { "stdout": STANDARD.encode(piece) } }));
         }
         say(&json!({ "keepalive": {} }));
     }
-    let exit = running.end.await.map_err(|_| Closed)?;
+    let exit = running.end.await.map_err(|_| ConnectionClosed)?;
     if !exit.stderr.is_empty() {
         say(&json!({ "data": { "stderr": STANDARD.encode(&exit.stderr) } }));
     }

@@ -189,7 +189,7 @@ async fn listen(
 ) {
     let mut feed = Some(feed);
     while let Some(Ok(message)) = source.next().await {
-        // Some clients send text as text.
+        // Some clients send text.
         let (Message::Binary(_) | Message::Text(_)) = message else {
             continue;
         };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dray_http::double::{Closed, Received, Reply, Shared, json, reply, with_header};
+use dray_http::double::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, json, reply, with_header,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use percent_encoding::percent_decode_str;
@@ -13,10 +15,13 @@ use super::exec::{self, Command};
 use super::objects::Pod;
 use super::{Fault, State, fault};
 
-type Whole = Arc<Shared<State>>;
+type Whole = Arc<SharedState<State>>;
 
 /// Answers a request.
-pub(super) fn answer(state: Whole, request: Received) -> BoxFuture<'static, Result<Reply, Closed>> {
+pub(super) fn answer(
+    state: Whole,
+    request: ReceivedRequest,
+) -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
     route(state, request).boxed()
 }
 
@@ -43,7 +48,7 @@ fn reason(code: u16) -> &'static str {
     }
 }
 
-async fn route(state: Whole, request: Received) -> Result<Reply, Closed> {
+async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
     let query = request.query.replace('+', "%20");
     let query = percent_decode_str(&query).decode_utf8_lossy().into_owned();
     let shown = format!("{} {} {query}", request.method, request.path);
@@ -66,7 +71,7 @@ async fn route(state: Whole, request: Received) -> Result<Reply, Closed> {
         Some(Fault::Page(code)) => {
             return Ok(reply(*code, "text/html", "<h1>no</h1>".into()));
         }
-        Some(Fault::Break) => return Err(Closed),
+        Some(Fault::Break) => return Err(ConnectionClosed),
         _ => {}
     }
     let path = request.path.trim_end_matches('/').to_owned();
@@ -83,7 +88,7 @@ async fn route(state: Whole, request: Received) -> Result<Reply, Closed> {
                 ("PATCH", ["ephemeralcontainers"]) => {
                     let patch = request.json().await?;
                     let mut state = state.lock();
-                    let pod = state.pods.get_mut(&name).ok_or(Closed)?;
+                    let pod = state.pods.get_mut(&name).ok_or(ConnectionClosed)?;
                     pod.add_ephemeral(&patch);
                     Ok(json(200, &pod.object()))
                 }
@@ -147,7 +152,7 @@ fn resources() -> Value {
 }
 
 /// Opens the stream of a command and runs it.
-fn start(state: &Whole, pod: &Pod, request: Received, planned: Option<Fault>) -> Reply {
+fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fault>) -> Reply {
     let container = request.parameter("container");
     let Some(found) = pod.find(container.as_deref()) else {
         let name = container.unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dray_bus::Meta;
 use dray_content::name;
 use dray_proto::MESSAGE_LIMIT;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::transfer::{GetOptions, ListOptions, PutOptions};
 use dray_sandbox::{Follow, SandboxPath};
@@ -161,7 +161,10 @@ impl SandboxTransfer {
         body: v1::PutSandboxFileRequest,
     ) -> Result<v1::PlacedFile, Error> {
         let collision = wire::collision(&body.collision)?;
-        let claim: Claim = body.claim.ok_or(Invalid::Missing("claim"))?.try_into()?;
+        let claim: Claim = body
+            .claim
+            .ok_or(InvalidMessage::Missing("claim"))?
+            .try_into()?;
         let called = if body.name.is_empty() {
             name::clean(&claim.artifact.name)
         } else {

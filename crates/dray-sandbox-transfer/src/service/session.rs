@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dray_bus::{Completed, Delivery, Failure, Meta};
-use dray_proto::convert::Invalid;
+use dray_bus::{Meta, WorkCompleted, WorkDelivery, WorkFailure};
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_service::Request;
 use dray_types::Fault;
@@ -36,7 +36,7 @@ impl SandboxTransfer {
         check_session(&body.session)?;
         check_chat(body.chat.as_ref())?;
         if body.roots.len() > MOST_ROOTS {
-            return Err(Invalid::field("roots", "there are too many").into());
+            return Err(InvalidMessage::field("roots", "there are too many").into());
         }
         for (field, path) in [
             ("working_directory", &body.working_directory),
@@ -126,7 +126,7 @@ impl SandboxTransfer {
     ) -> Result<v1::Session, Fault> {
         let Request { meta, body } = request;
         let found = async {
-            let chat = body.chat.ok_or(Invalid::Missing("chat"))?;
+            let chat = body.chat.ok_or(InvalidMessage::Missing("chat"))?;
             self.sessions.find(&meta.tenant, &chat).await
         };
         found.await.map_err(|error| report(&meta, error))
@@ -152,9 +152,9 @@ impl SandboxTransfer {
     /// Takes one upload: notes it, and puts it into the sandbox when there is one that can be reached.
     pub async fn place(
         self: Arc<Self>,
-        delivery: Delivery<v1::PlaceUpload>,
-    ) -> Result<Completed, Failure> {
-        let Delivery { meta, work, .. } = delivery;
+        delivery: WorkDelivery<v1::PlaceUpload>,
+    ) -> Result<WorkCompleted, WorkFailure> {
+        let WorkDelivery { meta, work, .. } = delivery;
         let placed = async {
             check_session(&work.session)?;
             check_chat(work.chat.as_ref())?;
@@ -167,7 +167,7 @@ impl SandboxTransfer {
                 .await
         };
         match placed.await {
-            Ok(upload) => Ok(Completed::event(&v1::UploadPlaced {
+            Ok(upload) => Ok(WorkCompleted::event(&v1::UploadPlaced {
                 operation_id: meta.operation.to_string(),
                 upload: Some(upload),
             })),
@@ -176,17 +176,20 @@ impl SandboxTransfer {
     }
 }
 
-fn check_session(session: &str) -> Result<(), Invalid> {
+fn check_session(session: &str) -> Result<(), InvalidMessage> {
     if session.is_empty() || session.len() > LONGEST_SESSION {
-        return Err(Invalid::field("session", "it has 1 to 128 bytes"));
+        return Err(InvalidMessage::field("session", "it has 1 to 128 bytes"));
     }
     if session.chars().any(char::is_control) {
-        return Err(Invalid::field("session", "it holds control characters"));
+        return Err(InvalidMessage::field(
+            "session",
+            "it holds control characters",
+        ));
     }
     Ok(())
 }
 
-fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), Invalid> {
+fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), InvalidMessage> {
     let Some(chat) = chat else { return Ok(()) };
     let is_platform = !chat.platform.is_empty()
         && chat
@@ -194,7 +197,10 @@ fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), Invalid> {
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if !is_platform {
-        return Err(Invalid::field("chat.platform", "it is a lower-case word"));
+        return Err(InvalidMessage::field(
+            "chat.platform",
+            "it is a lower-case word",
+        ));
     }
     for (field, text) in [
         ("chat.account", &chat.account),
@@ -202,7 +208,7 @@ fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), Invalid> {
         ("chat.thread", &chat.thread),
     ] {
         if text.len() > 4096 || text.chars().any(char::is_control) {
-            return Err(Invalid::field(
+            return Err(InvalidMessage::field(
                 field,
                 "it is too long or holds control characters",
             ));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dray_bus::Meta;
 use dray_content::name;
-use dray_proto::convert::Invalid;
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::transfer::{GetTreeOptions, PutTreeOptions, TreeFormat};
 use dray_sandbox::tree::Report;
@@ -89,7 +89,10 @@ impl SandboxTransfer {
         work_until: Deadline,
         body: v1::PutSandboxTreeRequest,
     ) -> Result<v1::PutSandboxTreeReply, Error> {
-        let claim: Claim = body.claim.ok_or(Invalid::Missing("claim"))?.try_into()?;
+        let claim: Claim = body
+            .claim
+            .ok_or(InvalidMessage::Missing("claim"))?
+            .try_into()?;
         let opened = self.open(meta, body.sandbox).await?;
         let directory = opened.path(&body.directory)?;
         let operation = token(meta.operation.as_str());
@@ -127,7 +130,7 @@ pub(crate) fn tree_format(format: &str) -> Result<TreeFormat, Error> {
     match format {
         "" | "zip" => Ok(TreeFormat::Zip),
         "tar" => Ok(TreeFormat::Tar),
-        _ => Err(Invalid::field("format", "it is `zip` or `tar`").into()),
+        _ => Err(InvalidMessage::field("format", "it is `zip` or `tar`").into()),
     }
 }
 

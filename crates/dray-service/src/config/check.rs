@@ -3,29 +3,29 @@
 
 use serde_json::Value;
 
-use super::layer::Layer;
+use super::layer::ConfigLayer;
 use super::merged::MergedConfig;
-use super::schema::{InvalidValue, Kind, Node, SectionSpec};
+use super::schema::{InvalidValue, SchemaNode, SectionSpec, ValueKind};
 use super::text::expectation;
-use super::{Finding, Problem};
+use super::{ConfigFinding, ConfigProblem};
 
 /// Gathers what is wrong, so that all of it is reported together.
-pub(super) struct Collector<'a> {
+pub(super) struct FindingCollector<'a> {
     pub(super) sections: &'a [SectionSpec],
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<ConfigFinding>,
     pub(super) warnings: Vec<String>,
     /// Variables that set a field which has aliases, in the order they were read.
-    pub(super) contenders: Vec<Contender>,
+    pub(super) contenders: Vec<VariableClaim>,
 }
 
 /// One variable's say about a field that several variables can set.
-pub(super) struct Contender {
+pub(super) struct VariableClaim {
     pub(super) section: &'static str,
     pub(super) field: &'static str,
-    pub(super) layer: Layer,
+    pub(super) layer: ConfigLayer,
 }
 
-impl<'a> Collector<'a> {
+impl<'a> FindingCollector<'a> {
     pub(super) fn new(sections: &'a [SectionSpec]) -> Self {
         Self {
             sections,
@@ -42,7 +42,7 @@ impl<'a> Collector<'a> {
         value: Option<&str>,
         message: impl Into<String>,
     ) {
-        self.findings.push(Finding {
+        self.findings.push(ConfigFinding {
             key: key.to_owned(),
             source: source.to_owned(),
             value: value.map(str::to_owned),
@@ -51,8 +51,8 @@ impl<'a> Collector<'a> {
     }
 
     /// Refuses keys that nothing reads, and replaces `<secret>_file` by what the file holds.
-    pub(super) fn check_tree(&mut self, layer: &mut Layer) {
-        let Layer { source, tree } = layer;
+    pub(super) fn check_tree(&mut self, layer: &mut ConfigLayer) {
+        let ConfigLayer { source, tree } = layer;
         let Value::Object(tables) = tree else {
             return;
         };
@@ -67,9 +67,9 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn check_node(&mut self, node: Node<'_>, key: &str, source: &str, tree: &mut Value) {
+    fn check_node(&mut self, node: SchemaNode<'_>, key: &str, source: &str, tree: &mut Value) {
         match (node.kind(), tree) {
-            (Kind::Fields, Value::Object(table)) => {
+            (ValueKind::Fields, Value::Object(table)) => {
                 self.read_secret_files(node, key, source, table);
                 for (name, value) in table {
                     let key = format!("{key}.{name}");
@@ -81,18 +81,18 @@ impl<'a> Collector<'a> {
                     }
                 }
             }
-            (Kind::Fields, Value::Null) if node.is_nullable() => {}
-            (Kind::Fields, other) => {
+            (ValueKind::Fields, Value::Null) if node.is_nullable() => {}
+            (ValueKind::Fields, other) => {
                 self.find(key, source, Some(&other.to_string()), expectation(node));
             }
-            (Kind::Any, Value::Object(table)) => {
+            (ValueKind::Any, Value::Object(table)) => {
                 if let Some(values) = node.values() {
                     for (name, value) in table {
                         self.check_node(values, &format!("{key}.{name}"), source, value);
                     }
                 }
             }
-            (Kind::List, Value::Array(items)) => {
+            (ValueKind::List, Value::Array(items)) => {
                 if let Some(node) = node.items() {
                     for (index, item) in items.iter_mut().enumerate() {
                         self.check_node(node, &format!("{key}.{index}"), source, item);
@@ -106,7 +106,7 @@ impl<'a> Collector<'a> {
     /// `password_file = "/run/secrets/p"` stands for the text of that file without its last line break.
     fn read_secret_files(
         &mut self,
-        node: Node<'_>,
+        node: SchemaNode<'_>,
         key: &str,
         source: &str,
         table: &mut serde_json::Map<String, Value>,
@@ -156,11 +156,11 @@ impl<'a> Collector<'a> {
         &mut self,
         merged: &MergedConfig,
         section: &SectionSpec,
-        problem: &Problem,
+        problem: &ConfigProblem,
     ) {
         let key = format!("{}.{}", section.name, problem.field);
         let source = merged.source_of(&key).unwrap_or("default");
-        let secret = lookup(section, &problem.field).is_some_and(Node::is_secret);
+        let secret = lookup(section, &problem.field).is_some_and(SchemaNode::is_secret);
         let value = merged.find(&key).map(|value| shown(value, secret));
         self.find(&key, source, value.as_deref(), problem.message.clone());
     }
@@ -181,7 +181,7 @@ impl<'a> Collector<'a> {
         let source = self_and_parents(&key)
             .find_map(|key| merged.source_of(key))
             .unwrap_or_default();
-        let secret = node.is_some_and(Node::is_secret);
+        let secret = node.is_some_and(SchemaNode::is_secret);
         let value = merged.find(&key).map(|value| shown(value, secret));
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
@@ -195,7 +195,7 @@ impl<'a> Collector<'a> {
 
     /// Two variables may set one field only if they mean the same.
     pub(super) fn check_conflicts(&mut self, merged: &MergedConfig, section: &SectionSpec) {
-        let contenders: Vec<&Contender> = self
+        let contenders: Vec<&VariableClaim> = self
             .contenders
             .iter()
             .filter(|contender| contender.section == section.name)
@@ -204,7 +204,7 @@ impl<'a> Collector<'a> {
         for (index, one) in contenders.iter().enumerate() {
             for other in contenders.iter().skip(index + 1) {
                 if one.field == other.field && differ(merged, section, one, other) {
-                    findings.push(Finding {
+                    findings.push(ConfigFinding {
                         key: format!("{}.{}", section.name, one.field),
                         source: format!("{} and {}", one.layer.source, other.layer.source),
                         value: None,
@@ -224,8 +224,8 @@ impl<'a> Collector<'a> {
 fn differ(
     merged: &MergedConfig,
     section: &SectionSpec,
-    one: &Contender,
-    other: &Contender,
+    one: &VariableClaim,
+    other: &VariableClaim,
 ) -> bool {
     let path: Vec<&str> = std::iter::once(section.name)
         .chain(one.field.split('.'))
@@ -233,10 +233,10 @@ fn differ(
     if one.layer.find(&path) == other.layer.find(&path) {
         return false;
     }
-    if lookup(section, one.field).is_some_and(Node::is_secret) {
+    if lookup(section, one.field).is_some_and(SchemaNode::is_secret) {
         return true;
     }
-    let read = |contender: &Contender| {
+    let read = |contender: &VariableClaim| {
         let merged = merged.with(contender.layer.clone());
         let checked = (section.read)(merged.section(section.name)).ok()?;
         one.field
@@ -248,7 +248,7 @@ fn differ(
 }
 
 /// The field at a dotted path; values of maps and items of lists are found under any name.
-pub(super) fn lookup<'a>(section: &'a SectionSpec, field: &str) -> Option<Node<'a>> {
+pub(super) fn lookup<'a>(section: &'a SectionSpec, field: &str) -> Option<SchemaNode<'a>> {
     field.split('.').try_fold(section.root(), |node, name| {
         node.field(name)
             .or_else(|| node.values())

@@ -6,12 +6,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// At least one finding, in the order of the sources.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ConfigFinding>,
 }
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ConfigFinding {
     /// The key, dots between levels: `egress-fetcher.max_redirects`; a variable's name when it is not one of ours.
     pub key: String,
     /// Where it was set: `file dray.toml`, `variable DRAY_HTTP__LISTEN`, `flag --set http.listen`, `default`.
@@ -22,7 +22,7 @@ pub struct Finding {
     pub message: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for ConfigFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.key)?;
         match self.value.as_deref() {

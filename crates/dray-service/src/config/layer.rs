@@ -4,12 +4,12 @@ use serde_json::Value;
 
 /// Values from one place, and the name of that place.
 #[derive(Clone, Debug)]
-pub(super) struct Layer {
+pub(super) struct ConfigLayer {
     pub(super) source: String,
     pub(super) tree: Value,
 }
 
-impl Layer {
+impl ConfigLayer {
     pub(super) fn new(source: impl Into<String>, tree: Value) -> Self {
         Self {
             source: source.into(),

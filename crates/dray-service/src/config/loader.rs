@@ -5,21 +5,21 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::check::Collector;
-use super::layer::Layer;
+use super::check::FindingCollector;
+use super::layer::ConfigLayer;
 use super::merged::MergedConfig;
-use super::report::Report;
-use super::schema::{Checked, SectionSpec};
+use super::report::ConfigReport;
+use super::schema::{CheckedSection, SectionSpec};
 use super::variable::{flag_layer, variable_layers};
-use super::{ConfigError, Finding, Section, Sources};
+use super::{ConfigError, ConfigFinding, ConfigSources, Section};
 
 /// The sections that a process knows, and how they are loaded together.
 #[derive(Clone, Debug, Default)]
-pub struct Loader {
+pub struct ConfigLoader {
     sections: Vec<SectionSpec>,
 }
 
-impl Loader {
+impl ConfigLoader {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self::default()
@@ -46,8 +46,8 @@ impl Loader {
     }
 
     /// Reads all sources and checks everything. The error lists all problems.
-    pub fn load(&self, sources: &Sources) -> Result<Loaded, ConfigError> {
-        let mut collector = Collector::new(&self.sections);
+    pub fn load(&self, sources: &ConfigSources) -> Result<LoadedConfig, ConfigError> {
+        let mut collector = FindingCollector::new(&self.sections);
         let mut layers = Vec::new();
         let file = sources
             .file
@@ -70,7 +70,7 @@ impl Loader {
                 findings: collector.findings,
             });
         }
-        Ok(Loaded {
+        Ok(LoadedConfig {
             warnings: collector.warnings,
             sections: self.sections.clone(),
             merged,
@@ -82,8 +82,8 @@ impl Loader {
     fn check_types(
         &self,
         merged: &MergedConfig,
-        collector: &mut Collector<'_>,
-    ) -> BTreeMap<&'static str, Checked> {
+        collector: &mut FindingCollector<'_>,
+    ) -> BTreeMap<&'static str, CheckedSection> {
         let mut all = BTreeMap::new();
         for section in &self.sections {
             match (section.read)(merged.section(section.name)) {
@@ -101,10 +101,10 @@ impl Loader {
     }
 }
 
-fn read_file(path: &Path, collector: &mut Collector<'_>) -> Option<Layer> {
+fn read_file(path: &Path, collector: &mut FindingCollector<'_>) -> Option<ConfigLayer> {
     let source = format!("file {}", path.display());
     let mut unreadable = |message: String| {
-        collector.findings.push(Finding {
+        collector.findings.push(ConfigFinding {
             key: "config".to_owned(),
             source: source.clone(),
             value: None,
@@ -119,7 +119,7 @@ fn read_file(path: &Path, collector: &mut Collector<'_>) -> Option<Layer> {
         }
     };
     match toml::from_str::<Value>(&text) {
-        Ok(tree) => Some(Layer::new(source, tree)),
+        Ok(tree) => Some(ConfigLayer::new(source, tree)),
         Err(error) => {
             let line = error
                 .span()
@@ -133,14 +133,14 @@ fn read_file(path: &Path, collector: &mut Collector<'_>) -> Option<Layer> {
 
 /// A configuration that was read and found right.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     sections: Vec<SectionSpec>,
     merged: MergedConfig,
-    checked: BTreeMap<&'static str, Checked>,
+    checked: BTreeMap<&'static str, CheckedSection>,
     warnings: Vec<String>,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// The section `name`.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Loaded {
             .and_then(|checked| checked.section.downcast_ref::<S>())
             .cloned()
             .ok_or_else(|| ConfigError {
-                findings: vec![Finding {
+                findings: vec![ConfigFinding {
                     key: name.to_owned(),
                     source: String::new(),
                     value: None,
@@ -168,8 +168,8 @@ impl Loaded {
 
     /// Every effective value and where it came from; secrets are `***`. Builds the schemas of all sections, which
     /// takes milliseconds.
-    pub fn report(&self) -> Report {
-        Report::new(&self.sections, &self.merged, &self.checked)
+    pub fn report(&self) -> ConfigReport {
+        ConfigReport::new(&self.sections, &self.merged, &self.checked)
     }
 
     /// What was odd but not wrong, for the log.

@@ -2,19 +2,19 @@
 
 use serde_json::{Map, Value};
 
-use super::layer::Layer;
+use super::layer::ConfigLayer;
 use super::schema::SectionSpec;
 
 /// The merged configuration. Tables merge key by key; everything else is replaced by the layer above.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MergedConfig {
-    layers: Vec<Layer>,
+    layers: Vec<ConfigLayer>,
     values: Value,
 }
 
 impl MergedConfig {
     /// The defaults of `sections` with `layers` on top, the last one winning.
-    pub(super) fn new(sections: &[SectionSpec], layers: Vec<Layer>) -> Self {
+    pub(super) fn new(sections: &[SectionSpec], layers: Vec<ConfigLayer>) -> Self {
         let defaults: Map<String, Value> = sections
             .iter()
             .map(|section| (section.name.to_owned(), section.defaults.clone()))
@@ -27,7 +27,7 @@ impl MergedConfig {
     }
 
     /// The same with one more layer on top.
-    pub(super) fn with(&self, layer: Layer) -> Self {
+    pub(super) fn with(&self, layer: ConfigLayer) -> Self {
         let mut merged = self.clone();
         merge(&mut merged.values, &layer.tree);
         merged.layers.push(layer);

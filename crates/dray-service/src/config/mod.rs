@@ -22,14 +22,14 @@ mod tests;
 mod text;
 mod variable;
 
-pub use alias::{Alias, Parse, Parsed};
+pub use alias::{AliasParser, AliasValue, VariableAlias};
 pub use environment::Environment;
-pub use error::{ConfigError, Finding};
-pub use loader::{Loaded, Loader};
+pub use error::{ConfigError, ConfigFinding};
+pub use loader::{ConfigLoader, LoadedConfig};
 pub use reference::reference;
-pub use report::{Entry, Report};
+pub use report::{ConfigReport, ReportEntry};
 pub use schema::SectionSpec;
-pub use sources::{Override, Sources};
+pub use sources::{ConfigSources, FieldOverride};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub trait Section:
     Serialize + DeserializeOwned + Default + Clone + JsonSchema + Send + Sync + 'static
 {
     /// Variables of other products that set a field of this section.
-    fn aliases() -> &'static [Alias] {
+    fn aliases() -> &'static [VariableAlias] {
         &[]
     }
 
@@ -55,21 +55,21 @@ pub trait Section:
     }
 
     /// Checks within and across fields after everything was read.
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         Vec::new()
     }
 }
 
 /// A value that reads but may not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The field within its section, dots between levels: `max_redirects`, `limits.per_host`.
     pub field: String,
     /// What would be right: `must be 0 to 10`.
     pub message: String,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// A problem with `field`; `message` says what would be right.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {

@@ -6,73 +6,73 @@ use std::time::Duration;
 use dray_types::{ByteSize, Period};
 use serde_json::Value;
 
-use super::Parsed;
+use super::AliasValue;
 
 /// What is said about a variable that is there but blank.
-const BLANK: &str = "is blank and counts as unset";
+const BLANK_VALUE_MESSAGE: &str = "is blank and counts as unset";
 
 /// Exactly `true` or `false`.
-pub fn strict_bool(text: &str) -> Result<Parsed, String> {
+pub fn strict_bool(text: &str) -> Result<AliasValue, String> {
     match text {
-        "true" => Ok(Parsed::Value(Value::Bool(true))),
-        "false" => Ok(Parsed::Value(Value::Bool(false))),
+        "true" => Ok(AliasValue::Value(Value::Bool(true))),
+        "false" => Ok(AliasValue::Value(Value::Bool(false))),
         _ => Err("must be exactly `true` or `false`".to_owned()),
     }
 }
 
 /// A whole number, zero or above.
-pub fn integer(text: &str) -> Result<Parsed, String> {
+pub fn integer(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<u64>()
-        .map(|number| Parsed::Value(number.into()))
+        .map(|number| AliasValue::Value(number.into()))
         .map_err(|_| "must be a whole number".to_owned())
 }
 
 /// Seconds as a decimal number (`5`, `0.5`), for a field that is a [`Period`].
-pub fn seconds(text: &str) -> Result<Parsed, String> {
+pub fn seconds(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<f64>()
         .ok()
         .filter(|seconds| seconds.is_finite())
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .map(|duration| Parsed::Value(Period::from(duration).to_string().into()))
+        .map(|duration| AliasValue::Value(Period::from(duration).to_string().into()))
         .ok_or_else(|| "must be a number of seconds, such as 5 or 0.5".to_owned())
 }
 
 /// A number of bytes, for a field that is a [`ByteSize`]; units are understood as well.
-pub fn bytes(text: &str) -> Result<Parsed, String> {
+pub fn bytes(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<ByteSize>()
-        .map(|size| Parsed::Value(size.to_string().into()))
+        .map(|size| AliasValue::Value(size.to_string().into()))
         .map_err(|_| "must be a number of bytes".to_owned())
 }
 
 /// Text as it is; blank counts as unset, with a warning.
-pub fn text(text: &str) -> Result<Parsed, String> {
+pub fn text(text: &str) -> Result<AliasValue, String> {
     if text.trim().is_empty() {
-        return Ok(Parsed::Unset(BLANK));
+        return Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE));
     }
-    Ok(Parsed::Value(text.into()))
+    Ok(AliasValue::Value(text.into()))
 }
 
 /// A list of texts: `a,b` or a JSON list; blanks around items are dropped, a blank variable counts as unset,
 /// with a warning.
-pub fn list(text: &str) -> Result<Parsed, String> {
+pub fn list(text: &str) -> Result<AliasValue, String> {
     let text = text.trim();
     if text.is_empty() {
-        return Ok(Parsed::Unset(BLANK));
+        return Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE));
     }
     // `[2620:fe::fe]:53` begins like a JSON list and is none.
     if text.starts_with('[') && text.ends_with(']') {
         let items: Vec<String> = serde_json::from_str(text)
             .map_err(|_| "must be a JSON list of texts or a list separated by commas".to_owned())?;
-        return Ok(Parsed::Value(items.into()));
+        return Ok(AliasValue::Value(items.into()));
     }
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     if items.iter().any(|item| item.is_empty()) {
         return Err("must not have empty items".to_owned());
     }
-    Ok(Parsed::Value(items.into()))
+    Ok(AliasValue::Value(items.into()))
 }
 
 #[cfg(test)]
@@ -81,8 +81,12 @@ mod tests {
 
     use super::*;
 
-    fn check(parse: super::super::Parse, text: &str, expected: &Value) {
-        assert_eq!(parse(text), Ok(Parsed::Value(expected.clone())), "{text}");
+    fn check(parse: super::super::AliasParser, text: &str, expected: &Value) {
+        assert_eq!(
+            parse(text),
+            Ok(AliasValue::Value(expected.clone())),
+            "{text}"
+        );
     }
 
     #[test]
@@ -129,7 +133,7 @@ mod tests {
         );
         assert!(list("a,,b").is_err());
         assert!(list("[1]").is_err());
-        assert_eq!(list("  "), Ok(Parsed::Unset(BLANK)));
-        assert_eq!(text(" "), Ok(Parsed::Unset(BLANK)));
+        assert_eq!(list("  "), Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE)));
+        assert_eq!(text(" "), Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE)));
     }
 }

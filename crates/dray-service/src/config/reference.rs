@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::schema::{Kind, Node, SectionSpec};
+use super::schema::{SchemaNode, SectionSpec, ValueKind};
 
 /// The Markdown of `docs/configuration.md` for these sections.
 pub fn reference(sections: &[SectionSpec]) -> String {
-    let mut page = String::from(HEAD);
+    let mut page = String::from(CONFIGURATION_PAGE_HEAD);
     for section in sections {
         let _ = write!(page, "\n## `{}`\n", section.name);
         let about = section.root().description();
@@ -22,7 +22,7 @@ pub fn reference(sections: &[SectionSpec]) -> String {
     page
 }
 
-const HEAD: &str = "# Configuration
+const CONFIGURATION_PAGE_HEAD: &str = "# Configuration
 
 This page is generated (`cargo xtask generate`); the text comes from the code.
 
@@ -36,7 +36,13 @@ Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every
 secret can be read from a file: add `_file` to its key or `_FILE` to its variable.
 ";
 
-fn rows(page: &mut String, section: &SectionSpec, node: Node<'_>, prefix: &str, defaults: &Value) {
+fn rows(
+    page: &mut String,
+    section: &SectionSpec,
+    node: SchemaNode<'_>,
+    prefix: &str,
+    defaults: &Value,
+) {
     for (name, field) in node.fields() {
         let path = if prefix.is_empty() {
             name.to_owned()
@@ -44,7 +50,7 @@ fn rows(page: &mut String, section: &SectionSpec, node: Node<'_>, prefix: &str, 
             format!("{prefix}.{name}")
         };
         let default = defaults.get(name).unwrap_or(&Value::Null);
-        if field.kind() == Kind::Fields && !default.is_null() {
+        if field.kind() == ValueKind::Fields && !default.is_null() {
             rows(page, section, field, &path, default);
             continue;
         }
@@ -59,7 +65,7 @@ fn rows(page: &mut String, section: &SectionSpec, node: Node<'_>, prefix: &str, 
     }
 }
 
-fn meaning(field: Node<'_>) -> String {
+fn meaning(field: SchemaNode<'_>) -> String {
     let mut meaning = paragraph(field.description()).replace('|', "\\|");
     if let Some(words) = field.choices() {
         let _ = write!(meaning, " One of: {}.", words.join(", "));

@@ -7,18 +7,18 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::merged::MergedConfig;
-use super::schema::{Checked, Kind, Node, SectionSpec};
+use super::schema::{CheckedSection, SchemaNode, SectionSpec, ValueKind};
 
 /// Every effective value with its source; holds no secrets.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct ConfigReport {
     /// One per field, in the order of the sections.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ReportEntry>,
 }
 
 /// One field of the effective configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Entry {
+pub struct ReportEntry {
     /// Section and field, dots between levels.
     pub key: String,
     /// The value in force; `***` for a secret that is set.
@@ -27,11 +27,11 @@ pub struct Entry {
     pub source: String,
 }
 
-impl Report {
+impl ConfigReport {
     pub(super) fn new(
         sections: &[SectionSpec],
         merged: &MergedConfig,
-        checked: &BTreeMap<&'static str, Checked>,
+        checked: &BTreeMap<&'static str, CheckedSection>,
     ) -> Self {
         let mut report = Self::default();
         for section in sections {
@@ -42,15 +42,15 @@ impl Report {
         report
     }
 
-    fn add(&mut self, node: Node<'_>, key: &str, shown: &Value, merged: &MergedConfig) {
-        if node.kind() == Kind::Fields && shown.is_object() {
+    fn add(&mut self, node: SchemaNode<'_>, key: &str, shown: &Value, merged: &MergedConfig) {
+        if node.kind() == ValueKind::Fields && shown.is_object() {
             for (name, field) in node.fields() {
                 let value = shown.get(name).unwrap_or(&Value::Null);
                 self.add(field, &format!("{key}.{name}"), value, merged);
             }
             return;
         }
-        self.entries.push(Entry {
+        self.entries.push(ReportEntry {
             key: key.to_owned(),
             value: shown.clone(),
             source: merged.source_of(key).unwrap_or("default").to_owned(),
@@ -58,7 +58,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConfigReport {
     /// One line per field: `egress-fetcher.enabled = true  # variable EXTERNAL_URL_FETCH_ENABLED`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for entry in &self.entries {

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::{Alias, Problem, Section};
+use super::{ConfigProblem, Section, VariableAlias};
 
 /// A section with its type erased: name, schema, defaults, aliases and the checks of its type.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ pub struct SectionSpec {
     schema: Arc<OnceLock<Value>>,
     build_schema: fn() -> Value,
     pub(super) defaults: Value,
-    pub(super) aliases: &'static [Alias],
+    pub(super) aliases: &'static [VariableAlias],
     pub(super) strict_prefixes: &'static [&'static str],
     /// Reads a section's values as its type.
-    pub(super) read: fn(Value) -> Result<Checked, InvalidValue>,
+    pub(super) read: fn(Value) -> Result<CheckedSection, InvalidValue>,
 }
 
 /// A value that a section's type cannot read.
@@ -36,13 +36,13 @@ pub(super) struct InvalidValue {
 
 /// A section after its type has read it.
 #[derive(Clone, Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedSection {
     /// The section itself, as its own type.
     pub(super) section: Arc<dyn Any + Send + Sync>,
     /// The value as the type writes it; secrets are `***`.
     pub(super) shown: Value,
     /// What the type's own checks found.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
 impl SectionSpec {
@@ -63,7 +63,7 @@ impl SectionSpec {
             strict_prefixes: S::strict_prefixes(),
             read: |values| {
                 let section: S = serde_path_to_error::deserialize(values).map_err(invalid)?;
-                Ok(Checked {
+                Ok(CheckedSection {
                     problems: section.validate(),
                     shown: serde_json::to_value(&section).unwrap_or_default(),
                     section: Arc::new(section),
@@ -82,9 +82,9 @@ impl SectionSpec {
         self.name.to_ascii_uppercase().replace('-', "_")
     }
 
-    pub(super) fn root(&self) -> Node<'_> {
+    pub(super) fn root(&self) -> SchemaNode<'_> {
         let schema = self.schema.get_or_init(self.build_schema);
-        Node::new(schema, schema)
+        SchemaNode::new(schema, schema)
     }
 }
 
@@ -108,7 +108,7 @@ fn segment_text(segment: &Segment) -> String {
 
 /// A place in a schema, with references and the `null` of an optional value resolved.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct SchemaNode<'a> {
     document: &'a Value,
     /// As written at the field: holds the description.
     outer: &'a Value,
@@ -119,7 +119,7 @@ pub(super) struct Node<'a> {
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Bool,
     Integer,
     Number,
@@ -134,7 +134,7 @@ pub(super) enum Kind {
     Any,
 }
 
-impl Kind {
+impl ValueKind {
     /// What a user should write.
     pub(super) fn expectation(self) -> &'static str {
         match self {
@@ -151,7 +151,7 @@ impl Kind {
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> SchemaNode<'a> {
     fn new(document: &'a Value, outer: &'a Value) -> Self {
         let mut inner = outer;
         let mut nullable = false;
@@ -192,29 +192,29 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn is_secret(self) -> bool {
-        self.kind() == Kind::Secret
+        self.kind() == ValueKind::Secret
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> ValueKind {
         match self.inner.get("format").and_then(Value::as_str) {
-            Some("byte-size") => return Kind::ByteSize,
-            Some("duration") => return Kind::Period,
-            Some("password") => return Kind::Secret,
+            Some("byte-size") => return ValueKind::ByteSize,
+            Some("duration") => return ValueKind::Period,
+            Some("password") => return ValueKind::Secret,
             _ => {}
         }
         if self.inner.get("properties").is_some() {
-            return Kind::Fields;
+            return ValueKind::Fields;
         }
         if self.inner.get("enum").is_some() || self.choices().is_some() {
-            return Kind::Text;
+            return ValueKind::Text;
         }
         match types(self.inner).find(|name| *name != "null") {
-            Some("boolean") => Kind::Bool,
-            Some("integer") => Kind::Integer,
-            Some("number") => Kind::Number,
-            Some("string") => Kind::Text,
-            Some("array") => Kind::List,
-            _ => Kind::Any,
+            Some("boolean") => ValueKind::Bool,
+            Some("integer") => ValueKind::Integer,
+            Some("number") => ValueKind::Number,
+            Some("string") => ValueKind::Text,
+            Some("array") => ValueKind::List,
+            _ => ValueKind::Any,
         }
     }
 
@@ -238,12 +238,12 @@ impl<'a> Node<'a> {
             .unwrap_or_default()
     }
 
-    pub(super) fn field(self, name: &str) -> Option<Node<'a>> {
+    pub(super) fn field(self, name: &str) -> Option<SchemaNode<'a>> {
         let schema = self.inner.get("properties")?.get(name)?;
         Some(Self::new(self.document, schema))
     }
 
-    pub(super) fn fields(self) -> impl Iterator<Item = (&'a str, Node<'a>)> {
+    pub(super) fn fields(self) -> impl Iterator<Item = (&'a str, SchemaNode<'a>)> {
         let properties = self.inner.get("properties").and_then(Value::as_object);
         properties
             .into_iter()
@@ -252,12 +252,12 @@ impl<'a> Node<'a> {
     }
 
     /// The schema of a list's items.
-    pub(super) fn items(self) -> Option<Node<'a>> {
+    pub(super) fn items(self) -> Option<SchemaNode<'a>> {
         Some(Self::new(self.document, self.inner.get("items")?))
     }
 
     /// The schema of a map's values.
-    pub(super) fn values(self) -> Option<Node<'a>> {
+    pub(super) fn values(self) -> Option<SchemaNode<'a>> {
         let schema = self.inner.get("additionalProperties")?;
         schema.is_object().then(|| Self::new(self.document, schema))
     }

@@ -7,16 +7,16 @@ use super::Environment;
 
 /// The sources of one configuration. Compiled defaults are always underneath.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// The TOML file; `None` falls back to the variable `DRAY_CONFIG`, and without it no file is read.
     pub file: Option<PathBuf>,
     /// Variables.
     pub environment: Environment,
     /// Flags; the last one wins.
-    pub overrides: Vec<Override>,
+    pub overrides: Vec<FieldOverride>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// Compiled defaults and these variables.
     pub fn new(environment: Environment) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Sources {
     /// Sets one key above all other sources, as the flag `--set key=value` does.
     #[must_use]
     pub fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.overrides.push(Override {
+        self.overrides.push(FieldOverride {
             key: key.into(),
             value: value.into(),
         });
@@ -45,7 +45,7 @@ impl Sources {
 
 /// One flag `--set section.field=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Override {
+pub struct FieldOverride {
     /// Section and field, dots between levels.
     pub key: String,
     /// The value, written as in a variable.
@@ -57,7 +57,7 @@ pub struct Override {
 #[error("`{0}` is not of the form section.field=value")]
 pub struct InvalidOverride(String);
 
-impl FromStr for Override {
+impl FromStr for FieldOverride {
     type Err = InvalidOverride;
 
     fn from_str(text: &str) -> Result<Self, InvalidOverride> {

@@ -2,41 +2,43 @@
 
 use serde_json::Value;
 
-use super::schema::{Kind, Node};
+use super::schema::{SchemaNode, ValueKind};
 
 /// Reads the text of a variable or flag as the schema says.
-pub(super) fn read_text(node: Node<'_>, text: &str) -> Result<Value, String> {
+pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let wrong = || expectation(node);
     if text.is_empty() && node.is_nullable() {
         return Ok(Value::Null);
     }
     match node.kind() {
-        Kind::Bool => match text {
+        ValueKind::Bool => match text {
             "true" => Ok(Value::Bool(true)),
             "false" => Ok(Value::Bool(false)),
             _ => Err(wrong()),
         },
-        Kind::Integer => text
+        ValueKind::Integer => text
             .trim()
             .parse::<i64>()
             .map(Value::from)
             .map_err(|_| wrong()),
-        Kind::Number => text
+        ValueKind::Number => text
             .trim()
             .parse::<f64>()
             .map(Value::from)
             .map_err(|_| wrong()),
-        Kind::Text | Kind::ByteSize | Kind::Period | Kind::Secret => Ok(text.into()),
-        Kind::List => read_list(node, text),
-        Kind::Fields | Kind::Any => match serde_json::from_str(text) {
+        ValueKind::Text | ValueKind::ByteSize | ValueKind::Period | ValueKind::Secret => {
+            Ok(text.into())
+        }
+        ValueKind::List => read_list(node, text),
+        ValueKind::Fields | ValueKind::Any => match serde_json::from_str(text) {
             Ok(value @ (Value::Object(_) | Value::Array(_))) => Ok(value),
-            _ if node.kind() == Kind::Any && !text.starts_with(['{', '[']) => Ok(text.into()),
+            _ if node.kind() == ValueKind::Any && !text.starts_with(['{', '[']) => Ok(text.into()),
             _ => Err(wrong()),
         },
     }
 }
 
-fn read_list(node: Node<'_>, text: &str) -> Result<Value, String> {
+fn read_list(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let text = text.trim();
     if text.starts_with('[') {
         return serde_json::from_str(text).map_err(|_| expectation(node));
@@ -54,7 +56,7 @@ fn read_list(node: Node<'_>, text: &str) -> Result<Value, String> {
         .map(Value::Array)
 }
 
-pub(super) fn expectation(node: Node<'_>) -> String {
+pub(super) fn expectation(node: SchemaNode<'_>) -> String {
     match node.choices() {
         Some(words) => format!("must be one of: {}", words.join(", ")),
         None => node.kind().expectation().to_owned(),

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use super::check::{Collector, Contender, lookup, unknown};
-use super::layer::Layer;
-use super::schema::{Node, SectionSpec};
+use super::check::{FindingCollector, VariableClaim, lookup, unknown};
+use super::layer::ConfigLayer;
+use super::schema::{SchemaNode, SectionSpec};
 use super::text::read_text;
-use super::{Alias, Environment, Override, Parsed};
+use super::{AliasValue, Environment, FieldOverride, VariableAlias};
 
 /// The layers of all variables: `DRAY_<SECTION>__<FIELD>` and aliases.
 pub(super) fn variable_layers(
-    collector: &mut Collector<'_>,
+    collector: &mut FindingCollector<'_>,
     environment: &Environment,
-) -> Vec<Layer> {
+) -> Vec<ConfigLayer> {
     let sections = collector.sections;
     let mut layers = Vec::new();
     for section in sections {
@@ -33,32 +33,32 @@ pub(super) fn variable_layers(
 }
 
 fn alias_layer(
-    collector: &mut Collector<'_>,
+    collector: &mut FindingCollector<'_>,
     section: &SectionSpec,
-    alias: &Alias,
+    alias: &VariableAlias,
     text: &str,
-) -> Option<Layer> {
+) -> Option<ConfigLayer> {
     let source = format!("variable {}", alias.variable);
     let key = format!("{}.{}", section.name, alias.field);
     match (alias.parse)(text) {
-        Ok(Parsed::Value(value)) => {
+        Ok(AliasValue::Value(value)) => {
             let path: Vec<&str> = std::iter::once(section.name)
                 .chain(alias.field.split('.'))
                 .collect();
-            let layer = Layer::single(source, &path, value);
-            collector.contenders.push(Contender {
+            let layer = ConfigLayer::single(source, &path, value);
+            collector.contenders.push(VariableClaim {
                 section: section.name,
                 field: alias.field,
                 layer: layer.clone(),
             });
             Some(layer)
         }
-        Ok(Parsed::Unset(why)) => {
+        Ok(AliasValue::Unset(why)) => {
             collector.warnings.push(format!("{source} {why}"));
             None
         }
         Err(message) => {
-            let secret = lookup(section, alias.field).is_some_and(Node::is_secret);
+            let secret = lookup(section, alias.field).is_some_and(SchemaNode::is_secret);
             let value = if secret { "***" } else { text };
             collector.find(&key, &source, Some(value), message);
             None
@@ -88,11 +88,11 @@ fn names_section(sections: &[SectionSpec], rest: &str) -> bool {
 }
 
 fn own_layer(
-    collector: &mut Collector<'_>,
+    collector: &mut FindingCollector<'_>,
     variable: &str,
     rest: &str,
     text: &str,
-) -> Option<Layer> {
+) -> Option<ConfigLayer> {
     let source = format!("variable {variable}");
     if rest == "CONFIG" {
         return None;
@@ -132,7 +132,7 @@ fn own_layer(
     let layer = text_layer(collector, section, &source, &fields, text)?;
     let field = fields.join(".");
     if let Some(alias) = section.aliases.iter().find(|alias| alias.field == field) {
-        collector.contenders.push(Contender {
+        collector.contenders.push(VariableClaim {
             section: section.name,
             field: alias.field,
             layer: layer.clone(),
@@ -142,7 +142,10 @@ fn own_layer(
 }
 
 /// The layer of one flag.
-pub(super) fn flag_layer(collector: &mut Collector<'_>, flag: &Override) -> Option<Layer> {
+pub(super) fn flag_layer(
+    collector: &mut FindingCollector<'_>,
+    flag: &FieldOverride,
+) -> Option<ConfigLayer> {
     let source = format!("flag --set {}", flag.key);
     let (name, fields) = flag.key.split_once('.').unwrap_or((&flag.key, ""));
     let sections = collector.sections;
@@ -158,12 +161,12 @@ pub(super) fn flag_layer(collector: &mut Collector<'_>, flag: &Override) -> Opti
 
 /// A layer from text, which the schema says how to read.
 fn text_layer(
-    collector: &mut Collector<'_>,
+    collector: &mut FindingCollector<'_>,
     section: &SectionSpec,
     source: &str,
     fields: &[&str],
     text: &str,
-) -> Option<Layer> {
+) -> Option<ConfigLayer> {
     let path: Vec<&str> = std::iter::once(section.name)
         .chain(fields.iter().copied())
         .collect();
@@ -179,10 +182,10 @@ fn text_layer(
         },
         None => Value::String(text.to_owned()),
     };
-    Some(Layer::single(source, &path, value))
+    Some(ConfigLayer::single(source, &path, value))
 }
 
-fn check_prefix(collector: &mut Collector<'_>, variable: &str) {
+fn check_prefix(collector: &mut FindingCollector<'_>, variable: &str) {
     let sections = collector.sections;
     for section in sections {
         let strict = section

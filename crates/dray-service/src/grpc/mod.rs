@@ -24,20 +24,20 @@ use tonic::server::Grpc;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 
-pub(crate) use codec::Raw;
+pub(crate) use codec::RawCodec;
 pub use status::{fault_of, status_of};
 
 use crate::NoDelayListener;
-use crate::router::{Answering, Way, stopping};
+use crate::router::{BoundCall, CallTransport, stopping};
 
 /// Requests in hand on one connection.
-const STREAMS: u32 = 256;
+const MAX_CONCURRENT_STREAMS: u32 = 256;
 /// How often a silent connection is asked whether it is still there.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What the endpoint needs beside the calls themselves.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct GrpcEndpoint {
     pub(crate) clock: Clock,
     pub(crate) default_timeout: Period,
     /// Owner of requests in hand, so that a stop can wait for them.
@@ -48,13 +48,13 @@ pub(crate) struct Endpoint {
     services: Arc<BTreeSet<String>>,
 }
 
-impl Endpoint {
+impl GrpcEndpoint {
     pub(crate) fn new(
         clock: Clock,
         default_timeout: Period,
         handlers: TaskTracker,
         kill: CancellationToken,
-        calls: &[Arc<Answering>],
+        calls: &[Arc<BoundCall>],
     ) -> Self {
         let services = calls
             .iter()
@@ -87,7 +87,7 @@ impl Endpoint {
     pub(crate) fn serve(
         &self,
         listener: TcpListener,
-        calls: &[Arc<Answering>],
+        calls: &[Arc<BoundCall>],
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<
         impl Future<Output = Result<(), tonic::transport::Error>> + Send + 'static,
@@ -108,8 +108,8 @@ impl Endpoint {
             .add_service(reflection)
             .add_service(old_reflection);
         Ok(tonic::transport::Server::builder()
-            .max_concurrent_streams(STREAMS)
-            .http2_keepalive_interval(Some(KEEPALIVE))
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .add_routes(routes)
             .serve_with_incoming_shutdown(NoDelayListener::new(listener), stop))
     }
@@ -117,7 +117,7 @@ impl Endpoint {
     /// Takes one HTTP/2 request apart, and puts the answer together.
     fn handler(
         &self,
-        call: &Arc<Answering>,
+        call: &Arc<BoundCall>,
     ) -> impl Fn(axum::extract::Request) -> Pending + Clone + Send + Sync + 'static {
         let call = Arc::clone(call);
         let endpoint = self.clone();
@@ -128,7 +128,7 @@ impl Endpoint {
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
                     answer(Arc::clone(&call), endpoint.clone(), request)
                 });
-                Grpc::new(Raw)
+                Grpc::new(RawCodec)
                     .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
                     .unary(unary, request)
                     .await
@@ -147,8 +147,8 @@ fn describe() -> tonic_reflection::server::Builder<'static> {
 type Pending = std::pin::Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
 
 async fn answer(
-    call: Arc<Answering>,
-    endpoint: Endpoint,
+    call: Arc<BoundCall>,
+    endpoint: GrpcEndpoint,
     request: tonic::Request<Bytes>,
 ) -> Result<tonic::Response<Bytes>, tonic::Status> {
     let (metadata, _, payload) = request.into_parts();
@@ -161,7 +161,7 @@ async fn answer(
     };
     // A caller that goes away drops this future, and the handler with it.
     let admitted = call
-        .admit(Way::Grpc, meta, payload, CancellationToken::new())
+        .admit(CallTransport::Grpc, meta, payload, CancellationToken::new())
         .map_err(|fault| status_of(&fault))?;
     let answered = async {
         tokio::select! {

@@ -1,17 +1,17 @@
 //! One check's memory: three failures in a row close it, one success opens it.
 
 /// Failures in a row that are forgiven.
-const FORGIVEN: u8 = 2;
+const FORGIVEN_FAILURES: u8 = 2;
 
 /// Starts closed: nothing is known before the first success.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ReadinessGate {
     open: bool,
     failures: u8,
     reason: String,
 }
 
-impl Default for Gate {
+impl Default for ReadinessGate {
     fn default() -> Self {
         Self {
             open: false,
@@ -21,7 +21,7 @@ impl Default for Gate {
     }
 }
 
-impl Gate {
+impl ReadinessGate {
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
@@ -40,7 +40,7 @@ impl Gate {
             Err(reason) => {
                 self.failures = self.failures.saturating_add(1);
                 self.reason = reason;
-                self.open &= self.failures <= FORGIVEN;
+                self.open &= self.failures <= FORGIVEN_FAILURES;
             }
         }
     }
@@ -52,7 +52,7 @@ mod tests {
 
     /// Feeds results (`+` success, `-` failure) and writes down after each whether the gate is open (`o`) or not.
     fn check(results: &str, expected: &str) {
-        let mut gate = Gate::default();
+        let mut gate = ReadinessGate::default();
         let mut seen = String::new();
         for result in results.chars() {
             gate.record(if result == '+' {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_the_last_one() {
-        let mut gate = Gate::default();
+        let mut gate = ReadinessGate::default();
         assert_eq!(gate.failure(), Some("not checked yet"));
         gate.record(Ok(()));
         assert_eq!(gate.failure(), None);

@@ -17,36 +17,36 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use gate::Gate;
-pub(crate) use pages::{Pages, routes};
-pub(crate) use probe::{Probe, free_disk, run_probes};
+pub(crate) use gate::ReadinessGate;
+pub(crate) use pages::{HealthPages, routes};
+pub(crate) use probe::{ReadinessProbe, free_disk, run_probes};
 
 /// How long the watchdog may go without being scheduled.
-const STALLED: Duration = Duration::from_secs(10);
+const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is known about this process right now. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Health {
-    inner: Arc<Inner>,
+pub struct ProcessHealth {
+    inner: Arc<HealthInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: Mutex<State>,
+struct HealthInner {
+    state: Mutex<HealthState>,
     ready: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct State {
+struct HealthState {
     tick: Instant,
     started: bool,
     stopping: bool,
-    checks: BTreeMap<String, Gate>,
+    checks: BTreeMap<String, ReadinessGate>,
 }
 
 /// The body of `/ready`. Names checks and says what is wrong with them in one sentence; holds no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Readiness {
+pub struct ReadinessReport {
     /// Whether the process takes on work.
     pub ready: bool,
     /// Whether it is on its way out.
@@ -55,12 +55,12 @@ pub struct Readiness {
     pub failing: BTreeMap<String, String>,
 }
 
-impl Health {
+impl ProcessHealth {
     /// Alive, not started, not ready.
     pub(crate) fn new() -> Self {
         Self {
-            inner: Arc::new(Inner {
-                state: Mutex::new(State {
+            inner: Arc::new(HealthInner {
+                state: Mutex::new(HealthState {
                     tick: Instant::now(),
                     started: false,
                     stopping: false,
@@ -73,7 +73,7 @@ impl Health {
 
     /// Whether the watchdog was scheduled lately.
     pub fn is_live(&self) -> bool {
-        self.lock().tick.elapsed() < STALLED
+        self.lock().tick.elapsed() < WATCHDOG_TIMEOUT
     }
 
     /// Whether start-up is complete: configuration valid, topology verified, services started.
@@ -107,7 +107,7 @@ impl Health {
     }
 
     /// Readiness with its reasons.
-    pub fn readiness(&self) -> Readiness {
+    pub fn readiness(&self) -> ReadinessReport {
         let state = self.lock();
         let mut failing: BTreeMap<String, String> = state
             .checks
@@ -117,7 +117,7 @@ impl Health {
         if !state.started {
             failing.insert("start".to_owned(), "start-up is not complete".to_owned());
         }
-        Readiness {
+        ReadinessReport {
             ready: state.is_ready(),
             stopping: state.stopping,
             failing,
@@ -154,7 +154,7 @@ impl Health {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut HealthState)) {
         let mut state = self.lock();
         change(&mut state);
         let ready = state.is_ready();
@@ -164,7 +164,7 @@ impl Health {
             .send_if_modified(|now| std::mem::replace(now, ready) != ready);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.inner
             .state
             .lock()
@@ -172,8 +172,8 @@ impl Health {
     }
 }
 
-impl State {
+impl HealthState {
     fn is_ready(&self) -> bool {
-        self.started && !self.stopping && self.checks.values().all(Gate::is_open)
+        self.started && !self.stopping && self.checks.values().all(ReadinessGate::is_open)
     }
 }

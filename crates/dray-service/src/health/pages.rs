@@ -6,16 +6,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 
-use super::Health;
+use super::ProcessHealth;
 
 /// What the pages show.
 #[derive(Clone, Debug)]
-pub(crate) struct Pages {
-    pub(crate) health: Health,
+pub(crate) struct HealthPages {
+    pub(crate) health: ProcessHealth,
     pub(crate) registry: prometheus::Registry,
 }
 
-pub(crate) fn routes(pages: Pages) -> Router {
+pub(crate) fn routes(pages: HealthPages) -> Router {
     Router::new()
         .route("/live", get(live))
         .route("/started", get(started))
@@ -24,11 +24,11 @@ pub(crate) fn routes(pages: Pages) -> Router {
         .with_state(pages)
 }
 
-async fn live(State(pages): State<Pages>) -> Response {
+async fn live(State(pages): State<HealthPages>) -> Response {
     verdict(pages.health.is_live())
 }
 
-async fn started(State(pages): State<Pages>) -> Response {
+async fn started(State(pages): State<HealthPages>) -> Response {
     verdict(pages.health.has_started())
 }
 
@@ -40,7 +40,7 @@ fn verdict(passed: bool) -> Response {
     }
 }
 
-async fn ready(State(pages): State<Pages>) -> Response {
+async fn ready(State(pages): State<HealthPages>) -> Response {
     let readiness = pages.health.readiness();
     let status = if readiness.ready {
         StatusCode::OK
@@ -53,7 +53,7 @@ async fn ready(State(pages): State<Pages>) -> Response {
     }
 }
 
-async fn metrics(State(pages): State<Pages>) -> Response {
+async fn metrics(State(pages): State<HealthPages>) -> Response {
     match crate::telemetry::encode(&pages.registry) {
         Ok(text) => (
             [(

@@ -10,18 +10,18 @@ use std::time::Duration;
 use dray_types::ByteSize;
 use futures_util::future::join_all;
 
-use super::Health;
+use super::ProcessHealth;
 
 type Checking = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// One check that is run again and again.
 #[derive(Clone)]
-pub(crate) struct Probe {
+pub(crate) struct ReadinessProbe {
     pub(crate) name: String,
     run: Arc<dyn Fn() -> Checking + Send + Sync>,
 }
 
-impl Probe {
+impl ReadinessProbe {
     pub(crate) fn new<F>(
         name: impl Into<String>,
         run: impl Fn() -> F + Send + Sync + 'static,
@@ -36,14 +36,18 @@ impl Probe {
     }
 }
 
-impl fmt::Debug for Probe {
+impl fmt::Debug for ReadinessProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Probe").field(&self.name).finish()
     }
 }
 
 /// Runs every probe each `interval`, concurrently, each for at most the interval. Never returns.
-pub(crate) async fn run_probes(health: Health, probes: Vec<Probe>, interval: Duration) {
+pub(crate) async fn run_probes(
+    health: ProcessHealth,
+    probes: Vec<ReadinessProbe>,
+    interval: Duration,
+) {
     let mut rounds = tokio::time::interval(interval);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut was_ready = health.is_ready();
@@ -64,7 +68,7 @@ pub(crate) async fn run_probes(health: Health, probes: Vec<Probe>, interval: Dur
 }
 
 /// One round of checks.
-pub(crate) async fn round(health: &Health, probes: &[Probe], limit: Duration) {
+pub(crate) async fn round(health: &ProcessHealth, probes: &[ReadinessProbe], limit: Duration) {
     let checks = probes.iter().map(|probe| async {
         let result = match tokio::time::timeout(limit, (probe.run)()).await {
             Ok(result) => result,

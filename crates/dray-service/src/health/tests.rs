@@ -10,7 +10,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_watchdog_that_is_not_scheduled_means_not_live() {
-    let health = Health::new();
+    let health = ProcessHealth::new();
     tokio::time::advance(Duration::from_secs(9)).await;
     assert!(health.is_live());
     health.tick();
@@ -22,7 +22,7 @@ async fn a_watchdog_that_is_not_scheduled_means_not_live() {
 
 #[test]
 fn ready_means_started_not_stopping_and_every_check_passed() {
-    let health = Health::new();
+    let health = ProcessHealth::new();
     health.expect("bus");
     health.expect("store");
     health.record("bus", Ok(()));
@@ -50,11 +50,11 @@ fn ready_means_started_not_stopping_and_every_check_passed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_hangs_counts_as_failed_and_holds_up_no_other() {
-    let health = Health::new();
+    let health = ProcessHealth::new();
     health.set_started();
     let probes = [
-        Probe::new("hangs", std::future::pending),
-        Probe::new("passes", || async { Ok(()) }),
+        ReadinessProbe::new("hangs", std::future::pending),
+        ReadinessProbe::new("passes", || async { Ok(()) }),
     ];
     round(&health, &probes, Duration::from_secs(5)).await;
     let failing = health.readiness().failing;
@@ -66,11 +66,11 @@ async fn a_check_that_hangs_counts_as_failed_and_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn rounds_repeat_and_waiters_hear_of_changes() {
-    let health = Health::new();
+    let health = ProcessHealth::new();
     health.set_started();
     health.expect("mood");
     let (mood, watched) = tokio::sync::watch::channel(true);
-    let probe = Probe::new("mood", move || {
+    let probe = ReadinessProbe::new("mood", move || {
         let good = *watched.borrow();
         async move { if good { Ok(()) } else { Err("bad".to_owned()) } }
     });

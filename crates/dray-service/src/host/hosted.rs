@@ -11,16 +11,16 @@ use opentelemetry::metrics::Meter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Common, HostError};
+use super::{HostError, SharedResources};
 use crate::config::SectionSpec;
-use crate::health::Probe;
-use crate::router::{Answering, Pulling, Shared};
-use crate::{Context, Router, Service, StartError};
+use crate::health::ReadinessProbe;
+use crate::router::{BoundCall, CallHandling, WorkPuller};
+use crate::{Router, Service, ServiceContext, StartError};
 
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A service that is going to start.
-pub(crate) trait Plan: Send {
+pub(crate) trait PlannedStart: Send {
     fn name(&self) -> &'static str;
     fn section(&self) -> SectionSpec;
     fn instruments(&self) -> fn(&Meter);
@@ -28,34 +28,35 @@ pub(crate) trait Plan: Send {
     fn permissions(&self) -> Permissions;
     fn store_access(&self) -> StoreAccess;
     /// Lets it start and ties its routes to it. Nothing is accepted yet.
-    fn start(self: Box<Self>, common: Common) -> Pending<Result<Hosting, HostError>>;
+    fn start(self: Box<Self>, common: SharedResources)
+    -> Pending<Result<HostedService, HostError>>;
 }
 
-impl fmt::Debug for dyn Plan {
+impl fmt::Debug for dyn PlannedStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Plan").field(&self.name()).finish()
     }
 }
 
 /// A service that has started.
-pub(crate) struct Hosting {
+pub(crate) struct HostedService {
     pub(crate) name: &'static str,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) calls: Vec<Arc<Answering>>,
-    pub(crate) work: Vec<Box<dyn Pulling>>,
-    pub(crate) probes: Vec<Probe>,
+    pub(crate) shared: Arc<CallHandling>,
+    pub(crate) calls: Vec<Arc<BoundCall>>,
+    pub(crate) work: Vec<Box<dyn WorkPuller>>,
+    pub(crate) probes: Vec<ReadinessProbe>,
     stop: Box<dyn FnOnce() -> Pending<()> + Send + Sync>,
     tasks: TaskTracker,
     token: CancellationToken,
 }
 
-impl Hosting {
+impl HostedService {
     /// Lets the service say goodbye, and waits for its background tasks.
     pub(crate) async fn stop(self) {
         (self.stop)().await;
         self.token.cancel();
         self.tasks.close();
-        if tokio::time::timeout(TASKS, self.tasks.wait())
+        if tokio::time::timeout(TASK_STOP_TIMEOUT, self.tasks.wait())
             .await
             .is_err()
         {
@@ -69,9 +70,9 @@ impl Hosting {
 }
 
 /// How long background tasks may take to end after their token was cancelled.
-const TASKS: std::time::Duration = std::time::Duration::from_secs(3);
+const TASK_STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-impl fmt::Debug for Hosting {
+impl fmt::Debug for HostedService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hosting")
             .field("name", &self.name)
@@ -79,25 +80,26 @@ impl fmt::Debug for Hosting {
     }
 }
 
-type Start<S> =
-    Box<dyn FnOnce(<S as Service>::Config, Context) -> Pending<Result<S, StartError>> + Send>;
+type StartFuture<S> = Box<
+    dyn FnOnce(<S as Service>::Config, ServiceContext) -> Pending<Result<S, StartError>> + Send,
+>;
 
-struct Planned<S: Service> {
-    start: Start<S>,
+struct PlannedService<S: Service> {
+    start: StartFuture<S>,
 }
 
-pub(super) fn plan<S, F, Fut>(start: F) -> Box<dyn Plan>
+pub(super) fn plan<S, F, Fut>(start: F) -> Box<dyn PlannedStart>
 where
     S: Service,
-    F: FnOnce(S::Config, Context) -> Fut + Send + 'static,
+    F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
     Fut: Future<Output = Result<S, StartError>> + Send + 'static,
 {
-    Box::new(Planned::<S> {
+    Box::new(PlannedService::<S> {
         start: Box::new(move |config, cx| Box::pin(start(config, cx))),
     })
 }
 
-impl<S: Service> Plan for Planned<S> {
+impl<S: Service> PlannedStart for PlannedService<S> {
     fn name(&self) -> &'static str {
         S::NAME
     }
@@ -119,12 +121,15 @@ impl<S: Service> Plan for Planned<S> {
         S::store_access()
     }
 
-    fn start(self: Box<Self>, common: Common) -> Pending<Result<Hosting, HostError>> {
+    fn start(
+        self: Box<Self>,
+        common: SharedResources,
+    ) -> Pending<Result<HostedService, HostError>> {
         Box::pin(async move {
             let config: S::Config = common.loaded.section(S::NAME)?;
             let router = S::routes(Router::new());
             // A token and a tracker of its own: a service's tasks end with it, not with its neighbours.
-            let cx = Context {
+            let cx = ServiceContext {
                 tasks: TaskTracker::new(),
                 stop: common.cx.stop.child_token(),
                 ..common.cx.clone()
@@ -141,8 +146,13 @@ impl<S: Service> Plan for Planned<S> {
     }
 }
 
-fn host<S: Service>(service: Arc<S>, router: Router<S>, common: &Common, cx: Context) -> Hosting {
-    let shared = Shared::new(
+fn host<S: Service>(
+    service: Arc<S>,
+    router: Router<S>,
+    common: &SharedResources,
+    cx: ServiceContext,
+) -> HostedService {
+    let shared = CallHandling::new(
         S::NAME,
         cx.clock.clone(),
         &common.limits,
@@ -151,7 +161,7 @@ fn host<S: Service>(service: Arc<S>, router: Router<S>, common: &Common, cx: Con
     let calls = router
         .answers
         .iter()
-        .map(|answer| Arc::new(Answering::new(answer, &service, &shared)))
+        .map(|answer| Arc::new(BoundCall::new(answer, &service, &shared)))
         .collect();
     let work = router
         .consumers
@@ -163,12 +173,12 @@ fn host<S: Service>(service: Arc<S>, router: Router<S>, common: &Common, cx: Con
         .into_iter()
         .map(|check| {
             let service = Arc::clone(&service);
-            Probe::new(format!("{}.{}", S::NAME, check.name), move || {
+            ReadinessProbe::new(format!("{}.{}", S::NAME, check.name), move || {
                 (check.run)(Arc::clone(&service))
             })
         })
         .collect();
-    Hosting {
+    HostedService {
         name: S::NAME,
         shared,
         calls,

@@ -6,22 +6,24 @@ use std::path::Path;
 
 use dray_types::ByteSize;
 
-use super::Hosting;
+use super::HostedService;
 use crate::settings::LimitsSection;
 
 /// What one operation may need.
-const OPERATION: ByteSize = ByteSize::mib(8);
+const OPERATION_BYTES: ByteSize = ByteSize::mib(8);
 /// Part of the limit that operations may need together, in percent; the rest is for everything else.
-const SHARE: u64 = 60;
+const OPERATIONS_PERCENT: u64 = 60;
 /// Where the kernel exposes the limit: control groups version 2, then 1.
-const LIMITS: [&str; 2] = [
+const MEMORY_LIMIT_FILES: [&str; 2] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
 
 /// The limit of this process's container; `None` when there is none.
 pub(super) fn limit() -> Option<ByteSize> {
-    LIMITS.iter().find_map(|path| read(Path::new(path)))
+    MEMORY_LIMIT_FILES
+        .iter()
+        .find_map(|path| read(Path::new(path)))
 }
 
 fn read(path: &Path) -> Option<ByteSize> {
@@ -32,8 +34,8 @@ fn read(path: &Path) -> Option<ByteSize> {
 }
 
 /// Operations that these services handle at one time, all of them busy.
-pub(super) fn operations(services: &[Hosting], limits: &LimitsSection) -> u64 {
-    let of = |service: &Hosting| {
+pub(super) fn operations(services: &[HostedService], limits: &LimitsSection) -> u64 {
+    let of = |service: &HostedService| {
         let calls = if service.calls.is_empty() {
             0
         } else {
@@ -54,14 +56,14 @@ pub(super) fn check(limit: Option<ByteSize>, operations: u64) -> Result<(), Stri
     let Some(limit) = limit else {
         return Ok(());
     };
-    let needed = operations.saturating_mul(OPERATION.as_u64());
-    let allowed = limit.as_u64() / 100 * SHARE;
+    let needed = operations.saturating_mul(OPERATION_BYTES.as_u64());
+    let allowed = limit.as_u64() / 100 * OPERATIONS_PERCENT;
     if needed <= allowed {
         return Ok(());
     }
-    let enough = ByteSize::mib(((needed / SHARE * 100) >> 20) + 1);
+    let enough = ByteSize::mib(((needed / OPERATIONS_PERCENT * 100) >> 20) + 1);
     Err(format!(
-        "the memory limit of {limit} is too small for {operations} operations of {OPERATION} each; lower limits.calls and \
+        "the memory limit of {limit} is too small for {operations} operations of {OPERATION_BYTES} each; lower limits.calls and \
          limits.work, or allow at least {enough}"
     ))
 }

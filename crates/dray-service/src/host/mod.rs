@@ -1,7 +1,7 @@
 //! Holds any set of services, starts them in order and stops them in order.
 //!
-//! Every task hangs on a handle: dropping a [`Running`] ends all that it started, immediately and without the
-//! courtesies of [`Running::stop`]. Two hosts in one process do not know of each other.
+//! Every task hangs on a handle: dropping a [`RunningHost`] ends all that it started, immediately and without the
+//! courtesies of [`RunningHost::stop`]. Two hosts in one process do not know of each other.
 
 mod hosted;
 mod memory;
@@ -20,42 +20,45 @@ use std::sync::Arc;
 use dray_bus::Permissions;
 use dray_store::StoreAccess;
 
-pub use running::{Addresses, Running, Stage, Stopped};
+pub use running::{BoundAddresses, LifecycleStage, RunningHost, StopReport};
 
-pub(crate) use hosted::{Hosting, Plan};
+pub(crate) use hosted::{HostedService, PlannedStart};
 
-use crate::config::{ConfigError, Loaded, Loader, SectionSpec};
+use crate::config::{ConfigError, ConfigLoader, LoadedConfig, SectionSpec};
 use crate::provision::ProvisionError;
 use crate::settings::{
     BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection, StateSection,
     StoreSection, TelemetrySection,
 };
 use crate::telemetry::{InstrumentGroup, TelemetryError};
-use crate::{Context, Service, StartError};
+use crate::{Service, ServiceContext, StartError};
 
 /// A set of services that share one bus, one store and one configuration.
 ///
 /// # Start
-/// [`Stage::Loaded`]: sources are read and checked. [`Stage::Telemetry`]: meters and exporters are open.
-/// [`Stage::Bound`]: listeners are bound, `/live` answers. [`Stage::Connected`]: bus and store are open and the
-/// store has passed its self-test. [`Stage::Verified`]: streams and consumers are as they must be.
-/// [`Stage::Started`]: every service's [`Service::start`] has returned. [`Stage::Subscribed`]: calls are
-/// answered, work is pulled once the process is ready. [`Stage::Serving`]: `/started` answers, and readiness is
-/// up to the checks.
+/// [`LifecycleStage::Loaded`]: sources are read and checked. [`LifecycleStage::Telemetry`]: meters and exporters are
+/// open.
+/// [`LifecycleStage::Bound`]: listeners are bound, `/live` answers. [`LifecycleStage::Connected`]: bus and store are
+/// open and the store has passed its self-test. [`LifecycleStage::Verified`]: streams and consumers are as they must
+/// be.
+/// [`LifecycleStage::Started`]: every service's [`Service::start`] has returned. [`LifecycleStage::Subscribed`]: calls
+/// are answered, work is pulled once the process is ready. [`LifecycleStage::Serving`]: `/started` answers, and
+/// readiness is up to the checks.
 ///
 /// A failure at any stage ends what the stages before it began, and is returned.
 ///
 /// # Stop
-/// [`Stage::NotReady`]: readiness fails, no new work is pulled. [`Stage::Drained`]: subscriptions are drained, the
-/// gRPC endpoint takes no new requests; what was sent before is still handled. [`Stage::Finished`]: the last
-/// handler has returned, or was cancelled when the grace ran out. [`Stage::Stopped`]: every [`Service::stop`] has
-/// returned and background tasks have ended. [`Stage::BusClosed`]: the bus is flushed and closed.
-/// [`Stage::TelemetryFlushed`]: the last spans and metrics have left. [`Stage::Closed`]: `/live` and `/metrics`
-/// are gone.
+/// [`LifecycleStage::NotReady`]: readiness fails, no new work is pulled. [`LifecycleStage::Drained`]: subscriptions are
+/// drained, the gRPC endpoint takes no new requests; what was sent before is still handled.
+/// [`LifecycleStage::Finished`]: the last handler has returned, or was cancelled when the grace ran out.
+/// [`LifecycleStage::Stopped`]: every [`Service::stop`] has returned and background tasks have ended.
+/// [`LifecycleStage::BusClosed`]: the bus is flushed and closed.
+/// [`LifecycleStage::TelemetryFlushed`]: the last spans and metrics have left. [`LifecycleStage::Closed`]: `/live` and
+/// `/metrics` are gone.
 #[derive(Debug)]
 pub struct Host {
     settings: Settings,
-    plans: Vec<Box<dyn Plan>>,
+    plans: Vec<Box<dyn PlannedStart>>,
     only: Option<Vec<String>>,
     install: bool,
 }
@@ -83,7 +86,7 @@ impl Host {
     pub fn with_start<S, F, Fut>(mut self, start: F) -> Self
     where
         S: Service,
-        F: FnOnce(S::Config, Context) -> Fut + Send + 'static,
+        F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<S, StartError>> + Send + 'static,
     {
         self.plans.push(hosted::plan::<S, F, Fut>(start));
@@ -115,7 +118,7 @@ impl Host {
     }
 
     /// Reads and checks the configuration, and opens nothing.
-    pub fn load(&self) -> Result<Loaded, ConfigError> {
+    pub fn load(&self) -> Result<LoadedConfig, ConfigError> {
         self.loader().load(&self.settings.sources)
     }
 
@@ -128,7 +131,7 @@ impl Host {
     pub fn metrics_reference(&self) -> String {
         let mut groups: Vec<InstrumentGroup<'_>> = vec![
             ("every service", |meter| {
-                crate::router::Metrics::new(meter);
+                crate::router::CallMetrics::new(meter);
             }),
             ("bus", |meter| {
                 dray_bus::Bus::in_process(dray_types::Clock::system(), meter);
@@ -151,12 +154,12 @@ impl Host {
     }
 
     /// Starts everything in the documented order, or nothing.
-    pub async fn start(self) -> Result<Running, HostError> {
+    pub async fn start(self) -> Result<RunningHost, HostError> {
         start::start(self).await
     }
 
-    fn loader(&self) -> Loader {
-        let common = Loader::new()
+    fn loader(&self) -> ConfigLoader {
+        let common = ConfigLoader::new()
             .section::<BusSection>("bus")
             .section::<StoreSection>("store")
             .section::<TelemetrySection>("telemetry")
@@ -171,7 +174,7 @@ impl Host {
     }
 
     /// The services to start; an unknown or repeated name is an error.
-    fn chosen(&mut self) -> Result<Vec<Box<dyn Plan>>, HostError> {
+    fn chosen(&mut self) -> Result<Vec<Box<dyn PlannedStart>>, HostError> {
         let names = self.names();
         for (index, name) in names.iter().enumerate() {
             if names.iter().take(index).any(|other| other == name) {
@@ -276,9 +279,9 @@ pub enum HostError {
 
 /// An error with its causes on one line, for the log and the terminal.
 #[derive(Debug)]
-pub struct Chain<'a>(pub &'a (dyn Error + 'static));
+pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut cause = self.0.source();
@@ -292,9 +295,9 @@ impl fmt::Display for Chain<'_> {
 
 /// What all services of a host share.
 #[derive(Clone, Debug)]
-pub(crate) struct Common {
-    pub(crate) cx: Context,
+pub(crate) struct SharedResources {
+    pub(crate) cx: ServiceContext,
     pub(crate) limits: LimitsSection,
-    pub(crate) metrics: crate::router::Metrics,
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) metrics: crate::router::CallMetrics,
+    pub(crate) loaded: Arc<LoadedConfig>,
 }

@@ -11,11 +11,11 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use super::HostError;
-use super::running::{Addresses, Http};
+use super::running::{BoundAddresses, HealthServer};
 use super::wait;
 use crate::NoDelayListener;
-use crate::config::{ConfigError, Loaded};
-use crate::health::{Health, Pages, routes};
+use crate::config::{ConfigError, LoadedConfig};
+use crate::health::{HealthPages, ProcessHealth, routes};
 use crate::provision;
 use crate::settings::{
     BusMode, BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection,
@@ -28,7 +28,7 @@ const STORE_DIRECTORY: &str = "store";
 
 /// The common sections.
 #[derive(Clone, Debug)]
-pub(super) struct Sections {
+pub(super) struct CommonSections {
     pub(super) bus: BusSection,
     pub(super) store: StoreSection,
     pub(super) telemetry: TelemetrySection,
@@ -39,8 +39,8 @@ pub(super) struct Sections {
     pub(super) shutdown: ShutdownSection,
 }
 
-impl Sections {
-    pub(super) fn read(loaded: &Loaded) -> Result<Self, ConfigError> {
+impl CommonSections {
+    pub(super) fn read(loaded: &LoadedConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             bus: loaded.section("bus")?,
             store: loaded.section("store")?,
@@ -82,20 +82,20 @@ impl Sections {
 
 /// Bound listeners.
 #[derive(Debug)]
-pub(super) struct Listeners {
+pub(super) struct BoundListeners {
     http: Option<TcpListener>,
     pub(super) grpc: Option<TcpListener>,
-    pub(super) addresses: Addresses,
+    pub(super) addresses: BoundAddresses,
 }
 
-impl Listeners {
-    pub(super) async fn bind(sections: &Sections) -> Result<Self, HostError> {
+impl BoundListeners {
+    pub(super) async fn bind(sections: &CommonSections) -> Result<Self, HostError> {
         let (http, http_address) = bind("http", sections.http.listen).await?;
         let (grpc, grpc_address) = bind("grpc", sections.grpc.listen).await?;
         Ok(Self {
             http,
             grpc,
-            addresses: Addresses {
+            addresses: BoundAddresses {
                 http: http_address,
                 grpc: grpc_address,
             },
@@ -103,10 +103,14 @@ impl Listeners {
     }
 
     /// Serves health and metrics.
-    pub(super) fn serve_health(&mut self, health: &Health, telemetry: &Telemetry) -> Http {
-        let mut http = Http::default();
+    pub(super) fn serve_health(
+        &mut self,
+        health: &ProcessHealth,
+        telemetry: &Telemetry,
+    ) -> HealthServer {
+        let mut http = HealthServer::default();
         if let Some(listener) = self.http.take() {
-            let pages = routes(Pages {
+            let pages = routes(HealthPages {
                 health: health.clone(),
                 registry: telemetry.registry(),
             });
@@ -144,7 +148,7 @@ async fn bind(
 
 /// An open bus and an open store.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct OpenConnections {
     pub(super) bus: Bus,
     pub(super) owns_bus: bool,
     pub(super) store: Store,
@@ -152,10 +156,10 @@ pub(super) struct Connections {
     pub(super) clock: Clock,
 }
 
-impl Connections {
+impl OpenConnections {
     pub(super) async fn open(
         settings: Settings,
-        sections: &Sections,
+        sections: &CommonSections,
         name: &str,
         meter: &Meter,
     ) -> Result<Self, HostError> {
@@ -202,7 +206,7 @@ impl Connections {
     pub(super) async fn verify_topology(
         &self,
         topology: &Topology,
-        sections: &Sections,
+        sections: &CommonSections,
     ) -> Result<(), HostError> {
         if self.owns_bus && sections.bus.mode == BusMode::Embedded {
             return Ok(provision::apply(&self.bus, &Topology::default()).await?);
@@ -214,7 +218,7 @@ impl Connections {
 
 /// The connection takes the service's name unless it was given one: the server's permissions bind the reply inbox,
 /// which is named after it, to the service's identity.
-fn nats_options(sections: &Sections, name: &str) -> NatsOptions {
+fn nats_options(sections: &CommonSections, name: &str) -> NatsOptions {
     let options = sections.bus.nats.clone();
     if options.name == NatsOptions::default().name {
         return options.named(name);
@@ -224,7 +228,7 @@ fn nats_options(sections: &Sections, name: &str) -> NatsOptions {
 
 async fn open_store(
     given: Option<Store>,
-    sections: &Sections,
+    sections: &CommonSections,
     clock: &Clock,
 ) -> Result<(Store, Option<EmbeddedS3>), HostError> {
     if let Some(store) = given {
@@ -247,8 +251,8 @@ async fn open_store(
 }
 
 async fn embedded_store(
-    sections: &Sections,
-) -> Result<(EmbeddedS3, dray_store::Options), HostError> {
+    sections: &CommonSections,
+) -> Result<(EmbeddedS3, dray_store::StoreOptions), HostError> {
     let unusable = |folder: &Path, source| HostError::State {
         folder: folder.display().to_string(),
         source,

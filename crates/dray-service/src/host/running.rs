@@ -8,18 +8,18 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::Hosting;
-use crate::Context;
-use crate::config::Loaded;
-use crate::grpc::Endpoint;
-use crate::health::Health;
+use super::HostedService;
+use crate::ServiceContext;
+use crate::config::LoadedConfig;
+use crate::grpc::GrpcEndpoint;
+use crate::health::ProcessHealth;
 use crate::settings::ShutdownSection;
 use crate::telemetry::Telemetry;
 
 /// A milestone of a host's life, documented at [`Host`](super::Host).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "documented at Host, in their order")]
-pub enum Stage {
+pub enum LifecycleStage {
     Loaded,
     Telemetry,
     Bound,
@@ -39,34 +39,34 @@ pub enum Stage {
 
 /// Addresses that were really bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
+pub struct BoundAddresses {
     /// Health and metrics.
     pub http: Option<SocketAddr>,
     /// The gRPC endpoint.
     pub grpc: Option<SocketAddr>,
 }
 
-/// A started host. Dropping it ends everything immediately; [`Running::stop`] ends it in order.
+/// A started host. Dropping it ends everything immediately; [`RunningHost::stop`] ends it in order.
 #[derive(Debug)]
-pub struct Running {
-    pub(super) addresses: Addresses,
-    pub(super) context: Context,
-    pub(super) loaded: Arc<Loaded>,
-    pub(super) health: Health,
-    pub(super) stages: Vec<Stage>,
-    pub(super) services: Vec<Hosting>,
+pub struct RunningHost {
+    pub(super) addresses: BoundAddresses,
+    pub(super) context: ServiceContext,
+    pub(super) loaded: Arc<LoadedConfig>,
+    pub(super) health: ProcessHealth,
+    pub(super) stages: Vec<LifecycleStage>,
+    pub(super) services: Vec<HostedService>,
     pub(super) telemetry: Telemetry,
     pub(super) shutdown: ShutdownSection,
     /// Whether the bus was opened here, so that it is closed here.
     pub(super) owns_bus: bool,
     pub(super) store: Option<EmbeddedS3>,
-    pub(super) grpc: Option<Endpoint>,
-    pub(super) tasks: Tasks,
+    pub(super) grpc: Option<GrpcEndpoint>,
+    pub(super) tasks: HostTasks,
 }
 
 /// Everything that runs, by who stops it when.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(super) struct HostTasks {
     /// Readers of call subscriptions; end when `drain` is cancelled.
     pub(super) readers: JoinSet<()>,
     /// The gRPC server; takes nothing new once `drain` is cancelled, and ends when its connections have.
@@ -78,7 +78,7 @@ pub(super) struct Tasks {
     /// Watchdog and readiness rounds; aborted at the end.
     pub(super) checks: JoinSet<()>,
     /// The health server; last to go.
-    pub(super) http: Http,
+    pub(super) http: HealthServer,
     pub(super) drain: CancellationToken,
     pub(super) pull: CancellationToken,
     /// Ends handlers that are still running.
@@ -87,9 +87,9 @@ pub(super) struct Tasks {
     pub(super) _guards: Vec<DropGuard>,
 }
 
-impl Tasks {
+impl HostTasks {
     /// Adopts what runs already.
-    pub(super) fn new(context: &Context, checks: JoinSet<()>, http: Http) -> Self {
+    pub(super) fn new(context: &ServiceContext, checks: JoinSet<()>, http: HealthServer) -> Self {
         let drain = CancellationToken::new();
         let pull = CancellationToken::new();
         let kill = CancellationToken::new();
@@ -113,20 +113,20 @@ impl Tasks {
 
 /// The health server with its connections.
 #[derive(Debug, Default)]
-pub(super) struct Http {
+pub(super) struct HealthServer {
     pub(super) tasks: JoinSet<()>,
     /// Ends connections too, which the server's own task does not own.
     pub(super) stop: CancellationToken,
 }
 
-impl Http {
+impl HealthServer {
     pub(super) async fn close(&mut self) {
         self.stop.cancel();
         self.tasks.shutdown().await;
     }
 }
 
-impl Drop for Http {
+impl Drop for HealthServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -134,31 +134,31 @@ impl Drop for Http {
 
 /// How a stop went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct StopReport {
     /// Every stage of the host's life, in the order it was reached.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<LifecycleStage>,
     /// Whether handlers were still running when the grace ran out, and were cancelled.
     pub cut_short: bool,
 }
 
-impl Running {
+impl RunningHost {
     /// The addresses that were really bound.
-    pub fn addresses(&self) -> Addresses {
+    pub fn addresses(&self) -> BoundAddresses {
         self.addresses
     }
 
     /// Bus, store, clock and meter that its services share.
-    pub fn context(&self) -> &Context {
+    pub fn context(&self) -> &ServiceContext {
         &self.context
     }
 
     /// The configuration in force.
-    pub fn config(&self) -> &Loaded {
+    pub fn config(&self) -> &LoadedConfig {
         &self.loaded
     }
 
     /// Whether it lives, has started and is ready.
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &ProcessHealth {
         &self.health
     }
 
@@ -173,12 +173,12 @@ impl Running {
     }
 
     /// The stages reached so far.
-    pub fn stages(&self) -> &[Stage] {
+    pub fn stages(&self) -> &[LifecycleStage] {
         &self.stages
     }
 
     /// Stops everything in the documented order.
-    pub async fn stop(self) -> Stopped {
+    pub async fn stop(self) -> StopReport {
         super::stop::stop(self).await
     }
 }

@@ -5,27 +5,27 @@ use std::sync::Arc;
 use dray_bus::WorkSettings;
 
 use super::HostError;
-use super::open::{Listeners, Sections};
-use super::running::{Running, Stage};
-use crate::Context;
-use crate::grpc::Endpoint;
-use crate::health::{Probe, free_disk, run_probes};
-use crate::router::{Answering, pull_while_ready, read};
+use super::open::{BoundListeners, CommonSections};
+use super::running::{LifecycleStage, RunningHost};
+use crate::ServiceContext;
+use crate::grpc::GrpcEndpoint;
+use crate::health::{ReadinessProbe, free_disk, run_probes};
+use crate::router::{BoundCall, pull_while_ready, read};
 
-impl Running {
+impl RunningHost {
     /// Subscribed, serving.
     pub(super) async fn open(
         &mut self,
-        listeners: &mut Listeners,
-        sections: &Sections,
+        listeners: &mut BoundListeners,
+        sections: &CommonSections,
     ) -> Result<(), HostError> {
         self.subscribe().await?;
         self.serve_grpc(listeners, sections)?;
-        self.stages.push(Stage::Subscribed);
+        self.stages.push(LifecycleStage::Subscribed);
         self.pull(sections);
         self.check_readiness(sections);
         self.health.set_started();
-        self.stages.push(Stage::Serving);
+        self.stages.push(LifecycleStage::Serving);
         tracing::info!(addresses = ?self.addresses, "started");
         Ok(())
     }
@@ -52,18 +52,18 @@ impl Running {
 
     fn serve_grpc(
         &mut self,
-        listeners: &mut Listeners,
-        sections: &Sections,
+        listeners: &mut BoundListeners,
+        sections: &CommonSections,
     ) -> Result<(), HostError> {
         let Some(listener) = listeners.grpc.take() else {
             return Ok(());
         };
-        let calls: Vec<Arc<Answering>> = self
+        let calls: Vec<Arc<BoundCall>> = self
             .services
             .iter()
             .flat_map(|service| service.calls.iter().cloned())
             .collect();
-        let endpoint = Endpoint::new(
+        let endpoint = GrpcEndpoint::new(
             self.context.clock.clone(),
             sections.grpc.default_timeout,
             self.tasks.handlers.clone(),
@@ -74,7 +74,7 @@ impl Running {
         let server = endpoint.serve(listener, &calls, async move { drain.cancelled().await })?;
         self.tasks.grpc.spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(error = %super::Chain(&error), "the gRPC endpoint ended");
+                tracing::error!(error = %super::ErrorChain(&error), "the gRPC endpoint ended");
             }
         });
         let (status, health) = (endpoint.clone(), self.health.clone());
@@ -93,7 +93,7 @@ impl Running {
     }
 
     /// Pulls work of every service that consumes some, whenever the process is ready.
-    fn pull(&mut self, sections: &Sections) {
+    fn pull(&mut self, sections: &CommonSections) {
         for service in &mut self.services {
             for work in service.work.drain(..) {
                 self.tasks.pullers.spawn(pull_while_ready(
@@ -108,7 +108,7 @@ impl Running {
     }
 
     /// Begins the rounds of readiness checks.
-    fn check_readiness(&mut self, sections: &Sections) {
+    fn check_readiness(&mut self, sections: &CommonSections) {
         let bus = self.context.bus.clone();
         let store = self.context.store.clone();
         let folder = sections.state.folder.clone();
@@ -117,11 +117,11 @@ impl Running {
             sections.limits.free_disk_enough,
         );
         let mut probes = vec![
-            Probe::new("bus", move || {
+            ReadinessProbe::new("bus", move || {
                 let bus = bus.clone();
                 async move { bus.round_trip().await.map_err(|error| error.to_string()) }
             }),
-            Probe::new("store", move || {
+            ReadinessProbe::new("store", move || {
                 let store = store.clone();
                 async move {
                     store
@@ -132,7 +132,7 @@ impl Running {
             }),
         ];
         if sections.uses_disk() {
-            probes.push(Probe::new("disk", move || {
+            probes.push(ReadinessProbe::new("disk", move || {
                 let result = free_disk(&folder, percent, enough);
                 async move { result }
             }));
@@ -150,7 +150,7 @@ impl Running {
     }
 }
 
-fn work_settings(sections: &Sections, context: &Context) -> WorkSettings {
+fn work_settings(sections: &CommonSections, context: &ServiceContext) -> WorkSettings {
     WorkSettings {
         concurrency: sections.limits.work as usize,
         drain: sections.shutdown.grace.as_duration(),

@@ -10,24 +10,24 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::open::{Connections, Listeners, Sections};
-use super::running::{Http, Running, Stage, Tasks};
-use super::{Common, Host, HostError, Hosting, Plan, memory};
-use crate::config::{Entry, Loaded};
-use crate::health::Health;
-use crate::router::Metrics;
+use super::open::{BoundListeners, CommonSections, OpenConnections};
+use super::running::{HealthServer, HostTasks, LifecycleStage, RunningHost};
+use super::{Host, HostError, HostedService, PlannedStart, SharedResources, memory};
+use crate::config::{LoadedConfig, ReportEntry};
+use crate::health::ProcessHealth;
+use crate::router::CallMetrics;
 use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
-use crate::{Context, Doors};
+use crate::{ListenAddresses, ServiceContext};
 
 /// How often the watchdog shows that it is scheduled.
-const TICK: Duration = Duration::from_secs(1);
+const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) async fn start(mut host: Host) -> Result<Running, HostError> {
+pub(super) async fn start(mut host: Host) -> Result<RunningHost, HostError> {
     let loaded = Arc::new(host.load()?);
     let plans = host.chosen()?;
     let names: Vec<&str> = plans.iter().map(|plan| plan.name()).collect();
-    let mut ground = Ground::prepare(loaded, names, host.install).await?;
+    let mut ground = Bootstrap::prepare(loaded, names, host.install).await?;
     match ground.raise(host.settings, plans).await {
         Ok(house) => ground.finish(house).await,
         Err(error) => {
@@ -38,42 +38,42 @@ pub(super) async fn start(mut host: Host) -> Result<Running, HostError> {
 }
 
 /// What stands before anything is connected.
-struct Ground {
-    loaded: Arc<Loaded>,
+struct Bootstrap {
+    loaded: Arc<LoadedConfig>,
     /// Of the services that start.
     names: Vec<&'static str>,
-    sections: Sections,
+    sections: CommonSections,
     instance: String,
     telemetry: Telemetry,
-    listeners: Listeners,
-    health: Health,
+    listeners: BoundListeners,
+    health: ProcessHealth,
     checks: JoinSet<()>,
-    http: Http,
-    stages: Vec<Stage>,
+    http: HealthServer,
+    stages: Vec<LifecycleStage>,
 }
 
-impl Ground {
+impl Bootstrap {
     /// Loaded, telemetry, bound.
     async fn prepare(
-        loaded: Arc<Loaded>,
+        loaded: Arc<LoadedConfig>,
         names: Vec<&'static str>,
         install: bool,
     ) -> Result<Self, HostError> {
-        let sections = Sections::read(&loaded)?;
-        let mut stages = vec![Stage::Loaded];
+        let sections = CommonSections::read(&loaded)?;
+        let mut stages = vec![LifecycleStage::Loaded];
         let instance = sections.instance();
         let telemetry = Telemetry::start(&sections.telemetry, &name_of(&names), &instance)?;
         if install {
             telemetry.install()?;
         }
         announce(&loaded, &names);
-        stages.push(Stage::Telemetry);
-        let mut listeners = Listeners::bind(&sections).await?;
-        let health = Health::new();
+        stages.push(LifecycleStage::Telemetry);
+        let mut listeners = BoundListeners::bind(&sections).await?;
+        let health = ProcessHealth::new();
         let mut checks = JoinSet::new();
         checks.spawn(watch(health.clone()));
         let http = listeners.serve_health(&health, &telemetry);
-        stages.push(Stage::Bound);
+        stages.push(LifecycleStage::Bound);
         Ok(Self {
             loaded,
             names,
@@ -92,14 +92,14 @@ impl Ground {
     async fn raise(
         &mut self,
         settings: Settings,
-        plans: Vec<Box<dyn Plan>>,
-    ) -> Result<House, HostError> {
+        plans: Vec<Box<dyn PlannedStart>>,
+    ) -> Result<StartedServices, HostError> {
         let meter = self.telemetry.meter();
         let name = name_of(&self.names);
-        let connections = Connections::open(settings, &self.sections, &name, &meter).await?;
-        self.stages.push(Stage::Connected);
+        let connections = OpenConnections::open(settings, &self.sections, &name, &meter).await?;
+        self.stages.push(LifecycleStage::Connected);
         match self.start_all(&connections, plans).await {
-            Ok((common, services)) => Ok(House {
+            Ok((common, services)) => Ok(StartedServices {
                 connections,
                 common,
                 services,
@@ -113,25 +113,25 @@ impl Ground {
 
     async fn start_all(
         &mut self,
-        connections: &Connections,
-        plans: Vec<Box<dyn Plan>>,
-    ) -> Result<(Common, Vec<Hosting>), HostError> {
+        connections: &OpenConnections,
+        plans: Vec<Box<dyn PlannedStart>>,
+    ) -> Result<(SharedResources, Vec<HostedService>), HostError> {
         connections
             .verify_topology(&topology_of(&plans), &self.sections)
             .await?;
-        self.stages.push(Stage::Verified);
+        self.stages.push(LifecycleStage::Verified);
         let common = self.common(connections);
         let services = start_services(plans, common.clone()).await?;
         if let Err(error) = self.judge(&services) {
             stop_all(services).await;
             return Err(error);
         }
-        self.stages.push(Stage::Started);
+        self.stages.push(LifecycleStage::Started);
         Ok((common, services))
     }
 
     /// Whether what was started can be served together.
-    fn judge(&self, services: &[Hosting]) -> Result<(), HostError> {
+    fn judge(&self, services: &[HostedService]) -> Result<(), HostError> {
         let mut subjects = BTreeSet::new();
         let mut durables = BTreeSet::new();
         for service in services {
@@ -161,15 +161,15 @@ impl Ground {
     }
 
     /// Subscribed, serving.
-    async fn finish(self, house: House) -> Result<Running, HostError> {
+    async fn finish(self, house: StartedServices) -> Result<RunningHost, HostError> {
         let Self {
             sections,
             mut listeners,
             ..
         } = self;
-        let mut running = Running {
+        let mut running = RunningHost {
             addresses: listeners.addresses,
-            tasks: Tasks::new(&house.common.cx, self.checks, self.http),
+            tasks: HostTasks::new(&house.common.cx, self.checks, self.http),
             context: house.common.cx,
             loaded: self.loaded,
             health: self.health,
@@ -190,20 +190,20 @@ impl Ground {
         }
     }
 
-    /// Undoes what [`Ground::prepare`] did.
+    /// Undoes what [`Bootstrap::prepare`] did.
     async fn close(mut self) {
         self.checks.shutdown().await;
         self.telemetry.shutdown().await;
         self.http.close().await;
     }
 
-    fn common(&self, connections: &Connections) -> Common {
+    fn common(&self, connections: &OpenConnections) -> SharedResources {
         let meter = self.telemetry.meter();
-        Common {
-            metrics: Metrics::new(&meter),
+        SharedResources {
+            metrics: CallMetrics::new(&meter),
             limits: self.sections.limits.clone(),
             loaded: Arc::clone(&self.loaded),
-            cx: Context {
+            cx: ServiceContext {
                 bus: connections.bus.clone(),
                 store: connections.store.clone(),
                 clock: connections.clock.clone(),
@@ -212,17 +212,17 @@ impl Ground {
                 stop: CancellationToken::new(),
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
-                doors: Doors::default(),
+                doors: ListenAddresses::default(),
             },
         }
     }
 }
 
 /// What stands on the ground before it takes requests.
-struct House {
-    connections: Connections,
-    common: Common,
-    services: Vec<Hosting>,
+struct StartedServices {
+    connections: OpenConnections,
+    common: SharedResources,
+    services: Vec<HostedService>,
 }
 
 /// What this process is called in traces: its service, or the product when it holds several.
@@ -234,7 +234,7 @@ fn name_of(names: &[&str]) -> String {
 }
 
 /// Logs what was set, without secrets; compiled defaults only at the level `debug`.
-fn announce(loaded: &Loaded, names: &[&str]) {
+fn announce(loaded: &LoadedConfig, names: &[&str]) {
     tracing::info!(services = ?names, version = env!("CARGO_PKG_VERSION"), "starting");
     for warning in loaded.warnings() {
         tracing::warn!("{warning}");
@@ -242,7 +242,7 @@ fn announce(loaded: &Loaded, names: &[&str]) {
     if !tracing::enabled!(tracing::Level::INFO) {
         return;
     }
-    for Entry { key, value, source } in loaded.report().entries {
+    for ReportEntry { key, value, source } in loaded.report().entries {
         if loaded.is_default(&key) {
             tracing::debug!(%key, %value, source, "configuration");
         } else {
@@ -253,9 +253,9 @@ fn announce(loaded: &Loaded, names: &[&str]) {
 
 /// Starts services one after the other. When one fails, those before it are stopped again.
 async fn start_services(
-    plans: Vec<Box<dyn Plan>>,
-    common: Common,
-) -> Result<Vec<Hosting>, HostError> {
+    plans: Vec<Box<dyn PlannedStart>>,
+    common: SharedResources,
+) -> Result<Vec<HostedService>, HostError> {
     let mut services = Vec::new();
     for plan in plans {
         match plan.start(common.clone()).await {
@@ -270,14 +270,14 @@ async fn start_services(
 }
 
 /// Last started, first stopped.
-pub(super) async fn stop_all(mut services: Vec<Hosting>) {
+pub(super) async fn stop_all(mut services: Vec<HostedService>) {
     while let Some(service) = services.pop() {
         service.stop().await;
     }
 }
 
-async fn watch(health: Health) {
-    let mut ticks = tokio::time::interval(TICK);
+async fn watch(health: ProcessHealth) {
+    let mut ticks = tokio::time::interval(WATCHDOG_INTERVAL);
     loop {
         ticks.tick().await;
         health.tick();
@@ -285,7 +285,7 @@ async fn watch(health: Health) {
 }
 
 /// The part of the topology that these services rely on.
-fn topology_of(plans: &[Box<dyn Plan>]) -> Topology {
+fn topology_of(plans: &[Box<dyn PlannedStart>]) -> Topology {
     let mut all = Topology {
         streams: Vec::new(),
         consumers: Vec::new(),

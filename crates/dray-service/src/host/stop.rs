@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::running::{Running, Stage, Stopped};
+use super::running::{LifecycleStage, RunningHost, StopReport};
 use super::start::stop_all;
 
 /// How long cancelled handlers may take to send their answers.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-pub(super) async fn stop(mut running: Running) -> Stopped {
+pub(super) async fn stop(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
     running.stop_readiness().await;
     let grace = tokio::time::Instant::now() + running.shutdown.grace.as_duration();
@@ -18,20 +18,20 @@ pub(super) async fn stop(mut running: Running) -> Stopped {
     running.close_bus().await;
     running.flush_telemetry().await;
     running.close_listeners().await;
-    Stopped {
+    StopReport {
         stages: running.stages,
         cut_short: !(drained && finished),
     }
 }
 
-impl Running {
+impl RunningHost {
     async fn stop_readiness(&mut self) {
         self.health.set_stopping();
         self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
             grpc.set_serving(false).await;
         }
-        self.stages.push(Stage::NotReady);
+        self.stages.push(LifecycleStage::NotReady);
     }
 
     /// Drains subscriptions, and lets gRPC connections open no new requests. What was sent before is still
@@ -42,7 +42,7 @@ impl Running {
         for service in &self.services {
             service.shared.stop_admitting();
         }
-        self.stages.push(Stage::Drained);
+        self.stages.push(LifecycleStage::Drained);
         drained
     }
 
@@ -71,14 +71,14 @@ impl Running {
         self.tasks.grpc.shutdown().await;
         self.tasks.readers.shutdown().await;
         self.tasks.pullers.shutdown().await;
-        self.stages.push(Stage::Finished);
+        self.stages.push(LifecycleStage::Finished);
         handlers && pullers
     }
 
     async fn stop_services(&mut self) {
         stop_all(std::mem::take(&mut self.services)).await;
         self.context.stop.cancel();
-        self.stages.push(Stage::Stopped);
+        self.stages.push(LifecycleStage::Stopped);
     }
 
     async fn close_bus(&mut self) {
@@ -95,18 +95,18 @@ impl Running {
         if let Some(store) = self.store.take() {
             store.stop().await;
         }
-        self.stages.push(Stage::BusClosed);
+        self.stages.push(LifecycleStage::BusClosed);
     }
 
     async fn flush_telemetry(&mut self) {
         tracing::info!("stopped");
         self.telemetry.shutdown().await;
-        self.stages.push(Stage::TelemetryFlushed);
+        self.stages.push(LifecycleStage::TelemetryFlushed);
     }
 
     async fn close_listeners(&mut self) {
         self.tasks.http.close().await;
-        self.stages.push(Stage::Closed);
+        self.stages.push(LifecycleStage::Closed);
     }
 }
 

@@ -1,18 +1,18 @@
-//! Waiting at start for servers that are not there yet: nothing orders the starts of a deployment. Decides nothing about
-//! which failures pass; those who open a connection know.
+//! Waiting at start for servers that are not there yet: nothing orders the starts of a deployment. Decides nothing
+//! about which failures pass; those who open a connection know.
 
 use std::error::Error;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Chain;
+use super::ErrorChain;
 
 /// Time between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Opens `what` again and again while it fails in a way that may pass, at most for `limit`. Every failure is logged; the
-/// last one is returned.
+/// Opens `what` again and again while it fails in a way that may pass, at most for `limit`. Every failure is logged;
+/// the last one is returned.
 pub(super) async fn retry<T, E, F>(
     what: &'static str,
     limit: Duration,
@@ -34,7 +34,7 @@ where
             return Err(error);
         }
         tracing::warn!(
-            error = %Chain(&error),
+            error = %ErrorChain(&error),
             seconds_left = left.as_secs(),
             "waiting for {what}"
         );

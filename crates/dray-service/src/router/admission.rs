@@ -15,52 +15,52 @@ const MAX_SUSPENDED_PER_PERMIT: usize = 8;
 pub(crate) struct Admission {
     permits: usize,
     per_tenant: usize,
-    state: Mutex<State>,
+    state: Mutex<AdmissionState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AdmissionState {
     running: usize,
     suspended: usize,
-    shares: HashMap<TenantId, Share>,
-    queue: VecDeque<Waiter>,
+    shares: HashMap<TenantId, TenantShare>,
+    queue: VecDeque<QueuedCall>,
 }
 
 /// What one tenant has of the permits and of the queue.
 #[derive(Debug, Default)]
-struct Share {
+struct TenantShare {
     running: usize,
     waiting: usize,
     suspended: usize,
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct QueuedCall {
     tenant: TenantId,
-    grant: oneshot::Sender<Permit>,
+    grant: oneshot::Sender<CallSlot>,
 }
 
 /// The answer to a call that asks for admission.
 #[derive(Debug)]
-pub(crate) enum Ticket {
+pub(crate) enum AdmissionTicket {
     /// Start now.
-    Now(Permit),
+    Now(CallSlot),
     /// Start when the permit comes.
-    Wait(oneshot::Receiver<Permit>),
+    Wait(oneshot::Receiver<CallSlot>),
     /// Neither a permit nor room in the queue.
     Full,
 }
 
 /// The right to run; gives itself back when dropped.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct CallSlot {
     admission: Arc<Admission>,
     tenant: TenantId,
 }
 
 /// A call that gave its permit back for a while; it counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Suspension {
+pub(crate) struct SuspendedCall {
     admission: Arc<Admission>,
     tenant: TenantId,
 }
@@ -76,7 +76,7 @@ impl Admission {
     }
 
     /// Asks for a permit.
-    pub(crate) fn admit(self: &Arc<Self>, tenant: &TenantId) -> Ticket {
+    pub(crate) fn admit(self: &Arc<Self>, tenant: &TenantId) -> AdmissionTicket {
         let mut state = self.lock();
         state.forget_gone();
         let (running, queued) = (state.running, state.queue.len());
@@ -84,20 +84,20 @@ impl Admission {
         if running < self.permits && share.running < self.per_tenant {
             share.running += 1;
             state.running += 1;
-            return Ticket::Now(self.permit(tenant));
+            return AdmissionTicket::Now(self.permit(tenant));
         }
         if share.waiting >= self.per_tenant || queued >= self.permits {
             state.forget_idle(tenant);
-            return Ticket::Full;
+            return AdmissionTicket::Full;
         }
-        let (waiter, granted) = Waiter::new(tenant);
+        let (waiter, granted) = QueuedCall::new(tenant);
         share.waiting += 1;
         state.queue.push_back(waiter);
-        Ticket::Wait(granted)
+        AdmissionTicket::Wait(granted)
     }
 
     /// Gives a permit to the next call while its own waits. Returns the permit when too many calls wait already.
-    pub(crate) fn suspend(self: &Arc<Self>, permit: Permit) -> Result<Suspension, Permit> {
+    pub(crate) fn suspend(self: &Arc<Self>, permit: CallSlot) -> Result<SuspendedCall, CallSlot> {
         let tenant = permit.tenant.clone();
         {
             let mut state = self.lock();
@@ -111,12 +111,12 @@ impl Admission {
         }
         drop(permit);
         let admission = Arc::clone(self);
-        Ok(Suspension { admission, tenant })
+        Ok(SuspendedCall { admission, tenant })
     }
 
     /// Asks for a permit for a call that was suspended. It is never refused, and goes before calls that have not
     /// started.
-    pub(crate) fn resume(self: &Arc<Self>, suspension: Suspension) -> Ticket {
+    pub(crate) fn resume(self: &Arc<Self>, suspension: SuspendedCall) -> AdmissionTicket {
         let tenant = suspension.tenant.clone();
         drop(suspension);
         let mut state = self.lock();
@@ -125,12 +125,12 @@ impl Admission {
         if running < self.permits && share.running < self.per_tenant {
             share.running += 1;
             state.running += 1;
-            return Ticket::Now(self.permit(&tenant));
+            return AdmissionTicket::Now(self.permit(&tenant));
         }
-        let (waiter, granted) = Waiter::new(&tenant);
+        let (waiter, granted) = QueuedCall::new(&tenant);
         share.waiting += 1;
         state.queue.push_front(waiter);
-        Ticket::Wait(granted)
+        AdmissionTicket::Wait(granted)
     }
 
     /// Permits in use and requests waiting.
@@ -140,15 +140,15 @@ impl Admission {
         (state.running, state.queue.len())
     }
 
-    fn permit(self: &Arc<Self>, tenant: &TenantId) -> Permit {
-        Permit {
+    fn permit(self: &Arc<Self>, tenant: &TenantId) -> CallSlot {
+        CallSlot {
             admission: Arc::clone(self),
             tenant: tenant.clone(),
         }
     }
 
     /// Takes back a permit, and finds out who gets the next one.
-    fn release(self: &Arc<Self>, tenant: &TenantId) -> Option<(Waiter, Permit)> {
+    fn release(self: &Arc<Self>, tenant: &TenantId) -> Option<(QueuedCall, CallSlot)> {
         let mut state = self.lock();
         state.running = state.running.saturating_sub(1);
         if let Some(share) = state.shares.get_mut(tenant) {
@@ -169,13 +169,13 @@ impl Admission {
         Some((waiter, permit))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AdmissionState> {
         // A panic while holding the lock cannot happen in the few lines that hold it; counts stay usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl AdmissionState {
     /// Drops waiters that gave up, so that they take no room in the queue.
     fn forget_gone(&mut self) {
         let mut gone = Vec::new();
@@ -205,22 +205,22 @@ impl State {
     }
 }
 
-impl Waiter {
-    fn new(tenant: &TenantId) -> (Self, oneshot::Receiver<Permit>) {
+impl QueuedCall {
+    fn new(tenant: &TenantId) -> (Self, oneshot::Receiver<CallSlot>) {
         let (grant, granted) = oneshot::channel();
         let tenant = tenant.clone();
         (Self { tenant, grant }, granted)
     }
 }
 
-impl Permit {
+impl CallSlot {
     /// Where it came from.
     pub(super) fn admission(&self) -> Arc<Admission> {
         Arc::clone(&self.admission)
     }
 }
 
-impl Drop for Suspension {
+impl Drop for SuspendedCall {
     fn drop(&mut self) {
         let mut state = self.admission.lock();
         state.suspended = state.suspended.saturating_sub(1);
@@ -231,7 +231,7 @@ impl Drop for Suspension {
     }
 }
 
-impl Drop for Permit {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         if let Some((waiter, permit)) = self.admission.release(&self.tenant) {
             // A waiter that has just given up hands the permit back, which drops it here and finds the next.
@@ -246,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    impl Ticket {
+    impl AdmissionTicket {
         fn is_now(&self) -> bool {
             matches!(self, Self::Now(_))
         }
@@ -256,16 +256,16 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    fn now(ticket: Ticket) -> Permit {
+    fn now(ticket: AdmissionTicket) -> CallSlot {
         match ticket {
-            Ticket::Now(permit) => permit,
+            AdmissionTicket::Now(permit) => permit,
             other => panic!("expected a permit, got {other:?}"),
         }
     }
 
-    fn wait(ticket: Ticket) -> oneshot::Receiver<Permit> {
+    fn wait(ticket: AdmissionTicket) -> oneshot::Receiver<CallSlot> {
         match ticket {
-            Ticket::Wait(granted) => granted,
+            AdmissionTicket::Wait(granted) => granted,
             other => panic!("expected a place in the queue, got {other:?}"),
         }
     }
@@ -278,7 +278,7 @@ mod tests {
         let _second = now(admission.admit(&b));
         let mut third = wait(admission.admit(&a));
         let _fourth = wait(admission.admit(&b));
-        assert!(matches!(admission.admit(&a), Ticket::Full));
+        assert!(matches!(admission.admit(&a), AdmissionTicket::Full));
         assert_eq!(admission.load(), (2, 2));
         drop(first);
         assert!(
@@ -294,7 +294,7 @@ mod tests {
         let held = now(admission.admit(&a));
         let mut waiting = wait(admission.admit(&a));
         assert!(
-            matches!(admission.admit(&a), Ticket::Full),
+            matches!(admission.admit(&a), AdmissionTicket::Full),
             "its share of the queue is full too"
         );
         let other = now(admission.admit(&b));
@@ -354,7 +354,7 @@ mod tests {
 
     /// What a crowd of requests does, one step after the other.
     #[derive(Clone, Debug)]
-    enum Step {
+    enum LoadStep {
         Ask(u8),
         /// A holder of a permit, by index modulo their number, returns it.
         Finish(usize),
@@ -362,11 +362,11 @@ mod tests {
         GiveUp(usize),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<LoadStep>> {
         let step = prop_oneof![
-            3 => (0..4_u8).prop_map(Step::Ask),
-            2 => any::<usize>().prop_map(Step::Finish),
-            1 => any::<usize>().prop_map(Step::GiveUp),
+            3 => (0..4_u8).prop_map(LoadStep::Ask),
+            2 => any::<usize>().prop_map(LoadStep::Finish),
+            1 => any::<usize>().prop_map(LoadStep::GiveUp),
         ];
         prop::collection::vec(step, 0..80)
     }
@@ -383,13 +383,13 @@ mod tests {
             let mut waiting = Vec::new();
             for step in steps {
                 match step {
-                    Step::Ask(name) => match admission.admit(&tenant(&name.to_string())) {
-                        Ticket::Now(permit) => held.push(permit),
-                        Ticket::Wait(granted) => waiting.push((name, granted)),
-                        Ticket::Full => {}
+                    LoadStep::Ask(name) => match admission.admit(&tenant(&name.to_string())) {
+                        AdmissionTicket::Now(permit) => held.push(permit),
+                        AdmissionTicket::Wait(granted) => waiting.push((name, granted)),
+                        AdmissionTicket::Full => {}
                     },
-                    Step::Finish(at) => drop(take(&mut held, at)),
-                    Step::GiveUp(at) => drop(take(&mut waiting, at)),
+                    LoadStep::Finish(at) => drop(take(&mut held, at)),
+                    LoadStep::GiveUp(at) => drop(take(&mut waiting, at)),
                 }
                 let mut still = Vec::new();
                 for (name, mut granted) in waiting {

@@ -14,11 +14,11 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::admission::{Admission, Permit, Ticket};
+use super::admission::{Admission, AdmissionTicket, CallSlot};
 use super::call_permit::hold_permit_while;
-use super::flight::{Flights, Key, Lead, Outcome, Part, follow};
-use super::metrics::{Metrics, Way};
-use super::{AdmissionMode, Answer, Pending, span, work_until};
+use super::flight::{CallOutcome, FlightKey, FlightLeader, FlightRole, FlightTable, follow};
+use super::metrics::{CallMetrics, CallTransport};
+use super::{AdmissionMode, CallRoute, Pending, span, work_until};
 use crate::settings::LimitsSection;
 
 /// Most bytes of an encoded reply: a message without room for headers (messaging-reliability E-3).
@@ -26,32 +26,32 @@ pub(crate) const REPLY_LIMIT: usize = dray_proto::MESSAGE_LIMIT - 4 * 1024;
 
 /// What all calls of one service share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CallHandling {
     service: &'static str,
     clock: Clock,
     longest: Period,
     admission: Arc<Admission>,
-    flights: Arc<Flights>,
-    metrics: Metrics,
+    flights: Arc<FlightTable>,
+    metrics: CallMetrics,
     stopping: AtomicBool,
 }
 
 /// One call of one running service.
-pub(crate) struct Answering {
+pub(crate) struct BoundCall {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
     for_tenants: bool,
     admission: AdmissionMode,
-    shared: Arc<Shared>,
-    run: Box<dyn Fn(Meta, Bytes) -> Pending<Outcome> + Send + Sync>,
+    shared: Arc<CallHandling>,
+    run: Box<dyn Fn(Meta, Bytes) -> Pending<CallOutcome> + Send + Sync>,
 }
 
-impl Shared {
+impl CallHandling {
     pub(crate) fn new(
         service: &'static str,
         clock: Clock,
         limits: &LimitsSection,
-        metrics: Metrics,
+        metrics: CallMetrics,
     ) -> Arc<Self> {
         metrics.start_at_zero(service);
         Arc::new(Self {
@@ -76,12 +76,12 @@ impl Shared {
     }
 }
 
-impl Answering {
+impl BoundCall {
     /// Ties a route to the service that runs it.
     pub(crate) fn new<S: Send + Sync + 'static>(
-        answer: &Answer<S>,
+        answer: &CallRoute<S>,
         service: &Arc<S>,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallHandling>,
     ) -> Self {
         let handler = Arc::clone(&answer.handler);
         let service = Arc::clone(service);
@@ -113,11 +113,11 @@ impl Answering {
     /// is not is a fault to answer now. `cancel` fires when the caller no longer wants the answer (C-9).
     pub(crate) fn admit(
         self: &Arc<Self>,
-        way: Way,
+        way: CallTransport,
         mut meta: Meta,
         payload: Bytes,
         cancel: CancellationToken,
-    ) -> Result<impl Future<Output = Outcome> + Send + use<>, Fault> {
+    ) -> Result<impl Future<Output = CallOutcome> + Send + use<>, Fault> {
         let shared = &self.shared;
         let now = shared.clock.now_ms();
         let longest = Deadline::after(now, shared.longest.as_duration());
@@ -148,31 +148,38 @@ impl Answering {
     }
 
     /// Finds out which part the request plays, and takes its place in the queue.
-    fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<Start, Fault> {
+    fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
         let shared = &self.shared;
-        match shared.flights.join(Key::new(&self.subject, meta, payload)) {
-            Part::Lead(lead) if self.admission == AdmissionMode::Handler => {
-                Ok(Start::Run(lead, Admitted::ByHandler))
+        match shared
+            .flights
+            .join(FlightKey::new(&self.subject, meta, payload))
+        {
+            FlightRole::Lead(lead) if self.admission == AdmissionMode::Handler => {
+                Ok(CallStart::Run(lead, CallAdmission::ByHandler))
             }
-            Part::Lead(lead) => match shared.admission.admit(&meta.tenant) {
-                Ticket::Now(permit) => Ok(Start::Run(lead, Admitted::Now(permit))),
-                Ticket::Wait(granted) => Ok(Start::Run(lead, Admitted::Later(granted))),
-                Ticket::Full => Err(shared.refuse("overloaded", overloaded(), meta)),
+            FlightRole::Lead(lead) => match shared.admission.admit(&meta.tenant) {
+                AdmissionTicket::Now(permit) => {
+                    Ok(CallStart::Run(lead, CallAdmission::Now(permit)))
+                }
+                AdmissionTicket::Wait(granted) => {
+                    Ok(CallStart::Run(lead, CallAdmission::Later(granted)))
+                }
+                AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded(), meta)),
             },
-            Part::Follow(outcome) => Ok(Start::Follow(outcome)),
-            Part::Crowded => Err(shared.refuse("overloaded", overloaded(), meta)),
+            FlightRole::Follow(outcome) => Ok(CallStart::Follow(outcome)),
+            FlightRole::Crowded => Err(shared.refuse("overloaded", overloaded(), meta)),
         }
     }
 
-    async fn conclude(&self, mut start: Start, meta: Meta, payload: Bytes) -> Outcome {
+    async fn conclude(&self, mut start: CallStart, meta: Meta, payload: Bytes) -> CallOutcome {
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
         let concluded = tokio::time::timeout(left, async {
             loop {
                 match start {
-                    Start::Run(lead, admitted) => {
+                    CallStart::Run(lead, admitted) => {
                         return self.lead(lead, admitted, meta, payload).await;
                     }
-                    Start::Follow(outcome) => match follow(outcome).await {
+                    CallStart::Follow(outcome) => match follow(outcome).await {
                         Some(outcome) => return outcome,
                         // The one that ran was cancelled or had less time: this one has to do it after all.
                         None => start = self.begin(&meta, &payload)?,
@@ -183,11 +190,17 @@ impl Answering {
         concluded.await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    async fn lead(&self, lead: Lead, admitted: Admitted, meta: Meta, payload: Bytes) -> Outcome {
+    async fn lead(
+        &self,
+        lead: FlightLeader,
+        admitted: CallAdmission,
+        meta: Meta,
+        payload: Bytes,
+    ) -> CallOutcome {
         let permit = match admitted {
-            Admitted::Now(permit) => Some(permit),
-            Admitted::Later(granted) => Some(granted.await.map_err(|_| stopping())?),
-            Admitted::ByHandler => None,
+            CallAdmission::Now(permit) => Some(permit),
+            CallAdmission::Later(granted) => Some(granted.await.map_err(|_| stopping())?),
+            CallAdmission::ByHandler => None,
         };
         let handler = self.guarded(meta, payload);
         let outcome = match permit {
@@ -199,7 +212,7 @@ impl Answering {
     }
 
     /// Runs the handler; a panic and a reply that cannot be sent become faults.
-    async fn guarded(&self, meta: Meta, payload: Bytes) -> Outcome {
+    async fn guarded(&self, meta: Meta, payload: Bytes) -> CallOutcome {
         // The closure may panic before its future exists.
         let handler = AssertUnwindSafe(async { (self.run)(meta, payload).await });
         match handler.catch_unwind().await {
@@ -217,7 +230,7 @@ impl Answering {
         }
     }
 
-    fn report(&self, way: Way, meta: &Meta, outcome: &Outcome, took: Duration) {
+    fn report(&self, way: CallTransport, meta: &Meta, outcome: &CallOutcome, took: Duration) {
         let code = match outcome {
             Ok(_) => "ok",
             Err(fault) => fault.code.as_str(),
@@ -242,7 +255,7 @@ impl Answering {
     }
 }
 
-impl std::fmt::Debug for Answering {
+impl std::fmt::Debug for BoundCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Answering")
             .field("subject", &self.subject)
@@ -250,14 +263,14 @@ impl std::fmt::Debug for Answering {
     }
 }
 
-enum Start {
-    Run(Lead, Admitted),
-    Follow(watch::Receiver<Option<Outcome>>),
+enum CallStart {
+    Run(FlightLeader, CallAdmission),
+    Follow(watch::Receiver<Option<CallOutcome>>),
 }
 
-enum Admitted {
-    Now(Permit),
-    Later(oneshot::Receiver<Permit>),
+enum CallAdmission {
+    Now(CallSlot),
+    Later(oneshot::Receiver<CallSlot>),
     /// The handler queues by itself.
     ByHandler,
 }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::admission::{Admission, Permit, Suspension, Ticket};
+use super::admission::{Admission, AdmissionTicket, CallSlot, SuspendedCall};
 
 tokio::task_local! {
     /// The permit of the call that this task handles.
@@ -15,9 +15,9 @@ tokio::task_local! {
 /// Gives back the permit of the running call (`limits.calls`) while `wait` runs, and takes one again before it returns
 /// the result. Calls that return from a wait go before calls that have not started.
 ///
-/// Use it around requests to other services whose duration an outside party decides. At most eight calls per permit wait
-/// at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no call: a
-/// task that the handler spawned, work, or a handler that does its own admission.
+/// Use it around requests to other services whose duration an outside party decides. At most eight calls per permit
+/// wait at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no
+/// call: a task that the handler spawned, work, or a handler that does its own admission.
 ///
 /// Cancellation: dropping the future ends the wait. A handler that goes on after it dropped one runs without a permit.
 pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
@@ -32,7 +32,7 @@ pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
 }
 
 /// Runs the handler of a call that holds `permit`.
-pub(super) async fn hold_permit_while<F: Future>(permit: Permit, handler: F) -> F::Output {
+pub(super) async fn hold_permit_while<F: Future>(permit: CallSlot, handler: F) -> F::Output {
     let call = CallPermit {
         admission: permit.admission(),
         state: Mutex::new(PermitState {
@@ -53,16 +53,16 @@ struct CallPermit {
 #[derive(Debug)]
 struct PermitState {
     /// Present while the call runs, absent while it waits.
-    permit: Option<Permit>,
+    permit: Option<CallSlot>,
     /// Present while the permit is absent.
-    suspension: Option<Suspension>,
+    suspension: Option<SuspendedCall>,
     /// Waits under way: a call may wait for several requests concurrently.
     waits: usize,
 }
 
 impl CallPermit {
     /// The permit goes to another call as soon as the first wait begins.
-    fn begin_wait(self: &Arc<Self>) -> Wait {
+    fn begin_wait(self: &Arc<Self>) -> WaitGuard {
         let mut state = self.lock();
         state.waits += 1;
         if let Some(permit) = state.permit.take() {
@@ -71,7 +71,7 @@ impl CallPermit {
                 Err(permit) => state.permit = Some(permit),
             }
         }
-        Wait(Arc::clone(self))
+        WaitGuard(Arc::clone(self))
     }
 
     /// Waits for a permit, unless the call has one or still waits for something else.
@@ -86,12 +86,12 @@ impl CallPermit {
                 return;
             };
             match self.admission.resume(suspension) {
-                Ticket::Now(permit) => {
+                AdmissionTicket::Now(permit) => {
                     state.permit = Some(permit);
                     return;
                 }
-                Ticket::Wait(granted) => granted,
-                Ticket::Full => return,
+                AdmissionTicket::Wait(granted) => granted,
+                AdmissionTicket::Full => return,
             }
         };
         // The sender goes away only with the service, which then cancels the call.
@@ -107,9 +107,9 @@ impl CallPermit {
 
 /// One wait of a call; over when dropped.
 #[derive(Debug)]
-struct Wait(Arc<CallPermit>);
+struct WaitGuard(Arc<CallPermit>);
 
-impl Drop for Wait {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.0.lock().waits -= 1;
     }

@@ -6,26 +6,27 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use dray_bus::{
-    Bus, Completed, Delivery, Failure, Permissions, WorkError, WorkHandler, WorkSettings,
+    Bus, Permissions, WorkCompleted, WorkDelivery, WorkError, WorkFailure, WorkHandler,
+    WorkSettings,
 };
 use dray_proto::contract::Work;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{Pending, span};
-use crate::health::Health;
+use crate::health::ProcessHealth;
 
 /// One kind of work that a service consumes, with its message type erased.
-pub(crate) trait Consuming<S>: Send + Sync {
+pub(crate) trait WorkRoute<S>: Send + Sync {
     /// Ties it to the service that runs it.
-    fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn Pulling>;
+    fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn WorkPuller>;
 
     /// Adds what consuming it needs.
     fn permit(&self, permissions: Permissions) -> Permissions;
 }
 
 /// Bound work, ready to be pulled.
-pub(crate) trait Pulling: Send + Sync {
+pub(crate) trait WorkPuller: Send + Sync {
     /// The consumer that it pulls from.
     fn durable(&self) -> &'static str;
 
@@ -38,14 +39,14 @@ pub(crate) trait Pulling: Send + Sync {
     ) -> Pending<Result<(), WorkError>>;
 }
 
-pub(super) struct Consumer<W, H> {
+pub(super) struct TypedWorkRoute<W, H> {
     /// Its own consumer; that of the service when there is none.
     durable: Option<&'static str>,
     handler: Arc<H>,
     work: PhantomData<fn() -> W>,
 }
 
-impl<W, H> Consumer<W, H> {
+impl<W, H> TypedWorkRoute<W, H> {
     pub(super) fn new(durable: Option<&'static str>, handler: H) -> Self {
         Self {
             durable,
@@ -55,15 +56,15 @@ impl<W, H> Consumer<W, H> {
     }
 }
 
-impl<S, W, H, F> Consuming<S> for Consumer<W, H>
+impl<S, W, H, F> WorkRoute<S> for TypedWorkRoute<W, H>
 where
     S: Send + Sync + 'static,
     W: Work,
-    H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+    H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
 {
-    fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn Pulling> {
-        Box::new(Bound {
+    fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn WorkPuller> {
+        Box::new(BoundWorkRoute {
             service,
             name: self.durable.unwrap_or(name),
             handler: Arc::clone(&self.handler),
@@ -77,14 +78,14 @@ where
     }
 }
 
-struct Bound<S, W, H> {
+struct BoundWorkRoute<S, W, H> {
     service: Arc<S>,
     name: &'static str,
     handler: Arc<H>,
     work: PhantomData<fn() -> W>,
 }
 
-impl<S, W, H> Clone for Bound<S, W, H> {
+impl<S, W, H> Clone for BoundWorkRoute<S, W, H> {
     fn clone(&self) -> Self {
         Self {
             service: Arc::clone(&self.service),
@@ -95,12 +96,12 @@ impl<S, W, H> Clone for Bound<S, W, H> {
     }
 }
 
-impl<S, W, H, F> Pulling for Bound<S, W, H>
+impl<S, W, H, F> WorkPuller for BoundWorkRoute<S, W, H>
 where
     S: Send + Sync + 'static,
     W: Work,
-    H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+    H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
 {
     fn durable(&self) -> &'static str {
         self.name
@@ -120,14 +121,14 @@ where
     }
 }
 
-impl<S, W, H, F> WorkHandler<W> for Bound<S, W, H>
+impl<S, W, H, F> WorkHandler<W> for BoundWorkRoute<S, W, H>
 where
     S: Send + Sync + 'static,
     W: Work,
-    H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+    H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
 {
-    async fn handle(&self, mut delivery: Delivery<W>) -> Result<Completed, Failure> {
+    async fn handle(&self, mut delivery: WorkDelivery<W>) -> Result<WorkCompleted, WorkFailure> {
         // Without the tenant, which would make a span name per tenant.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
         let again = delivery.delivered > 1 || delivery.redrives > 0;
@@ -142,10 +143,10 @@ where
 /// Pulls while the process is ready, until `stop`. A consumer that is not there, or a bus that is away, is tried
 /// again each time the process becomes ready, and after a pause.
 pub(crate) async fn pull_while_ready(
-    pulling: Box<dyn Pulling>,
+    pulling: Box<dyn WorkPuller>,
     bus: Bus,
     settings: WorkSettings,
-    health: Health,
+    health: ProcessHealth,
     stop: CancellationToken,
 ) {
     loop {
@@ -166,17 +167,17 @@ pub(crate) async fn pull_while_ready(
             }
         };
         if let Err(error) = pulled {
-            tracing::error!(error = %crate::host::Chain(&error), "work cannot be pulled");
+            tracing::error!(error = %crate::host::ErrorChain(&error), "work cannot be pulled");
         }
         if stop.is_cancelled() {
             return;
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(PULL_RETRY_DELAY) => {}
         }
     }
 }
 
 /// Between two tries to pull.
-const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+const PULL_RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);

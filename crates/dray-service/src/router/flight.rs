@@ -11,14 +11,14 @@ use dray_types::{AppId, Fault, OperationId, SessionId, TenantId};
 use tokio::sync::watch;
 
 /// How a request ended.
-pub(crate) type Outcome = Result<Bytes, Fault>;
+pub(crate) type CallOutcome = Result<Bytes, Fault>;
 
 /// Most requests that wait for another one's answer; a caller makes at most three concurrent attempts.
-const FOLLOWERS: usize = 8;
+const MAX_FOLLOWERS: usize = 8;
 
 /// What makes two requests one. The body is part of it: an operation may ask a service several things.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct FlightKey {
     subject: String,
     tenant: TenantId,
     session: Option<SessionId>,
@@ -27,7 +27,7 @@ pub(crate) struct Key {
     payload: Bytes,
 }
 
-impl Key {
+impl FlightKey {
     pub(crate) fn new(subject: &str, meta: &Meta, payload: &Bytes) -> Self {
         Self {
             subject: subject.to_owned(),
@@ -42,44 +42,44 @@ impl Key {
 
 /// Everything that is being answered right now.
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
-    open: Mutex<HashMap<Key, Flight>>,
+pub(crate) struct FlightTable {
+    open: Mutex<HashMap<FlightKey, Flight>>,
 }
 
 #[derive(Debug)]
 struct Flight {
-    outcome: watch::Receiver<Option<Outcome>>,
+    outcome: watch::Receiver<Option<CallOutcome>>,
     followers: usize,
 }
 
 /// The part that a request plays.
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum FlightRole {
     /// It runs.
-    Lead(Lead),
+    Lead(FlightLeader),
     /// It waits for the one that runs.
-    Follow(watch::Receiver<Option<Outcome>>),
+    Follow(watch::Receiver<Option<CallOutcome>>),
     /// Too many wait already.
     Crowded,
 }
 
 /// The one that runs. Dropped without an answer, its followers learn that there is none.
 #[derive(Debug)]
-pub(crate) struct Lead {
-    flights: Arc<Flights>,
-    key: Key,
-    outcome: watch::Sender<Option<Outcome>>,
+pub(crate) struct FlightLeader {
+    flights: Arc<FlightTable>,
+    key: FlightKey,
+    outcome: watch::Sender<Option<CallOutcome>>,
 }
 
-impl Flights {
-    pub(crate) fn join(self: &Arc<Self>, key: Key) -> Part {
+impl FlightTable {
+    pub(crate) fn join(self: &Arc<Self>, key: FlightKey) -> FlightRole {
         let mut open = self.lock();
         if let Some(flight) = open.get_mut(&key) {
-            if flight.followers >= FOLLOWERS {
-                return Part::Crowded;
+            if flight.followers >= MAX_FOLLOWERS {
+                return FlightRole::Crowded;
             }
             flight.followers += 1;
-            return Part::Follow(flight.outcome.clone());
+            return FlightRole::Follow(flight.outcome.clone());
         }
         let (sender, outcome) = watch::channel(None);
         open.insert(
@@ -89,33 +89,35 @@ impl Flights {
                 followers: 0,
             },
         );
-        Part::Lead(Lead {
+        FlightRole::Lead(FlightLeader {
             flights: Arc::clone(self),
             key,
             outcome: sender,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Flight>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FlightKey, Flight>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lead {
+impl FlightLeader {
     /// Gives everybody the answer.
-    pub(crate) fn finish(self, outcome: &Outcome) {
+    pub(crate) fn finish(self, outcome: &CallOutcome) {
         self.outcome.send_replace(Some(outcome.clone()));
     }
 }
 
-impl Drop for Lead {
+impl Drop for FlightLeader {
     fn drop(&mut self) {
         self.flights.lock().remove(&self.key);
     }
 }
 
 /// The answer of the one that runs; `None` when it ended without.
-pub(crate) async fn follow(mut outcome: watch::Receiver<Option<Outcome>>) -> Option<Outcome> {
+pub(crate) async fn follow(
+    mut outcome: watch::Receiver<Option<CallOutcome>>,
+) -> Option<CallOutcome> {
     let answered = outcome.wait_for(Option::is_some).await.ok()?;
     answered.clone()
 }
@@ -126,27 +128,27 @@ mod tests {
 
     use super::*;
 
-    fn key(operation: &str, tenant: &str, payload: &'static [u8]) -> Key {
+    fn key(operation: &str, tenant: &str, payload: &'static [u8]) -> FlightKey {
         let meta = Meta::new(TenantId::new(tenant).unwrap(), Deadline::from_unix_ms(1))
             .with_operation(OperationId::new(operation).unwrap());
-        Key::new("dray.test.v1.echo", &meta, &Bytes::from_static(payload))
+        FlightKey::new("dray.test.v1.echo", &meta, &Bytes::from_static(payload))
     }
 
-    fn lead(flights: &Arc<Flights>, key: Key) -> Lead {
+    fn lead(flights: &Arc<FlightTable>, key: FlightKey) -> FlightLeader {
         match flights.join(key) {
-            Part::Lead(lead) => lead,
+            FlightRole::Lead(lead) => lead,
             other => panic!("expected to lead, got {other:?}"),
         }
     }
 
     #[tokio::test]
     async fn followers_get_the_answer_of_the_one_that_runs() {
-        let flights = Arc::new(Flights::default());
+        let flights = Arc::new(FlightTable::default());
         let first = lead(&flights, key("o", "t", b"x"));
-        let Part::Follow(second) = flights.join(key("o", "t", b"x")) else {
+        let FlightRole::Follow(second) = flights.join(key("o", "t", b"x")) else {
             panic!("the same request must follow");
         };
-        let answer: Outcome = Ok(Bytes::from_static(b"answer"));
+        let answer: CallOutcome = Ok(Bytes::from_static(b"answer"));
         first.finish(&answer);
         assert_eq!(follow(second).await, Some(answer));
         drop(lead(&flights, key("o", "t", b"x")));
@@ -154,9 +156,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_lead_that_vanishes_leaves_no_answer_and_no_trace() {
-        let flights = Arc::new(Flights::default());
+        let flights = Arc::new(FlightTable::default());
         let first = lead(&flights, key("o", "t", b"x"));
-        let Part::Follow(second) = flights.join(key("o", "t", b"x")) else {
+        let FlightRole::Follow(second) = flights.join(key("o", "t", b"x")) else {
             panic!("the same request must follow");
         };
         drop(first);
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn another_tenant_operation_or_body_is_another_request() {
-        let flights = Arc::new(Flights::default());
+        let flights = Arc::new(FlightTable::default());
         let _held = [
             lead(&flights, key("o", "t", b"x")),
             lead(&flights, key("o", "u", b"x")),
@@ -177,12 +179,16 @@ mod tests {
 
     #[test]
     fn followers_are_bounded() {
-        let flights = Arc::new(Flights::default());
+        let flights = Arc::new(FlightTable::default());
         let _lead = lead(&flights, key("o", "t", b"x"));
-        let mut followers: Vec<Part> = (0..=FOLLOWERS)
+        let mut followers: Vec<FlightRole> = (0..=MAX_FOLLOWERS)
             .map(|_| flights.join(key("o", "t", b"x")))
             .collect();
-        assert!(matches!(followers.pop(), Some(Part::Crowded)));
-        assert!(followers.iter().all(|part| matches!(part, Part::Follow(_))));
+        assert!(matches!(followers.pop(), Some(FlightRole::Crowded)));
+        assert!(
+            followers
+                .iter()
+                .all(|part| matches!(part, FlightRole::Follow(_)))
+        );
     }
 }

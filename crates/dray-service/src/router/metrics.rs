@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 /// Instruments of one host, shared by its services.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct CallMetrics {
     processed: Counter<u64>,
     seconds: Histogram<f64>,
     refused: Counter<u64>,
@@ -15,7 +15,7 @@ pub(crate) struct Metrics {
     running: UpDownCounter<i64>,
 }
 
-impl Metrics {
+impl CallMetrics {
     pub(crate) fn new(meter: &Meter) -> Self {
         Self {
             processed: meter
@@ -64,7 +64,7 @@ impl Metrics {
     pub(crate) fn answered(
         &self,
         service: &'static str,
-        way: Way,
+        way: CallTransport,
         outcome: &'static str,
         took: Duration,
     ) {
@@ -100,10 +100,10 @@ impl Metrics {
     }
 
     /// Counts one running call until the returned guard is dropped.
-    pub(crate) fn running(&self, service: &'static str) -> Running {
+    pub(crate) fn running(&self, service: &'static str) -> RunningCall {
         let label = [KeyValue::new("service", service)];
         self.running.add(1, &label);
-        Running {
+        RunningCall {
             running: self.running.clone(),
             label,
         }
@@ -112,12 +112,12 @@ impl Metrics {
 
 /// Counts one running call while it lives.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningCall {
     running: UpDownCounter<i64>,
     label: [KeyValue; 1],
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         self.running.add(-1, &self.label);
     }
@@ -125,12 +125,12 @@ impl Drop for Running {
 
 /// How a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CallTransport {
     Bus,
     Grpc,
 }
 
-impl Way {
+impl CallTransport {
     fn as_str(self) -> &'static str {
         match self {
             Self::Bus => "bus",

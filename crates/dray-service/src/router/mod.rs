@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dray_bus::{Completed, Delivery, Failure, Meta, Permissions};
+use dray_bus::{Meta, Permissions, WorkCompleted, WorkDelivery, WorkFailure};
 use dray_proto::contract::{Call, Work};
 use dray_types::{Deadline, Fault};
 use prost::Message;
@@ -23,10 +23,10 @@ mod metrics;
 mod reader;
 pub(crate) mod span;
 
-pub(crate) use answer::{Answering, Shared, stopping};
+pub(crate) use answer::{BoundCall, CallHandling, stopping};
 pub use call_permit::release_permit_while;
-pub(crate) use consume::{Consuming, Pulling, pull_while_ready};
-pub(crate) use metrics::{Metrics, Way};
+pub(crate) use consume::{WorkPuller, WorkRoute, pull_while_ready};
+pub(crate) use metrics::{CallMetrics, CallTransport};
 pub(crate) use reader::read;
 
 /// One request, decoded.
@@ -58,7 +58,7 @@ pub(crate) fn work_until(deadline: Deadline) -> Deadline {
 
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A handler with its types erased: encoded request in, encoded reply out.
-pub(crate) type Handler<S> =
+pub(crate) type ErasedHandler<S> =
     dyn Fn(Arc<S>, Meta, Bytes) -> Pending<Result<Bytes, Fault>> + Send + Sync;
 
 /// Who decides when a call may run.
@@ -71,26 +71,26 @@ pub(crate) enum AdmissionMode {
 }
 
 /// One call that a service answers.
-pub(crate) struct Answer<S> {
+pub(crate) struct CallRoute<S> {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
     pub(crate) admission: AdmissionMode,
-    pub(crate) handler: Arc<Handler<S>>,
+    pub(crate) handler: Arc<ErasedHandler<S>>,
     /// Whether it is answered on the subjects of the tenants, too.
     pub(crate) for_tenants: bool,
 }
 
 /// Collects what a service answers and consumes.
 pub struct Router<S> {
-    pub(crate) answers: Vec<Answer<S>>,
-    pub(crate) consumers: Vec<Arc<dyn Consuming<S>>>,
-    pub(crate) checks: Vec<Check<S>>,
+    pub(crate) answers: Vec<CallRoute<S>>,
+    pub(crate) consumers: Vec<Arc<dyn WorkRoute<S>>>,
+    pub(crate) checks: Vec<ReadinessCheck<S>>,
 }
 
 type Checking<S> = dyn Fn(Arc<S>) -> Pending<Result<(), String>> + Send + Sync;
 
 /// A readiness check of a service.
-pub(crate) struct Check<S> {
+pub(crate) struct ReadinessCheck<S> {
     pub(crate) name: &'static str,
     pub(crate) run: Arc<Checking<S>>,
 }
@@ -142,7 +142,7 @@ impl<S: Send + Sync + 'static> Router<S> {
         F: Future<Output = Result<C::Reply, E>> + Send + 'static,
         E: Into<Fault> + Send + 'static,
     {
-        self.answers.push(Answer {
+        self.answers.push(CallRoute {
             subject: dray_proto::contract::call_subject::<C>(),
             grpc_path: C::GRPC_PATH,
             admission,
@@ -170,8 +170,8 @@ impl<S: Send + Sync + 'static> Router<S> {
         router
     }
 
-    /// Consumes work from the durable consumer that has the service's name. It is provisioned, not created here, and has
-    /// one filter; further kinds of work come from further consumers, see [`Router::consume_as`].
+    /// Consumes work from the durable consumer that has the service's name. It is provisioned, not created here, and
+    /// has one filter; further kinds of work come from further consumers, see [`Router::consume_as`].
     ///
     /// The handler's outcome is final for this attempt: the bus records it in the ledger before the message is
     /// acknowledged (messaging-reliability 6.2).
@@ -179,11 +179,11 @@ impl<S: Send + Sync + 'static> Router<S> {
     pub fn consume<W, H, F>(mut self, handler: H) -> Self
     where
         W: Work,
-        H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+        H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
     {
         self.consumers
-            .push(Arc::new(consume::Consumer::new(None, handler)));
+            .push(Arc::new(consume::TypedWorkRoute::new(None, handler)));
         self
     }
 
@@ -192,11 +192,13 @@ impl<S: Send + Sync + 'static> Router<S> {
     pub fn consume_as<W, H, F>(mut self, durable: &'static str, handler: H) -> Self
     where
         W: Work,
-        H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+        H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
     {
-        self.consumers
-            .push(Arc::new(consume::Consumer::new(Some(durable), handler)));
+        self.consumers.push(Arc::new(consume::TypedWorkRoute::new(
+            Some(durable),
+            handler,
+        )));
         self
     }
 
@@ -222,7 +224,7 @@ impl<S: Send + Sync + 'static> Router<S> {
         H: Fn(Arc<S>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
-        self.checks.push(Check {
+        self.checks.push(ReadinessCheck {
             name,
             run: Arc::new(move |service| Box::pin(check(service))),
         });
@@ -246,7 +248,7 @@ impl<S> fmt::Debug for Router<S> {
     }
 }
 
-fn erase<S, C, H, F, E>(handler: H) -> Arc<Handler<S>>
+fn erase<S, C, H, F, E>(handler: H) -> Arc<ErasedHandler<S>>
 where
     S: Send + Sync + 'static,
     C: Call,

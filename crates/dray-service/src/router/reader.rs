@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use dray_bus::{Incoming, Responder};
+use dray_bus::{IncomingRequest, Responder};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::answer::{Answering, stopping};
-use super::metrics::Way;
+use super::answer::{BoundCall, stopping};
+use super::metrics::CallTransport;
 
 /// Between two signs of life (C-8).
-const SIGN: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Hands every request to a task of its own until `drain`, then what was sent before, then ends. Tasks that still
 /// run when `kill` is cancelled answer that the service is stopping.
 pub(crate) async fn read(
     mut responder: Responder,
-    call: Arc<Answering>,
+    call: Arc<BoundCall>,
     handlers: TaskTracker,
     drain: CancellationToken,
     kill: CancellationToken,
@@ -43,14 +43,14 @@ pub(crate) async fn read(
 }
 
 fn take(
-    incoming: Incoming,
-    call: &Arc<Answering>,
+    incoming: IncomingRequest,
+    call: &Arc<BoundCall>,
     handlers: &TaskTracker,
     kill: &CancellationToken,
 ) {
     let admitted = match incoming.meta() {
         Ok(meta) => call.admit(
-            Way::Bus,
+            CallTransport::Bus,
             meta,
             incoming.payload().clone(),
             incoming.cancelled(),
@@ -71,26 +71,26 @@ fn take(
             },
             Err(fault) => Err(fault),
         };
-        incoming.answer(outcome.map(Encoded)).await;
+        incoming.answer(outcome.map(EncodedReply)).await;
     });
 }
 
 /// Sends heartbeats to a caller that watches: its request is queued or at work.
-async fn signs_of_life(incoming: &Incoming) -> Infallible {
+async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
     if !incoming.is_watched() {
         return std::future::pending().await;
     }
     loop {
         incoming.alive().await;
-        tokio::time::sleep(SIGN).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
 /// A reply that is encoded already.
 #[derive(Clone, Debug, Default)]
-struct Encoded(Bytes);
+struct EncodedReply(Bytes);
 
-impl prost::Message for Encoded {
+impl prost::Message for EncodedReply {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
         buffer.put_slice(&self.0);
     }

@@ -1,6 +1,6 @@
 //! Spans of handlers, tied to the trace that a message came in (messaging-reliability 17).
 
-use dray_bus::{Delivery, Meta, trace};
+use dray_bus::{Meta, WorkDelivery, trace};
 use dray_types::TraceContext;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -30,7 +30,7 @@ pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Spa
 pub(crate) fn for_work<W>(
     service: &'static str,
     subject: &str,
-    delivery: &Delivery<W>,
+    delivery: &WorkDelivery<W>,
     again: bool,
 ) -> Span {
     let span = tracing::info_span!(
@@ -88,11 +88,11 @@ mod tests {
 
     use super::*;
 
-    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const PARENT_TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
     fn without_a_recorder_the_trace_passes_through() {
-        let came_in = TraceContext::new(PARENT, "a=b");
+        let came_in = TraceContext::new(PARENT_TRACE, "a=b");
         assert_eq!(context_of(&Span::none(), &came_in), came_in);
     }
 
@@ -117,8 +117,8 @@ mod tests {
         exporter.get_finished_spans().unwrap()
     }
 
-    fn delivery(delivered: u64) -> Delivery<()> {
-        Delivery {
+    fn delivery(delivered: u64) -> WorkDelivery<()> {
+        WorkDelivery {
             meta: meta(),
             work: (),
             epoch: 1,
@@ -134,7 +134,7 @@ mod tests {
             dray_types::TenantId::default(),
             dray_types::Deadline::from_unix_ms(1),
         )
-        .with_trace(TraceContext::new(PARENT, ""))
+        .with_trace(TraceContext::new(PARENT_TRACE, ""))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use dray_types::{ByteSize, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Problem, Section};
+use crate::config::{ConfigProblem, Section};
 
 /// How long start-up waits for a server that cannot be reached, unless configured.
 const WAIT_FOR_SERVER: Period = Period::secs(120);
@@ -50,9 +50,9 @@ impl Default for BusSection {
 }
 
 impl Section for BusSection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         if self.mode == BusMode::Nats && self.nats.servers.is_empty() {
-            return vec![Problem::new(
+            return vec![ConfigProblem::new(
                 "nats.servers",
                 "must name at least one server",
             )];
@@ -79,7 +79,7 @@ pub struct StoreSection {
     /// `embedded` (files in the state folder, served on loopback) or `s3`.
     pub mode: StoreMode,
     /// Connection to S3, with mode `s3`.
-    pub s3: dray_store::Options,
+    pub s3: dray_store::StoreOptions,
     /// How long start-up waits for a store that cannot be reached, before it fails.
     pub wait_for_server: Period,
 }
@@ -88,21 +88,21 @@ impl Default for StoreSection {
     fn default() -> Self {
         Self {
             mode: StoreMode::Embedded,
-            s3: dray_store::Options::default(),
+            s3: dray_store::StoreOptions::default(),
             wait_for_server: WAIT_FOR_SERVER,
         }
     }
 }
 
 impl Section for StoreSection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         match self.mode {
             StoreMode::Embedded => Vec::new(),
             StoreMode::S3 => self
                 .s3
                 .problems()
                 .into_iter()
-                .map(|problem| Problem::new(format!("s3.{}", problem.field), problem.reason))
+                .map(|problem| ConfigProblem::new(format!("s3.{}", problem.field), problem.reason))
                 .collect(),
         }
     }
@@ -149,17 +149,20 @@ impl Default for TelemetrySection {
 }
 
 impl Section for TelemetrySection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if !(0.0..=1.0).contains(&self.sample_ratio) {
-            problems.push(Problem::new("sample_ratio", "must be between 0 and 1"));
+            problems.push(ConfigProblem::new(
+                "sample_ratio",
+                "must be between 0 and 1",
+            ));
         }
         if self
             .level
             .parse::<tracing_subscriber::filter::Targets>()
             .is_err()
         {
-            problems.push(Problem::new(
+            problems.push(ConfigProblem::new(
                 "level",
                 "must be a level (error, warn, info, debug, trace) or directives such as info,dray=debug",
             ));
@@ -167,10 +170,16 @@ impl Section for TelemetrySection {
         if let Some(endpoint) = &self.otlp_endpoint
             && !endpoint.starts_with("http://")
         {
-            problems.push(Problem::new("otlp_endpoint", "must be http://host:port"));
+            problems.push(ConfigProblem::new(
+                "otlp_endpoint",
+                "must be http://host:port",
+            ));
         }
         if self.metrics_interval < Period::secs(1) {
-            problems.push(Problem::new("metrics_interval", "must be at least 1s"));
+            problems.push(ConfigProblem::new(
+                "metrics_interval",
+                "must be at least 1s",
+            ));
         }
         problems
     }
@@ -196,11 +205,11 @@ impl Default for HttpSection {
 }
 
 impl Section for HttpSection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         if (Period::millis(10)..=Period::secs(10)).contains(&self.check_interval) {
             return Vec::new();
         }
-        vec![Problem::new("check_interval", "must be 10ms to 10s")]
+        vec![ConfigProblem::new("check_interval", "must be 10ms to 10s")]
     }
 }
 
@@ -225,9 +234,9 @@ impl Default for GrpcSection {
 }
 
 impl Section for GrpcSection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         if self.default_timeout < Period::secs(1) {
-            return vec![Problem::new("default_timeout", "must be at least 1s")];
+            return vec![ConfigProblem::new("default_timeout", "must be at least 1s")];
         }
         Vec::new()
     }
@@ -268,11 +277,11 @@ impl Default for LimitsSection {
 }
 
 impl Section for LimitsSection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
-                problems.push(Problem::new(field, message));
+                problems.push(ConfigProblem::new(field, message));
             }
         };
         unless(
@@ -320,12 +329,14 @@ impl Default for StateSection {
 }
 
 impl Section for StateSection {
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         match &self.instance {
-            Some(instance) if !dray_types::id::is_subject_token(instance) => vec![Problem::new(
-                "instance",
-                "must be 1 to 64 of a-z, 0-9, _ and -",
-            )],
+            Some(instance) if !dray_types::id::is_subject_token(instance) => {
+                vec![ConfigProblem::new(
+                    "instance",
+                    "must be 1 to 64 of a-z, 0-9, _ and -",
+                )]
+            }
             _ => Vec::new(),
         }
     }

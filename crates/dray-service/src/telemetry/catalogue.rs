@@ -1,6 +1,6 @@
 //! Writes down which instruments exist, for the reference page of metrics.
 //!
-//! A [`Catalogue`] is a meter that measures nothing and remembers what was created on it.
+//! A [`InstrumentCatalogue`] is a meter that measures nothing and remembers what was created on it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use opentelemetry::metrics::{
 
 /// Remembers every instrument that is created on its meter.
 #[derive(Clone, Debug, Default)]
-pub struct Catalogue {
+pub struct InstrumentCatalogue {
     instruments: Arc<Mutex<Vec<Instrument>>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Instrument {
     pub description: String,
 }
 
-impl Catalogue {
+impl InstrumentCatalogue {
     /// An empty catalogue.
     pub fn new() -> Self {
         Self::default()
@@ -67,10 +67,10 @@ impl Catalogue {
 
 macro_rules! noted {
     ($($method:ident: $builder:ty => $instrument:ty, $kind:literal;)+) => {
-        impl InstrumentProvider for Catalogue {
+        impl InstrumentProvider for InstrumentCatalogue {
             $(fn $method(&self, builder: $builder) -> $instrument {
                 self.note($kind, &builder.name, builder.description.as_ref());
-                Quiet.$method(builder)
+                NoopInstruments.$method(builder)
             })+
         }
     };
@@ -98,9 +98,9 @@ noted! {
 }
 
 /// Makes instruments that measure nothing.
-struct Quiet;
+struct NoopInstruments;
 
-impl InstrumentProvider for Quiet {}
+impl InstrumentProvider for NoopInstruments {}
 
 /// The name of a group of instruments, and what creates them.
 pub type InstrumentGroup<'a> = (&'a str, fn(&Meter));
@@ -108,9 +108,9 @@ pub type InstrumentGroup<'a> = (&'a str, fn(&Meter));
 /// The Markdown of `docs/metrics.md`: one table per group, a group being a name and the component that creates its
 /// instruments.
 pub fn metrics_reference(groups: &[InstrumentGroup<'_>]) -> String {
-    let mut page = String::from(HEAD);
+    let mut page = String::from(METRICS_PAGE_HEAD);
     for (name, create) in groups {
-        let catalogue = Catalogue::new();
+        let catalogue = InstrumentCatalogue::new();
         create(&catalogue.meter());
         let instruments = catalogue.instruments();
         if instruments.is_empty() {
@@ -136,7 +136,7 @@ pub fn metrics_reference(groups: &[InstrumentGroup<'_>]) -> String {
     page
 }
 
-const HEAD: &str = "# Metrics
+const METRICS_PAGE_HEAD: &str = "# Metrics
 
 This page is generated (`cargo xtask generate`); the text comes from the code.
 

@@ -24,9 +24,9 @@ const TRACE_ONLY: [&str; 2] = ["otel.", "messaging."];
 
 /// Field names and values.
 #[derive(Clone, Debug, Default)]
-struct Fields(Map<String, Value>);
+struct LogFields(Map<String, Value>);
 
-impl Fields {
+impl LogFields {
     fn insert(&mut self, field: &Field, value: Value) {
         let name = field.name();
         let name = name.strip_prefix("r#").unwrap_or(name);
@@ -34,7 +34,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.insert(field, value.into());
     }
@@ -80,7 +80,7 @@ where
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
-            let mut fields = Fields::default();
+            let mut fields = LogFields::default();
             attributes.record(&mut fields);
             span.extensions_mut().insert(fields);
         }
@@ -88,7 +88,7 @@ where
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+            && let Some(fields) = span.extensions_mut().get_mut::<LogFields>()
         {
             values.record(fields);
         }
@@ -97,11 +97,11 @@ where
 
 /// Writes the lines. Needs [`SpanFields`] in the same subscriber.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lines {
+pub(super) struct LineFormatter {
     pub(super) format: LogFormat,
 }
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for LineFormatter
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -112,13 +112,13 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
-        let Fields(mut fields) = fields;
+        let LogFields(mut fields) = fields;
         let message = fields.remove("message");
         // From the innermost span outwards: the first value of a name stays.
         for span in context.event_scope().into_iter().flatten() {
-            if let Some(Fields(outer)) = span.extensions().get::<Fields>() {
+            if let Some(LogFields(outer)) = span.extensions().get::<LogFields>() {
                 for (name, value) in outer {
                     if !TRACE_ONLY.iter().any(|prefix| name.starts_with(prefix)) {
                         fields.entry(name.clone()).or_insert_with(|| value.clone());

@@ -24,15 +24,15 @@ use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 
-pub use catalogue::{Catalogue, Instrument, InstrumentGroup, metrics_reference};
-pub use redact::{Redacting, redact};
+pub use catalogue::{Instrument, InstrumentCatalogue, InstrumentGroup, metrics_reference};
+pub use redact::{RedactingMakeWriter, redact};
 
 use crate::settings::TelemetrySection;
 
 /// Name of the instrumentation scope.
-const SCOPE: &str = "dray";
+const INSTRUMENTATION_SCOPE: &str = "dray";
 /// How long the last spans and metrics may take to leave.
-const FLUSH: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The providers of one process.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Telemetry {
 
     /// Where services create their instruments.
     pub fn meter(&self) -> Meter {
-        self.meters.meter(SCOPE)
+        self.meters.meter(INSTRUMENTATION_SCOPE)
     }
 
     /// All metrics in the Prometheus text format.
@@ -134,13 +134,13 @@ impl Telemetry {
         let spans = self
             .traces
             .as_ref()
-            .map(|traces| span_layer(traces.tracer(SCOPE)));
+            .map(|traces| span_layer(traces.tracer(INSTRUMENTATION_SCOPE)));
         let lines = tracing_subscriber::fmt::layer()
-            .event_format(line::Lines {
+            .event_format(line::LineFormatter {
                 format: self.section.format,
             })
             .with_ansi(false)
-            .with_writer(Redacting::new(writer));
+            .with_writer(RedactingMakeWriter::new(writer));
         let registry = tracing_subscriber::registry().with(filter).with(spans);
         Box::new(registry.with(line::SpanFields).with(lines))
     }
@@ -163,8 +163,8 @@ impl Telemetry {
         let meters = self.meters.clone();
         // The exporters' own wait blocks the thread it is called on.
         let sent = tokio::task::spawn_blocking(move || {
-            let spans = traces.map_or(Ok(()), |traces| traces.shutdown_with_timeout(FLUSH));
-            (spans, meters.shutdown_with_timeout(FLUSH))
+            let spans = traces.map_or(Ok(()), |traces| traces.shutdown_with_timeout(FLUSH_TIMEOUT));
+            (spans, meters.shutdown_with_timeout(FLUSH_TIMEOUT))
         });
         let Ok((spans, metrics)) = sent.await else {
             return;
@@ -196,7 +196,7 @@ where
 
 /// A meter that measures nothing.
 pub fn no_meter() -> Meter {
-    opentelemetry::metrics::noop::NoopMeterProvider::new().meter(SCOPE)
+    opentelemetry::metrics::noop::NoopMeterProvider::new().meter(INSTRUMENTATION_SCOPE)
 }
 
 pub(crate) fn encode(registry: &prometheus::Registry) -> Result<String, TelemetryError> {

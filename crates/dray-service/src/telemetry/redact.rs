@@ -8,13 +8,13 @@ use std::io::{self, Write};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Names whose values give access.
-const NAMES: [&str; 3] = [
+const SECRET_NAMES: [&str; 3] = [
     "x-amz-signature",
     "x-amz-credential",
     "x-amz-security-token",
 ];
 /// What is written instead of a value.
-const HIDDEN: &str = "***";
+const REDACTED_VALUE: &str = "***";
 
 /// Replaces the values of `X-Amz-Signature`, `X-Amz-Credential` and `X-Amz-Security-Token`, in queries
 /// (`name=value`, also with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
@@ -24,7 +24,7 @@ pub fn redact(line: &str) -> String {
     let mut done = 0;
     while let Some((start, end)) = next_value(&lower, done) {
         shown.push_str(line.get(done..start).unwrap_or_default());
-        shown.push_str(HIDDEN);
+        shown.push_str(REDACTED_VALUE);
         done = end;
     }
     shown.push_str(line.get(done..).unwrap_or_default());
@@ -35,7 +35,7 @@ pub fn redact(line: &str) -> String {
 fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
     loop {
         let rest = lower.get(from..)?;
-        let (at, name) = NAMES
+        let (at, name) = SECRET_NAMES
             .iter()
             .filter_map(|name| rest.find(name).map(|at| (at, *name)))
             .min()?;
@@ -78,18 +78,18 @@ fn ends_value(character: char) -> bool {
 
 /// A writer of log lines that redacts each line.
 #[derive(Clone, Debug)]
-pub struct Redacting<W> {
+pub struct RedactingMakeWriter<W> {
     inner: W,
 }
 
-impl<W> Redacting<W> {
+impl<W> RedactingMakeWriter<W> {
     /// Redacts on the way to `inner`.
     pub fn new(inner: W) -> Self {
         Self { inner }
     }
 }
 
-impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Redacting<W> {
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for RedactingMakeWriter<W> {
     type Writer = RedactingWriter<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use tokio_stream::wrappers::TcpListenerStream;
 
 use super::*;
-use crate::grpc::Raw;
+use crate::grpc::RawCodec;
 use crate::settings::LogFormat;
 
 /// Collects what is written to it.
 #[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Page {
+impl LogBuffer {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
 
-impl io::Write for Page {
+impl io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -34,7 +34,7 @@ impl io::Write for Page {
 
 fn logged(section: &TelemetrySection, log: impl FnOnce()) -> String {
     let telemetry = Telemetry::start(section, "test", "i-1").unwrap();
-    let page = Page::default();
+    let page = LogBuffer::default();
     let writer = page.clone();
     let subscriber = telemetry.subscriber_to(move || writer.clone());
     tracing::subscriber::with_default(subscriber, log);
@@ -279,7 +279,9 @@ async fn collector(
                     seen.lock().unwrap().push(kind);
                     async { Ok::<_, tonic::Status>(tonic::Response::new(Bytes::new())) }
                 });
-                tonic::server::Grpc::new(Raw).unary(unary, request).await
+                tonic::server::Grpc::new(RawCodec)
+                    .unary(unary, request)
+                    .await
             }
         };
         routes = routes.route(path, axum::routing::post(export));

@@ -3,21 +3,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dray_types::{FaultCode, Retry};
+use dray_types::{FaultCode, RetryAdvice};
 use futures_util::future::join_all;
 
-use super::service::{World, call, meta, meta_for};
+use super::service::{TestHost, call, meta, meta_for};
 
 #[tokio::test]
 async fn a_call_is_answered_with_the_configured_greeting() {
-    let world = World::new(&[("file-resolver.greeting", "hello ")]).await;
+    let world = TestHost::new(&[("file-resolver.greeting", "hello ")]).await;
     assert_eq!(world.call("echo:world").await.unwrap(), "hello world");
     assert!(!world.running.stop().await.cut_short);
 }
 
 #[tokio::test]
 async fn counters_of_failures_start_at_zero() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     assert_eq!(world.counter("dray_panics_total{", ""), Some(0.0));
     for reason in ["overloaded", "expired", "stopping", "envelope"] {
         let label = format!("reason=\"{reason}\"");
@@ -28,7 +28,7 @@ async fn counters_of_failures_start_at_zero() {
 
 #[tokio::test]
 async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let fault = world.call("fault:").await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
@@ -43,7 +43,7 @@ async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
 
 #[tokio::test]
 async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let fault = world.call("panic:").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::Internal);
     assert_eq!(fault.message, dray_types::fault::INTERNAL_MESSAGE);
@@ -53,7 +53,7 @@ async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
 
 #[tokio::test]
 async fn a_handler_is_cancelled_at_its_deadline_and_the_caller_hears_of_it() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let fault = call(
         &world.bus(),
         &meta_for("acme", Duration::from_millis(600)),
@@ -67,7 +67,7 @@ async fn a_handler_is_cancelled_at_its_deadline_and_the_caller_hears_of_it() {
 
 #[tokio::test]
 async fn a_request_without_enough_time_is_answered_without_work() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let fault = call(
         &world.bus(),
         &meta_for("acme", Duration::from_millis(200)),
@@ -81,7 +81,7 @@ async fn a_request_without_enough_time_is_answered_without_work() {
 
 #[tokio::test]
 async fn a_deadline_beyond_the_longest_call_is_cut() {
-    let world = World::new(&[("limits.longest_call", "1s")]).await;
+    let world = TestHost::new(&[("limits.longest_call", "1s")]).await;
     let fault = call(
         &world.bus(),
         &meta_for("acme", Duration::from_mins(1)),
@@ -97,7 +97,7 @@ async fn a_deadline_beyond_the_longest_call_is_cut() {
 
 #[tokio::test]
 async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
-    let world = World::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
+    let world = TestHost::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
     let bus = world.bus();
     let held = |count: usize| {
         let bus = bus.clone();
@@ -115,7 +115,7 @@ async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
     // Two run and two wait; a fifth has no place. The caller gives up after its own tries.
     let fault = call(&bus, &meta("acme"), "echo:x").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::RateLimited);
-    assert!(matches!(fault.retry, Retry::After(delay) if !delay.is_zero()));
+    assert!(matches!(fault.retry, RetryAdvice::After(delay) if !delay.is_zero()));
     let release = async {
         loop {
             world.probe.release.notify_waiters();
@@ -133,7 +133,7 @@ async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
 
 #[tokio::test]
 async fn one_tenant_leaves_room_for_another() {
-    let world = World::new(&[("limits.calls", "3"), ("limits.calls_per_tenant", "1")]).await;
+    let world = TestHost::new(&[("limits.calls", "3"), ("limits.calls_per_tenant", "1")]).await;
     let bus = world.bus();
     let mut handlers = tokio::task::JoinSet::new();
     handlers.spawn(async move { call(&bus, &meta("greedy"), "hold:").await });
@@ -144,7 +144,7 @@ async fn one_tenant_leaves_room_for_another() {
 
 #[tokio::test]
 async fn a_handler_that_admits_by_itself_holds_no_permit() {
-    let world = World::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
+    let world = TestHost::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let (bus, meta) = (world.bus(), meta("greedy"));
@@ -162,7 +162,7 @@ async fn a_handler_that_admits_by_itself_holds_no_permit() {
 
 #[tokio::test]
 async fn calls_that_wait_for_another_service_leave_their_permits_to_other_tenants() {
-    let world = World::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
+    let world = TestHost::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
     let mut callers = tokio::task::JoinSet::new();
     for tenant in ["one", "two", "three"] {
         let bus = world.bus();
@@ -181,7 +181,7 @@ async fn calls_that_wait_for_another_service_leave_their_permits_to_other_tenant
 
 #[tokio::test]
 async fn a_reply_that_is_too_large_becomes_a_fault() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     assert_eq!(world.call("large:100000").await.unwrap().len(), 100_000);
     let fault = world.call("large:200000").await.unwrap_err();
     assert_eq!(
@@ -192,7 +192,7 @@ async fn a_reply_that_is_too_large_becomes_a_fault() {
 
 #[tokio::test]
 async fn the_same_operation_asked_twice_at_once_runs_once() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let (bus, meta) = (world.bus(), meta("acme"));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..2 {
@@ -215,7 +215,7 @@ async fn the_same_operation_asked_twice_at_once_runs_once() {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_ends_its_handler() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let bus = world.bus();
     let mut callers = tokio::task::JoinSet::new();
     callers.spawn(async move { call(&bus, &meta("acme"), "forever:").await });
@@ -226,7 +226,7 @@ async fn a_caller_that_gives_up_ends_its_handler() {
 
 #[tokio::test]
 async fn a_request_that_does_not_decode_is_refused_in_words() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     // A message of another type on the subject: field 1 is a varint where a text belongs.
     let fault = raw(&world, &[0x08, 0x01]).await;
     assert_eq!(
@@ -236,13 +236,13 @@ async fn a_request_that_does_not_decode_is_refused_in_words() {
 }
 
 /// Sends bytes as a fetch request and returns the fault that comes back.
-async fn raw(world: &World, payload: &'static [u8]) -> dray_types::Fault {
+async fn raw(world: &TestHost, payload: &'static [u8]) -> dray_types::Fault {
     use prost::bytes::{Buf, BufMut};
     use prost::encoding::{DecodeContext, WireType};
 
     #[derive(Clone, Debug, Default)]
-    struct Wrong(&'static [u8]);
-    impl prost::Message for Wrong {
+    struct WrongRequest(&'static [u8]);
+    impl prost::Message for WrongRequest {
         fn encode_raw(&self, buffer: &mut impl BufMut) {
             buffer.put_slice(self.0);
         }
@@ -260,11 +260,11 @@ async fn raw(world: &World, payload: &'static [u8]) -> dray_types::Fault {
         }
         fn clear(&mut self) {}
     }
-    impl prost::Name for Wrong {
+    impl prost::Name for WrongRequest {
         const NAME: &'static str = "Wrong";
         const PACKAGE: &'static str = "dray.v1";
     }
-    impl dray_proto::Call for Wrong {
+    impl dray_proto::Call for WrongRequest {
         type Reply = dray_proto::v1::FetchReply;
         const AREA: &'static str = <dray_proto::v1::FetchRequest as dray_proto::Call>::AREA;
         const VERB: &'static str = <dray_proto::v1::FetchRequest as dray_proto::Call>::VERB;
@@ -273,7 +273,7 @@ async fn raw(world: &World, payload: &'static [u8]) -> dray_types::Fault {
     }
     world
         .bus()
-        .call(&meta("acme"), &Wrong(payload))
+        .call(&meta("acme"), &WrongRequest(payload))
         .await
         .unwrap_err()
         .into()

@@ -9,7 +9,7 @@ use dray_types::Clock;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::pages::get;
-use super::service::{Probe, call, host, meta, settings};
+use super::service::{HandlerProbe, call, host, meta, settings};
 use crate::{ExitStatus, serve};
 
 /// Waits until a page answers with this status and text.
@@ -44,7 +44,7 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
         async move { call(&bus, &meta("acme"), verb).await }
     };
 
-    let probe = Probe::default();
+    let probe = HandlerProbe::default();
     tasks.spawn(serve(host(settings(), &probe)));
     answers(address, "/started", 200, "").await;
     calls.spawn(caller("hold:"));
@@ -61,7 +61,7 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
         ExitStatus::Success
     );
 
-    let probe = Probe::default();
+    let probe = HandlerProbe::default();
     tasks.spawn(serve(host(settings(), &probe)));
     answers(address, "/started", 200, "").await;
     calls.spawn(caller("forever:"));

@@ -8,10 +8,10 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::service::{World, call, meta};
+use super::service::{TestHost, call, meta};
 use crate::fault_of;
 
-async fn channel(world: &World) -> Channel {
+async fn channel(world: &TestHost) -> Channel {
     let address = world.running.addresses().grpc.unwrap();
     Channel::from_shared(format!("http://{address}"))
         .unwrap()
@@ -43,7 +43,7 @@ async fn send(channel: Channel, request: Request<v1::FetchRequest>) -> Result<St
         .map(|reply| reply.into_inner().name)
 }
 
-async fn fault(world: &World, url: &str, metadata: &[(&'static str, &str)]) -> (Code, Fault) {
+async fn fault(world: &TestHost, url: &str, metadata: &[(&'static str, &str)]) -> (Code, Fault) {
     let status = send(channel(world).await, request(url, metadata))
         .await
         .unwrap_err();
@@ -55,7 +55,7 @@ async fn fault(world: &World, url: &str, metadata: &[(&'static str, &str)]) -> (
 
 #[tokio::test]
 async fn grpc_and_bus_give_the_same_answer() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let over_grpc = send(
         channel(&world).await,
         request("echo:hello", &[("dray-tenant", "acme")]),
@@ -66,7 +66,7 @@ async fn grpc_and_bus_give_the_same_answer() {
 
 #[tokio::test]
 async fn grpc_and_bus_give_the_same_fault() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let over_bus = world.call("fault:").await.unwrap_err();
     let (code, mut over_grpc) = fault(&world, "fault:", &[("dray-tenant", "acme")]).await;
     assert_eq!(code, Code::PermissionDenied);
@@ -77,7 +77,7 @@ async fn grpc_and_bus_give_the_same_fault() {
 
 #[tokio::test]
 async fn panics_deadlines_and_sizes_are_the_same_over_grpc() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let tenant = ("dray-tenant", "acme");
     let (code, panicked) = fault(&world, "panic:", &[tenant]).await;
     assert_eq!((code, panicked.code), (Code::Internal, FaultCode::Internal));
@@ -92,7 +92,7 @@ async fn panics_deadlines_and_sizes_are_the_same_over_grpc() {
 
 #[tokio::test]
 async fn a_request_without_a_tenant_is_refused() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let (code, fault) = fault(&world, "echo:x", &[]).await;
     assert_eq!(code, Code::InvalidArgument);
     assert!(fault.message.contains("dray-tenant"));
@@ -100,7 +100,7 @@ async fn a_request_without_a_tenant_is_refused() {
 
 #[tokio::test]
 async fn a_request_above_the_message_limit_is_refused() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let url = format!("echo:{}", "x".repeat(dray_proto::MESSAGE_LIMIT));
     let status = send(
         channel(&world).await,
@@ -113,7 +113,7 @@ async fn a_request_above_the_message_limit_is_refused() {
 
 #[tokio::test]
 async fn one_operation_on_both_ways_runs_once() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let operation = OperationId::mint();
     let over_bus = {
         let (bus, meta) = (world.bus(), meta("acme").with_operation(operation.clone()));
@@ -141,7 +141,7 @@ async fn one_operation_on_both_ways_runs_once() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_ends_its_handler() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let channel = channel(&world).await;
     let mut callers = tokio::task::JoinSet::new();
     callers
@@ -153,7 +153,7 @@ async fn a_client_that_goes_away_ends_its_handler() {
 
 #[tokio::test]
 async fn who_waited_for_another_ones_answer_runs_when_that_one_is_gone() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let operation = OperationId::mint();
     let channel = channel(&world).await;
     let mut first = tokio::task::JoinSet::new();
@@ -180,7 +180,7 @@ async fn who_waited_for_another_ones_answer_runs_when_that_one_is_gone() {
 async fn a_client_that_only_watches_does_not_hold_up_the_stop() {
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let mut client = HealthClient::new(channel(&world).await);
     let mut states = client
         .watch(HealthCheckRequest::default())
@@ -194,7 +194,7 @@ async fn a_client_that_only_watches_does_not_hold_up_the_stop() {
 
 #[tokio::test]
 async fn a_stop_answers_what_is_in_hand_over_grpc() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let (channel, probe) = (channel(&world).await, world.probe.clone());
     let mut callers = tokio::task::JoinSet::new();
     callers.spawn(async move { send(channel, request("hold:", &[("dray-tenant", "acme")])).await });
@@ -213,7 +213,7 @@ async fn a_stop_answers_what_is_in_hand_over_grpc() {
 
 #[tokio::test]
 async fn dropping_the_host_ends_what_is_in_hand_over_grpc() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let (channel, probe) = (channel(&world).await, world.probe.clone());
     let mut callers = tokio::task::JoinSet::new();
     callers
@@ -224,7 +224,7 @@ async fn dropping_the_host_ends_what_is_in_hand_over_grpc() {
 }
 
 /// Calls that the host counts as running.
-fn running(world: &World) -> usize {
+fn running(world: &TestHost) -> usize {
     let metrics = world.running.metrics().unwrap();
     let line = metrics
         .lines()
@@ -238,7 +238,7 @@ async fn the_health_service_follows_readiness() {
     use tonic_health::pb::health_check_response::ServingStatus;
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     world.running.ready().await;
     let mut client = HealthClient::new(channel(&world).await);
     for service in ["", "dray.v1.Egress"] {
@@ -267,7 +267,7 @@ async fn reflection_shows_the_contracts() {
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let mut client = ServerReflectionClient::new(channel(&world).await);
     let request = ServerReflectionRequest {
         host: String::new(),

@@ -7,45 +7,48 @@ use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
 
 use super::pages::get;
-use super::service::{Echo, Probe, World, call, host, meta, settings};
-use crate::host::Stage;
-use crate::{ExitStatus, Host, HostError, Settings, Sweeper};
+use super::service::{EchoService, HandlerProbe, TestHost, call, host, meta, settings};
+use crate::host::LifecycleStage;
+use crate::{ExitStatus, Host, HostError, Settings, SweeperService};
 
-const START: [Stage; 8] = [
-    Stage::Loaded,
-    Stage::Telemetry,
-    Stage::Bound,
-    Stage::Connected,
-    Stage::Verified,
-    Stage::Started,
-    Stage::Subscribed,
-    Stage::Serving,
+const START_STAGES: [LifecycleStage; 8] = [
+    LifecycleStage::Loaded,
+    LifecycleStage::Telemetry,
+    LifecycleStage::Bound,
+    LifecycleStage::Connected,
+    LifecycleStage::Verified,
+    LifecycleStage::Started,
+    LifecycleStage::Subscribed,
+    LifecycleStage::Serving,
 ];
 
-const STOP: [Stage; 7] = [
-    Stage::NotReady,
-    Stage::Drained,
-    Stage::Finished,
-    Stage::Stopped,
-    Stage::BusClosed,
-    Stage::TelemetryFlushed,
-    Stage::Closed,
+const STOP_STAGES: [LifecycleStage; 7] = [
+    LifecycleStage::NotReady,
+    LifecycleStage::Drained,
+    LifecycleStage::Finished,
+    LifecycleStage::Stopped,
+    LifecycleStage::BusClosed,
+    LifecycleStage::TelemetryFlushed,
+    LifecycleStage::Closed,
 ];
 
 #[tokio::test]
 async fn stages_come_in_the_documented_order() {
-    let world = World::new(&[]).await;
-    assert_eq!(world.running.stages(), START);
+    let world = TestHost::new(&[]).await;
+    assert_eq!(world.running.stages(), START_STAGES);
     let probe = world.probe.clone();
     let stopped = world.running.stop().await;
-    assert_eq!(stopped.stages, [&START[..], &STOP[..]].concat());
+    assert_eq!(
+        stopped.stages,
+        [&START_STAGES[..], &STOP_STAGES[..]].concat()
+    );
     assert!(!stopped.cut_short);
     assert_eq!(probe.stopped.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     world.running.ready().await;
     let address = world.running.addresses().http.unwrap();
     let (bus, probe, health) = (
@@ -57,7 +60,7 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
     let caller = bus.clone();
     tasks.spawn(async move { call(&caller, &meta("acme"), "hold:").await });
     probe.wait_inside(1).await;
-    let World {
+    let TestHost {
         running,
         folder: _folder,
         ..
@@ -90,7 +93,7 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
 
 #[tokio::test]
 async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
-    let world = World::new(&[("shutdown.grace", "50ms")]).await;
+    let world = TestHost::new(&[("shutdown.grace", "50ms")]).await;
     let (bus, probe) = (world.bus(), world.probe.clone());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
@@ -108,7 +111,7 @@ async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
 
 #[tokio::test]
 async fn dropping_a_running_host_ends_everything() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let (bus, probe) = (world.bus(), world.probe.clone());
     let addresses = world.running.addresses();
     let tasks = world.running.context().tasks.clone();
@@ -134,16 +137,18 @@ async fn a_failing_start_leaves_nothing_running() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let (good, bad) = (Probe::default(), Probe::default());
+    let (good, bad) = (HandlerProbe::default(), HandlerProbe::default());
     let probe = good.clone();
     let host = Host::new(settings(&folder).set("http.listen", port.to_string()))
-        .with_start::<Echo, _, _>(move |config, cx| async move { Echo::open(config, cx, probe) })
-        .with_start::<Second, _, _>(move |_, cx| async move {
-            let config = super::service::Section {
+        .with_start::<EchoService, _, _>(move |config, cx| async move {
+            EchoService::open(config, cx, probe)
+        })
+        .with_start::<SecondService, _, _>(move |_, cx| async move {
+            let config = super::service::EchoConfig {
                 fail: true,
-                ..super::service::Section::default()
+                ..super::service::EchoConfig::default()
             };
-            Echo::open(config, cx, bad).map(|_| Second)
+            EchoService::open(config, cx, bad).map(|_| SecondService)
         });
     let error = host.start().await.unwrap_err();
     assert!(
@@ -157,7 +162,7 @@ async fn a_failing_start_leaves_nothing_running() {
         "{error:?}"
     );
     assert_eq!(
-        crate::host::Chain(&error).to_string(),
+        crate::host::ErrorChain(&error).to_string(),
         "the service `second` could not start: told to fail"
     );
     assert_eq!(good.started.load(Ordering::SeqCst), 1);
@@ -177,21 +182,21 @@ async fn a_failing_start_leaves_nothing_running() {
 fn host_at(folder: &tempfile::TempDir, port: std::net::SocketAddr) -> Host {
     host(
         settings(folder).set("http.listen", port.to_string()),
-        &Probe::default(),
+        &HandlerProbe::default(),
     )
 }
 
 /// A second service, which answers nothing.
 #[derive(Debug)]
-struct Second;
+struct SecondService;
 
-impl crate::Service for Second {
+impl crate::Service for SecondService {
     const NAME: &'static str = "second";
-    type Config = super::service::Section;
+    type Config = super::service::EchoConfig;
 
     async fn start(
-        _: super::service::Section,
-        _: &crate::Context,
+        _: super::service::EchoConfig,
+        _: &crate::ServiceContext,
     ) -> Result<Self, crate::StartError> {
         Ok(Self)
     }
@@ -203,12 +208,12 @@ impl crate::Service for Second {
 
 #[tokio::test]
 async fn two_systems_in_one_process_do_not_know_of_each_other() {
-    let one = World::new(&[("file-resolver.greeting", "one ")]).await;
-    let two = World::new(&[("file-resolver.greeting", "two ")]).await;
+    let one = TestHost::new(&[("file-resolver.greeting", "one ")]).await;
+    let two = TestHost::new(&[("file-resolver.greeting", "two ")]).await;
     assert_eq!(one.call("echo:x").await.unwrap(), "one x");
     assert_eq!(two.call("echo:x").await.unwrap(), "two x");
     assert_ne!(one.running.addresses(), two.running.addresses());
-    let calls = |world: &World| {
+    let calls = |world: &TestHost| {
         let metrics = world.running.metrics().unwrap();
         metrics
             .lines()
@@ -231,9 +236,9 @@ async fn two_systems_in_one_process_do_not_know_of_each_other() {
 async fn several_services_share_one_host_and_only_some_may_run() {
     let folder = tempfile::tempdir().unwrap();
     let build = || {
-        host(settings(&folder), &Probe::default())
-            .with::<Second>()
-            .with::<Sweeper>()
+        host(settings(&folder), &HandlerProbe::default())
+            .with::<SecondService>()
+            .with::<SweeperService>()
     };
     let all = build().start().await.unwrap();
     all.ready().await;
@@ -248,21 +253,21 @@ async fn several_services_share_one_host_and_only_some_may_run() {
         error.to_string(),
         "there is no service `third`; known: file-resolver, second, sweeper"
     );
-    let error = build().with::<Second>().start().await.unwrap_err();
+    let error = build().with::<SecondService>().start().await.unwrap_err();
     assert!(matches!(error, HostError::Twice(_)), "{error:?}");
 }
 
 /// Answers what the echo answers too.
 #[derive(Debug)]
-struct Rival;
+struct RivalService;
 
-impl crate::Service for Rival {
+impl crate::Service for RivalService {
     const NAME: &'static str = "rival";
-    type Config = super::service::Section;
+    type Config = super::service::EchoConfig;
 
     async fn start(
-        _: super::service::Section,
-        _: &crate::Context,
+        _: super::service::EchoConfig,
+        _: &crate::ServiceContext,
     ) -> Result<Self, crate::StartError> {
         Ok(Self)
     }
@@ -277,9 +282,9 @@ impl crate::Service for Rival {
 #[tokio::test]
 async fn a_call_that_two_services_answer_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    let probe = Probe::default();
+    let probe = HandlerProbe::default();
     let error = host(settings(&folder), &probe)
-        .with::<Rival>()
+        .with::<RivalService>()
         .start()
         .await
         .unwrap_err();
@@ -296,7 +301,7 @@ async fn wrong_configuration_is_told_before_anything_is_opened() {
     let state = folder.path().join("state");
     let host = host(
         Settings::embedded(&state).set("limits.calls", "0"),
-        &Probe::default(),
+        &HandlerProbe::default(),
     );
     let error = host.start().await.unwrap_err();
     assert_eq!(error.exit_status(), ExitStatus::Config);
@@ -336,7 +341,7 @@ async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
             .bus(bus.clone())
             .set("bus.wait_for_topology", "0s")
     };
-    let error = host(settings(), &Probe::default())
+    let error = host(settings(), &HandlerProbe::default())
         .start()
         .await
         .unwrap_err();
@@ -344,7 +349,10 @@ async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
     crate::provision::apply(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
-    let running = host(settings(), &Probe::default()).start().await.unwrap();
+    let running = host(settings(), &HandlerProbe::default())
+        .start()
+        .await
+        .unwrap();
     running.stop().await;
     bus.round_trip()
         .await
@@ -354,7 +362,7 @@ async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
 #[tokio::test]
 async fn references_are_written_from_what_the_host_holds() {
     let folder = tempfile::tempdir().unwrap();
-    let host = host(settings(&folder), &Probe::default());
+    let host = host(settings(&folder), &HandlerProbe::default());
     let page = host.config_reference();
     for section in [
         "bus",

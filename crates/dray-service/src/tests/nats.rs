@@ -8,7 +8,7 @@ use dray_testkit::nats::NatsServer;
 use dray_types::Clock;
 
 use super::pages::get;
-use super::service::{Probe, call, host, meta, settings};
+use super::service::{HandlerProbe, call, host, meta, settings};
 use crate::provision;
 
 async fn operator(server: &NatsServer) -> Bus {
@@ -28,10 +28,13 @@ async fn a_host_waits_for_its_topology_and_survives_an_outage_of_the_bus() {
         .set("bus.nats.servers", server.url());
 
     let refused = settings.clone().set("bus.wait_for_topology", "0s");
-    let error = host(refused, &Probe::default()).start().await.unwrap_err();
+    let error = host(refused, &HandlerProbe::default())
+        .start()
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("dray topology apply"), "{error}");
 
-    let probe = Probe::default();
+    let probe = HandlerProbe::default();
     let mut starting = tokio::task::JoinSet::new();
     starting.spawn(host(settings, &probe).start());
     provision::apply(&operator, &Topology::new(1, 1 << 30))

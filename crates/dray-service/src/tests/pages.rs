@@ -2,11 +2,11 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::service::World;
+use super::service::TestHost;
 
 #[tokio::test]
 async fn pages_tell_life_start_readiness_and_metrics() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     world.running.ready().await;
     assert_eq!(page(&world, "/live").await, (200, "ok\n".to_owned()));
     assert_eq!(page(&world, "/started").await.0, 200);
@@ -30,7 +30,7 @@ async fn pages_tell_life_start_readiness_and_metrics() {
 
 #[tokio::test]
 async fn a_failing_check_is_named_and_a_passing_one_heals() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     world.running.ready().await;
     world.probe.healthy.send_replace(false);
     world.running.health().wait_unready().await;
@@ -50,7 +50,7 @@ async fn a_failing_check_is_named_and_a_passing_one_heals() {
 }
 
 /// Status and body of a page.
-async fn page(world: &World, path: &str) -> (u16, String) {
+async fn page(world: &TestHost, path: &str) -> (u16, String) {
     let address = world.running.addresses().http.unwrap();
     get(address, path).await.unwrap()
 }

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dray_bus::{Bus, Completed, Delivery, Failure, Meta};
+use dray_bus::{Bus, Meta, WorkCompleted, WorkDelivery, WorkFailure};
 use dray_proto::v1;
 use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
-use crate::{Context, Host, Request, Router, Running, Service, Settings, StartError, config};
+use crate::{
+    Host, Request, Router, RunningHost, Service, ServiceContext, Settings, StartError, config,
+};
 
 /// What a test sees of the service, and how it lets held handlers go on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Probe {
+pub(crate) struct HandlerProbe {
     pub(crate) started: Arc<AtomicUsize>,
     pub(crate) stopped: Arc<AtomicUsize>,
     /// Handlers that are inside.
@@ -25,7 +27,7 @@ pub(crate) struct Probe {
     pub(crate) healthy: Arc<watch::Sender<bool>>,
 }
 
-impl Probe {
+impl HandlerProbe {
     pub(crate) async fn wait_inside(&self, count: usize) {
         self.inside
             .subscribe()
@@ -35,16 +37,16 @@ impl Probe {
     }
 
     /// Counts a handler as inside until the guard is dropped.
-    fn enter(&self) -> Inside {
+    fn enter(&self) -> InsideGuard {
         self.entered.fetch_add(1, Ordering::SeqCst);
         self.inside.send_modify(|inside| *inside += 1);
-        Inside(Arc::clone(&self.inside))
+        InsideGuard(Arc::clone(&self.inside))
     }
 }
 
-struct Inside(Arc<watch::Sender<usize>>);
+struct InsideGuard(Arc<watch::Sender<usize>>);
 
-impl Drop for Inside {
+impl Drop for InsideGuard {
     fn drop(&mut self) {
         self.0.send_modify(|inside| *inside -= 1);
     }
@@ -52,24 +54,28 @@ impl Drop for Inside {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub(crate) struct Section {
+pub(crate) struct EchoConfig {
     /// Put before every answer.
     pub(crate) greeting: String,
     /// Lets the start fail.
     pub(crate) fail: bool,
 }
 
-impl config::Section for Section {}
+impl config::Section for EchoConfig {}
 
 #[derive(Debug)]
-pub(crate) struct Echo {
-    config: Section,
-    probe: Probe,
+pub(crate) struct EchoService {
+    config: EchoConfig,
+    probe: HandlerProbe,
     bus: Bus,
 }
 
-impl Echo {
-    pub(crate) fn open(config: Section, cx: Context, probe: Probe) -> Result<Self, StartError> {
+impl EchoService {
+    pub(crate) fn open(
+        config: EchoConfig,
+        cx: ServiceContext,
+        probe: HandlerProbe,
+    ) -> Result<Self, StartError> {
         if config.fail {
             return Err(StartError::new("told to fail"));
         }
@@ -140,13 +146,13 @@ impl Echo {
 
     async fn resolve(
         self: Arc<Self>,
-        delivery: Delivery<v1::ToolCallRequested>,
-    ) -> Result<Completed, Failure> {
+        delivery: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
         let _inside = self.probe.enter();
         if delivery.work.tool == "hold" {
             self.probe.release.notified().await;
         }
-        Ok(Completed::event(&v1::ToolCallResolved {
+        Ok(WorkCompleted::event(&v1::ToolCallResolved {
             operation_id: delivery.meta.operation.to_string(),
             tool_call_id: delivery.work.tool_call_id,
             tool: delivery.work.tool,
@@ -162,13 +168,13 @@ fn reply(text: &str) -> v1::FetchReply {
     }
 }
 
-impl Service for Echo {
+impl Service for EchoService {
     // A name that the topology knows, so that there is a consumer for its work.
     const NAME: &'static str = "file-resolver";
-    type Config = Section;
+    type Config = EchoConfig;
 
-    async fn start(config: Section, cx: &Context) -> Result<Self, StartError> {
-        Self::open(config, cx.clone(), Probe::default())
+    async fn start(config: EchoConfig, cx: &ServiceContext) -> Result<Self, StartError> {
+        Self::open(config, cx.clone(), HandlerProbe::default())
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -190,10 +196,10 @@ impl Service for Echo {
     }
 }
 
-/// A host with one [`Echo`], its probe, and the folder it lives in.
-pub(crate) struct World {
-    pub(crate) running: Running,
-    pub(crate) probe: Probe,
+/// A host with one [`EchoService`], its probe, and the folder it lives in.
+pub(crate) struct TestHost {
+    pub(crate) running: RunningHost,
+    pub(crate) probe: HandlerProbe,
     pub(crate) folder: tempfile::TempDir,
 }
 
@@ -204,20 +210,21 @@ pub(crate) fn settings(folder: &tempfile::TempDir) -> Settings {
         .set("limits.free_disk_percent", "0")
 }
 
-pub(crate) fn host(settings: Settings, probe: &Probe) -> Host {
+pub(crate) fn host(settings: Settings, probe: &HandlerProbe) -> Host {
     let probe = probe.clone();
-    Host::new(settings)
-        .with_start::<Echo, _, _>(move |config, cx| async move { Echo::open(config, cx, probe) })
+    Host::new(settings).with_start::<EchoService, _, _>(move |config, cx| async move {
+        EchoService::open(config, cx, probe)
+    })
 }
 
-impl World {
+impl TestHost {
     pub(crate) async fn new(extra: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = settings(&folder);
         for (key, value) in extra {
             settings = settings.set(*key, *value);
         }
-        let probe = Probe::default();
+        let probe = HandlerProbe::default();
         let running = host(settings, &probe).start().await.unwrap();
         Self {
             running,

@@ -6,14 +6,14 @@ use opentelemetry::trace::{SpanId, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::service::{World, call, meta};
+use super::service::{TestHost, call, meta};
 
-const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const PARENT_TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[tokio::test]
 async fn a_trace_reaches_the_handler_and_what_it_calls() {
-    let world = World::new(&[]).await;
-    let meta = meta("acme").with_trace(TraceContext::new(PARENT, ""));
+    let world = TestHost::new(&[]).await;
+    let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     for url in ["trace:", "forward:trace:"] {
         let seen = call(&world.bus(), &meta, url).await.unwrap();
         assert_eq!(
@@ -26,19 +26,19 @@ async fn a_trace_reaches_the_handler_and_what_it_calls() {
 
 #[tokio::test]
 async fn without_a_trace_the_handler_gets_a_new_one() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let seen = world.call("trace:").await.unwrap();
     assert!(!TraceContext::new(&seen, "").is_empty(), "{seen}");
 }
 
 /// Records the spans of this thread until it is dropped.
-struct Recorder {
+struct SpanRecorder {
     exporter: InMemorySpanExporter,
     provider: SdkTracerProvider,
     _guard: tracing::subscriber::DefaultGuard,
 }
 
-impl Recorder {
+impl SpanRecorder {
     fn start() -> Self {
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder()
@@ -68,9 +68,9 @@ impl Recorder {
 
 #[tokio::test]
 async fn work_its_sends_and_the_event_about_it_are_one_trace() {
-    let recorder = Recorder::start();
-    let world = World::new(&[]).await;
-    let meta = meta("acme").with_trace(TraceContext::new(PARENT, ""));
+    let recorder = SpanRecorder::start();
+    let world = TestHost::new(&[]).await;
+    let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     let work = v1::ToolCallRequested::default();
     world.bus().publish_work(&meta, &work).await.unwrap();
     let event = recorder.span("send dray.event.toolcall.v1.resolved").await;
@@ -87,9 +87,9 @@ async fn work_its_sends_and_the_event_about_it_are_one_trace() {
 
 #[tokio::test]
 async fn the_span_of_an_answered_call_hangs_on_the_callers_client_span() {
-    let recorder = Recorder::start();
-    let world = World::new(&[]).await;
-    let meta = meta("acme").with_trace(TraceContext::new(PARENT, ""));
+    let recorder = SpanRecorder::start();
+    let world = TestHost::new(&[]).await;
+    let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     call(&world.bus(), &meta, "echo:x").await.unwrap();
     let asked = recorder.span("request dray.egress.v1.fetch").await;
     let answered = recorder.span("process dray.egress.v1.fetch").await;

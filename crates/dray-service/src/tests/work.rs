@@ -4,7 +4,7 @@ use dray_bus::{Bus, EventFilter};
 use dray_proto::v1;
 use prost::Message as _;
 
-use super::service::{World, meta};
+use super::service::{TestHost, meta};
 
 fn work(tool: &str) -> v1::ToolCallRequested {
     v1::ToolCallRequested {
@@ -27,7 +27,7 @@ async fn resolved(bus: &Bus) -> v1::ToolCallResolved {
 
 #[tokio::test]
 async fn work_is_consumed_and_answered_by_an_event() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     let meta = meta("acme");
     world.bus().publish_work(&meta, &work("t")).await.unwrap();
     let event = resolved(&world.bus()).await;
@@ -40,7 +40,7 @@ async fn work_is_consumed_and_answered_by_an_event() {
 
 #[tokio::test]
 async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
-    let world = World::new(&[]).await;
+    let world = TestHost::new(&[]).await;
     world.running.ready().await;
     world.probe.healthy.send_replace(false);
     world.running.health().wait_unready().await;
@@ -77,7 +77,7 @@ async fn work_in_hand_is_finished_at_a_stop() {
     crate::provision::apply(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
-    let probe = super::service::Probe::default();
+    let probe = super::service::HandlerProbe::default();
     let settings = super::service::settings(&folder).bus(bus.clone());
     let running = super::service::host(settings, &probe)
         .start()

@@ -1,7 +1,8 @@
 //! Several access keys for one endpoint, each with a policy document of the kind that S3 and MinIO enforce.
 //!
-//! Understood are statements with `Effect`, `Action` and `Resource`, and `*` and `?` in the last two. A policy with
-//! anything else (`Condition`, `NotAction`, `Principal`) is refused, because ignoring a part would change what it says.
+//! Understood are statements with `PolicyEffect`, `Action` and `Resource`, and `*` and `?` in the last two. A policy
+//! with anything else (`Condition`, `NotAction`, `Principal`) is refused, because ignoring a part would change what it
+//! says.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -28,16 +29,16 @@ pub struct AccessKey {
 /// One statement of a policy document.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Statement {
+struct PolicyStatement {
     #[serde(default, rename = "Sid")]
     _sid: String,
-    effect: Effect,
+    effect: PolicyEffect,
     action: OneOrMore,
     resource: OneOrMore,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-enum Effect {
+enum PolicyEffect {
     Allow,
     Deny,
 }
@@ -52,26 +53,26 @@ enum OneOrMore {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Policy {
+struct PolicyDocument {
     #[serde(rename = "Version")]
     _version: String,
-    statement: Vec<Statement>,
+    statement: Vec<PolicyStatement>,
 }
 
 /// The keys of an endpoint with their policies, and what was refused so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Access {
-    policies: Arc<BTreeMap<String, Policy>>,
+pub(super) struct AccessControl {
+    policies: Arc<BTreeMap<String, PolicyDocument>>,
     refused: Arc<Mutex<Vec<String>>>,
     /// The key without a policy, which may do everything.
     owner: String,
 }
 
-impl Access {
+impl AccessControl {
     pub(super) fn new(owner: &str, keys: &[AccessKey]) -> std::io::Result<Self> {
         let mut policies = BTreeMap::new();
         for key in keys {
-            let policy = Policy::deserialize(&key.policy).map_err(|error| {
+            let policy = PolicyDocument::deserialize(&key.policy).map_err(|error| {
                 let problem = format!("the policy of `{}`: {error}", key.access_key);
                 Error::new(ErrorKind::InvalidInput, problem)
             })?;
@@ -105,7 +106,7 @@ impl Access {
 }
 
 #[async_trait::async_trait]
-impl S3Access for Access {
+impl S3Access for AccessControl {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let Some(credentials) = cx.credentials() else {
             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -154,17 +155,17 @@ fn arn(path: &str) -> String {
     format!("arn:aws:s3:::{path}")
 }
 
-impl Policy {
+impl PolicyDocument {
     /// A denying statement wins over any allowing one.
     fn allows(&self, action: &str, resource: &str) -> bool {
-        let effect = |effect: Effect| {
+        let effect = |effect: PolicyEffect| {
             self.statement.iter().any(|statement| {
                 statement.effect == effect
                     && statement.action.matches(action)
                     && statement.resource.matches(resource)
             })
         };
-        effect(Effect::Allow) && !effect(Effect::Deny)
+        effect(PolicyEffect::Allow) && !effect(PolicyEffect::Deny)
     }
 }
 
@@ -197,13 +198,13 @@ mod tests {
 
     use super::*;
 
-    fn access(statements: &Value) -> std::io::Result<Access> {
+    fn access(statements: &Value) -> std::io::Result<AccessControl> {
         let key = AccessKey {
             access_key: "reader".to_owned(),
             secret_key: Secret::new("secret"),
             policy: json!({ "Version": "2012-10-17", "Statement": statements }),
         };
-        Access::new("owner", &[key])
+        AccessControl::new("owner", &[key])
     }
 
     fn object(key: &str) -> S3Path {

@@ -6,7 +6,7 @@ use s3s::{S3Error, S3ErrorCode, StdError};
 
 /// What an operation on the folder can fail with.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum FolderError {
     #[error("no such bucket")]
     NoSuchBucket,
     #[error("the bucket is there already")]
@@ -49,31 +49,31 @@ fn is_full(kind: ErrorKind) -> bool {
     )
 }
 
-impl From<Failure> for S3Error {
-    fn from(failure: Failure) -> Self {
+impl From<FolderError> for S3Error {
+    fn from(failure: FolderError) -> Self {
         let code = match &failure {
-            Failure::NoSuchBucket => S3ErrorCode::NoSuchBucket,
-            Failure::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
-            Failure::NoSuchKey => S3ErrorCode::NoSuchKey,
-            Failure::NoSuchUpload => S3ErrorCode::NoSuchUpload,
-            Failure::Precondition => S3ErrorCode::PreconditionFailed,
-            Failure::BadDigest => S3ErrorCode::BadDigest,
-            Failure::Incomplete | Failure::Body(_) => S3ErrorCode::IncompleteBody,
-            Failure::InvalidPart => S3ErrorCode::InvalidPart,
-            Failure::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
-            Failure::TooSmall => S3ErrorCode::EntityTooSmall,
-            Failure::KeyTooLong => S3ErrorCode::KeyTooLongError,
-            Failure::Range => S3ErrorCode::InvalidRange,
-            Failure::Invalid(_) => S3ErrorCode::InvalidArgument,
-            Failure::NotOffered(_) => S3ErrorCode::NotImplemented,
+            FolderError::NoSuchBucket => S3ErrorCode::NoSuchBucket,
+            FolderError::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
+            FolderError::NoSuchKey => S3ErrorCode::NoSuchKey,
+            FolderError::NoSuchUpload => S3ErrorCode::NoSuchUpload,
+            FolderError::Precondition => S3ErrorCode::PreconditionFailed,
+            FolderError::BadDigest => S3ErrorCode::BadDigest,
+            FolderError::Incomplete | FolderError::Body(_) => S3ErrorCode::IncompleteBody,
+            FolderError::InvalidPart => S3ErrorCode::InvalidPart,
+            FolderError::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
+            FolderError::TooSmall => S3ErrorCode::EntityTooSmall,
+            FolderError::KeyTooLong => S3ErrorCode::KeyTooLongError,
+            FolderError::Range => S3ErrorCode::InvalidRange,
+            FolderError::Invalid(_) => S3ErrorCode::InvalidArgument,
+            FolderError::NotOffered(_) => S3ErrorCode::NotImplemented,
             // The code of other stores that run out of room; S3 itself never does.
-            Failure::Io(error) if is_full(error.kind()) => {
+            FolderError::Io(error) if is_full(error.kind()) => {
                 let mut full = S3Error::new(S3ErrorCode::Custom("XMinioStorageFull".into()));
                 full.set_message("The store's disk is full.");
                 full.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
                 return full;
             }
-            Failure::Io(error) => {
+            FolderError::Io(error) => {
                 tracing::error!(%error, "embedded store cannot use its folder");
                 return S3Error::new(S3ErrorCode::InternalError);
             }

@@ -1,7 +1,7 @@
 //! The folder: what becomes visible, and when. Everything here blocks on the file system.
 //!
-//! An object is a file that is complete before it gets its name; a name is given with one `link` (only if it is free) or
-//! one `rename`. So no reader and no crash ever sees half an object, and of two conditional creators one loses.
+//! An object is a file that is complete before it gets its name; a name is given with one `link` (only if it is free)
+//! or one `rename`. So no reader and no crash ever sees half an object, and of two conditional creators one loses.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{self, ErrorKind};
@@ -13,22 +13,22 @@ use std::time::{Duration, UNIX_EPOCH};
 use dray_types::Clock;
 use uuid::Uuid;
 
-use super::error::Failure;
-use super::layout::Layout;
-use super::part::{Placing, Turn};
+use super::error::FolderError;
+use super::layout::DirectoryLayout;
+use super::part::{InPlaceWrites, WriteTurn};
 use super::private;
-use super::record::{self, Meta, Record};
-use super::room::Room;
+use super::record::{self, ObjectMetadata, ObjectRecord};
+use super::room::StorageQuota;
 
 /// A folder that this process serves.
 #[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) layout: Layout,
-    pub(super) room: Arc<Room>,
+pub(super) struct ServedDirectory {
+    pub(super) layout: DirectoryLayout,
+    pub(super) room: Arc<StorageQuota>,
     /// Held while names change, so that folders do not vanish under a new file.
     names: Mutex<()>,
     /// Parts that are being written in their final place.
-    pub(super) placing: Placing,
+    pub(super) placing: InPlaceWrites,
     /// Locked as long as the folder is served.
     _lock: File,
 }
@@ -36,31 +36,31 @@ pub(super) struct Folder {
 /// Bytes being written: a file that has no name yet, or a range of a larger file. Dropping it before it is kept
 /// removes the file and gives its room back.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct ObjectDraft {
     pub(super) file: File,
     /// The file that goes when this is dropped; none for a range.
     path: Option<PathBuf>,
-    room: Arc<Room>,
+    room: Arc<StorageQuota>,
     /// Bytes that room was taken for.
     pub(super) written: u64,
     kept: bool,
     /// The right to write the range. It ends with the last write, which may outlive the request.
-    _turn: Option<Turn>,
+    _turn: Option<WriteTurn>,
 }
 
 /// Whether a new object may take the place of an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OverwriteRule {
     /// Only a free key.
     Free,
     /// Any key.
     Any,
 }
 
-impl Folder {
+impl ServedDirectory {
     /// Takes the folder for this process, and removes what an earlier one left half done.
     pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
-        let layout = Layout::new(root);
+        let layout = DirectoryLayout::new(root);
         private::claim_directory(root)?;
         let lock = private::create(&layout.lock())?;
         lock.try_lock().map_err(|error| match error {
@@ -76,16 +76,16 @@ impl Folder {
         for folder in [layout.temporary(), layout.objects(), layout.uploads()] {
             private::create_directories(&folder)?;
         }
-        let used = if Room::is_limited(capacity) {
+        let used = if StorageQuota::is_limited(capacity) {
             size_of(&layout.objects())? + size_of(&layout.uploads())?
         } else {
             0
         };
         Ok(Self {
             layout,
-            room: Arc::new(Room::new(capacity, used)),
+            room: Arc::new(StorageQuota::new(capacity, used)),
             names: Mutex::new(()),
-            placing: Placing::default(),
+            placing: InPlaceWrites::default(),
             _lock: lock,
         })
     }
@@ -105,34 +105,36 @@ impl Folder {
     }
 
     /// Fails unless the bucket is there.
-    pub(super) fn check_bucket(&self, bucket: &str) -> Result<(), Failure> {
+    pub(super) fn check_bucket(&self, bucket: &str) -> Result<(), FolderError> {
         if self.layout.bucket(bucket).is_dir() {
             Ok(())
         } else {
-            Err(Failure::NoSuchBucket)
+            Err(FolderError::NoSuchBucket)
         }
     }
 
     /// The file of an object, whether it is there or not.
-    pub(super) fn path(&self, bucket: &str, key: &str) -> Result<PathBuf, Failure> {
-        self.layout.object(bucket, key).ok_or(Failure::KeyTooLong)
+    pub(super) fn path(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
+        self.layout
+            .object(bucket, key)
+            .ok_or(FolderError::KeyTooLong)
     }
 
     /// Opens an object for reading.
-    pub(super) fn open_object(&self, bucket: &str, key: &str) -> Result<Record, Failure> {
+    pub(super) fn open_object(&self, bucket: &str, key: &str) -> Result<ObjectRecord, FolderError> {
         self.check_bucket(bucket)?;
-        Record::open(&self.path(bucket, key)?)
+        ObjectRecord::open(&self.path(bucket, key)?)
     }
 
     /// A new file without a name.
-    pub(super) fn draft(&self) -> io::Result<Draft> {
+    pub(super) fn draft(&self) -> io::Result<ObjectDraft> {
         let path = self.layout.temporary().join(Uuid::new_v4().to_string());
         let file = private::options()
             .read(true)
             .write(true)
             .create_new(true)
             .open(&path)?;
-        Ok(Draft {
+        Ok(ObjectDraft {
             file,
             path: Some(path),
             room: Arc::clone(&self.room),
@@ -143,8 +145,8 @@ impl Folder {
     }
 
     /// A range of a file, written from where `file` stands.
-    pub(super) fn range(&self, file: File, turn: Option<Turn>) -> Draft {
-        Draft {
+    pub(super) fn range(&self, file: File, turn: Option<WriteTurn>) -> ObjectDraft {
+        ObjectDraft {
             file,
             path: None,
             room: Arc::clone(&self.room),
@@ -157,11 +159,11 @@ impl Folder {
     /// Seals the draft and makes it the object.
     pub(super) fn publish(
         &self,
-        mut draft: Draft,
-        meta: &Meta,
+        mut draft: ObjectDraft,
+        meta: &ObjectMetadata,
         path: &Path,
-        place: Place,
-    ) -> Result<(), Failure> {
+        place: OverwriteRule,
+    ) -> Result<(), FolderError> {
         let length = record::seal(&mut draft.file, meta)?;
         draft.reserve(length)?;
         if let Some(unnamed) = &draft.path {
@@ -172,18 +174,23 @@ impl Folder {
     }
 
     /// Gives a complete file its name, and takes the one it had.
-    pub(super) fn name(&self, unnamed: &Path, path: &Path, place: Place) -> Result<(), Failure> {
+    pub(super) fn name(
+        &self,
+        unnamed: &Path,
+        path: &Path,
+        place: OverwriteRule,
+    ) -> Result<(), FolderError> {
         let _names = self.names();
         make_parent(path)?;
         match place {
-            Place::Free => match fs::hard_link(unnamed, path) {
+            OverwriteRule::Free => match fs::hard_link(unnamed, path) {
                 Ok(()) => fs::remove_file(unnamed)?,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    return Err(Failure::Precondition);
+                    return Err(FolderError::Precondition);
                 }
                 Err(error) => return Err(error.into()),
             },
-            Place::Any => {
+            OverwriteRule::Any => {
                 let freed = freed_by_removing(path)?;
                 fs::rename(unnamed, path)?;
                 self.room.give(freed);
@@ -193,10 +200,15 @@ impl Folder {
     }
 
     /// Gives an object a second name. The bytes are shared; nothing is moved.
-    pub(super) fn link(&self, from: &Path, to: &Path, place: Place) -> Result<(), Failure> {
+    pub(super) fn link(
+        &self,
+        from: &Path,
+        to: &Path,
+        place: OverwriteRule,
+    ) -> Result<(), FolderError> {
         let _names = self.names();
         make_parent(to)?;
-        if place == Place::Any && to.exists() {
+        if place == OverwriteRule::Any && to.exists() {
             // Linked beside first, so that the name is never missing.
             let beside = self.layout.temporary().join(Uuid::new_v4().to_string());
             fs::hard_link(from, &beside).map_err(missing)?;
@@ -206,13 +218,15 @@ impl Folder {
             return Ok(());
         }
         match fs::hard_link(from, to) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Failure::Precondition),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(FolderError::Precondition)
+            }
             linked => linked.map_err(missing),
         }
     }
 
     /// Makes an object young again.
-    pub(super) fn touch(path: &Path) -> Result<(), Failure> {
+    pub(super) fn touch(path: &Path) -> Result<(), FolderError> {
         let file = File::options().write(true).open(path).map_err(missing)?;
         let now = UNIX_EPOCH + Duration::from_millis(Clock::system().now_ms());
         file.set_times(FileTimes::new().set_modified(now))?;
@@ -220,7 +234,7 @@ impl Folder {
     }
 
     /// Removes an object, if it is there, and the folders that this leaves empty.
-    pub(super) fn remove(&self, bucket: &str, path: &Path) -> Result<(), Failure> {
+    pub(super) fn remove(&self, bucket: &str, path: &Path) -> Result<(), FolderError> {
         let _names = self.names();
         let freed = freed_by_removing(path)?;
         match fs::remove_file(path) {
@@ -242,7 +256,7 @@ impl Folder {
     }
 }
 
-impl Draft {
+impl ObjectDraft {
     /// Takes room for bytes that are about to be written.
     pub(super) fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         self.room.take(bytes)?;
@@ -256,7 +270,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for ObjectDraft {
     fn drop(&mut self) {
         if self.kept {
             return;
@@ -270,9 +284,9 @@ impl Drop for Draft {
     }
 }
 
-fn missing(error: io::Error) -> Failure {
+fn missing(error: io::Error) -> FolderError {
     if is_absent(&error) {
-        Failure::NoSuchKey
+        FolderError::NoSuchKey
     } else {
         error.into()
     }

@@ -9,20 +9,20 @@ use dray_types::Secret;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::layout::Layout;
+use super::layout::DirectoryLayout;
 use super::private;
-use crate::options::Options;
+use crate::options::StoreOptions;
 
 /// Port and credentials of a folder's endpoint.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct EndpointIdentity {
     /// Port on loopback; 0 for any.
     pub(super) port: u16,
     access_key: String,
     secret_key: String,
 }
 
-impl Identity {
+impl EndpointIdentity {
     /// The folder's identity, or a new one when it has none that can be read.
     pub(super) fn of(root: &Path) -> io::Result<Self> {
         match Self::read(root) {
@@ -36,7 +36,7 @@ impl Identity {
 
     /// The identity that an endpoint wrote.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
-        let text = fs::read(Layout::new(root).identity())?;
+        let text = fs::read(DirectoryLayout::new(root).identity())?;
         serde_json::from_slice(&text).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
@@ -51,7 +51,7 @@ impl Identity {
 
     /// Keeps the identity: a new file that takes the place of the old one.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
-        let target = Layout::new(root).identity();
+        let target = DirectoryLayout::new(root).identity();
         let temporary = target.with_extension("new");
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -66,12 +66,12 @@ impl Identity {
     }
 
     /// What a client needs.
-    pub(super) fn options(&self) -> Options {
-        Options {
+    pub(super) fn options(&self) -> StoreOptions {
+        StoreOptions {
             endpoint: format!("http://127.0.0.1:{}", self.port),
             access_key: Secret::new(self.access_key.clone()),
             secret_key: Secret::new(self.secret_key.clone()),
-            ..Options::default()
+            ..StoreOptions::default()
         }
     }
 }

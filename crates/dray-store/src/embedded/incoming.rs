@@ -12,17 +12,17 @@ use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::{Checksum, StreamingBlob};
 
-use super::error::Failure;
-use super::folder::Draft;
+use super::error::FolderError;
+use super::folder::ObjectDraft;
 
 /// Bytes gathered before they are handed to the thread that hashes and writes.
-const BATCH: usize = 512 << 10;
+const BATCH_BYTES: usize = 512 << 10;
 /// Time without a byte after which a body is given up.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the sender says about a body.
 #[derive(Debug, Default)]
-pub(super) struct Announced {
+pub(super) struct AnnouncedBody {
     /// `Content-MD5`.
     pub(super) md5: Option<String>,
     /// `x-amz-checksum-*` headers.
@@ -35,15 +35,15 @@ pub(super) struct Announced {
 
 /// A body that arrived and is what was announced.
 #[derive(Debug)]
-pub(super) struct Received {
-    pub(super) draft: Draft,
+pub(super) struct ReceivedBody {
+    pub(super) draft: ObjectDraft,
     /// All checksums that were announced, and no others: computing them costs as much as the rest.
     pub(super) checksum: Checksum,
 }
 
 /// What the writing thread works with.
-struct Sink {
-    draft: Draft,
+struct BodySink {
+    draft: ObjectDraft,
     hasher: ChecksumHasher,
     md5: Option<Md5>,
 }
@@ -58,11 +58,11 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 
 /// Takes a body into a draft.
 pub(super) async fn receive(
-    draft: Draft,
+    draft: ObjectDraft,
     body: Option<StreamingBlob>,
-    announced: Announced,
-) -> Result<Received, Failure> {
-    let sink = Sink {
+    announced: AnnouncedBody,
+) -> Result<ReceivedBody, FolderError> {
+    let sink = BodySink {
         draft,
         hasher: announced.hasher(),
         md5: announced.md5.is_some().then(Md5::new),
@@ -73,27 +73,27 @@ pub(super) async fn receive(
     };
     let checksum = sink.hasher.finalize();
     announced.verify(&checksum, sink.md5)?;
-    Ok(Received {
+    Ok(ReceivedBody {
         draft: sink.draft,
         checksum,
     })
 }
 
 /// Reads from the network while the batch before is hashed and written.
-async fn pump(mut body: StreamingBlob, sink: Sink) -> Result<Sink, Failure> {
+async fn pump(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, FolderError> {
     let mut batch = Vec::new();
     let mut gathered = 0;
     let mut working = tokio::task::spawn_blocking(move || Ok(sink));
     loop {
-        let next = tokio::time::timeout(IDLE, body.next())
+        let next = tokio::time::timeout(IDLE_TIMEOUT, body.next())
             .await
-            .map_err(|_| Failure::Incomplete)?;
+            .map_err(|_| FolderError::Incomplete)?;
         let ended = next.is_none();
-        if let Some(bytes) = next.transpose().map_err(Failure::Body)? {
+        if let Some(bytes) = next.transpose().map_err(FolderError::Body)? {
             gathered += bytes.len();
             batch.push(bytes);
         }
-        if gathered >= BATCH || ended {
+        if gathered >= BATCH_BYTES || ended {
             let mut sink = finished(working.await)?;
             let pieces = std::mem::take(&mut batch);
             gathered = 0;
@@ -109,15 +109,15 @@ async fn pump(mut body: StreamingBlob, sink: Sink) -> Result<Sink, Failure> {
 }
 
 fn finished(
-    worked: Result<Result<Sink, Failure>, tokio::task::JoinError>,
-) -> Result<Sink, Failure> {
+    worked: Result<Result<BodySink, FolderError>, tokio::task::JoinError>,
+) -> Result<BodySink, FolderError> {
     match worked {
         Ok(sink) => sink,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-impl Sink {
+impl BodySink {
     fn write(&mut self, pieces: &[Bytes]) -> io::Result<()> {
         for piece in pieces {
             self.draft.reserve(piece.len() as u64)?;
@@ -131,7 +131,7 @@ impl Sink {
     }
 }
 
-impl Announced {
+impl AnnouncedBody {
     /// For what was announced.
     fn hasher(&self) -> ChecksumHasher {
         let named = |name: &str| {
@@ -151,7 +151,7 @@ impl Announced {
     }
 
     /// Compares everything that was announced, before or after the body.
-    fn verify(&self, got: &Checksum, md5: Option<Md5>) -> Result<(), Failure> {
+    fn verify(&self, got: &Checksum, md5: Option<Md5>) -> Result<(), FolderError> {
         let trailers = self.trailers.as_ref().and_then(TrailingHeaders::take);
         let trailer = |name: &str| {
             trailers
@@ -191,13 +191,13 @@ impl Announced {
         for (name, header, got) in pairs {
             let wanted = header.clone().or_else(|| trailer(name));
             if wanted.is_some() && wanted != *got {
-                return Err(Failure::BadDigest);
+                return Err(FolderError::BadDigest);
             }
         }
         if let (Some(wanted), Some(md5)) = (&self.md5, md5)
             && *wanted != STANDARD.encode(md5.finalize())
         {
-            return Err(Failure::BadDigest);
+            return Err(FolderError::BadDigest);
         }
         Ok(())
     }

@@ -16,22 +16,22 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use uuid::Uuid;
 
 /// What stays as it is in the name of a file: nothing that means something to a path.
-const OUTSIDE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+const UNESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// Ends the name of every object's file. It never occurs in an encoded component, so the object `a` and the
 /// objects below `a/` cannot meet.
-const MARK: char = '@';
+const OBJECT_FILE_SUFFIX: char = '@';
 
 /// Longest name of a file that every file system takes.
-const LONGEST: usize = 255;
+const MAX_FILE_NAME_BYTES: usize = 255;
 
 /// The paths of one folder.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct DirectoryLayout {
     root: PathBuf,
 }
 
-impl Layout {
+impl DirectoryLayout {
     pub(super) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -81,9 +81,9 @@ impl Layout {
         while let Some(component) = components.next() {
             let mut name = encode(component);
             if components.peek().is_none() {
-                name.push(MARK);
+                name.push(OBJECT_FILE_SUFFIX);
             }
-            if name.len() > LONGEST {
+            if name.len() > MAX_FILE_NAME_BYTES {
                 return None;
             }
             path.push(name);
@@ -94,7 +94,7 @@ impl Layout {
 
 /// One component of a key as the name of a file. Names of dots alone, and the empty one, would mean other places.
 fn encode(component: &str) -> String {
-    let encoded = utf8_percent_encode(component, OUTSIDE).to_string();
+    let encoded = utf8_percent_encode(component, UNESCAPED_BYTES).to_string();
     if encoded.bytes().all(|byte| byte == b'.') {
         return format!("%{}", encoded.replace('.', "%2E"));
     }
@@ -103,7 +103,7 @@ fn encode(component: &str) -> String {
 
 /// What a file's or folder's name stands for: a component and whether it is an object.
 pub(super) fn decode(name: &str) -> Option<(String, bool)> {
-    let (encoded, is_object) = match name.strip_suffix(MARK) {
+    let (encoded, is_object) = match name.strip_suffix(OBJECT_FILE_SUFFIX) {
         Some(encoded) => (encoded, true),
         None => (name, false),
     };
@@ -124,7 +124,9 @@ mod tests {
     use super::*;
 
     fn names(key: &str) -> Vec<String> {
-        let path = Layout::new(Path::new("/r")).object("bucket", key).unwrap();
+        let path = DirectoryLayout::new(Path::new("/r"))
+            .object("bucket", key)
+            .unwrap();
         let relative = path.strip_prefix("/r/objects/bucket").unwrap();
         relative
             .components()
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn names_too_long_for_a_file_are_refused() {
-        let layout = Layout::new(Path::new("/r"));
+        let layout = DirectoryLayout::new(Path::new("/r"));
         assert!(layout.object("bucket", &"x".repeat(254)).is_some());
         assert!(layout.object("bucket", &"x".repeat(255)).is_none());
     }

@@ -5,14 +5,14 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::error::Failure;
-use super::folder::Folder;
+use super::error::FolderError;
+use super::folder::ServedDirectory;
 use super::layout;
-use super::record::Record;
+use super::record::ObjectRecord;
 
 /// An object in a list.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedObject {
     pub(super) key: String,
     pub(super) size: u64,
     pub(super) tag: String,
@@ -21,20 +21,20 @@ pub(super) struct Listed {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ListRequest<'a> {
     pub(super) prefix: &'a str,
     /// Keys up to this one were listed before.
     pub(super) after: Option<&'a str>,
     pub(super) most: usize,
 }
 
-impl Folder {
+impl ServedDirectory {
     /// Up to `most` objects, and whether there are more.
     pub(super) fn list(
         &self,
         bucket: &str,
-        wanted: Wanted<'_>,
-    ) -> Result<(Vec<Listed>, bool), Failure> {
+        wanted: ListRequest<'_>,
+    ) -> Result<(Vec<ListedObject>, bool), FolderError> {
         self.check_bucket(bucket)?;
         let mut found = Vec::new();
         let more = walk(&self.layout.bucket(bucket), "", wanted, &mut found)?;
@@ -46,9 +46,9 @@ impl Folder {
 fn walk(
     folder: &Path,
     before: &str,
-    wanted: Wanted<'_>,
-    found: &mut Vec<Listed>,
-) -> Result<bool, Failure> {
+    wanted: ListRequest<'_>,
+    found: &mut Vec<ListedObject>,
+) -> Result<bool, FolderError> {
     for (name, key, is_object) in entries(folder, before)? {
         if is_object {
             if !key.starts_with(wanted.prefix) || wanted.after.is_some_and(|after| *key <= *after) {
@@ -57,15 +57,15 @@ fn walk(
             if found.len() == wanted.most {
                 return Ok(true);
             }
-            match Record::open(&folder.join(name)) {
-                Ok(record) => found.push(Listed {
+            match ObjectRecord::open(&folder.join(name)) {
+                Ok(record) => found.push(ListedObject {
                     key,
                     size: record.size,
                     tag: record.meta.tag,
                     modified: record.modified,
                 }),
                 // Removed meanwhile.
-                Err(Failure::NoSuchKey) => {}
+                Err(FolderError::NoSuchKey) => {}
                 Err(error) => return Err(error),
             }
         } else if may_hold(&key, wanted) && walk(&folder.join(name), &key, wanted, found)? {
@@ -98,7 +98,7 @@ fn entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)
 }
 
 /// Whether keys that start with `below` can be among the wanted ones.
-fn may_hold(below: &str, wanted: Wanted<'_>) -> bool {
+fn may_hold(below: &str, wanted: ListRequest<'_>) -> bool {
     let on_the_way = below.starts_with(wanted.prefix) || wanted.prefix.starts_with(below);
     let is_past = wanted
         .after

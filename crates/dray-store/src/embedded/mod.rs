@@ -36,17 +36,17 @@ use tokio_util::task::TaskTracker;
 
 pub use access::AccessKey;
 
-use crate::options::Options;
-use access::Access;
-use api::Api;
-use folder::Folder;
-use identity::Identity;
+use crate::options::StoreOptions;
+use access::AccessControl;
+use api::S3Api;
+use folder::ServedDirectory;
+use identity::EndpointIdentity;
 
-const LOOPBACK: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
+const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
 /// How to reach the process that serves `folder`, as it said when it started. Whether it still runs is not known.
-pub fn serving(folder: &Path) -> io::Result<Options> {
-    Ok(Identity::read(folder)?.options())
+pub fn serving(folder: &Path) -> io::Result<StoreOptions> {
+    Ok(EndpointIdentity::read(folder)?.options())
 }
 
 /// Prepares the directory in which the directory of an endpoint lies. A missing one is created for this user alone. An
@@ -66,7 +66,7 @@ pub struct EmbeddedS3 {
     address: SocketAddr,
     stop: CancellationToken,
     tasks: TaskTracker,
-    access: Access,
+    access: AccessControl,
 }
 
 impl EmbeddedS3 {
@@ -78,41 +78,46 @@ impl EmbeddedS3 {
     ///
     /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
     /// [`serving`] says how to reach that one.
-    pub async fn start(folder: &Path) -> io::Result<(Self, Options)> {
+    pub async fn start(folder: &Path) -> io::Result<(Self, StoreOptions)> {
         Self::with_capacity(folder, u64::MAX).await
     }
 
     /// Like [`EmbeddedS3::start`], but refuses to hold more than `capacity` bytes, as a full disk would.
-    pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, Options)> {
+    pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, StoreOptions)> {
         Self::open(folder, capacity, &[]).await
     }
 
     /// Like [`EmbeddedS3::start`], with further access keys that may do what their policies allow.
     ///
     /// Fails also with [`io::ErrorKind::InvalidInput`] when a policy says what this endpoint does not understand.
-    pub async fn with_keys(folder: &Path, keys: &[AccessKey]) -> io::Result<(Self, Options)> {
+    pub async fn with_keys(folder: &Path, keys: &[AccessKey]) -> io::Result<(Self, StoreOptions)> {
         Self::open(folder, u64::MAX, keys).await
     }
 
-    async fn open(folder: &Path, capacity: u64, keys: &[AccessKey]) -> io::Result<(Self, Options)> {
+    async fn open(
+        folder: &Path,
+        capacity: u64,
+        keys: &[AccessKey],
+    ) -> io::Result<(Self, StoreOptions)> {
         let root = folder.to_owned();
         let (folder, mut identity) = incoming::blocking(move || {
-            let folder = Folder::open(&root, capacity)?;
-            folder.create_bucket(&Options::default().bucket)?;
-            io::Result::Ok((folder, Identity::of(&root)?))
+            let folder = ServedDirectory::open(&root, capacity)?;
+            folder.create_bucket(&StoreOptions::default().bucket)?;
+            io::Result::Ok((folder, EndpointIdentity::of(&root)?))
         })
         .await?;
-        let listener = match tokio::net::TcpListener::bind((LOOPBACK, identity.port)).await {
+        let listener = match tokio::net::TcpListener::bind((LOOPBACK_ADDRESS, identity.port)).await
+        {
             Ok(listener) => listener,
-            Err(_taken) => tokio::net::TcpListener::bind((LOOPBACK, 0)).await?,
+            Err(_taken) => tokio::net::TcpListener::bind((LOOPBACK_ADDRESS, 0)).await?,
         };
         let address = listener.local_addr()?;
         identity.port = address.port();
         identity.write(folder.root())?;
         let options = identity.options();
 
-        let mut service = S3ServiceBuilder::new(Api::new(Arc::new(folder)));
-        let access = Access::new(options.access_key.expose(), keys)?;
+        let mut service = S3ServiceBuilder::new(S3Api::new(Arc::new(folder)));
+        let access = AccessControl::new(options.access_key.expose(), keys)?;
         let mut secrets =
             SimpleAuth::from_single(options.access_key.expose(), options.secret_key.expose());
         for key in keys {

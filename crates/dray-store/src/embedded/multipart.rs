@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::error::Failure;
-use super::folder::{Folder, Place};
-use super::part::{self, Part};
+use super::error::FolderError;
+use super::folder::{OverwriteRule, ServedDirectory};
+use super::part::{self, StoredPart};
 use super::private;
-use super::record::{self, Meta};
+use super::record::{self, ObjectMetadata};
 use crate::checksum::{self, Crc64};
 
 /// Smallest part but the last (S3).
-const SMALLEST: u64 = 5 << 20;
+const MIN_PART_BYTES: u64 = 5 << 20;
 
 /// What an upload is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Purpose {
+pub(super) struct UploadPurpose {
     pub(super) key: String,
-    pub(super) meta: Meta,
+    pub(super) meta: ObjectMetadata,
 }
 
 /// A part as the sender names it when the upload is completed.
 #[derive(Clone, Debug)]
-pub(super) struct Named {
+pub(super) struct NamedPart {
     pub(super) number: i32,
     pub(super) tag: Option<String>,
     pub(super) sha256: Option<String>,
@@ -39,15 +39,19 @@ pub(super) struct Named {
 
 /// An upload that was not completed.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedUpload {
     pub(super) id: Uuid,
     pub(super) key: String,
     pub(super) started: SystemTime,
 }
 
-impl Folder {
+impl ServedDirectory {
     /// Opens an upload.
-    pub(super) fn start_upload(&self, bucket: &str, purpose: &Purpose) -> Result<Uuid, Failure> {
+    pub(super) fn start_upload(
+        &self,
+        bucket: &str,
+        purpose: &UploadPurpose,
+    ) -> Result<Uuid, FolderError> {
         self.check_bucket(bucket)?;
         self.path(bucket, &purpose.key)?;
         let id = Uuid::new_v4();
@@ -59,7 +63,7 @@ impl Folder {
     }
 
     /// What the upload is for, when it is one.
-    pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<Purpose, Failure> {
+    pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<UploadPurpose, FolderError> {
         let folder = self.upload_folder(bucket, id)?;
         let text = fs::read(folder.join("upload"))?;
         Ok(serde_json::from_slice(&text).map_err(io::Error::from)?)
@@ -70,14 +74,14 @@ impl Folder {
         &self,
         bucket: &str,
         id: Uuid,
-        named: &[Named],
-        place: Place,
-    ) -> Result<Meta, Failure> {
+        named: &[NamedPart],
+        place: OverwriteRule,
+    ) -> Result<ObjectMetadata, FolderError> {
         let purpose = self.purpose(bucket, id)?;
         let upload = self.upload_folder(bucket, id)?;
         let path = self.path(bucket, &purpose.key)?;
         let parts = check_parts(&upload, named)?;
-        let meta = Meta {
+        let meta = ObjectMetadata {
             tag: format!("{}-{}", Uuid::new_v4(), parts.len()),
             sha256: digest_of_digests(&parts),
             crc64: joined_crc64(&parts),
@@ -108,10 +112,10 @@ impl Folder {
         &self,
         upload: &Path,
         length: u64,
-        meta: &Meta,
+        meta: &ObjectMetadata,
         path: &Path,
-        place: Place,
-    ) -> Result<(), Failure> {
+        place: OverwriteRule,
+    ) -> Result<(), FolderError> {
         let body = part::body(upload);
         let mut file = fs::File::options().write(true).open(&body)?;
         // What follows is parts that were not named, or the end of an attempt that failed.
@@ -126,7 +130,7 @@ impl Folder {
     }
 
     /// Removes an upload with its parts.
-    pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), Failure> {
+    pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), FolderError> {
         let folder = self.upload_folder(bucket, id)?;
         let taken = taken_by_all(&folder)?;
         fs::remove_dir_all(&folder)?;
@@ -135,7 +139,7 @@ impl Folder {
     }
 
     /// Every upload of the bucket that was not completed, by key.
-    pub(super) fn unfinished(&self, bucket: &str) -> Result<Vec<Unfinished>, Failure> {
+    pub(super) fn unfinished(&self, bucket: &str) -> Result<Vec<UnfinishedUpload>, FolderError> {
         self.check_bucket(bucket)?;
         let read = match fs::read_dir(self.layout.bucket_uploads(bucket)) {
             Ok(read) => read,
@@ -154,7 +158,7 @@ impl Folder {
                 continue;
             };
             let started = fs::metadata(entry.path().join("upload"))?.modified()?;
-            uploads.push(Unfinished {
+            uploads.push(UnfinishedUpload {
                 id,
                 key: purpose.key,
                 started,
@@ -165,12 +169,12 @@ impl Folder {
     }
 
     /// The folder of an upload that is open.
-    pub(super) fn upload_folder(&self, bucket: &str, id: Uuid) -> Result<PathBuf, Failure> {
+    pub(super) fn upload_folder(&self, bucket: &str, id: Uuid) -> Result<PathBuf, FolderError> {
         let folder = self.layout.upload(bucket, id);
         if folder.is_dir() {
             Ok(folder)
         } else {
-            Err(Failure::NoSuchUpload)
+            Err(FolderError::NoSuchUpload)
         }
     }
 }
@@ -185,26 +189,26 @@ fn taken_by_all(upload: &Path) -> io::Result<u64> {
 }
 
 /// Looks up the parts and compares them with how the sender names them.
-fn check_parts(upload: &Path, named: &[Named]) -> Result<Vec<Part>, Failure> {
+fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, FolderError> {
     if named.is_empty() {
-        return Err(Failure::InvalidPart);
+        return Err(FolderError::InvalidPart);
     }
     if !named.is_sorted_by(|one, next| one.number < next.number) {
-        return Err(Failure::InvalidPartOrder);
+        return Err(FolderError::InvalidPartOrder);
     }
     let mut parts = Vec::with_capacity(named.len());
     for (index, named) in named.iter().enumerate() {
-        let part = Part::find(upload, named.number)?;
+        let part = StoredPart::find(upload, named.number)?;
         let same_tag = named.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
         let same = |named: &Option<String>, kept: &Option<String>| named.is_none() || named == kept;
         if !same_tag
             || !same(&named.sha256, &part.meta.sha256)
             || !same(&named.crc64, &part.meta.crc64)
         {
-            return Err(Failure::InvalidPart);
+            return Err(FolderError::InvalidPart);
         }
-        if part.size < SMALLEST && index + 1 < parts.capacity() {
-            return Err(Failure::TooSmall);
+        if part.size < MIN_PART_BYTES && index + 1 < parts.capacity() {
+            return Err(FolderError::TooSmall);
         }
         parts.push(part);
     }
@@ -212,7 +216,7 @@ fn check_parts(upload: &Path, named: &[Named]) -> Result<Vec<Part>, Failure> {
 }
 
 /// Length of the object, when the common file holds exactly the named parts, one after the other.
-fn length_in_place(parts: &[Part]) -> Option<u64> {
+fn length_in_place(parts: &[StoredPart]) -> Option<u64> {
     let mut end = 0;
     for part in parts {
         if part.offset != Some(end) {
@@ -224,7 +228,7 @@ fn length_in_place(parts: &[Part]) -> Option<u64> {
 }
 
 /// The composite checksum of S3, when every part has one.
-fn digest_of_digests(parts: &[Part]) -> Option<String> {
+fn digest_of_digests(parts: &[StoredPart]) -> Option<String> {
     let mut digests = Sha256::new();
     for part in parts {
         digests.update(checksum::sha256_from_header(part.meta.sha256.as_ref()?)?.as_bytes());
@@ -234,7 +238,7 @@ fn digest_of_digests(parts: &[Part]) -> Option<String> {
 }
 
 /// The checksum of the whole, when every part has one.
-fn joined_crc64(parts: &[Part]) -> Option<String> {
+fn joined_crc64(parts: &[StoredPart]) -> Option<String> {
     let mut whole = Crc64::default();
     for part in parts {
         whole = whole.then(Crc64::from_header(part.meta.crc64.as_ref()?, part.size)?);

@@ -13,7 +13,7 @@ use s3s::stream::{ByteStream, RemainingLength};
 use tokio::task::JoinHandle;
 
 /// Bytes per read.
-const CHUNK: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 256 << 10;
 
 /// The bytes `start..start + length` of the file. While one chunk is sent, the next one is read.
 pub(super) fn body(mut file: File, start: u64, length: u64) -> StreamingBlob {
@@ -21,19 +21,19 @@ pub(super) fn body(mut file: File, start: u64, length: u64) -> StreamingBlob {
         file.seek(SeekFrom::Start(start))?;
         read(file, length)
     });
-    StreamingBlob::new(Outgoing {
+    StreamingBlob::new(ObjectBody {
         left: length,
         reading,
     })
 }
 
-struct Outgoing {
+struct ObjectBody {
     left: u64,
     reading: JoinHandle<io::Result<(File, Bytes)>>,
 }
 
 fn read(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
-    let wanted = left.min(CHUNK);
+    let wanted = left.min(CHUNK_BYTES);
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     (&mut file).take(wanted).read_to_end(&mut chunk)?;
     if (chunk.len() as u64) < wanted {
@@ -42,7 +42,7 @@ fn read(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
     Ok((file, chunk.into()))
 }
 
-impl Stream for Outgoing {
+impl Stream for ObjectBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -70,7 +70,7 @@ impl Stream for Outgoing {
     }
 }
 
-impl ByteStream for Outgoing {
+impl ByteStream for ObjectBody {
     fn remaining_length(&self) -> RemainingLength {
         usize::try_from(self.left)
             .map_or_else(|_| RemainingLength::unknown(), RemainingLength::new_exact)

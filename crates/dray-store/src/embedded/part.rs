@@ -11,39 +11,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Failure;
-use super::folder::{Draft, Folder, Place};
+use super::error::FolderError;
+use super::folder::{ObjectDraft, OverwriteRule, ServedDirectory};
 use super::private;
-use super::record::{Meta, Record};
+use super::record::{ObjectMetadata, ObjectRecord};
 
 /// What is being written in place, so that no other task writes there, and no object is made of a file that is
 /// still writes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Placing(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
+pub(super) struct InPlaceWrites(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
 
 /// The right to write one part in place, or the common file of an upload as a whole.
 #[derive(Debug)]
-pub(super) struct Turn {
-    placing: Placing,
-    /// The upload's folder, and the part's number or [`WHOLE`].
+pub(super) struct WriteTurn {
+    placing: InPlaceWrites,
+    /// The upload's folder, and the part's number or [`WHOLE_UPLOAD`].
     what: (PathBuf, i32),
 }
 
 /// Stands for all parts of an upload.
-const WHOLE: i32 = 0;
+const WHOLE_UPLOAD: i32 = 0;
 
 /// What is known about a part that was written in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Placed {
+struct PlacedPart {
     size: u64,
     offset: u64,
-    meta: Meta,
+    meta: ObjectMetadata,
 }
 
 /// A part that is there.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) meta: Meta,
+pub(super) struct StoredPart {
+    pub(super) meta: ObjectMetadata,
     pub(super) size: u64,
     /// Where it stands in the common file, if it does.
     pub(super) offset: Option<u64>,
@@ -64,38 +64,38 @@ fn placed_record(upload: &Path, number: i32) -> PathBuf {
     upload.join(format!("placed-{number}"))
 }
 
-impl Placing {
+impl InPlaceWrites {
     /// The turn to write a part in place, unless another task has it, or the part is there, or the upload is being
     /// completed.
-    fn turn(&self, upload: &Path, number: i32) -> Option<Turn> {
+    fn turn(&self, upload: &Path, number: i32) -> Option<WriteTurn> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = own_file(upload, number).exists() || placed_record(upload, number).exists();
-        if is_there || taken.contains(&(upload.to_owned(), WHOLE)) {
+        if is_there || taken.contains(&(upload.to_owned(), WHOLE_UPLOAD)) {
             return None;
         }
         let what = (upload.to_owned(), number);
-        taken.insert(what.clone()).then(|| Turn {
+        taken.insert(what.clone()).then(|| WriteTurn {
             placing: self.clone(),
             what,
         })
     }
 
     /// The turn for the whole common file, unless a part of it is still being written.
-    pub(super) fn whole(&self, upload: &Path) -> Option<Turn> {
+    pub(super) fn whole(&self, upload: &Path) -> Option<WriteTurn> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.iter().any(|(busy, _)| busy == upload) {
             return None;
         }
-        let what = (upload.to_owned(), WHOLE);
+        let what = (upload.to_owned(), WHOLE_UPLOAD);
         taken.insert(what.clone());
-        Some(Turn {
+        Some(WriteTurn {
             placing: self.clone(),
             what,
         })
     }
 }
 
-impl Drop for Turn {
+impl Drop for WriteTurn {
     fn drop(&mut self) {
         let mut taken = self
             .placing
@@ -108,22 +108,22 @@ impl Drop for Turn {
 
 /// Where a part is written until it is checked.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct PartSlot {
     number: i32,
     /// Only for a part in place: its offset and its length.
     placed: Option<(u64, u64)>,
 }
 
-impl Folder {
+impl ServedDirectory {
     /// Finds a place for a part of `length` bytes, where that is known.
     pub(super) fn slot(
         &self,
         upload: &Path,
         number: i32,
         length: Option<u64>,
-    ) -> Result<(Draft, Slot), Failure> {
+    ) -> Result<(ObjectDraft, PartSlot), FolderError> {
         if !(1..=10_000).contains(&number) {
-            return Err(Failure::Invalid("part numbers are 1 to 10000"));
+            return Err(FolderError::Invalid("part numbers are 1 to 10000"));
         }
         if let Some(length) = length.filter(|length| *length > 0) {
             let stride = stride(upload, length)?;
@@ -139,10 +139,10 @@ impl Folder {
                     .open(body(upload))?;
                 file.seek(SeekFrom::Start(offset))?;
                 let placed = Some((offset, length));
-                return Ok((self.range(file, Some(turn)), Slot { number, placed }));
+                return Ok((self.range(file, Some(turn)), PartSlot { number, placed }));
             }
         }
-        let slot = Slot {
+        let slot = PartSlot {
             number,
             placed: None,
         };
@@ -153,21 +153,21 @@ impl Folder {
     pub(super) fn add_part(
         &self,
         upload: &Path,
-        slot: &Slot,
-        draft: Draft,
-        meta: Meta,
-    ) -> Result<(), Failure> {
+        slot: &PartSlot,
+        draft: ObjectDraft,
+        meta: ObjectMetadata,
+    ) -> Result<(), FolderError> {
         let own = own_file(upload, slot.number);
         let record = placed_record(upload, slot.number);
         let Some((offset, length)) = slot.placed else {
-            self.publish(draft, &meta, &own, Place::Any)?;
+            self.publish(draft, &meta, &own, OverwriteRule::Any)?;
             self.forget_placed(&record)?;
             return Ok(());
         };
         if draft.written != length {
-            return Err(Failure::Incomplete);
+            return Err(FolderError::Incomplete);
         }
-        let placed = Placed {
+        let placed = PlacedPart {
             size: length,
             offset,
             meta,
@@ -188,11 +188,11 @@ impl Folder {
     }
 }
 
-impl Part {
+impl StoredPart {
     /// Looks up a part.
-    pub(super) fn find(upload: &Path, number: i32) -> Result<Self, Failure> {
+    pub(super) fn find(upload: &Path, number: i32) -> Result<Self, FolderError> {
         let own = own_file(upload, number);
-        match Record::open(&own) {
+        match ObjectRecord::open(&own) {
             Ok(record) => {
                 return Ok(Self {
                     meta: record.meta,
@@ -201,10 +201,11 @@ impl Part {
                     file: own,
                 });
             }
-            Err(Failure::NoSuchKey) => {}
+            Err(FolderError::NoSuchKey) => {}
             Err(error) => return Err(error),
         }
-        let placed = read_placed(&placed_record(upload, number))?.ok_or(Failure::InvalidPart)?;
+        let placed =
+            read_placed(&placed_record(upload, number))?.ok_or(FolderError::InvalidPart)?;
         Ok(Self {
             meta: placed.meta,
             size: placed.size,
@@ -237,7 +238,7 @@ pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
 }
 
 /// The size of the upload's parts: that of the part which came first.
-fn stride(upload: &Path, length: u64) -> Result<u64, Failure> {
+fn stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
     let path = upload.join("stride");
     match private::options().write(true).create_new(true).open(&path) {
         Ok(mut file) => {
@@ -249,12 +250,12 @@ fn stride(upload: &Path, length: u64) -> Result<u64, Failure> {
             let bytes = fs::read(&path)?;
             Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(Failure::NoSuchUpload),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(FolderError::NoSuchUpload),
         Err(error) => Err(error.into()),
     }
 }
 
-fn read_placed(record: &Path) -> io::Result<Option<Placed>> {
+fn read_placed(record: &Path) -> io::Result<Option<PlacedPart>> {
     match fs::read(record) {
         Ok(text) => Ok(serde_json::from_slice(&text).ok()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -12,17 +12,17 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Failure;
+use super::error::FolderError;
 
-const MAGIC: &[u8; 8] = b"dray-o1\n";
+const RECORD_MAGIC: &[u8; 8] = b"dray-o1\n";
 /// Length field and magic.
-const FOOTER: u64 = 12;
+const FOOTER_BYTES: u64 = 12;
 /// Longest JSON: S3 allows 2 KiB of metadata.
-const LONGEST: u32 = 64 << 10;
+const MAX_METADATA_BYTES: u32 = 64 << 10;
 
 /// What is known about an object's bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Meta {
+pub(super) struct ObjectMetadata {
     /// Entity tag, without quotes.
     pub(super) tag: String,
     /// `x-amz-checksum-sha256`, where the sender announced it: of the bytes, or of the parts' checksums with
@@ -42,32 +42,32 @@ pub(super) struct Meta {
 
 /// An open object.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct ObjectRecord {
     pub(super) file: File,
     /// Bytes of the object.
     pub(super) size: u64,
-    pub(super) meta: Meta,
+    pub(super) meta: ObjectMetadata,
     pub(super) modified: SystemTime,
 }
 
 /// Appends what is known to a file that ends with the object's bytes. Returns the bytes written.
-pub(super) fn seal(file: &mut File, meta: &Meta) -> io::Result<u64> {
+pub(super) fn seal(file: &mut File, meta: &ObjectMetadata) -> io::Result<u64> {
     let mut tail = serde_json::to_vec(meta)?;
     let length =
         u32::try_from(tail.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     tail.extend_from_slice(&length.to_le_bytes());
-    tail.extend_from_slice(MAGIC);
+    tail.extend_from_slice(RECORD_MAGIC);
     file.write_all(&tail)?;
     Ok(tail.len() as u64)
 }
 
-impl Record {
+impl ObjectRecord {
     /// Opens the object, positioned at its first byte.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path) -> Result<Self, FolderError> {
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Failure::NoSuchKey);
+                return Err(FolderError::NoSuchKey);
             }
             Err(error) => return Err(error.into()),
         };
@@ -83,15 +83,15 @@ impl Record {
     }
 }
 
-fn read_tail(file: &mut File, length: u64) -> io::Result<(u64, Meta)> {
+fn read_tail(file: &mut File, length: u64) -> io::Result<(u64, ObjectMetadata)> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "not an object's file");
-    let before_footer = length.checked_sub(FOOTER).ok_or_else(broken)?;
+    let before_footer = length.checked_sub(FOOTER_BYTES).ok_or_else(broken)?;
     file.seek(SeekFrom::Start(before_footer))?;
     let (mut json_length, mut magic) = ([0; 4], [0; 8]);
     file.read_exact(&mut json_length)?;
     file.read_exact(&mut magic)?;
     let json_length = u32::from_le_bytes(json_length);
-    if magic != *MAGIC || json_length > LONGEST {
+    if magic != *RECORD_MAGIC || json_length > MAX_METADATA_BYTES {
         return Err(broken());
     }
     let size = before_footer
@@ -111,7 +111,7 @@ mod tests {
     fn a_sealed_file_gives_back_size_and_meta_and_a_cut_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("object");
-        let meta = Meta {
+        let meta = ObjectMetadata {
             tag: "t".to_owned(),
             sha256: Some("s".to_owned()),
             crc64: None,
@@ -122,7 +122,7 @@ mod tests {
         file.write_all(b"hello").unwrap();
         seal(&mut file, &meta).unwrap();
 
-        let mut record = Record::open(&path).unwrap();
+        let mut record = ObjectRecord::open(&path).unwrap();
         assert_eq!((record.size, &record.meta), (5, &meta));
         let mut start = [0; 5];
         record.file.read_exact(&mut start).unwrap();
@@ -131,7 +131,10 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            assert!(matches!(Record::open(&path), Err(Failure::Io(_))), "{cut}");
+            assert!(
+                matches!(ObjectRecord::open(&path), Err(FolderError::Io(_))),
+                "{cut}"
+            );
         }
     }
 }

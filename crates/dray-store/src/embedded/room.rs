@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes held and the most that may be.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct StorageQuota {
     capacity: u64,
     used: AtomicU64,
 }
 
-impl Room {
+impl StorageQuota {
     pub(super) fn new(capacity: u64, used: u64) -> Self {
         Self {
             capacity,
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_can_be_taken_again_and_no_more() {
-        let room = Room::new(10, 4);
+        let room = StorageQuota::new(10, 4);
         room.take(6).unwrap();
         assert_eq!(room.take(1).unwrap_err().kind(), io::ErrorKind::StorageFull);
         room.give(3);

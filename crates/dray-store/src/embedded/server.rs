@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Connections at one time. Others wait to be accepted.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// Time for the head of a request.
-const HEAD: Duration = Duration::from_secs(30);
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -27,7 +27,7 @@ pub(super) async fn serve(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let next = async {
             let permit = Arc::clone(&permits).acquire_owned().await;
@@ -63,7 +63,7 @@ async fn connection(stream: TcpStream, service: S3Service, stop: CancellationTok
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(REQUEST_HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), answer);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {

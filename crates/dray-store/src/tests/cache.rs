@@ -5,17 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_types::{Claim, Clock, Deadline, OperationId, TenantId};
 
-use super::{World, noise, tenant};
-use crate::{CachedObject, Label, PART, PresignError, ReadError, Store, cache_key};
+use super::{TestStore, noise, tenant};
+use crate::{ArtifactLabel, CachedObject, PART_BYTES, PresignError, ReadError, Store, cache_key};
 
-const MINUTE: u64 = 60_000;
+const MINUTE_MS: u64 = 60_000;
 /// The beginning of a slot.
-const START: u64 = 1_795_132_800_000;
+const SLOT_START: u64 = 1_795_132_800_000;
 
 async fn cache(store: &Store, tenant: &TenantId, bytes: impl Into<Bytes>, name: &str) -> Claim {
     let mut writer = store.writer(tenant, &OperationId::mint(), 1).cached();
     writer.write(bytes.into()).await.unwrap();
-    let label = Label::new("text/plain", name);
+    let label = ArtifactLabel::new("text/plain", name);
     writer.finish(label).await.unwrap()
 }
 
@@ -35,8 +35,8 @@ fn keys(objects: &[CachedObject]) -> Vec<&str> {
 
 #[tokio::test]
 async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minutes() {
-    let world = World::new().await;
-    let (store, clock) = world.at(START + MINUTE).await;
+    let world = TestStore::new().await;
+    let (store, clock) = world.at(SLOT_START + MINUTE_MS).await;
     let acme = tenant("acme");
     let claim = cache(&store, &acme, "abc", "../../etc/passwd").await;
     let hex = claim.artifact.sha256.to_hex();
@@ -47,11 +47,11 @@ async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minute
         [CachedObject {
             key: key.clone(),
             bytes: 3,
-            closed_at_ms: START + 5 * MINUTE
+            closed_at_ms: SLOT_START + 5 * MINUTE_MS
         }]
     );
     assert_eq!(cache_key(&claim), Some(key));
-    assert_eq!(claim.expires_at_ms, START + 65 * MINUTE);
+    assert_eq!(claim.expires_at_ms, SLOT_START + 65 * MINUTE_MS);
     assert_eq!(read(&store, &clock, &claim).await.unwrap(), "abc");
 
     // Finished content does not see it, and nobody else does.
@@ -68,17 +68,17 @@ async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minute
 
 #[tokio::test]
 async fn the_same_content_is_one_object_for_five_minutes_and_never_made_young_again() {
-    let world = World::new().await;
-    let (store, clock) = world.at(START).await;
+    let world = TestStore::new().await;
+    let (store, clock) = world.at(SLOT_START).await;
     let acme = tenant("acme");
     let first = cache(&store, &acme, "abc", "a").await;
-    clock.advance(Duration::from_millis(5 * MINUTE - 1));
+    clock.advance(Duration::from_millis(5 * MINUTE_MS - 1));
     let again = cache(&store, &acme, "abc", "b").await;
     assert_eq!(cache_key(&first), cache_key(&again));
     assert_eq!(first.expires_at_ms, again.expires_at_ms);
     clock.advance(Duration::from_millis(1));
     let later = cache(&store, &acme, "abc", "c").await;
-    assert_eq!(later.expires_at_ms, first.expires_at_ms + 5 * MINUTE);
+    assert_eq!(later.expires_at_ms, first.expires_at_ms + 5 * MINUTE_MS);
     let objects = store.cached().await.unwrap();
     assert_eq!(objects.len(), 2);
 
@@ -91,9 +91,9 @@ async fn the_same_content_is_one_object_for_five_minutes_and_never_made_young_ag
 
 #[tokio::test]
 async fn content_of_several_parts_is_cached_too() {
-    let world = World::new().await;
-    let (store, clock) = world.at(START).await;
-    let bytes = noise(2 * PART + 7, 3);
+    let world = TestStore::new().await;
+    let (store, clock) = world.at(SLOT_START).await;
+    let bytes = noise(2 * PART_BYTES + 7, 3);
     let claim = cache(&store, &tenant("acme"), bytes.clone(), "big").await;
     assert_eq!(read(&store, &clock, &claim).await.unwrap(), bytes);
     let staged = world
@@ -105,7 +105,7 @@ async fn content_of_several_parts_is_cached_too() {
 
 #[tokio::test]
 async fn only_what_is_in_the_cache_can_be_evicted() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let kept = world.put(&tenant("acme"), "kept").await;
     let object = CachedObject {
         key: kept.artifact.key(),
@@ -122,14 +122,14 @@ async fn only_what_is_in_the_cache_can_be_evicted() {
 
 #[tokio::test]
 async fn what_is_kept_outlives_its_eviction() {
-    let world = World::new().await;
-    let (store, clock) = world.at(START).await;
+    let world = TestStore::new().await;
+    let (store, clock) = world.at(SLOT_START).await;
     let acme = tenant("acme");
     let claim = cache(&store, &acme, "abc", "a.txt").await;
     let kept = store.keep(&acme, &claim, deadline(&clock)).await.unwrap();
     assert_eq!(kept.artifact, claim.artifact);
     assert_eq!(kept.store, "main");
-    assert!(kept.expires_at_ms >= START + 14 * 24 * 60 * MINUTE);
+    assert!(kept.expires_at_ms >= SLOT_START + 14 * 24 * 60 * MINUTE_MS);
     let again = store.keep(&acme, &kept, deadline(&clock)).await.unwrap();
     assert_eq!(again, kept, "kept already");
 
@@ -144,8 +144,8 @@ async fn what_is_kept_outlives_its_eviction() {
 
 #[tokio::test]
 async fn a_claim_that_lies_about_its_size_is_not_kept() {
-    let world = World::new().await;
-    let (store, clock) = world.at(START).await;
+    let world = TestStore::new().await;
+    let (store, clock) = world.at(SLOT_START).await;
     let acme = tenant("acme");
     let mut claim = cache(&store, &acme, "abc", "a.txt").await;
     claim.artifact.size = 4;
@@ -158,8 +158,8 @@ async fn a_claim_that_lies_about_its_size_is_not_kept() {
 
 #[tokio::test]
 async fn claims_of_no_slot_are_of_no_store() {
-    let world = World::new().await;
-    let (store, clock) = world.at(START).await;
+    let world = TestStore::new().await;
+    let (store, clock) = world.at(SLOT_START).await;
     let claim = cache(&store, &tenant("acme"), "abc", "").await;
     assert_eq!(claim.store, "main.cache-5983776");
     for name in [
@@ -184,8 +184,8 @@ async fn claims_of_no_slot_are_of_no_store() {
 
 #[tokio::test]
 async fn a_link_to_cached_content_ends_when_the_claim_says() {
-    let world = World::new().await;
-    let (store, _) = world.at(START).await;
+    let world = TestStore::new().await;
+    let (store, _) = world.at(SLOT_START).await;
     let acme = tenant("acme");
     let mut claim = cache(&store, &acme, "abc", "a.txt").await;
     let day = Duration::from_hours(24);
@@ -194,7 +194,7 @@ async fn a_link_to_cached_content_ends_when_the_claim_says() {
     // Whoever makes sure that the object stays may promise more.
     claim.expires_at_ms = u64::MAX;
     let link = store.presign_get(&acme, &claim, day).await.unwrap();
-    assert_eq!(link.expires_at_ms, START + 24 * 60 * MINUTE);
+    assert_eq!(link.expires_at_ms, SLOT_START + 24 * 60 * MINUTE_MS);
     assert!(link.url.expose().contains("/cache/5983776/acme/ba/"));
     claim.store = "main.cache-x".to_owned();
     let refused = store.presign_get(&acme, &claim, day).await;
@@ -203,11 +203,11 @@ async fn a_link_to_cached_content_ends_when_the_claim_says() {
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_tells_nothing_about_the_cache() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     cache(&world.store, &tenant("acme"), "abc", "").await;
     let (store, proxy) = world.behind().await;
-    proxy.add(dray_testkit::s3::Rule::new(
-        dray_testkit::s3::Trouble::Status(503),
+    proxy.add(dray_testkit::s3::FaultRule::new(
+        dray_testkit::s3::S3Fault::Status(503),
         |parts| parts.method == "GET",
     ));
     assert!(store.cached().await.is_err());

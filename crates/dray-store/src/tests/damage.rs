@@ -1,13 +1,13 @@
 //! Stored objects that are not what their claims say (messaging-reliability K-5, 19.7).
 
-use dray_types::{Claim, Fault, FaultCode, Retry};
+use dray_types::{Claim, Fault, FaultCode, RetryAdvice};
 
-use super::{World, noise, tenant};
+use super::{TestStore, noise, tenant};
 use crate::{PutError, ReadError, RequestError};
 
 /// Stores `length` bytes, replaces the object by `stored`, and reads.
 async fn check(length: usize, stored: &[u8]) -> ReadError {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let claim = world.put(&tenant("acme"), noise(length, 1)).await;
     world
         .overwrite(&claim.artifact.key(), stored.to_vec())
@@ -28,14 +28,14 @@ async fn truncated_altered_and_oversized_objects_are_never_delivered() {
         let fault = Fault::from(error);
         assert_eq!(
             (fault.detail.as_str(), fault.retry),
-            ("integrity_mismatch", Retry::Never)
+            ("integrity_mismatch", RetryAdvice::Never)
         );
     }
 }
 
 #[tokio::test]
 async fn a_reader_that_failed_does_not_go_on() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let claim = world.put(&tenant("acme"), "right").await;
     world.overwrite(&claim.artifact.key(), "wrong").await;
     let mut reader = world
@@ -49,7 +49,7 @@ async fn a_reader_that_failed_does_not_go_on() {
 
 #[tokio::test]
 async fn an_old_claim_without_an_object_is_missing_at_once() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     let mut claim = world.put(&tenant("acme"), "gone").await;
     world
@@ -74,13 +74,13 @@ async fn an_old_claim_without_an_object_is_missing_at_once() {
     assert_eq!(fault.code, FaultCode::NotFound);
     assert_eq!(
         (fault.detail.as_str(), fault.retry),
-        ("claim_missing", Retry::Never)
+        ("claim_missing", RetryAdvice::Never)
     );
 }
 
 #[tokio::test]
 async fn a_young_claim_is_asked_for_three_times() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     let mut claim = world.put(&tenant("acme"), "elsewhere").await;
     claim.artifact.sha256 = dray_types::Sha256Digest::of(b"late");
@@ -119,7 +119,7 @@ async fn a_young_claim_is_asked_for_three_times() {
 
 #[tokio::test]
 async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let acme = tenant("acme");
     for (right, wrong) in [("right", "sho"), ("other", "WRONG")] {
         let claim = world.put(&acme, right).await;
@@ -130,7 +130,7 @@ async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
                 &acme,
                 &dray_types::OperationId::mint(),
                 right.into(),
-                crate::Label::default(),
+                crate::ArtifactLabel::default(),
             )
             .await
             .unwrap_err();
@@ -140,7 +140,7 @@ async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
 
 #[tokio::test]
 async fn a_damaged_file_of_the_embedded_store_is_an_error_and_not_bytes() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let claim: Claim = world.put(&tenant("acme"), noise(5000, 2)).await;
     let file = world.folder.path().join(&world.files()[0]);
     let whole = std::fs::read(&file).unwrap();

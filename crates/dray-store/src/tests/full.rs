@@ -2,24 +2,24 @@
 
 use dray_types::{Fault, FaultCode, OperationId};
 
-use super::{World, noise, tenant};
-use crate::{Label, PART, PutError, RequestError};
+use super::{TestStore, noise, tenant};
+use crate::{ArtifactLabel, PART_BYTES, PutError, RequestError};
 
 #[tokio::test]
 async fn a_full_folder_is_told_and_keeps_no_part_of_what_did_not_fit() {
-    let world = World::with_capacity(8 << 20).await;
+    let world = TestStore::with_capacity(8 << 20).await;
     let acme = tenant("acme");
     let kept = world.put(&acme, noise(1 << 20, 1)).await;
     let before = world.files();
-    for size in [PART, 7 << 20, 3 * PART] {
+    for size in [PART_BYTES, 7 << 20, 3 * PART_BYTES] {
         let outcome = async {
             let mut writer = world.store.writer(&acme, &OperationId::mint(), 1);
             writer.write(noise(size, 2)).await?;
-            if size == PART {
+            if size == PART_BYTES {
                 // Two of these do not fit.
-                world.put(&acme, noise(PART - 1, 3)).await;
+                world.put(&acme, noise(PART_BYTES - 1, 3)).await;
             }
-            writer.finish(Label::default()).await
+            writer.finish(ArtifactLabel::default()).await
         };
         let error = outcome.await.unwrap_err();
         assert!(
@@ -33,22 +33,22 @@ async fn a_full_folder_is_told_and_keeps_no_part_of_what_did_not_fit() {
         );
         assert!(fault.is_retryable());
         world.store.settle().await;
-        if size == PART {
-            let other = dray_types::Sha256Digest::of(&noise(PART - 1, 3));
+        if size == PART_BYTES {
+            let other = dray_types::Sha256Digest::of(&noise(PART_BYTES - 1, 3));
             assert_eq!(
                 world.store.find(&acme, other).await.unwrap(),
-                Some(PART as u64 - 1)
+                Some(PART_BYTES as u64 - 1)
             );
             remove(&world, other).await;
         }
         assert_eq!(world.files(), before, "{size}");
     }
     assert_eq!(world.read(&acme, &kept).await.unwrap().len(), 1 << 20);
-    let fits = world.put(&acme, noise(PART, 4)).await;
-    assert_eq!(world.read(&acme, &fits).await.unwrap().len(), PART);
+    let fits = world.put(&acme, noise(PART_BYTES, 4)).await;
+    assert_eq!(world.read(&acme, &fits).await.unwrap().len(), PART_BYTES);
 }
 
-async fn remove(world: &World, sha256: dray_types::Sha256Digest) {
+async fn remove(world: &TestStore, sha256: dray_types::Sha256Digest) {
     let hex = sha256.to_hex();
     crate::object::delete(
         &world.store.inner,
@@ -61,9 +61,9 @@ async fn remove(world: &World, sha256: dray_types::Sha256Digest) {
 
 #[tokio::test]
 async fn room_is_counted_again_after_a_restart() {
-    let world = World::with_capacity(4 << 20).await;
+    let world = TestStore::with_capacity(4 << 20).await;
     world.put(&tenant("acme"), noise(3 << 20, 1)).await;
-    let World {
+    let TestStore {
         endpoint,
         folder,
         clock,
@@ -81,7 +81,7 @@ async fn room_is_counted_again_after_a_restart() {
                 &tenant("acme"),
                 &OperationId::mint(),
                 bytes,
-                Label::default(),
+                ArtifactLabel::default(),
             )
             .await
     };

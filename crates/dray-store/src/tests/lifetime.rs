@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dray_types::{Claim, OperationId};
 
-use super::{World, noise, tenant};
-use crate::{Label, PART, SweepReport};
+use super::{TestStore, noise, tenant};
+use crate::{ArtifactLabel, PART_BYTES, SweepReport};
 
-const DAY: u64 = 24 * 60 * 60 * 1000;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 async fn put(store: &crate::Store, text: &'static str) -> Claim {
     store
@@ -15,7 +15,7 @@ async fn put(store: &crate::Store, text: &'static str) -> Claim {
             &tenant("acme"),
             &OperationId::mint(),
             text.into(),
-            Label::default(),
+            ArtifactLabel::default(),
         )
         .await
         .unwrap()
@@ -23,20 +23,20 @@ async fn put(store: &crate::Store, text: &'static str) -> Claim {
 
 #[tokio::test]
 async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     world.put(&tenant("acme"), "finished").await;
     world.overwrite("stage/op/1/orphan", "orphan").await;
     let mut unfinished = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
-    unfinished.write(noise(2 * PART, 1)).await.unwrap();
+    unfinished.write(noise(2 * PART_BYTES, 1)).await.unwrap();
     // As after kill -9: nobody cleans up.
     std::mem::forget(unfinished);
 
     let (store, clock) = world.at(world.clock.now_ms()).await;
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
-    clock.advance(Duration::from_millis(DAY + 60_000));
+    clock.advance(Duration::from_millis(DAY_MS + 60_000));
     let report = store.sweep().await.unwrap();
     assert_eq!((report.finished, report.staged, report.uploads), (0, 1, 1));
-    clock.advance(Duration::from_millis(14 * DAY - 120_000));
+    clock.advance(Duration::from_millis(14 * DAY_MS - 120_000));
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
     clock.advance(Duration::from_mins(2));
     let report = store.sweep().await.unwrap();
@@ -49,26 +49,26 @@ async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
 
 #[tokio::test]
 async fn a_claim_never_outlives_its_object() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let now = world.clock.now_ms();
     let (store, clock) = world.at(now).await;
     let first = put(&store, "same").await;
-    assert_eq!(first.expires_at_ms, now + 15 * DAY);
+    assert_eq!(first.expires_at_ms, now + 15 * DAY_MS);
 
     // Claimed again within a day, the object keeps its age and the claim says so.
-    clock.advance(Duration::from_millis(DAY / 2));
+    clock.advance(Duration::from_millis(DAY_MS / 2));
     let second = put(&store, "same").await;
-    assert_eq!(second.created_at_ms, now + DAY / 2);
-    assert!(second.expires_at_ms.abs_diff(now + 15 * DAY) < 60_000);
+    assert_eq!(second.created_at_ms, now + DAY_MS / 2);
+    assert!(second.expires_at_ms.abs_diff(now + 15 * DAY_MS) < 60_000);
 }
 
 #[tokio::test]
 async fn an_old_object_that_is_claimed_again_becomes_young() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let now = world.clock.now_ms();
     let claim = world.put(&tenant("acme"), "same").await;
     let file = world.folder.path().join(&world.files()[0]);
-    let old = std::time::UNIX_EPOCH + Duration::from_millis(now - 14 * DAY);
+    let old = std::time::UNIX_EPOCH + Duration::from_millis(now - 14 * DAY_MS);
     let times = std::fs::FileTimes::new().set_modified(old);
     std::fs::File::options()
         .write(true)
@@ -78,16 +78,16 @@ async fn an_old_object_that_is_claimed_again_becomes_young() {
         .unwrap();
 
     let again = world.put(&tenant("acme"), "same").await;
-    assert!(again.expires_at_ms >= now + 15 * DAY);
+    assert!(again.expires_at_ms >= now + 15 * DAY_MS);
     let (store, clock) = world.at(now).await;
-    clock.advance(Duration::from_millis(2 * DAY));
+    clock.advance(Duration::from_millis(2 * DAY_MS));
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
     assert_eq!(world.read(&tenant("acme"), &claim).await.unwrap(), "same");
 }
 
 #[tokio::test]
 async fn the_sweep_goes_on_over_many_pages() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     for number in 0..1003 {
         let name = format!("objects/drayage/stage/op/{number}/x@");
         let file = world.folder.path().join(name);
@@ -99,7 +99,7 @@ async fn the_sweep_goes_on_over_many_pages() {
             std::fs::hard_link(first, file).unwrap();
         }
     }
-    let (store, _) = world.at(world.clock.now_ms() + 2 * DAY).await;
+    let (store, _) = world.at(world.clock.now_ms() + 2 * DAY_MS).await;
     assert_eq!(store.sweep().await.unwrap().staged, 1003);
     assert_eq!(world.files(), Vec::<String>::new());
 }

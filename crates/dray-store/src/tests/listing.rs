@@ -1,9 +1,9 @@
 //! Lists of the embedded endpoint.
 
-use super::World;
+use super::TestStore;
 
 /// All keys, read in pages.
-async fn list(world: &World, prefix: &str, page: i32) -> Vec<String> {
+async fn list(world: &TestStore, prefix: &str, page: i32) -> Vec<String> {
     let client = &world.store.inner.clients.inside;
     let mut pages = client
         .list_objects_v2()
@@ -26,7 +26,7 @@ async fn list(world: &World, prefix: &str, page: i32) -> Vec<String> {
 
 #[tokio::test]
 async fn keys_come_in_the_order_of_their_bytes_whatever_the_page() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let mut keys = [
         "a", "a-b", "a/b", "a/b/c", "a/b-c", "a//b", "a.b", "b", "ab", "a/ä", "z/..", "z/.", "Z",
         "a@", "a/b@",

@@ -23,18 +23,18 @@ use dray_types::{Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, Tena
 use tempfile::TempDir;
 
 use crate::embedded::EmbeddedS3;
-use crate::{Label, Options, ReadError, Store};
+use crate::{ArtifactLabel, ReadError, Store, StoreOptions};
 
 /// A store over a folder of its own.
-pub(crate) struct World {
+pub(crate) struct TestStore {
     pub(crate) store: Store,
-    pub(crate) options: Options,
+    pub(crate) options: StoreOptions,
     pub(crate) clock: Clock,
     pub(crate) endpoint: EmbeddedS3,
     pub(crate) folder: TempDir,
 }
 
-impl World {
+impl TestStore {
     pub(crate) async fn new() -> Self {
         Self::with_capacity(u64::MAX).await
     }
@@ -65,7 +65,7 @@ impl World {
     /// The same store behind a proxy that can make trouble.
     pub(crate) async fn behind(&self) -> (Store, FaultyS3) {
         let proxy = FaultyS3::start(self.endpoint.address()).await.unwrap();
-        let options = Options {
+        let options = StoreOptions {
             endpoint: proxy.endpoint(),
             ..self.options.clone()
         };
@@ -79,7 +79,12 @@ impl World {
 
     pub(crate) async fn put(&self, tenant: &TenantId, bytes: impl Into<Bytes>) -> Claim {
         self.store
-            .put(tenant, &OperationId::mint(), bytes.into(), Label::default())
+            .put(
+                tenant,
+                &OperationId::mint(),
+                bytes.into(),
+                ArtifactLabel::default(),
+            )
             .await
             .unwrap()
     }
@@ -148,10 +153,10 @@ pub(crate) fn noise(length: usize, seed: u64) -> Bytes {
 
 #[tokio::test]
 async fn a_store_with_wrong_options_is_not_opened() {
-    let wrong = Options {
+    let wrong = StoreOptions {
         access_key: Secret::default(),
         endpoint: "ftp://nowhere/path".to_owned(),
-        ..Options::default()
+        ..StoreOptions::default()
     };
     let error = Store::open(&wrong, Clock::system()).await.unwrap_err();
     let text = error.to_string();
@@ -162,7 +167,7 @@ async fn a_store_with_wrong_options_is_not_opened() {
 
 #[tokio::test]
 async fn the_probe_tells_a_stopped_store() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     world.store.probe().await.unwrap();
     world.endpoint.stop().await;
     let error = world.store.probe().await.unwrap_err();

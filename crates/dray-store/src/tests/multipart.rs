@@ -5,25 +5,25 @@ use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use bytes::{Bytes, BytesMut};
 
-use super::{World, noise};
+use super::{TestStore, noise};
 
-const MIB: usize = 1 << 20;
-const KEY: &str = "other/key";
+const MIB_BYTES: usize = 1 << 20;
+const OTHER_KEY: &str = "other/key";
 
-struct Parts {
+struct TestParts {
     client: Client,
     bucket: String,
     id: String,
 }
 
-impl Parts {
-    async fn start(world: &World) -> Self {
+impl TestParts {
+    async fn start(world: &TestStore) -> Self {
         let client = world.store.inner.clients.inside.clone();
         let bucket = world.options.bucket.clone();
         let answer = client
             .create_multipart_upload()
             .bucket(&bucket)
-            .key(KEY)
+            .key(OTHER_KEY)
             .send()
             .await;
         let id = answer.unwrap().upload_id().unwrap().to_owned();
@@ -35,7 +35,7 @@ impl Parts {
             .client
             .upload_part()
             .bucket(&self.bucket)
-            .key(KEY)
+            .key(OTHER_KEY)
             .upload_id(&self.id)
             .part_number(number)
             .body(bytes.clone().into())
@@ -56,7 +56,7 @@ impl Parts {
         self.client
             .complete_multipart_upload()
             .bucket(&self.bucket)
-            .key(KEY)
+            .key(OTHER_KEY)
             .upload_id(&self.id)
             .multipart_upload(parts)
             .send()
@@ -70,7 +70,7 @@ impl Parts {
             .client
             .get_object()
             .bucket(&self.bucket)
-            .key(KEY)
+            .key(OTHER_KEY)
             .send()
             .await;
         answer.unwrap().body.collect().await.unwrap().into_bytes()
@@ -79,8 +79,8 @@ impl Parts {
 
 /// Sends parts of these sizes in this order of numbers, completes with all of them, and compares.
 async fn check(sizes: &[usize], order: &[usize]) {
-    let world = World::new().await;
-    let upload = Parts::start(&world).await;
+    let world = TestStore::new().await;
+    let upload = TestParts::start(&world).await;
     let mut whole = BytesMut::new();
     let mut bodies = Vec::new();
     for (index, size) in sizes.iter().enumerate() {
@@ -105,7 +105,7 @@ async fn check(sizes: &[usize], order: &[usize]) {
 
 #[tokio::test]
 async fn parts_of_any_sizes_in_any_order_become_the_object() {
-    let (five, six) = (5 * MIB, 6 * MIB);
+    let (five, six) = (5 * MIB_BYTES, 6 * MIB_BYTES);
     check(&[1000], &[0]).await;
     check(&[0], &[0]).await;
     check(&[five, five, 1], &[0, 1, 2]).await;
@@ -118,9 +118,13 @@ async fn parts_of_any_sizes_in_any_order_become_the_object() {
 
 #[tokio::test]
 async fn a_part_that_comes_again_replaces_the_first() {
-    let world = World::new().await;
-    let upload = Parts::start(&world).await;
-    let (old, new, last) = (noise(5 * MIB, 1), noise(5 * MIB, 2), noise(100, 3));
+    let world = TestStore::new().await;
+    let upload = TestParts::start(&world).await;
+    let (old, new, last) = (
+        noise(5 * MIB_BYTES, 1),
+        noise(5 * MIB_BYTES, 2),
+        noise(100, 3),
+    );
     let stale = upload.send(1, &old).await;
     let second = upload.send(2, &last).await;
     let first = upload.send(1, &new).await;
@@ -135,9 +139,13 @@ async fn a_part_that_comes_again_replaces_the_first() {
 
 #[tokio::test]
 async fn parts_that_are_not_named_are_left_out() {
-    let world = World::new().await;
-    let upload = Parts::start(&world).await;
-    let bodies = [noise(5 * MIB, 1), noise(5 * MIB, 2), noise(5 * MIB, 3)];
+    let world = TestStore::new().await;
+    let upload = TestParts::start(&world).await;
+    let bodies = [
+        noise(5 * MIB_BYTES, 1),
+        noise(5 * MIB_BYTES, 2),
+        noise(5 * MIB_BYTES, 3),
+    ];
     let mut sent = Vec::new();
     for (number, body) in (1..).zip(&bodies) {
         sent.push(upload.send(number, body).await);
@@ -146,7 +154,7 @@ async fn parts_that_are_not_named_are_left_out() {
     upload.complete(sent).await.unwrap();
     assert!(upload.read().await == [&bodies[0][..], &bodies[2][..]].concat());
 
-    let upload = Parts::start(&world).await;
+    let upload = TestParts::start(&world).await;
     let first = upload.send(1, &bodies[0]).await;
     upload.send(2, &bodies[1]).await;
     upload.complete(vec![first]).await.unwrap();
@@ -155,9 +163,9 @@ async fn parts_that_are_not_named_are_left_out() {
 
 #[tokio::test]
 async fn completions_that_make_no_sense_are_refused_and_the_upload_goes_on() {
-    let world = World::new().await;
-    let upload = Parts::start(&world).await;
-    let small = upload.send(1, &noise(5 * MIB - 1, 1)).await;
+    let world = TestStore::new().await;
+    let upload = TestParts::start(&world).await;
+    let small = upload.send(1, &noise(5 * MIB_BYTES - 1, 1)).await;
     let second = upload.send(2, &noise(1000, 2)).await;
     let never = CompletedPart::builder().part_number(3).e_tag("x").build();
     for (parts, code) in [
@@ -182,25 +190,27 @@ async fn completions_that_make_no_sense_are_refused_and_the_upload_goes_on() {
 
 #[tokio::test]
 async fn room_is_given_back_for_parts_that_are_replaced_aborted_or_left_out() {
-    let world = World::with_capacity(24 << 20).await;
+    let world = TestStore::with_capacity(24 << 20).await;
     for _ in 0..4 {
-        let upload = Parts::start(&world).await;
-        let first = upload.send(1, &noise(5 * MIB, 1)).await;
-        upload.send(2, &noise(5 * MIB, 2)).await;
-        upload.send(2, &noise(5 * MIB, 3)).await;
+        let upload = TestParts::start(&world).await;
+        let first = upload.send(1, &noise(5 * MIB_BYTES, 1)).await;
+        upload.send(2, &noise(5 * MIB_BYTES, 2)).await;
+        upload.send(2, &noise(5 * MIB_BYTES, 3)).await;
         upload.complete(vec![first]).await.unwrap();
-        let upload = Parts::start(&world).await;
-        upload.send(1, &noise(5 * MIB, 4)).await;
+        let upload = TestParts::start(&world).await;
+        upload.send(1, &noise(5 * MIB_BYTES, 4)).await;
         upload
             .client
             .abort_multipart_upload()
             .bucket(&upload.bucket)
-            .key(KEY)
+            .key(OTHER_KEY)
             .upload_id(&upload.id)
             .send()
             .await
             .unwrap();
     }
     // The one object is left, so this fits.
-    world.put(&super::tenant("acme"), noise(16 * MIB, 5)).await;
+    world
+        .put(&super::tenant("acme"), noise(16 * MIB_BYTES, 5))
+        .await;
 }

@@ -2,18 +2,18 @@
 
 use dray_types::{Period, Secret};
 
-use crate::Options;
+use crate::StoreOptions;
 
-fn right() -> Options {
-    Options {
+fn right() -> StoreOptions {
+    StoreOptions {
         access_key: Secret::new("key"),
         secret_key: Secret::new("hunter2"),
-        ..Options::default()
+        ..StoreOptions::default()
     }
 }
 
 /// The fields that the changed options are refused for.
-fn check(change: impl FnOnce(&mut Options), wrong: &[&str]) {
+fn check(change: impl FnOnce(&mut StoreOptions), wrong: &[&str]) {
     let mut options = right();
     change(&mut options);
     let problems = options.problems();
@@ -86,14 +86,14 @@ fn what_cannot_work_is_refused_by_name() {
 fn options_read_as_people_write_them_and_never_show_secrets() {
     let written =
         r#"{"endpoint": "http://minio:9000", "cas_lifetime": "30d", "secret_key": "hunter2"}"#;
-    let options: Options = serde_json::from_str(written).unwrap();
+    let options: StoreOptions = serde_json::from_str(written).unwrap();
     assert_eq!(options.cas_lifetime, Period::secs(30 * 24 * 60 * 60));
     assert_eq!(options.secret_key.expose(), "hunter2");
     assert_eq!(options.bucket, "drayage");
     let shown = format!("{options:?} {}", serde_json::to_string(&options).unwrap());
     assert!(!shown.contains("hunter2"), "{shown}");
 
-    let error = serde_json::from_str::<Options>(r#"{"end_point": "x"}"#).unwrap_err();
+    let error = serde_json::from_str::<StoreOptions>(r#"{"end_point": "x"}"#).unwrap_err();
     assert!(error.to_string().contains("end_point"));
 }
 
@@ -106,7 +106,7 @@ async fn a_file_of_authorities_is_checked_at_the_start() {
         if let Some(content) = content {
             std::fs::write(&file, content).unwrap();
         }
-        let options = Options {
+        let options = StoreOptions {
             ca_file: Some(file.clone()),
             ..right()
         };

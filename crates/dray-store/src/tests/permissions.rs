@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
-use super::{World, noise, tenant};
+use super::{TestStore, noise, tenant};
 use crate::embedded::{EmbeddedS3, prepare_parent};
 
 /// Every path below, with its permissions.
@@ -44,7 +44,7 @@ fn widen(directory: &Path) {
 }
 
 /// One small object, one in parts, and a part of an upload that is never completed.
-async fn fill(world: &World) {
+async fn fill(world: &TestStore) {
     world.put(&tenant("t"), "small").await;
     world.put(&tenant("t"), noise(10 << 20, 1)).await;
     let client = &world.store.inner.clients.inside;
@@ -58,16 +58,16 @@ async fn fill(world: &World) {
 
 #[tokio::test]
 async fn writes_every_file_and_directory_for_its_owner_alone() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     fill(&world).await;
     assert_private(world.folder.path());
 }
 
 #[tokio::test]
 async fn narrows_a_directory_that_an_earlier_version_left_readable() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     fill(&world).await;
-    let World {
+    let TestStore {
         endpoint, folder, ..
     } = world;
     endpoint.stop().await;

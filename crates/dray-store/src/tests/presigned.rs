@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 
 /// What came back.
 #[derive(Debug)]
-struct Answer {
+struct HttpResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl HttpResponse {
     fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -36,7 +36,7 @@ async fn send(
     url: &str,
     fields: &[(&str, &str)],
     body: impl Into<Bytes>,
-) -> Answer {
+) -> HttpResponse {
     let uri: http::Uri = url.parse().unwrap();
     let mut request = Request::builder()
         .method(method)
@@ -57,7 +57,7 @@ async fn send(
     let mut tasks = JoinSet::new();
     tasks.spawn(connection);
     let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
-    Answer {
+    HttpResponse {
         status: parts.status,
         headers: parts.headers,
         body: body.collect().await.unwrap().to_bytes(),

@@ -1,22 +1,22 @@
 //! Two writers of the same bytes at once (messaging-reliability 19.7): both finish, one object, both claims good.
 
 use bytes::Bytes;
-use dray_testkit::s3::{Rule, Trouble};
+use dray_testkit::s3::{FaultRule, S3Fault};
 use dray_types::{Claim, OperationId};
 
-use super::{World, noise, tenant};
-use crate::{Label, PART, PutError, Store};
+use super::{TestStore, noise, tenant};
+use crate::{ArtifactLabel, PART_BYTES, PutError, Store};
 
 async fn write(store: &Store, bytes: &Bytes) -> Result<Claim, PutError> {
     let mut writer = store.writer(&tenant("acme"), &OperationId::mint(), 1);
     writer.write(bytes.clone()).await?;
-    writer.finish(Label::default()).await
+    writer.finish(ArtifactLabel::default()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_writers_of_the_same_bytes_make_one_object() {
-    let world = World::new().await;
-    for size in [1000, PART + 1] {
+    let world = TestStore::new().await;
+    for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 1);
         let writers = (0..8).map(|_| write(&world.store, &bytes));
         let claims = futures_util::future::join_all(writers).await;
@@ -31,9 +31,9 @@ async fn many_writers_of_the_same_bytes_make_one_object() {
 
 #[tokio::test]
 async fn the_loser_of_a_race_checks_what_the_winner_stored() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
-    for size in [1000, PART + 1] {
+    for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 2);
         let winner = write(&world.store, &bytes).await.unwrap();
         let loser = write(&store, &bytes).await.unwrap();
@@ -49,12 +49,12 @@ async fn the_loser_of_a_race_checks_what_the_winner_stored() {
 
 #[tokio::test]
 async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
-    for size in [1000, PART + 1] {
+    for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 3);
         proxy.add(
-            Rule::new(Trouble::LostAnswer, |request| {
+            FaultRule::new(S3Fault::LostAnswer, |request| {
                 request.method == http::Method::PUT && request.uri.path().contains("/cas/")
             })
             .times(1),
@@ -67,11 +67,11 @@ async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
 
 #[tokio::test]
 async fn a_completion_whose_answer_was_lost_is_not_lost() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
-    let bytes = noise(2 * PART + 1, 4);
+    let bytes = noise(2 * PART_BYTES + 1, 4);
     proxy.add(
-        Rule::new(Trouble::LostAnswer, |request| {
+        FaultRule::new(S3Fault::LostAnswer, |request| {
             request.method == http::Method::POST
                 && request
                     .uri

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use dray_types::{ByteSize, OperationId, Sha256Digest};
 use proptest::prelude::*;
 
-use super::{World, noise, tenant};
-use crate::{Label, PART, WINDOW};
+use super::{TestStore, noise, tenant};
+use crate::{ArtifactLabel, MAX_TRANSFER_BYTES, PART_BYTES};
 
 /// Writes in pieces of the given sizes, over and over.
-async fn write(world: &World, bytes: &Bytes, pieces: &[usize]) -> dray_types::Claim {
+async fn write(world: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_types::Claim {
     let mut writer = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
     let mut rest = bytes.clone();
     for size in pieces.iter().cycle() {
@@ -22,25 +22,25 @@ async fn write(world: &World, bytes: &Bytes, pieces: &[usize]) -> dray_types::Cl
     }
     assert_eq!(writer.size(), bytes.len() as u64);
     writer
-        .finish(Label::new("text/plain", "a.txt"))
+        .finish(ArtifactLabel::new("text/plain", "a.txt"))
         .await
         .unwrap()
 }
 
 #[tokio::test]
 async fn every_size_around_the_borders_comes_back() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let mib = 1 << 20;
     for size in [
         0,
         1,
         64 << 10,
         (64 << 10) + 1,
-        PART - 1,
-        PART,
-        PART + 1,
-        WINDOW,
-        2 * PART,
+        PART_BYTES - 1,
+        PART_BYTES,
+        PART_BYTES + 1,
+        MAX_TRANSFER_BYTES,
+        2 * PART_BYTES,
         16 * mib - 1,
         16 * mib,
         16 * mib + 1,
@@ -75,10 +75,10 @@ async fn every_size_around_the_borders_comes_back() {
 
 #[tokio::test]
 async fn the_same_bytes_are_one_object_with_the_labels_of_each_claim() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let acme = tenant("acme");
     let first = world.put(&acme, "same").await;
-    let label = Label::new("text/csv", "other.csv");
+    let label = ArtifactLabel::new("text/csv", "other.csv");
     let second = world
         .store
         .put(&acme, &OperationId::mint(), "same".into(), label)
@@ -91,7 +91,7 @@ async fn the_same_bytes_are_one_object_with_the_labels_of_each_claim() {
 
 #[tokio::test]
 async fn tenants_never_share_an_object() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (acme, rival) = (tenant("acme"), tenant("rival"));
     let claim = world.put(&acme, "secret").await;
 
@@ -119,7 +119,7 @@ async fn tenants_never_share_an_object() {
 
 #[tokio::test]
 async fn a_claim_of_another_store_is_refused() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let acme = tenant("acme");
     let mut claim = world.put(&acme, "bytes").await;
     claim.store = "elsewhere".to_owned();
@@ -129,7 +129,7 @@ async fn a_claim_of_another_store_is_refused() {
 
 #[tokio::test]
 async fn read_all_takes_no_more_than_its_limit() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let acme = tenant("acme");
     let claim = world.put(&acme, noise(1000, 1)).await;
     let open = async || {
@@ -164,10 +164,10 @@ async fn read_all_takes_no_more_than_its_limit() {
 
 #[tokio::test]
 async fn an_aborted_or_dropped_writer_leaves_nothing() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     for dropped in [false, true] {
         let mut writer = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
-        writer.write(noise(3 * PART, 7)).await.unwrap();
+        writer.write(noise(3 * PART_BYTES, 7)).await.unwrap();
         if dropped {
             drop(writer);
         } else {
@@ -181,8 +181,8 @@ async fn an_aborted_or_dropped_writer_leaves_nothing() {
 #[test]
 fn any_chunking_gives_the_same_artifact() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let world = Arc::new(runtime.block_on(World::new()));
-    let bytes = noise(PART + PART / 2, 9);
+    let world = Arc::new(runtime.block_on(TestStore::new()));
+    let bytes = noise(PART_BYTES + PART_BYTES / 2, 9);
     let digest = Sha256Digest::of(&bytes);
     let sizes = prop_oneof![
         1_usize..3000,
@@ -190,7 +190,7 @@ fn any_chunking_gives_the_same_artifact() {
         500_000_usize..7_000_000
     ];
     let config = ProptestConfig::with_cases(12);
-    proptest!(config, |(pieces in proptest::collection::vec(sizes, 1..6), cut in 0..PART)| {
+    proptest!(config, |(pieces in proptest::collection::vec(sizes, 1..6), cut in 0..PART_BYTES)| {
         // Small pieces alone would make thousands of them.
         let mut pieces = pieces;
         pieces.push(1 << 20);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use dray_testkit::s3::{Rule, Trouble};
+use dray_testkit::s3::{FaultRule, S3Fault};
 use dray_types::{ByteSize, Deadline, Fault, FaultCode, OperationId};
 use http::Method;
 use http::request::Parts;
 
-use super::{World, noise, tenant};
-use crate::{Label, OpenError, PART, PutError, ReadError, RequestError, Store};
+use super::{TestStore, noise, tenant};
+use crate::{ArtifactLabel, OpenError, PART_BYTES, PutError, ReadError, RequestError, Store};
 
 fn is_copy(request: &Parts) -> bool {
     request.headers.contains_key("x-amz-copy-source")
@@ -29,16 +29,16 @@ fn is_download(request: &Parts) -> bool {
 async fn write(store: &Store, size: usize) -> Result<dray_types::Claim, PutError> {
     let mut writer = store.writer(&tenant("acme"), &OperationId::mint(), 1);
     writer.write(noise(size, 1)).await?;
-    writer.finish(Label::default()).await
+    writer.finish(ArtifactLabel::default()).await
 }
 
 #[tokio::test]
 async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_succeeds() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
-    for trouble in [Trouble::Down, Trouble::Status(503)] {
-        proxy.add(Rule::new(trouble, is_copy));
-        let error = write(&store, PART + 1).await.unwrap_err();
+    for trouble in [S3Fault::Down, S3Fault::Status(503)] {
+        proxy.add(FaultRule::new(trouble, is_copy));
+        let error = write(&store, PART_BYTES + 1).await.unwrap_err();
         let fault = Fault::from(error);
         assert_eq!(fault.code, FaultCode::Unavailable, "{trouble:?}");
         assert!(fault.is_retryable());
@@ -55,27 +55,27 @@ async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_s
             "what was staged is removed"
         );
     }
-    let claim = write(&store, PART + 1).await.unwrap();
+    let claim = write(&store, PART_BYTES + 1).await.unwrap();
     assert_eq!(
         world.read(&tenant("acme"), &claim).await.unwrap().len(),
-        PART + 1
+        PART_BYTES + 1
     );
 }
 
 #[tokio::test]
 async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     for trouble in [
-        Trouble::Down,
-        Trouble::CutRequest(1 << 20),
-        Trouble::Status(500),
+        S3Fault::Down,
+        S3Fault::CutRequest(1 << 20),
+        S3Fault::Status(500),
     ] {
-        proxy.add(Rule::new(trouble, is_part).times(1));
-        write(&store, PART + 1).await.unwrap();
+        proxy.add(FaultRule::new(trouble, is_part).times(1));
+        write(&store, PART_BYTES + 1).await.unwrap();
         proxy.heal();
-        proxy.add(Rule::new(trouble, is_part));
-        let error = write(&store, PART + 1).await.unwrap_err();
+        proxy.add(FaultRule::new(trouble, is_part));
+        let error = write(&store, PART_BYTES + 1).await.unwrap_err();
         assert!(matches!(error, PutError::Request(_)), "{error:?}");
         proxy.heal();
     }
@@ -83,10 +83,10 @@ async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
 
 #[tokio::test]
 async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
-    for (size, at) in [(1000, 999), (PART + 1, 17)] {
-        proxy.add(Rule::new(Trouble::AlterRequest(at), |request| {
+    for (size, at) in [(1000, 999), (PART_BYTES + 1, 17)] {
+        proxy.add(FaultRule::new(S3Fault::AlterRequest(at), |request| {
             request.method == Method::PUT
         }));
         let error = write(&store, size).await.unwrap_err();
@@ -102,7 +102,7 @@ async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
 
 #[tokio::test]
 async fn a_download_that_breaks_or_changes_is_never_complete() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     let claim = world.put(&tenant("acme"), noise(3 << 20, 1)).await;
     let read = async || {
@@ -111,14 +111,14 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
             .await?;
         reader.read_all(ByteSize::mib(8)).await
     };
-    proxy.add(Rule::new(Trouble::CutAnswer(1 << 20), is_download).times(1));
+    proxy.add(FaultRule::new(S3Fault::CutAnswer(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(
         matches!(error, ReadError::Request(RequestError::Unreachable(_))),
         "{error:?}"
     );
     proxy.heal();
-    proxy.add(Rule::new(Trouble::AlterAnswer(1 << 20), is_download).times(1));
+    proxy.add(FaultRule::new(S3Fault::AlterAnswer(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(matches!(error, ReadError::Mismatch("digest")), "{error:?}");
     assert_eq!(read().await.unwrap().len(), 3 << 20);
@@ -126,12 +126,12 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
 
 #[tokio::test]
 async fn nothing_outlives_the_deadline() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     let claim = world.put(&tenant("acme"), noise(1000, 1)).await;
     let soon = || Deadline::after(world.clock.now_ms(), Duration::from_millis(300));
 
-    proxy.add(Rule::all(Trouble::Stall));
+    proxy.add(FaultRule::all(S3Fault::Stall));
     let error = store
         .read(&tenant("acme"), &claim, soon())
         .await
@@ -144,14 +144,14 @@ async fn nothing_outlives_the_deadline() {
         .writer(&tenant("acme"), &OperationId::mint(), 1)
         .deadline(soon());
     writer.write("other".into()).await.unwrap();
-    let error = writer.finish(Label::default()).await.unwrap_err();
+    let error = writer.finish(ArtifactLabel::default()).await.unwrap_err();
     assert!(
         matches!(error, PutError::Request(RequestError::TimedOut)),
         "{error:?}"
     );
     proxy.heal();
 
-    proxy.add(Rule::new(Trouble::StallBody, is_download));
+    proxy.add(FaultRule::new(S3Fault::StallBody, is_download));
     let mut reader = store.read(&tenant("acme"), &claim, soon()).await.unwrap();
     let error = reader.next().await.unwrap_err();
     assert!(
@@ -163,8 +163,8 @@ async fn nothing_outlives_the_deadline() {
 
 #[tokio::test]
 async fn readers_beyond_the_limit_wait_and_are_told_when_it_takes_too_long() {
-    let world = World::new().await;
-    let options = crate::Options {
+    let world = TestStore::new().await;
+    let options = crate::StoreOptions {
         concurrency: 1,
         ..world.options.clone()
     };
@@ -193,18 +193,18 @@ async fn readers_beyond_the_limit_wait_and_are_told_when_it_takes_too_long() {
 
 #[tokio::test]
 async fn a_store_that_lies_about_conditions_is_not_opened() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
         .await
         .unwrap();
     // The second create is answered by the proxy, as if it had been done.
     let seen = std::sync::atomic::AtomicUsize::new(0);
-    proxy.add(Rule::new(Trouble::Status(200), move |request| {
+    proxy.add(FaultRule::new(S3Fault::Status(200), move |request| {
         request.method == Method::PUT
             && request.headers.contains_key("if-none-match")
             && seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 1
     }));
-    let options = crate::Options {
+    let options = crate::StoreOptions {
         endpoint: proxy.endpoint(),
         ..world.options.clone()
     };
@@ -216,24 +216,24 @@ async fn a_store_that_lies_about_conditions_is_not_opened() {
 
 #[tokio::test]
 async fn a_store_that_refuses_the_condition_on_copies_is_used_with_a_look_before() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
         .await
         .unwrap();
-    proxy.add(Rule::new(Trouble::Status(501), |request| {
+    proxy.add(FaultRule::new(S3Fault::Status(501), |request| {
         is_copy(request) && request.headers.contains_key("if-none-match")
     }));
-    let options = crate::Options {
+    let options = crate::StoreOptions {
         endpoint: proxy.endpoint(),
         ..world.options.clone()
     };
     let store = Store::open(&options, world.clock.clone()).await.unwrap();
     assert!(!store.inner.abilities().conditional_copy);
     for _ in 0..2 {
-        let claim = write(&store, PART + 1).await.unwrap();
+        let claim = write(&store, PART_BYTES + 1).await.unwrap();
         assert_eq!(
             world.read(&tenant("acme"), &claim).await.unwrap().len(),
-            PART + 1
+            PART_BYTES + 1
         );
     }
     let copies = proxy.seen();

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use dray_types::{Claim, Deadline, OperationId, Secret, Sha256Digest, TenantId};
 
-use crate::cache::Home;
-use crate::commit::{self, Staged};
+use crate::cache::ArtifactLocation;
+use crate::commit::{self, StagedArtifact};
 use crate::error::{ConfirmError, PresignError};
-use crate::object::{self, ANY, Head};
+use crate::object::{self, ANY_ETAG, ObjectHead};
 use crate::request::RequestError;
-use crate::store::{Inner, Label, Store};
+use crate::store::{ArtifactLabel, Store, StoreInner};
 use crate::{MAX_OBJECT, checksum, link};
 
 /// An announced upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedUpload {
     /// Exact number of bytes; signed, so no other number is accepted.
     pub size: u64,
     /// Media type that the uploader sends; signed.
@@ -28,13 +28,13 @@ pub struct Expected {
 
 /// Permission to upload one object once. Prints without the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct UploadTicket {
     /// Whose object it becomes.
     pub tenant: TenantId,
     /// The staging key.
     pub key: String,
     /// What was announced.
-    pub expected: Expected,
+    pub expected: ExpectedUpload,
     /// Where to PUT.
     pub url: Secret,
     /// Headers that the uploader must send exactly so; they are signed.
@@ -51,9 +51,9 @@ impl Store {
         tenant: &TenantId,
         operation: &OperationId,
         epoch: u64,
-        expected: Expected,
+        expected: ExpectedUpload,
         wanted: Duration,
-    ) -> Result<Ticket, PresignError> {
+    ) -> Result<UploadTicket, PresignError> {
         let inner = &self.inner;
         if expected.size > MAX_OBJECT {
             return Err(PresignError::TooLarge { limit: MAX_OBJECT });
@@ -77,7 +77,7 @@ impl Store {
             .content_length(i64::try_from(expected.size).unwrap_or(i64::MAX))
             .content_type(&expected.media_type)
             .set_checksum_sha256(expected.sha256.as_ref().map(checksum::sha256_to_header))
-            .if_none_match(ANY)
+            .if_none_match(ANY_ETAG)
             .presigned(lifetime);
         let signed = Box::pin(request)
             .await
@@ -86,7 +86,7 @@ impl Store {
             .headers()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        Ok(Ticket {
+        Ok(UploadTicket {
             tenant: tenant.clone(),
             key,
             expected,
@@ -100,8 +100,8 @@ impl Store {
     /// removed.
     pub async fn confirm_upload(
         &self,
-        ticket: &Ticket,
-        label: Label,
+        ticket: &UploadTicket,
+        label: ArtifactLabel,
         deadline: Deadline,
     ) -> Result<Claim, ConfirmError> {
         let inner = &self.inner;
@@ -112,14 +112,19 @@ impl Store {
         let published = match checked {
             Ok(sha256) => {
                 let artifact = commit::artifact(&ticket.tenant, sha256, head.size, label);
-                let staged = Staged {
+                let staged = StagedArtifact {
                     key: &ticket.key,
                     tag: head.tag,
                     crc64: head.crc64,
                 };
-                commit::publish(inner, staged, Home::kept(artifact), Some(deadline))
-                    .await
-                    .map_err(ConfirmError::Put)
+                commit::publish(
+                    inner,
+                    staged,
+                    ArtifactLocation::kept(artifact),
+                    Some(deadline),
+                )
+                .await
+                .map_err(ConfirmError::Put)
             }
             Err(error) => Err(error),
         };
@@ -134,9 +139,9 @@ impl Store {
 
 /// The digest of the staged object, when it is what was announced.
 async fn verify(
-    inner: &Inner,
-    ticket: &Ticket,
-    head: &Head,
+    inner: &StoreInner,
+    ticket: &UploadTicket,
+    head: &ObjectHead,
     deadline: Deadline,
 ) -> Result<Sha256Digest, ConfirmError> {
     if head.size != ticket.expected.size {

@@ -11,32 +11,32 @@ use dray_types::Deadline;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
-use crate::checksum::{Crc64, Sum};
-use crate::client::{self, LONG};
+use crate::checksum::{Crc64, ObjectChecksum};
+use crate::client::{self, SERVER_WORK_TIMEOUT};
 use crate::error::PutError;
 use crate::request::RequestError;
-use crate::store::Inner;
+use crate::store::StoreInner;
 use crate::{object, pieces};
 
-/// An upload in parts. Dropping it leaves its parts behind: call [`Upload::discard`].
+/// An upload in parts. Dropping it leaves its parts behind: call [`MultipartUpload::discard`].
 #[derive(Debug)]
-pub(crate) struct Upload {
-    inner: Arc<Inner>,
+pub(crate) struct MultipartUpload {
+    inner: Arc<StoreInner>,
     key: String,
     id: String,
     deadline: Option<Deadline>,
     sent: Vec<CompletedPart>,
-    sums: Vec<Sum>,
+    sums: Vec<ObjectChecksum>,
     /// At most one part.
-    sending: JoinSet<Result<(CompletedPart, Sum), RequestError>>,
+    sending: JoinSet<Result<(CompletedPart, ObjectChecksum), RequestError>>,
     on_its_way: usize,
     completed: bool,
 }
 
-impl Upload {
+impl MultipartUpload {
     /// Opens a multipart upload.
     pub(crate) async fn start(
-        inner: Arc<Inner>,
+        inner: Arc<StoreInner>,
         key: String,
         deadline: Option<Deadline>,
     ) -> Result<Self, RequestError> {
@@ -91,10 +91,10 @@ impl Upload {
         let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
         self.sending.spawn(async move {
             let (sum, part) = if inner.abilities().verified_crc64 {
-                (Sum::Crc64(Crc64::of(&part)), part)
+                (ObjectChecksum::Crc64(Crc64::of(&part)), part)
             } else {
                 let (digest, part) = pieces::digest_all(part).await;
-                (Sum::Sha256(digest), part)
+                (ObjectChecksum::Sha256(digest), part)
             };
             let request = inner
                 .clients
@@ -153,7 +153,7 @@ impl Upload {
         let request = Box::pin(request.send());
         match self
             .inner
-            .request_within(LONG, self.deadline, request)
+            .request_within(SERVER_WORK_TIMEOUT, self.deadline, request)
             .await
         {
             Ok(answer) => {
@@ -185,8 +185,8 @@ impl Upload {
         self.sums
             .iter()
             .try_fold(Crc64::default(), |before, sum| match sum {
-                Sum::Crc64(crc) => Some(before.then(*crc)),
-                Sum::Sha256(_) => None,
+                ObjectChecksum::Crc64(crc) => Some(before.then(*crc)),
+                ObjectChecksum::Sha256(_) => None,
             })
     }
 
@@ -195,8 +195,8 @@ impl Upload {
         let mut hasher = Sha256::new();
         for sum in &self.sums {
             match sum {
-                Sum::Sha256(digest) => hasher.update(digest.as_bytes()),
-                Sum::Crc64(_) => return None,
+                ObjectChecksum::Sha256(digest) => hasher.update(digest.as_bytes()),
+                ObjectChecksum::Crc64(_) => return None,
             }
         }
         let digest = STANDARD.encode(hasher.finalize());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Expected, Label, Options, PART, Store};
+use dray_store::{ArtifactLabel, ExpectedUpload, PART_BYTES, Store, StoreOptions};
 use dray_testkit::python::interpreter;
 use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
 
@@ -21,12 +21,12 @@ fn script(name: &str) -> PathBuf {
 }
 
 /// A store in another process, until it is dropped.
-struct Moto {
+struct MotoServer {
     process: Child,
-    options: Options,
+    options: StoreOptions,
 }
 
-impl Moto {
+impl MotoServer {
     fn start() -> Self {
         let mut process = Command::new(interpreter("moto"))
             .arg(script("moto_server.py"))
@@ -39,18 +39,18 @@ impl Moto {
         BufReader::new(process.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let options = Options {
+        let options = StoreOptions {
             endpoint: format!("http://127.0.0.1:{}", line.trim()),
             access_key: Secret::new("test"),
             secret_key: Secret::new("test"),
             create_bucket: true,
-            ..Options::default()
+            ..StoreOptions::default()
         };
         Self { process, options }
     }
 }
 
-impl Drop for Moto {
+impl Drop for MotoServer {
     fn drop(&mut self) {
         // Its input ends, then it does; the kill is for when it does not.
         drop(self.process.stdin.take());
@@ -70,21 +70,21 @@ async fn read(store: &Store, claim: &Claim) -> Bytes {
 
 #[tokio::test]
 async fn a_store_that_we_did_not_write_does_what_ours_does() {
-    let moto = Moto::start();
+    let moto = MotoServer::start();
     let clock = Clock::system();
     let store = Store::open(&moto.options, clock.clone()).await.unwrap();
     store.probe().await.unwrap();
     let tenant = TenantId::new("acme").unwrap();
-    let pattern: Vec<u8> = (0..2 * PART + 100)
+    let pattern: Vec<u8> = (0..2 * PART_BYTES + 100)
         .map(|index| (index % 251).to_le_bytes()[0])
         .collect();
     let pattern = Bytes::from(pattern);
-    for size in [0, 1000, PART, PART + 1, 2 * PART + 100] {
+    for size in [0, 1000, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 100] {
         let bytes = pattern.slice(..size);
         for _ in 0..2 {
             let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
             writer.write(bytes.clone()).await.unwrap();
-            let claim = writer.finish(Label::default()).await.unwrap();
+            let claim = writer.finish(ArtifactLabel::default()).await.unwrap();
             assert_eq!(claim.artifact.sha256, Sha256Digest::of(&bytes));
             assert!(read(&store, &claim).await == bytes, "{size}");
         }
@@ -97,7 +97,7 @@ async fn a_store_that_we_did_not_write_does_what_ours_does() {
             &tenant,
             &OperationId::mint(),
             1,
-            Expected {
+            ExpectedUpload {
                 size: 5,
                 media_type: "text/plain".to_owned(),
                 sha256: None,
@@ -109,7 +109,7 @@ async fn a_store_that_we_did_not_write_does_what_ours_does() {
     assert!(ticket.url.expose().contains("X-Amz-Signature="));
     let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(30));
     let unconfirmed = store
-        .confirm_upload(&ticket, Label::default(), deadline)
+        .confirm_upload(&ticket, ArtifactLabel::default(), deadline)
         .await;
     assert!(matches!(
         unconfirmed,

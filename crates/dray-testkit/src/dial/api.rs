@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, Body};
 use super::serve::{check, json as whole, own_bucket, status, with_header};
-use super::{DialCore, State, lock};
+use super::{DialCore, DialState, lock};
 
 /// How a path misbehaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub(super) async fn misbehave(trouble: &ApiTrouble) -> Response<Body> {
     }
 }
 
-pub(super) fn get(state: &Mutex<State>, headers: &HeaderMap, path: &str) -> Response<Body> {
+pub(super) fn get(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {
     let state = lock(state);
     match (own_bucket(&state, headers), state.api.documents.get(path)) {
         (_, None) => status(404),
@@ -134,7 +134,7 @@ pub(super) fn get(state: &Mutex<State>, headers: &HeaderMap, path: &str) -> Resp
 }
 
 pub(super) async fn post(
-    state: &Mutex<State>,
+    state: &Mutex<DialState>,
     headers: &HeaderMap,
     path: &str,
     incoming: Incoming,
@@ -188,7 +188,7 @@ pub(super) async fn post(
     }
 }
 
-fn grant(state: &mut State, headers: &HeaderMap, key: &str, body: &Value) -> Response<Body> {
+fn grant(state: &mut DialState, headers: &HeaderMap, key: &str, body: &Value) -> Response<Body> {
     let (Some(entries), Some(receiver)) = (
         body["resourcePermissions"].as_array(),
         body["receiver"].as_str(),
@@ -222,7 +222,7 @@ fn grant(state: &mut State, headers: &HeaderMap, key: &str, body: &Value) -> Res
     status(200)
 }
 
-fn interact(state: &State, headers: &HeaderMap, body: &Value) -> Response<Body> {
+fn interact(state: &DialState, headers: &HeaderMap, body: &Value) -> Response<Body> {
     if !headers.contains_key("x-dial-client-channel-id") {
         return status(400);
     }

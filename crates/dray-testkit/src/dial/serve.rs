@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::body::{self, Body};
-use super::{File, Seen, State, Trouble, lock};
+use super::{DialState, InjectedFault, ReceivedRequest, StoredFile, lock};
 
 /// When every file was made; the double has no clock.
 const CREATED_AT: u64 = 1_700_000_000_000;
 
 /// Answers one request; a silent file never does.
 pub(super) async fn answer(
-    state: &Mutex<State>,
+    state: &Mutex<DialState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, incoming) = request.into_parts();
-    lock(state).seen.push(Seen {
+    lock(state).seen.push(ReceivedRequest {
         method: head.method.to_string(),
         target: head.uri.to_string(),
         headers: head.headers.clone(),
@@ -82,7 +82,7 @@ pub(super) fn json(value: &Value) -> Response<Body> {
 }
 
 /// The bucket of the caller; `Err` when the key is unknown.
-pub(super) fn own_bucket(state: &State, headers: &HeaderMap) -> Result<(String, String), u16> {
+pub(super) fn own_bucket(state: &DialState, headers: &HeaderMap) -> Result<(String, String), u16> {
     let key = headers
         .get("api-key")
         .and_then(|value| value.to_str().ok())
@@ -93,7 +93,7 @@ pub(super) fn own_bucket(state: &State, headers: &HeaderMap) -> Result<(String, 
     }
 }
 
-fn bucket(state: &Mutex<State>, headers: &HeaderMap) -> Response<Body> {
+fn bucket(state: &Mutex<DialState>, headers: &HeaderMap) -> Response<Body> {
     match own_bucket(&lock(state), headers) {
         Ok((_, bucket)) => json(&json!({ "bucket": bucket })),
         Err(code) => status(code),
@@ -102,7 +102,7 @@ fn bucket(state: &Mutex<State>, headers: &HeaderMap) -> Response<Body> {
 
 /// Whether the caller may read (or, with `write`, change) the file.
 pub(super) fn check(
-    state: &State,
+    state: &DialState,
     headers: &HeaderMap,
     path: &str,
     write: bool,
@@ -118,7 +118,7 @@ pub(super) fn check(
 }
 
 async fn read(
-    state: &Mutex<State>,
+    state: &Mutex<DialState>,
     head: &http::request::Parts,
     path: &str,
     is_metadata: bool,
@@ -140,33 +140,35 @@ async fn read(
             state.files.get(path).cloned(),
         )
     };
-    if trouble == Some(Trouble::Silent) {
+    if trouble == Some(InjectedFault::Silent) {
         std::future::pending::<()>().await;
     }
     let Some(file) = found else {
         return status(404);
     };
     match &trouble {
-        Some(Trouble::Status(code)) => status(*code),
-        Some(Trouble::Busy(code, seconds)) => {
+        Some(InjectedFault::Status(code)) => status(*code),
+        Some(InjectedFault::Busy(code, seconds)) => {
             with_header(status(*code), RETRY_AFTER, &seconds.to_string())
         }
-        Some(Trouble::Redirect(url)) => with_header(status(302), LOCATION, url),
+        Some(InjectedFault::Redirect(url)) => with_header(status(302), LOCATION, url),
         _ if is_metadata => metadata(path, &file, trouble.as_ref()),
         _ => content(&file, trouble.as_ref()),
     }
 }
 
-fn content(file: &File, trouble: Option<&Trouble>) -> Response<Body> {
+fn content(file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body> {
     let all = file.content.clone();
     let half = all.slice(..all.len() / 2);
     let promised = || Some(all.len().to_string());
     let (body, length) = match trouble {
-        Some(Trouble::ContentStatus(code)) => return status(*code),
-        Some(Trouble::NoLength | Trouble::MetadataLength(_)) => (body::chunked(all.clone()), None),
-        Some(Trouble::Truncated) => (body::broken(half), promised()),
-        Some(Trouble::Stalled) => (body::stalled(half), promised()),
-        Some(Trouble::Endless) => (body::endless(all.clone()), None),
+        Some(InjectedFault::ContentStatus(code)) => return status(*code),
+        Some(InjectedFault::NoLength | InjectedFault::MetadataLength(_)) => {
+            (body::chunked(all.clone()), None)
+        }
+        Some(InjectedFault::Truncated) => (body::broken(half), promised()),
+        Some(InjectedFault::Stalled) => (body::stalled(half), promised()),
+        Some(InjectedFault::Endless) => (body::endless(all.clone()), None),
         _ => (body::whole(all.clone()), promised()),
     };
     let mut response = with_header(Response::new(body), CONTENT_TYPE, &file.media_type);
@@ -174,23 +176,23 @@ fn content(file: &File, trouble: Option<&Trouble>) -> Response<Body> {
     if let Some(length) = length {
         response = with_header(response, CONTENT_LENGTH, &length);
     }
-    if trouble == Some(&Trouble::Encoded) {
+    if trouble == Some(&InjectedFault::Encoded) {
         response = with_header(response, CONTENT_ENCODING, "gzip");
     }
     response
 }
 
-fn metadata(path: &str, file: &File, trouble: Option<&Trouble>) -> Response<Body> {
-    if trouble == Some(&Trouble::GarbledMetadata) {
+fn metadata(path: &str, file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body> {
+    if trouble == Some(&InjectedFault::GarbledMetadata) {
         return Response::new(body::whole("<html>"));
     }
     let mut value = item(path, file);
     if let Some(members) = value.as_object_mut() {
         match trouble {
-            Some(Trouble::NoLength | Trouble::Endless) => {
+            Some(InjectedFault::NoLength | InjectedFault::Endless) => {
                 members.remove("contentLength");
             }
-            Some(Trouble::MetadataLength(length) | Trouble::MetadataLie(length)) => {
+            Some(InjectedFault::MetadataLength(length) | InjectedFault::MetadataLie(length)) => {
                 members.insert("contentLength".to_owned(), (*length).into());
             }
             _ => {}
@@ -199,7 +201,7 @@ fn metadata(path: &str, file: &File, trouble: Option<&Trouble>) -> Response<Body
     json(&value)
 }
 
-fn item(path: &str, file: &File) -> Value {
+fn item(path: &str, file: &StoredFile) -> Value {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     let (bucket, parent) = parent.split_once('/').unwrap_or((parent, ""));
     json!({
@@ -218,7 +220,7 @@ fn item(path: &str, file: &File) -> Value {
 }
 
 /// Direct children of a folder; folders below it are listed once each.
-fn folder(state: &State, path: &str, query: &str) -> Response<Body> {
+fn folder(state: &DialState, path: &str, query: &str) -> Response<Body> {
     let mut items = Vec::new();
     for (found, file) in &state.files {
         let Some(rest) = found.strip_prefix(path) else {
@@ -271,7 +273,7 @@ fn url(path: &str) -> String {
 }
 
 async fn put(
-    state: &Mutex<State>,
+    state: &Mutex<DialState>,
     headers: &HeaderMap,
     path: &str,
     incoming: Incoming,
@@ -290,7 +292,7 @@ async fn put(
         return status(400);
     }
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let present = state.files.get(path).map(File::etag);
+    let present = state.files.get(path).map(StoredFile::etag);
     let conflict = match (header(IF_MATCH), header(IF_NONE_MATCH)) {
         (Some(wanted), _) => present.as_deref() != Some(wanted),
         (None, Some("*")) => present.is_some(),
@@ -303,7 +305,7 @@ async fn put(
     let Some((content, media_type)) = body::first_part(content_type, &received.to_bytes()) else {
         return status(400);
     };
-    let file = File {
+    let file = StoredFile {
         content,
         media_type,
     };
@@ -312,7 +314,7 @@ async fn put(
     json(&answer)
 }
 
-fn delete(state: &Mutex<State>, headers: &HeaderMap, path: &str) -> Response<Body> {
+fn delete(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {
     let mut state = lock(state);
     match check(&state, headers, path, true) {
         Err(code) => status(code),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longest silence of the engine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -37,7 +37,7 @@ pub(super) fn call(
     body: &[u8],
 ) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let length = body.len();
     write!(
         stream,

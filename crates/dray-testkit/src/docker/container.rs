@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use super::{BUSYBOX, SHELL_LESS, api};
+use super::{BUSYBOX_IMAGE, SHELL_LESS, api};
 
 /// What a container is made with.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ impl Container {
         let (image, program) = if options.shell_less {
             (SHELL_LESS, "/app/sleep")
         } else {
-            (BUSYBOX, "/bin/sleep")
+            (BUSYBOX_IMAGE, "/bin/sleep")
         };
         let name = if options.name.is_empty() {
             unique("box")

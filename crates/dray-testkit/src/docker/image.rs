@@ -7,11 +7,11 @@ use super::api;
 
 /// `BusyBox` with all its applets; users `root` and `agent` (1000); `/workspace` belongs to `agent` and
 /// `/alias` is a link to it.
-pub const BUSYBOX: &str = "dray-busybox:1";
+pub const BUSYBOX_IMAGE: &str = "dray-busybox:1";
 /// One program that sleeps and nothing else: no shell, no users.
 pub const SHELL_LESS: &str = "dray-shell-less:1";
 
-const PROGRAM: &str = "/bin/busybox";
+const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 
 /// Loads a root file system as an image.
 pub(super) fn import(socket: &Path, image: &str, tar: &[u8]) {
@@ -64,11 +64,11 @@ pub(super) fn shell_less() -> Vec<u8> {
 }
 
 fn program() -> Vec<u8> {
-    std::fs::read(PROGRAM).expect("Debian package `busybox-static` is installed")
+    std::fs::read(BUSYBOX_PROGRAM).expect("Debian package `busybox-static` is installed")
 }
 
 fn applets() -> Vec<String> {
-    let list = Command::new(PROGRAM).arg("--list").output();
+    let list = Command::new(BUSYBOX_PROGRAM).arg("--list").output();
     let list = list.expect("BusyBox names its applets").stdout;
     let list = String::from_utf8(list).expect("names of applets are text");
     list.lines().map(str::to_owned).collect()

@@ -38,8 +38,8 @@ pub struct Network {
 impl Network {
     /// A name that no other engine of this machine has. The supervisor of the engine makes the namespaces.
     pub(super) fn unique() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        static NETWORK_COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = NETWORK_COUNT.fetch_add(1, Ordering::Relaxed);
         Self {
             namespace: format!("dray-engine-{}-{number}", std::process::id()),
         }

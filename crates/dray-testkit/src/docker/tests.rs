@@ -8,7 +8,7 @@ fn alive(pid: &str) -> bool {
 
 #[test]
 fn a_container_runs_commands_and_keeps_the_streams_apart() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions {
         user: "agent".into(),
         ..ContainerOptions::default()
@@ -26,7 +26,7 @@ fn a_container_runs_commands_and_keeps_the_streams_apart() {
 
 #[test]
 fn a_script_runs_inside_without_the_engine() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh("chown 1000 /tmp/.; echo seen > /tmp/file");
     let output = container.inside(1000, "/tmp", "id -u; cat file; pwd; exit 4");
@@ -36,7 +36,7 @@ fn a_script_runs_inside_without_the_engine() {
 
 #[test]
 fn the_shared_engine_is_one_and_the_same() {
-    let (one, other) = (Engine::shared(), Engine::shared());
+    let (one, other) = (DockerEngine::shared(), DockerEngine::shared());
     assert_eq!(one.socket(), other.socket());
     drop(one);
     assert!(answers(&other.folder));
@@ -44,7 +44,7 @@ fn the_shared_engine_is_one_and_the_same() {
 
 #[test]
 fn an_engine_of_ones_own_leaves_nothing_behind() {
-    let engine = Engine::start();
+    let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
     let host_pid = std::fs::read_to_string(engine.folder.join("pid")).unwrap();
     let host_pid = host_pid.trim().to_owned();
@@ -58,7 +58,7 @@ fn an_engine_of_ones_own_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_killed_engine_leaves_no_process_either() {
-    let engine = Engine::start();
+    let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
     let folder = engine.folder.to_str().unwrap().to_owned();
     engine.kill9();
@@ -90,7 +90,7 @@ fn reaches_outside(mut from: Command) -> bool {
 
 #[test]
 fn an_engine_with_a_network_reaches_the_outside_of_its_own_and_leaves_no_namespace() {
-    let engine = Engine::start_with_network();
+    let engine = DockerEngine::start_with_network();
     let mut server = engine.network().outside_command("/bin/busybox");
     let server = server.args(["nc", "-ll", "-p", "80", "-e", "true"]);
     let mut server = server.spawn().unwrap();
@@ -123,7 +123,7 @@ fn an_engine_with_a_network_reaches_the_outside_of_its_own_and_leaves_no_namespa
 
 #[test]
 fn a_small_volume_is_full_soon() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let volume = engine.small_volume(65_536);
     let container = engine.container(ContainerOptions {
         volumes: vec![format!("{}:/small", volume.name())],

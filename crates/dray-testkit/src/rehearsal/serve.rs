@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, make};
 use super::script::{Fail, Reply};
-use super::{Asked, State, lock};
+use super::{RehearsalState, RehearsedRequest, lock};
 
 /// The script says that the connection breaks here.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ type Body = BoxBody<Bytes, Cut>;
 
 /// Answers one request.
 pub(super) async fn answer(
-    state: &Mutex<State>,
+    state: &Mutex<RehearsalState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Cut> {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.map_err(|_| Cut)?.to_bytes();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = head.uri.path();
-    lock(state).asked.push(Asked {
+    lock(state).asked.push(RehearsedRequest {
         target: head.uri.to_string(),
         headers: head.headers.clone(),
         body: body.clone(),
@@ -82,9 +82,9 @@ fn model(path: &str, body: &Value) -> Option<(String, bool)> {
 }
 
 /// The answer of the first rule that fits and may still speak.
-fn choose(state: &Mutex<State>, model: &str, body: &Value) -> Option<Reply> {
+fn choose(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
     let mut state = lock(state);
-    let State { script, used, .. } = &mut *state;
+    let RehearsalState { script, used, .. } = &mut *state;
     let mut rules = script.rules.iter().zip(used);
     let (rule, used) = rules.find(|(rule, used)| {
         rule.times.is_none_or(|times| **used < times) && rule.when.fits(model, body)

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-const SCRIPT: &str = r#"{"rules": [
+const SCRIPT_JSON: &str = r#"{"rules": [
     {"when": {"tool_result_of": "add"}, "reply": {"say": "It is {result}."}},
     {"when": {"last_user_contains": "sum"}, "reply": {"call": [{"name": "add", "arguments": {"a": 1}}, {"name": "x", "arguments": "{"}]}},
     {"when": {"last_user_contains": "fail"}, "reply": {"fail": {"status": 429, "message": "slow"}}, "times": 1},
@@ -15,8 +15,8 @@ const SCRIPT: &str = r#"{"rules": [
         "stages": [{"name": "s", "content": "c", "status": "failed"}], "attachments": [{"url": "u"}], "state": {"k": 1}}}
 ]}"#;
 
-async fn start() -> Rehearsal {
-    Rehearsal::start(Script::from_json(SCRIPT).unwrap())
+async fn start() -> RehearsalServer {
+    RehearsalServer::start(Script::from_json(SCRIPT_JSON).unwrap())
         .await
         .unwrap()
 }
@@ -30,7 +30,7 @@ async fn connect(address: SocketAddr) -> tokio::net::TcpStream {
 }
 
 /// Status and body; `None` when the connection broke.
-async fn post(model: &Rehearsal, path: &str, body: &Value) -> Option<(u16, String)> {
+async fn post(model: &RehearsalServer, path: &str, body: &Value) -> Option<(u16, String)> {
     let stream = connect(model.address).await;
     let io = TokioIo::new(stream);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
@@ -52,7 +52,7 @@ async fn post(model: &Rehearsal, path: &str, body: &Value) -> Option<(u16, Strin
     Some((status, String::from_utf8(body.to_bytes().to_vec()).unwrap()))
 }
 
-async fn plain(model: &Rehearsal, body: &Value) -> (u16, Value) {
+async fn plain(model: &RehearsalServer, body: &Value) -> (u16, Value) {
     let (status, text) = post(model, "/v1/chat/completions", body).await.unwrap();
     (status, serde_json::from_str(&text).unwrap())
 }

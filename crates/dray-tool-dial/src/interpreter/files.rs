@@ -1,20 +1,23 @@
 //! The files that a call wants in the session.
 
-use dray_tool::{Failure, Turn, UrlClass};
+use dray_tool::{ToolFailure, Turn, UrlClass};
 use percent_encoding::percent_decode_str;
 
-use crate::attachment::PARAMETER;
+use crate::attachment::ATTACHMENT_PARAMETER;
 
 /// A file of DIAL and its name in the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RequestedFile {
     pub(super) url: String,
     pub(super) name: String,
 }
 
 /// Finds the files behind the addresses, each an attachment of the conversation or a file of DIAL itself. Others are
 /// copied to DIAL first.
-pub(super) async fn wanted(turn: &Turn, urls: &[String]) -> Result<Vec<Wanted>, Failure> {
+pub(super) async fn wanted(
+    turn: &Turn,
+    urls: &[String],
+) -> Result<Vec<RequestedFile>, ToolFailure> {
     let mut found = Vec::new();
     let mut missing = Vec::new();
     for url in urls {
@@ -25,7 +28,7 @@ pub(super) async fn wanted(turn: &Turn, urls: &[String]) -> Result<Vec<Wanted>, 
         let durable = match turn.storage.classify(&source) {
             UrlClass::Dial => source,
             UrlClass::External | UrlClass::Data if known => {
-                let promoted = turn.storage.durable(PARAMETER, &source).await?;
+                let promoted = turn.storage.durable(ATTACHMENT_PARAMETER, &source).await?;
                 promoted.url.unwrap_or(source)
             }
             _ => {
@@ -34,7 +37,7 @@ pub(super) async fn wanted(turn: &Turn, urls: &[String]) -> Result<Vec<Wanted>, 
             }
         };
         let name = name(&durable);
-        found.push(Wanted { url: durable, name });
+        found.push(RequestedFile { url: durable, name });
     }
     if missing.is_empty() {
         return Ok(found);
@@ -44,7 +47,7 @@ pub(super) async fn wanted(turn: &Turn, urls: &[String]) -> Result<Vec<Wanted>, 
         .map(|name| format!("- {name}: no matching attachment found in conversation"));
     let lines: Vec<_> = lines.collect();
     let text = format!("Failed to prepare input files:\n{}", lines.join("\n"));
-    Err(Failure::parameter(PARAMETER, text))
+    Err(ToolFailure::parameter(ATTACHMENT_PARAMETER, text))
 }
 
 /// The newest attachment of the conversation whose URL ends with these segments.

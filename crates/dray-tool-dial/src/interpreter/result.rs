@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_agent::message::Attachment;
-use dray_tool::{Failure, Output, Storage};
+use dray_tool::{FileStorage, ToolFailure, ToolOutput};
 use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 pub(super) const PAGE_SIZE: u64 = 3000;
 
 /// Stands in place of what became a file.
-const PRESENTED: &str = "Content will be presented as attachment";
+const FILE_PLACEHOLDER: &str = "Content will be presented as attachment";
 
 /// Types that become files: name, ending, whether the data are base64.
-const FILES: &[(&str, &str, bool)] = &[
+const FILE_TYPES: &[(&str, &str, bool)] = &[
     ("image/png", "png", true),
     ("image/jpeg", "jpg", true),
     ("application/vnd.plotly.v1+json", "plotly.json", false),
@@ -27,21 +27,21 @@ const FILES: &[(&str, &str, bool)] = &[
 
 /// The part of long values that the model sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Page {
+pub(super) struct ValuePage {
     sampled: bool,
     number: usize,
     size: usize,
 }
 
-impl Page {
+impl ValuePage {
     /// As the arguments say.
-    pub(super) fn of(arguments: &Map<String, Value>) -> Result<Self, Failure> {
+    pub(super) fn of(arguments: &Map<String, Value>) -> Result<Self, ToolFailure> {
         let whole = |name: &str, default: u64, least: u64| match arguments.get(name) {
             None | Some(Value::Null) => Ok(default),
             Some(value) => {
                 let number = value.as_u64().filter(|number| *number >= least);
                 let wrong = || format!("It must be a whole number from {least} on.");
-                number.ok_or_else(|| Failure::parameter(name, wrong()))
+                number.ok_or_else(|| ToolFailure::parameter(name, wrong()))
             }
         };
         let sampled = arguments.get("sample_data").and_then(Value::as_bool);
@@ -78,7 +78,11 @@ impl Page {
 }
 
 /// What the model sees, and the files.
-pub(super) async fn output(mut answer: Value, page: Page, storage: &dyn Storage) -> Output {
+pub(super) async fn output(
+    mut answer: Value,
+    page: ValuePage,
+    storage: &dyn FileStorage,
+) -> ToolOutput {
     let mut files = Vec::new();
     if let Some(result) = answer.get_mut("result") {
         files.extend(presented(result, storage).await);
@@ -90,19 +94,19 @@ pub(super) async fn output(mut answer: Value, page: Page, storage: &dyn Storage)
     }
     page.sample(&mut answer);
     let text = serde_json::to_string_pretty(&answer).unwrap_or_else(|_| answer.to_string());
-    let mut output = Output::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
+    let mut output = ToolOutput::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
     output.attachments = files;
     output
 }
 
 /// Makes files of data by type, and puts a mark in their place. What cannot be kept stays, images apart.
-async fn presented(shown: &mut Value, storage: &dyn Storage) -> Vec<Attachment> {
+async fn presented(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Attachment> {
     let mut files = Vec::new();
     let Some(shown) = shown.as_object_mut() else {
         return files;
     };
     for (kind, data) in shown.iter_mut() {
-        let Some((media_type, ending, is_base64)) = FILES
+        let Some((media_type, ending, is_base64)) = FILE_TYPES
             .iter()
             .find(|(known, ..)| known.eq_ignore_ascii_case(kind))
         else {
@@ -116,7 +120,7 @@ async fn presented(shown: &mut Value, storage: &dyn Storage) -> Vec<Attachment> 
         match storage.keep(&name, media_type, bytes).await {
             Ok(file) => {
                 files.push(file);
-                *data = PRESENTED.into();
+                *data = FILE_PLACEHOLDER.into();
             }
             Err(failure) => {
                 tracing::warn!(%failure, media_type, "a result of the interpreter cannot be kept");

@@ -2,23 +2,27 @@
 
 use std::collections::HashMap;
 
-use dray_tool::{Failed, Turn};
+use dray_tool::{HandledFailure, Turn};
 use serde_json::{Value, json};
 
-use super::files::Wanted;
-use super::{Interpreter, Open, Stopped};
+use super::files::RequestedFile;
+use super::{InterpreterFailure, InterpreterTool, OpenSession};
 
-impl Interpreter {
+impl InterpreterTool {
     /// The id of a session that is open and holds the files. Calls of one turn take turns here.
-    pub(super) async fn prepared(&self, turn: &Turn, wanted: &[Wanted]) -> Result<String, Stopped> {
+    pub(super) async fn prepared(
+        &self,
+        turn: &Turn,
+        wanted: &[RequestedFile],
+    ) -> Result<String, InterpreterFailure> {
         let mut known = self.known.lock().await;
         if known.open.is_none() {
             known.open = Some(self.opened(turn, &known.closed).await?);
         }
-        let open = known.open.get_or_insert_with(Open::default);
+        let open = known.open.get_or_insert_with(OpenSession::default);
         let id = open.id.clone();
         let outcome = self.filled(turn, open, wanted).await;
-        if matches!(outcome, Err(Stopped::Closed)) {
+        if matches!(outcome, Err(InterpreterFailure::Closed)) {
             known.open = None;
             known.closed.push(id.clone());
         }
@@ -35,7 +39,11 @@ impl Interpreter {
     }
 
     /// The session of the conversation, else the configured one, else a new one.
-    async fn opened(&self, turn: &Turn, closed: &[String]) -> Result<Open, Stopped> {
+    async fn opened(
+        &self,
+        turn: &Turn,
+        closed: &[String],
+    ) -> Result<OpenSession, InterpreterFailure> {
         let candidate = [turn.interpreter(), self.options.default_session.clone()];
         let candidate = candidate
             .into_iter()
@@ -49,19 +57,19 @@ impl Interpreter {
                 Ok(_) => {
                     turn.set_interpreter(id.as_str());
                     let files = self.listed(turn, &id).await?;
-                    return Ok(Open { id, files });
+                    return Ok(OpenSession { id, files });
                 }
-                Err(Stopped::Closed | Stopped::Said(_)) => {}
-                Err(failed @ Stopped::Failed(_)) => return Err(failed),
+                Err(InterpreterFailure::Closed | InterpreterFailure::Said(_)) => {}
+                Err(failed @ InterpreterFailure::Failed(_)) => return Err(failed),
             }
         }
         let answer = self.ask(turn, "open_session", &json!({})).await?;
         let Some(id) = answer.get("sessionId").and_then(Value::as_str) else {
-            let failed = Failed::new("Python Code Interpreter opened no session.");
-            return Err(Stopped::Failed(failed.into()));
+            let failed = HandledFailure::new("Python Code Interpreter opened no session.");
+            return Err(InterpreterFailure::Failed(failed.into()));
         };
         turn.set_interpreter(id);
-        Ok(Open {
+        Ok(OpenSession {
             id: id.to_owned(),
             files: HashMap::new(),
         })
@@ -72,7 +80,7 @@ impl Interpreter {
         &self,
         turn: &Turn,
         id: &str,
-    ) -> Result<HashMap<String, Option<String>>, Stopped> {
+    ) -> Result<HashMap<String, Option<String>>, InterpreterFailure> {
         let answer = self
             .ask(turn, "list_files", &json!({ "sessionId": id }))
             .await?;
@@ -85,7 +93,12 @@ impl Interpreter {
     }
 
     /// Transfers the files that are not there yet. A name that came from elsewhere in this turn is transferred again.
-    async fn filled(&self, turn: &Turn, open: &mut Open, wanted: &[Wanted]) -> Result<(), Stopped> {
+    async fn filled(
+        &self,
+        turn: &Turn,
+        open: &mut OpenSession,
+        wanted: &[RequestedFile],
+    ) -> Result<(), InterpreterFailure> {
         for file in wanted {
             let there = match open.files.get(&file.name) {
                 Some(None) => true,

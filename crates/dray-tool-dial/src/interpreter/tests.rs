@@ -4,35 +4,36 @@
 use std::sync::Arc;
 
 use dray_agent::manifest::tool::Common;
-use dray_tool::{Failure, Output, Stage, Tool, Turn};
+use dray_tool::{StageWriter, Tool, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
-use super::{NAME, Options, interpreter};
-use crate::tests::world::{Shelf, World, call, turn};
-use crate::{Dial, Refused};
+use super::{InterpreterOptions, TOOL_NAME, interpreter};
+use crate::tests::world::{FileShelf, TestDial, call, turn};
+use crate::{DialError, DialPort};
 
-fn tool(world: &Arc<World>, options: Options) -> Arc<dyn Tool> {
+fn tool(world: &Arc<TestDial>, options: InterpreterOptions) -> Arc<dyn Tool> {
     let common: Common = serde_json::from_value(json!({})).unwrap();
-    let dial: Arc<dyn Dial> = Arc::<World>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
     interpreter(&common, &dial, options)
 }
 
-fn answer() -> Result<Value, Refused> {
+fn answer() -> Result<Value, DialError> {
     Ok(
         json!({ "status": "SUCCESS", "stdout": "", "stderr": "", "result": { "text/plain": "3" }, "display": [] }),
     )
 }
 
-fn opens(world: &World, id: &str) {
+fn opens(world: &TestDial, id: &str) {
     world.on("open_session", Ok(json!({ "sessionId": id })));
 }
 
-async fn run(tool: &Arc<dyn Tool>, turn: &Turn, extra: Value) -> Result<Output, Failure> {
+async fn run(tool: &Arc<dyn Tool>, turn: &Turn, extra: Value) -> Result<ToolOutput, ToolFailure> {
     let mut arguments = json!({ "code": "1+2" });
     for (name, value) in extra.as_object().unwrap() {
         arguments[name] = value.clone();
     }
-    tool.call(call(arguments, Stage::hidden()), turn).await
+    tool.call(call(arguments, StageWriter::hidden()), turn)
+        .await
 }
 
 fn talk(files: &[&str]) -> Value {
@@ -42,10 +43,10 @@ fn talk(files: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_session_is_opened_once_and_kept_for_the_turn() {
-    let world = Arc::new(World::default());
-    let tool = tool(&world, Options::default());
-    assert_eq!(tool.declaration().name, NAME);
-    assert_eq!(NAME, "internal_code_execution_python_interpreter");
+    let world = Arc::new(TestDial::default());
+    let tool = tool(&world, InterpreterOptions::default());
+    assert_eq!(tool.declaration().name, TOOL_NAME);
+    assert_eq!(TOOL_NAME, "internal_code_execution_python_interpreter");
     opens(&world, "s1");
     world.on("execute_code", answer());
     world.on("execute_code", answer());
@@ -70,8 +71,8 @@ async fn the_session_of_the_history_comes_before_the_configured_one() {
     let history = json!([{ "role": "assistant", "content": "x",
         "custom_content": { "state": { "py_interpreter_state": { "session_id": "old" } } } }]);
     for (history, expected) in [(history, "old"), (json!([]), "default")] {
-        let world = Arc::new(World::default());
-        let options = Options {
+        let world = Arc::new(TestDial::default());
+        let options = InterpreterOptions {
             default_session: Some("default".to_owned()),
         };
         let tool = tool(&world, options);
@@ -91,12 +92,12 @@ async fn the_session_of_the_history_comes_before_the_configured_one() {
 
 #[tokio::test]
 async fn a_session_that_is_not_valid_any_more_is_opened_anew() {
-    let world = Arc::new(World::default());
-    let options = Options {
+    let world = Arc::new(TestDial::default());
+    let options = InterpreterOptions {
         default_session: Some("default".to_owned()),
     };
     let tool = tool(&world, options);
-    world.on("get_session", Err(Refused::status(404)));
+    world.on("get_session", Err(DialError::status(404)));
     opens(&world, "new");
     world.on("execute_code", answer());
     let turn = turn(json!([]), &Arc::default());
@@ -106,12 +107,12 @@ async fn a_session_that_is_not_valid_any_more_is_opened_anew() {
 
 #[tokio::test]
 async fn a_session_that_closes_under_the_code_is_opened_anew_once_with_its_files() {
-    let world = Arc::new(World::default());
-    let tool = tool(&world, Options::default());
+    let world = Arc::new(TestDial::default());
+    let tool = tool(&world, InterpreterOptions::default());
     for id in ["s1", "s2"] {
         opens(&world, id);
         world.on("transfer_input_file", Ok(json!({})));
-        world.on("execute_code", Err(Refused::status(404)));
+        world.on("execute_code", Err(DialError::status(404)));
     }
     let turn = turn(talk(&["files/b/a.csv"]), &Arc::default());
     let output = run(
@@ -137,12 +138,12 @@ async fn errors_of_the_service_are_content() {
         (401, "Something wrong with the user API key"),
         (429, "Too many Python Code Interpreter sessions"),
     ] {
-        let world = Arc::new(World::default());
-        let tool = tool(&world, Options::default());
+        let world = Arc::new(TestDial::default());
+        let tool = tool(&world, InterpreterOptions::default());
         opens(&world, "s");
-        let refused = Refused {
+        let refused = DialError {
             message: Some("bad".to_owned()),
-            ..Refused::status(status)
+            ..DialError::status(status)
         };
         world.on("execute_code", Err(refused));
         let turn = turn(json!([]), &Arc::default());
@@ -154,29 +155,29 @@ async fn errors_of_the_service_are_content() {
 #[tokio::test]
 async fn what_the_service_does_not_say_is_a_failure() {
     for (refused, timed_out) in [
-        (Refused::status(500), false),
-        (Refused::default(), false),
+        (DialError::status(500), false),
+        (DialError::default(), false),
         (
-            Refused {
+            DialError {
                 timed_out: true,
-                ..Refused::default()
+                ..DialError::default()
             },
             true,
         ),
     ] {
-        let world = Arc::new(World::default());
-        let tool = tool(&world, Options::default());
+        let world = Arc::new(TestDial::default());
+        let tool = tool(&world, InterpreterOptions::default());
         world.on("open_session", Err(refused));
         let turn = turn(json!([]), &Arc::default());
         let failure = run(&tool, &turn, json!({})).await.unwrap_err();
-        assert_eq!(matches!(failure, Failure::TimedOut), timed_out);
+        assert_eq!(matches!(failure, ToolFailure::TimedOut), timed_out);
     }
 }
 
 #[tokio::test]
 async fn files_are_found_by_their_end_and_transferred_once() {
-    let world = Arc::new(World::default());
-    let tool = tool(&world, Options::default());
+    let world = Arc::new(TestDial::default());
+    let tool = tool(&world, InterpreterOptions::default());
     opens(&world, "s");
     world.on("transfer_input_file", Ok(json!({})));
     world.on("transfer_input_file", Ok(json!({})));
@@ -200,8 +201,8 @@ async fn files_are_found_by_their_end_and_transferred_once() {
 
 #[tokio::test]
 async fn files_that_the_session_has_already_are_not_transferred() {
-    let world = Arc::new(World::default());
-    let options = Options {
+    let world = Arc::new(TestDial::default());
+    let options = InterpreterOptions {
         default_session: Some("s".to_owned()),
     };
     let tool = tool(&world, options);
@@ -219,11 +220,11 @@ async fn files_that_the_session_has_already_are_not_transferred() {
 
 #[tokio::test]
 async fn all_files_that_nothing_matches_are_named_at_once() {
-    let world = Arc::new(World::default());
-    let tool = tool(&world, Options::default());
+    let world = Arc::new(TestDial::default());
+    let tool = tool(&world, InterpreterOptions::default());
     let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
     let urls = json!({ "attachment_urls": ["ta.csv", "https://unknown/y.txt"] });
-    let Err(Failure::Parameter { name, message }) = run(&tool, &turn, urls).await else {
+    let Err(ToolFailure::Parameter { name, message }) = run(&tool, &turn, urls).await else {
         panic!("files were found");
     };
     assert_eq!(name, "attachment_urls");
@@ -235,9 +236,9 @@ async fn all_files_that_nothing_matches_are_named_at_once() {
     assert_eq!(world.operations(), Vec::<String>::new());
 }
 
-async fn shaped(answer: Value, extra: Value, shelf: &Arc<Shelf>) -> Output {
-    let world = Arc::new(World::default());
-    let tool = tool(&world, Options::default());
+async fn shaped(answer: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOutput {
+    let world = Arc::new(TestDial::default());
+    let tool = tool(&world, InterpreterOptions::default());
     opens(&world, "s");
     world.on("execute_code", Ok(answer));
     run(&tool, &turn(json!([]), shelf), extra).await.unwrap()
@@ -275,9 +276,9 @@ async fn r_9_what_is_displayed_becomes_files_with_exact_bytes() {
 
 #[tokio::test]
 async fn a_full_storage_costs_the_file_and_not_the_result() {
-    let shelf = Arc::new(Shelf {
+    let shelf = Arc::new(FileShelf {
         is_full: true,
-        ..Shelf::default()
+        ..FileShelf::default()
     });
     let shown = json!({ "display": [{ "image/png": "iVBORw==", "text/csv": "a,b" }] });
     let output = shaped(shown, json!({}), &shelf).await;
@@ -310,11 +311,11 @@ async fn arguments_that_are_none_are_the_models_to_mend() {
         json!({ "page_size": 0 }),
         json!({ "page": -1 }),
     ] {
-        let world = Arc::new(World::default());
-        let tool = tool(&world, Options::default());
+        let world = Arc::new(TestDial::default());
+        let tool = tool(&world, InterpreterOptions::default());
         let outcome = run(&tool, &turn(json!([]), &Arc::default()), wrong).await;
         assert!(
-            matches!(outcome, Err(Failure::Parameter { .. })),
+            matches!(outcome, Err(ToolFailure::Parameter { .. })),
             "{outcome:?}"
         );
     }

@@ -3,23 +3,23 @@
 use std::sync::{Arc, Mutex};
 
 use dray_agent::manifest::toolset::DialApp;
-use dray_tool::{Built, Issue};
+use dray_tool::{SetupIssue, ToolsetResult};
 use serde_json::{Value, json};
 
-use super::world::{World, caller};
-use crate::{Dial, Facts, apps, template};
+use super::world::{TestDial, caller};
+use crate::{DeploymentFacts, DialPort, apps, template};
 
-async fn built(world: &Arc<World>, entries: Value) -> (Built, Vec<String>) {
+async fn built(world: &Arc<TestDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
     let entries: Vec<DialApp> = serde_json::from_value(entries).unwrap();
-    let dial: Arc<dyn Dial> = Arc::<World>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
     let handed = Mutex::new(Vec::new());
     let built = apps(&entries, &dial, &caller("k"), |entry, _| {
         let name = entry.name.unwrap_or_default();
         handed.lock().unwrap().push(name.clone());
         async move {
-            Built {
+            ToolsetResult {
                 tools: Vec::new(),
-                issues: vec![Issue::of_set(name, "mcp")],
+                issues: vec![SetupIssue::of_set(name, "mcp")],
             }
         }
     })
@@ -27,11 +27,11 @@ async fn built(world: &Arc<World>, entries: Value) -> (Built, Vec<String>) {
     (built, handed.into_inner().unwrap())
 }
 
-fn speaking(mcp: bool) -> Facts {
-    Facts {
+fn speaking(mcp: bool) -> DeploymentFacts {
+    DeploymentFacts {
         mcp,
         display_name: Some("Shown name".to_owned()),
-        ..Facts::default()
+        ..DeploymentFacts::default()
     }
 }
 
@@ -45,7 +45,7 @@ async fn each_row_of_the_table_has_its_result() {
         ("mcp", true, 0, 1),
         ("mcp", false, 0, 0),
     ] {
-        let world = Arc::new(World::default().knows("k", "a", speaking(mcp)));
+        let world = Arc::new(TestDial::default().knows("k", "a", speaking(mcp)));
         let entry = json!({ "name": "n", "deployment_id": "a", "transport": transport, "allowed_tools": ["x"] });
         let (built, given) = built(&world, json!([entry])).await;
         assert_eq!(
@@ -65,7 +65,7 @@ async fn each_row_of_the_table_has_its_result() {
 #[tokio::test]
 async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
     let world = Arc::new(
-        World::default()
+        TestDial::default()
             .knows("k", "a", speaking(true))
             .knows("k", "z", speaking(true))
             .refuses("k", "b", 403),
@@ -96,7 +96,7 @@ async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
 
 #[tokio::test]
 async fn the_display_name_serves_where_the_entry_has_none() {
-    let world = Arc::new(World::default().knows("k", "a", speaking(false)));
+    let world = Arc::new(TestDial::default().knows("k", "a", speaking(false)));
     let (built, _) = built(
         &world,
         json!([{ "deployment_id": "a", "timeout_seconds": 2 }]),
@@ -108,7 +108,7 @@ async fn the_display_name_serves_where_the_entry_has_none() {
 
 #[tokio::test]
 async fn a_template_is_a_tool_that_a_manifest_can_hold() {
-    let dial: Arc<dyn Dial> = Arc::new(World::default().knows("k", "a", speaking(false)));
+    let dial: Arc<dyn DialPort> = Arc::new(TestDial::default().knows("k", "a", speaking(false)));
     let tool = template(&dial, &caller("k"), "a").await.unwrap();
     assert_eq!(tool["display"]["stage"]["name"], "Call Shown name: ");
     let read: Result<dray_agent::manifest::tool::DeploymentTool, _> = serde_json::from_value(tool);

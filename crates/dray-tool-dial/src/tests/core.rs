@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 
-use dray_dial::{Core, Options};
-use dray_http::double::{Closed, Received, Reply, Server, Shared, json, reply};
-use dray_tool::{Stage, Tool};
+use dray_dial::{DialClient, DialOptions};
+use dray_http::double::{
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json, reply,
+};
+use dray_tool::{StageWriter, Tool};
 use futures_util::FutureExt as _;
 use serde_json::json;
 
 use super::deployment::described;
 use super::world::{call, caller, turn};
-use crate::{Dial, deployments};
+use crate::{DialPort, deployments};
 
-async fn answer(state: Arc<Shared<Vec<String>>>, request: Received) -> Result<Reply, Closed> {
+async fn answer(
+    state: Arc<SharedState<Vec<String>>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     state.lock().push(path.clone());
     if request.header("api-key") != Some("k") {
@@ -34,17 +39,20 @@ async fn answer(state: Arc<Shared<Vec<String>>>, request: Received) -> Result<Re
 
 #[tokio::test]
 async fn a_deployment_is_asked_over_http() {
-    let server = Server::start(Vec::new(), |state, request| answer(state, request).boxed());
+    let server = FakeServer::start(Vec::new(), |state, request| answer(state, request).boxed());
     let server = server.await.unwrap();
-    let core = Core::new(Options::new(server.shared().url(), "")).unwrap();
-    let dial: Arc<dyn Dial> = Arc::new(core);
+    let core = DialClient::new(DialOptions::new(server.shared().url(), "")).unwrap();
+    let dial: Arc<dyn DialPort> = Arc::new(core);
     let set = json!({ "name": "set", "tools": [described(json!({}))] });
     let set = serde_json::from_value(set).unwrap();
     let built = deployments(&set, &dial, &caller("k")).await;
     let tool: &Arc<dyn Tool> = &built.tools[0];
     let turn = turn(json!([]), &Arc::default());
     let output = tool
-        .call(call(json!({ "query": "echo" }), Stage::hidden()), &turn)
+        .call(
+            call(json!({ "query": "echo" }), StageWriter::hidden()),
+            &turn,
+        )
         .await;
     assert_eq!(output.unwrap().content, "echo");
     let opened = dial

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use dray_agent::event::Event;
 use dray_agent::manifest::toolset::DialDeployment;
-use dray_tool::{Built, Failed, Failure, Output, Sink, Stage, Tool};
+use dray_tool::{
+    EventSink, HandledFailure, StageWriter, Tool, ToolFailure, ToolOutput, ToolsetResult,
+};
 use serde_json::{Value, json};
 
-use super::world::{Scripted, Shelf, World, call, caller, end, text, turn};
-use crate::{Dial, Facts, Refused, deployments};
+use super::world::{FileShelf, Scripted, TestDial, call, caller, end, text, turn};
+use crate::{DeploymentFacts, DialError, DialPort, deployments};
 
 pub(super) fn described(extra: Value) -> Value {
     let mut tool = json!({
@@ -22,53 +24,55 @@ pub(super) fn described(extra: Value) -> Value {
     tool
 }
 
-async fn built(world: &Arc<World>, tools: Value) -> Built {
+async fn built(world: &Arc<TestDial>, tools: Value) -> ToolsetResult {
     let set: DialDeployment =
         serde_json::from_value(json!({ "name": "set", "tools": tools })).unwrap();
-    let dial: Arc<dyn Dial> = Arc::<World>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
     deployments(&set, &dial, &caller("k")).await
 }
 
-pub(super) async fn tool(world: &Arc<World>, extra: Value) -> Arc<dyn Tool> {
+pub(super) async fn tool(world: &Arc<TestDial>, extra: Value) -> Arc<dyn Tool> {
     let built = built(world, json!([described(extra)])).await;
     assert_eq!(built.issues, []);
     built.tools.into_iter().next().unwrap()
 }
 
-fn world(facts: Facts) -> Arc<World> {
-    Arc::new(World::default().knows("k", "d", facts))
+fn world(facts: DeploymentFacts) -> Arc<TestDial> {
+    Arc::new(TestDial::default().knows("k", "d", facts))
 }
 
 async fn asked(
-    world: &Arc<World>,
+    world: &Arc<TestDial>,
     arguments: Value,
     answer: Scripted,
-) -> (Result<Output, Failure>, Arc<Shelf>) {
+) -> (Result<ToolOutput, ToolFailure>, Arc<FileShelf>) {
     let shelf = Arc::default();
     let tool = tool(world, json!({})).await;
     world.answers(Ok(answer));
     let turn = turn(json!([]), &shelf);
-    let outcome = tool.call(call(arguments, Stage::hidden()), &turn).await;
+    let outcome = tool
+        .call(call(arguments, StageWriter::hidden()), &turn)
+        .await;
     (outcome, shelf)
 }
 
-async fn failed(answer: Result<Scripted, Refused>) -> Failed {
-    let world = world(Facts::default());
+async fn failed(answer: Result<Scripted, DialError>) -> HandledFailure {
+    let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
     world.answers(answer);
     let turn = turn(json!([]), &Arc::default());
     match tool
-        .call(call(json!({ "query": "q" }), Stage::hidden()), &turn)
+        .call(call(json!({ "query": "q" }), StageWriter::hidden()), &turn)
         .await
     {
-        Err(Failure::Failed(failed)) => failed,
+        Err(ToolFailure::Failed(failed)) => failed,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_described_tool_gets_the_two_arguments_and_keeps_its_own() {
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let tool = tool(
         &world,
         json!({ "open_ai_tool": { "type": "function", "function": { "name": "ask it", "parameters": {
@@ -105,7 +109,7 @@ async fn a_described_tool_gets_the_two_arguments_and_keeps_its_own() {
 
 #[tokio::test]
 async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let tool = tool(
         &world,
         json!({
@@ -118,7 +122,7 @@ async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
     world.answers(Ok(vec![end()]));
     let arguments = json!({ "query": "sum", "attachment_urls": ["file:base64::files/b/a.txt"] });
     let turn = turn(json!([]), &Arc::default());
-    tool.call(call(arguments, Stage::hidden()), &turn)
+    tool.call(call(arguments, StageWriter::hidden()), &turn)
         .await
         .unwrap();
     assert_eq!(
@@ -136,7 +140,7 @@ async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
 
 #[tokio::test]
 async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
     world.answers(Ok(vec![
         text("one "),
@@ -151,7 +155,7 @@ async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
         end(),
         Ok(json!({ "choices": [], "usage": { "prompt_tokens": 3, "completion_tokens": 4 } })),
     ]));
-    let (sink, mut events) = Sink::new();
+    let (sink, mut events) = EventSink::new();
     let stage = sink.open(None).await.unwrap();
     let turn = turn(json!([]), &Arc::default());
     let output = tool
@@ -191,7 +195,7 @@ async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
 async fn tokens_by_model_win_over_the_sum() {
     let usage = json!({ "choices": [], "usage": { "prompt_tokens": 9 }, "statistics": { "usage_per_model": [
         { "index": 0, "model": "m", "prompt_tokens": 1, "completion_tokens": 2 } ] } });
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let (output, _) = asked(&world, json!({ "query": "q" }), vec![end(), Ok(usage)]).await;
     let usage = output.unwrap().usage;
     assert_eq!(
@@ -213,9 +217,9 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
             json!({ "type": "text/plain", "title": "promoted", "url": "files/b/promoted" }),
         ),
     ] {
-        let world = world(Facts {
+        let world = world(DeploymentFacts {
             url_attachments: direct,
-            ..Facts::default()
+            ..DeploymentFacts::default()
         });
         let urls = ["files/b/slow.txt", "https://e/x/d.pdf?k=1", "data:,x"];
         let arguments = json!({ "query": "q", "attachment_urls": urls });
@@ -229,7 +233,7 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
 
 #[tokio::test]
 async fn all_files_are_looked_at_before_the_first_failure_in_order_is_told() {
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let urls = [
         "files/b/a",
         "ftp://u:p@h/x?t=1",
@@ -237,7 +241,7 @@ async fn all_files_are_looked_at_before_the_first_failure_in_order_is_told() {
         "files/b/z",
     ];
     let (outcome, shelf) = asked(&world, json!({ "attachment_urls": urls }), vec![end()]).await;
-    let Err(Failure::Parameter { name, message }) = outcome else {
+    let Err(ToolFailure::Parameter { name, message }) = outcome else {
         panic!("{outcome:?}");
     };
     assert_eq!(name, "attachment_urls");
@@ -262,10 +266,10 @@ async fn all_files_are_looked_at_before_the_first_failure_in_order_is_told() {
 #[tokio::test]
 async fn files_that_are_no_list_of_texts_are_the_models_to_mend() {
     for wrong in [json!(1), json!({ "a": 1 }), json!(["files/b/a", 2])] {
-        let world = world(Facts::default());
+        let world = world(DeploymentFacts::default());
         let (outcome, _) = asked(&world, json!({ "attachment_urls": wrong }), vec![end()]).await;
         assert!(
-            matches!(outcome, Err(Failure::Parameter { .. })),
+            matches!(outcome, Err(ToolFailure::Parameter { .. })),
             "{outcome:?}"
         );
     }
@@ -274,10 +278,10 @@ async fn files_that_are_no_list_of_texts_are_the_models_to_mend() {
 #[tokio::test]
 async fn each_status_is_shown_with_the_deployments_own_words() {
     for status in [401, 403, 404, 429, 500] {
-        let refused = Refused {
+        let refused = DialError {
             message: Some("inner".to_owned()),
             display_message: Some(" Sorry. ".to_owned()),
-            ..Refused::status(status)
+            ..DialError::status(status)
         };
         let failed = failed(Err(refused)).await;
         assert_eq!(
@@ -291,7 +295,7 @@ async fn each_status_is_shown_with_the_deployments_own_words() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_a_general_exception() {
-    let broken = failed(Ok(vec![text("half"), Err(Refused::default())])).await;
+    let broken = failed(Ok(vec![text("half"), Err(DialError::default())])).await;
     let short = failed(Ok(vec![text("half")])).await;
     for failed in [broken, short] {
         let shown =
@@ -325,23 +329,23 @@ async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
 
 #[tokio::test]
 async fn a_client_below_that_took_too_long_is_a_timeout() {
-    let world = world(Facts::default());
-    let slow = Refused {
+    let world = world(DeploymentFacts::default());
+    let slow = DialError {
         timed_out: true,
-        ..Refused::default()
+        ..DialError::default()
     };
     let (outcome, _) = asked(&world, json!({ "query": "q" }), vec![Err(slow)]).await;
-    assert!(matches!(outcome, Err(Failure::TimedOut)));
+    assert!(matches!(outcome, Err(ToolFailure::TimedOut)));
 }
 
 #[tokio::test]
 async fn r_17_dropping_a_call_that_hangs_drops_its_stream() {
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
     *world.hangs.lock().unwrap() = true;
     world.answers(Ok(vec![text("first")]));
     let turn = turn(json!([]), &Arc::default());
-    let mut running = tool.call(call(json!({ "query": "q" }), Stage::hidden()), &turn);
+    let mut running = tool.call(call(json!({ "query": "q" }), StageWriter::hidden()), &turn);
     assert!(futures_util::poll!(&mut running).is_pending());
     assert_eq!(Arc::strong_count(&world.alive), 2);
     drop(running);
@@ -350,16 +354,16 @@ async fn r_17_dropping_a_call_that_hangs_drops_its_stream() {
 
 #[tokio::test]
 async fn r_17_a_client_that_is_gone_ends_the_call() {
-    let world = world(Facts::default());
+    let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
     *world.hangs.lock().unwrap() = true;
     world.answers(Ok(vec![text("first")]));
-    let (sink, events) = Sink::new();
+    let (sink, events) = EventSink::new();
     let stage = sink.open(None).await.unwrap();
     drop(events);
     let turn = turn(json!([]), &Arc::default());
     let outcome = tool.call(call(json!({ "query": "q" }), stage), &turn).await;
-    assert!(matches!(outcome, Err(Failure::Failed(_))));
+    assert!(matches!(outcome, Err(ToolFailure::Failed(_))));
 }
 
 #[tokio::test]
@@ -372,11 +376,11 @@ async fn r_14_an_answer_that_contradicts_the_metadata_makes_them_forgotten() {
         (429, files.clone(), 0),
         (500, files, 0),
     ] {
-        let world = world(Facts::default());
+        let world = world(DeploymentFacts::default());
         let tool = tool(&world, json!({})).await;
-        world.answers(Err(Refused::status(status)));
+        world.answers(Err(DialError::status(status)));
         let turn = turn(json!([]), &Arc::default());
-        tool.call(call(arguments, Stage::hidden()), &turn)
+        tool.call(call(arguments, StageWriter::hidden()), &turn)
             .await
             .unwrap_err();
         assert_eq!(world.forgotten.lock().unwrap().len(), forgotten, "{status}");
@@ -385,14 +389,14 @@ async fn r_14_an_answer_that_contradicts_the_metadata_makes_them_forgotten() {
 
 #[tokio::test]
 async fn r_14_two_callers_do_not_share_metadata() {
-    let own = Facts {
+    let own = DeploymentFacts {
         takes_files: true,
-        ..Facts::default()
+        ..DeploymentFacts::default()
     };
-    let world = World::default()
+    let world = TestDial::default()
         .knows("k", "d", own)
         .refuses("other", "d", 403);
-    let dial: Arc<dyn Dial> = Arc::new(world);
+    let dial: Arc<dyn DialPort> = Arc::new(world);
     let set = json!({ "name": "set", "tools": [{ "type": "dial-deployment-simple", "deployment_id": "d" }] });
     let set: DialDeployment = serde_json::from_value(set).unwrap();
     let mine = deployments(&set, &dial, &caller("k")).await;
@@ -407,9 +411,9 @@ async fn r_14_two_callers_do_not_share_metadata() {
 #[tokio::test]
 async fn tools_fail_alone_and_disabled_ones_are_not_asked_for() {
     let world = Arc::new(
-        World::default()
-            .knows("k", "d", Facts::default())
-            .knows("k", "applications/b/My%20App", Facts::default())
+        TestDial::default()
+            .knows("k", "d", DeploymentFacts::default())
+            .knows("k", "applications/b/My%20App", DeploymentFacts::default())
             .refuses("k", "broken", 500),
     );
     let built = built(

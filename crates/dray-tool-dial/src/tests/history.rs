@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use dray_tool::Stage;
+use dray_tool::StageWriter;
 use serde_json::json;
 
 use super::deployment::tool;
-use super::world::{World, call, end, turn};
-use crate::Facts;
+use super::world::{TestDial, call, end, turn};
+use crate::DeploymentFacts;
 
 #[tokio::test]
 async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
-    let world = Arc::new(World::default().knows("k", "d", Facts::default()));
+    let world = Arc::new(TestDial::default().knows("k", "d", DeploymentFacts::default()));
     let tool = tool(
         &world,
         json!({ "content_propagation": { "propagate_history": true } }),
@@ -36,9 +36,12 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
     ]);
     world.answers(Ok(vec![end()]));
     let turn = turn(history, &Arc::default());
-    tool.call(call(json!({ "query": "new" }), Stage::hidden()), &turn)
-        .await
-        .unwrap();
+    tool.call(
+        call(json!({ "query": "new" }), StageWriter::hidden()),
+        &turn,
+    )
+    .await
+    .unwrap();
     assert_eq!(
         world.body()["messages"],
         json!([
@@ -55,7 +58,7 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
 
 #[tokio::test]
 async fn without_being_told_to_nothing_of_the_past_goes_along() {
-    let world = Arc::new(World::default().knows("k", "d", Facts::default()));
+    let world = Arc::new(TestDial::default().knows("k", "d", DeploymentFacts::default()));
     let tool = tool(&world, json!({})).await;
     let history = json!([
         { "role": "assistant", "tool_calls": [{ "id": "1", "function": { "name": "set_ask", "arguments": "{}" } }] },
@@ -63,8 +66,11 @@ async fn without_being_told_to_nothing_of_the_past_goes_along() {
     ]);
     world.answers(Ok(vec![end()]));
     let turn = turn(history, &Arc::default());
-    tool.call(call(json!({ "query": "new" }), Stage::hidden()), &turn)
-        .await
-        .unwrap();
+    tool.call(
+        call(json!({ "query": "new" }), StageWriter::hidden()),
+        &turn,
+    )
+    .await
+    .unwrap();
     assert_eq!(world.body()["messages"].as_array().unwrap().len(), 1);
 }

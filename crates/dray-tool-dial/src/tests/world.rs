@@ -7,15 +7,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::message::{Attachment, Message};
-use dray_tool::{Call, Failed, Failure, Stage, Storage, Turn, UrlClass};
+use dray_tool::{FileStorage, HandledFailure, StageWriter, ToolCall, ToolFailure, Turn, UrlClass};
 use dray_types::Secret;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{Chunks, Dial, Facts, Refused};
+use crate::{ChunkStream, DeploymentFacts, DialError, DialPort};
 
-pub(crate) type Scripted = Vec<Result<Value, Refused>>;
+pub(crate) type Scripted = Vec<Result<Value, DialError>>;
 
 /// Deployment, headers, body.
 type Chat = (String, Option<Vec<String>>, Value);
@@ -24,20 +24,20 @@ type Chat = (String, Option<Vec<String>>, Value);
 type Asked = (String, String);
 
 #[derive(Debug, Default)]
-pub(crate) struct World {
-    pub(crate) facts: Mutex<HashMap<Asked, Result<Facts, u16>>>,
+pub(crate) struct TestDial {
+    pub(crate) facts: Mutex<HashMap<Asked, Result<DeploymentFacts, u16>>>,
     pub(crate) asked: Mutex<Vec<Asked>>,
     pub(crate) forgotten: Mutex<Vec<Asked>>,
-    pub(crate) answers: Mutex<VecDeque<Result<Scripted, Refused>>>,
+    pub(crate) answers: Mutex<VecDeque<Result<Scripted, DialError>>>,
     pub(crate) hangs: Mutex<bool>,
     pub(crate) alive: Arc<()>,
     pub(crate) chats: Mutex<Vec<Chat>>,
-    pub(crate) interpreter: Mutex<VecDeque<(&'static str, Result<Value, Refused>)>>,
+    pub(crate) interpreter: Mutex<VecDeque<(&'static str, Result<Value, DialError>)>>,
     pub(crate) operations: Mutex<Vec<(String, Value)>>,
 }
 
-impl World {
-    pub(crate) fn knows(self, key: &str, id: &str, facts: Facts) -> Self {
+impl TestDial {
+    pub(crate) fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self {
         self.facts
             .lock()
             .unwrap()
@@ -53,11 +53,11 @@ impl World {
         self
     }
 
-    pub(crate) fn answers(&self, answer: Result<Scripted, Refused>) {
+    pub(crate) fn answers(&self, answer: Result<Scripted, DialError>) {
         self.answers.lock().unwrap().push_back(answer);
     }
 
-    pub(crate) fn on(&self, operation: &'static str, answer: Result<Value, Refused>) {
+    pub(crate) fn on(&self, operation: &'static str, answer: Result<Value, DialError>) {
         self.interpreter
             .lock()
             .unwrap()
@@ -82,12 +82,12 @@ fn key(caller: &Caller) -> String {
 }
 
 #[async_trait]
-impl Dial for World {
-    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<Facts, Refused> {
+impl DialPort for TestDial {
+    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<DeploymentFacts, DialError> {
         let asked = (key(caller), deployment.to_owned());
         self.asked.lock().unwrap().push(asked.clone());
         let known = self.facts.lock().unwrap().get(&asked).cloned();
-        known.unwrap_or(Err(404)).map_err(Refused::status)
+        known.unwrap_or(Err(404)).map_err(DialError::status)
     }
 
     fn forget(&self, caller: &Caller, deployment: &str) {
@@ -101,7 +101,7 @@ impl Dial for World {
         deployment: &str,
         headers: Option<&[String]>,
         body: &Value,
-    ) -> Result<Chunks, Refused> {
+    ) -> Result<ChunkStream, DialError> {
         let chat = (
             deployment.to_owned(),
             headers.map(<[String]>::to_vec),
@@ -128,7 +128,7 @@ impl Dial for World {
         _: &Caller,
         operation: &str,
         body: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, DialError> {
         let asked = (operation.to_owned(), body.clone());
         self.operations.lock().unwrap().push(asked);
         let (expected, answer) = self.interpreter.lock().unwrap().pop_front().unwrap();
@@ -139,14 +139,14 @@ impl Dial for World {
 
 /// Files below `files/b/` but `gone`; all else that is promoted becomes `files/b/promoted`.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct FileShelf {
     pub(crate) kept: Mutex<Vec<(String, String, Bytes)>>,
     pub(crate) looked: Mutex<Vec<String>>,
     pub(crate) is_full: bool,
 }
 
 #[async_trait]
-impl Storage for Shelf {
+impl FileStorage for FileShelf {
     fn classify(&self, url: &str) -> UrlClass {
         match url {
             _ if url.starts_with("files/") => UrlClass::Dial,
@@ -156,10 +156,10 @@ impl Storage for Shelf {
         }
     }
 
-    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         self.looked.lock().unwrap().push(url.to_owned());
         if url.contains("gone") {
-            return Err(Failure::parameter(parameter, format!("no {url}")));
+            return Err(ToolFailure::parameter(parameter, format!("no {url}")));
         }
         // The first of several takes longest.
         for _ in 0..usize::from(url.contains("slow")) * 50 {
@@ -182,9 +182,9 @@ impl Storage for Shelf {
         name: &str,
         media_type: &str,
         bytes: Bytes,
-    ) -> Result<Attachment, Failure> {
+    ) -> Result<Attachment, ToolFailure> {
         if self.is_full {
-            return Err(Failed::new("full").into());
+            return Err(HandledFailure::new("full").into());
         }
         let kept = (name.to_owned(), media_type.to_owned(), bytes);
         self.kept.lock().unwrap().push(kept);
@@ -203,15 +203,15 @@ pub(crate) fn caller(key: &str) -> Caller {
     }
 }
 
-pub(crate) fn turn(history: Value, shelf: &Arc<Shelf>) -> Turn {
+pub(crate) fn turn(history: Value, shelf: &Arc<FileShelf>) -> Turn {
     let history: Vec<Message> = serde_json::from_value(history).unwrap();
-    let shelf: Arc<dyn Storage> = Arc::<Shelf>::clone(shelf);
+    let shelf: Arc<dyn FileStorage> = Arc::<FileShelf>::clone(shelf);
     Turn::new(caller("k"), "session", history, shelf, 1 << 20)
 }
 
-pub(crate) fn call(arguments: Value, stage: Stage) -> Call {
+pub(crate) fn call(arguments: Value, stage: StageWriter) -> ToolCall {
     let arguments = arguments.as_object().cloned().unwrap();
-    Call {
+    ToolCall {
         id: "call_1".to_owned(),
         written: arguments.clone(),
         arguments,
@@ -220,10 +220,10 @@ pub(crate) fn call(arguments: Value, stage: Stage) -> Call {
     }
 }
 
-pub(crate) fn text(text: &str) -> Result<Value, Refused> {
+pub(crate) fn text(text: &str) -> Result<Value, DialError> {
     Ok(json!({ "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": null }] }))
 }
 
-pub(crate) fn end() -> Result<Value, Refused> {
+pub(crate) fn end() -> Result<Value, DialError> {
     Ok(json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] }))
 }

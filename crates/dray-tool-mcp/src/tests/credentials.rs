@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
-use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
 use dray_types::Secret;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::support::{Core, State, double, mcp, options};
-use crate::{Set, connect};
+use super::support::{FakeDial, FakeMcpServer, double, mcp, options};
+use crate::{McpToolset, connect};
 
 /// The values of `Authorization` that a server sees.
 async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
-    let server = double(State::default()).await;
+    let server = double(FakeMcpServer::default()).await;
     let url = server.shared().url();
     let info = json!({
         "url": url, "protocol": "streamable_http", "authorization": authorization,
@@ -26,15 +26,15 @@ async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
     } else {
         "https://dial.example".to_owned()
     };
-    options.dial = Some(Arc::new(Core {
+    options.dial = Some(Arc::new(FakeDial {
         url,
-        ..Core::default()
+        ..FakeDial::default()
     }));
     let caller = Caller {
         authorization: Some(Secret::new("Bearer own")),
         ..Caller::default()
     };
-    let built = connect(Set::Mcp(&set), &caller, &options).await;
+    let built = connect(McpToolset::Mcp(&set), &caller, &options).await;
     assert_eq!(built.tools.len(), 1, "{:?}", built.issues);
     let state = server.shared().lock();
     let all = state.headers.iter().flatten();
@@ -62,9 +62,9 @@ async fn configured_credentials_are_never_overridden() {
 
 #[tokio::test]
 async fn client_credentials_are_changed_for_a_token() {
-    let answer = |shared: Arc<Shared<Vec<(String, String)>>>,
-                  request: Received|
-     -> BoxFuture<'static, Result<Reply, Closed>> {
+    let answer = |shared: Arc<SharedState<Vec<(String, String)>>>,
+                  request: ReceivedRequest|
+     -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         async move {
             let body = request.into_reader().all().await?;
             let text = String::from_utf8_lossy(&body).into_owned();
@@ -78,7 +78,7 @@ async fn client_credentials_are_changed_for_a_token() {
         }
         .boxed()
     };
-    let tokens = Server::start(Vec::new(), answer).await.unwrap();
+    let tokens = FakeServer::start(Vec::new(), answer).await.unwrap();
     let client = json!({
         "type": "client_id_secret", "client_id": "me", "client_secret": "hush",
         "token_url": tokens.shared().url(), "scope": "tools",

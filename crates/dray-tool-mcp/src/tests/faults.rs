@@ -3,29 +3,31 @@
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_http::double::Server;
-use dray_tool::{Built, Failed, Failure};
+use dray_http::double::FakeServer;
+use dray_tool::{HandledFailure, ToolFailure, ToolsetResult};
 use dray_types::Secret;
 use serde_json::json;
 
-use super::support::{Act, State, call, double, mcp, messages, named, options, streamable};
-use crate::{Set, connect};
+use super::support::{
+    FakeAction, FakeMcpServer, call, double, mcp, messages, named, options, streamable,
+};
+use crate::{McpToolset, connect};
 
-async fn built(server: &Server<State>) -> Built {
+async fn built(server: &FakeServer<FakeMcpServer>) -> ToolsetResult {
     let set = streamable(&server.shared().url());
-    connect(Set::Mcp(&set), &Caller::default(), &options()).await
+    connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
 
-async fn fails(act: Act) -> Failed {
-    let server = double(State {
+async fn fails(act: FakeAction) -> HandledFailure {
+    let server = double(FakeMcpServer {
         acts: vec![act],
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let built = built(&server).await;
     let tool = named(&built, "s_echo0");
     let outcome = call(&tool, json!({"a": 1})).await;
-    let Err(Failure::Failed(failed)) = outcome else {
+    let Err(ToolFailure::Failed(failed)) = outcome else {
         panic!("{outcome:?}");
     };
     assert_eq!(server.shared().lock().calls.len(), 1, "called twice");
@@ -38,27 +40,39 @@ async fn fails(act: Act) -> Failed {
 #[tokio::test]
 async fn a_failed_call_is_told_once_and_the_next_one_works() {
     for (act, text) in [
-        (Act::Status(500), "the server answered with HTTP status 500"),
-        (Act::Status(403), "the server answered with HTTP status 403"),
-        (Act::Cut, "the connection ended before the answer came"),
-        (Act::Closed, "the connection ended before the answer came"),
         (
-            Act::WrongJson,
+            FakeAction::Status(500),
+            "the server answered with HTTP status 500",
+        ),
+        (
+            FakeAction::Status(403),
+            "the server answered with HTTP status 403",
+        ),
+        (
+            FakeAction::Cut,
+            "the connection ended before the answer came",
+        ),
+        (
+            FakeAction::Closed,
+            "the connection ended before the answer came",
+        ),
+        (
+            FakeAction::WrongJson,
             "the server does not answer as an MCP server: not JSON",
         ),
         (
-            Act::NoMessage,
+            FakeAction::NoMessage,
             "the server does not answer as an MCP server: no message of JSON-RPC",
         ),
         (
-            Act::OtherId,
+            FakeAction::OtherId,
             "the server does not answer as an MCP server: the answer is to another request",
         ),
         (
-            Act::Accepted,
+            FakeAction::Accepted,
             "the server does not answer as an MCP server: its answer is neither JSON nor events",
         ),
-        (Act::Code(-32602), "says no"),
+        (FakeAction::Code(-32602), "says no"),
     ] {
         let failed = fails(act.clone()).await;
         let expected = format!("Error calling MCP tool 'echo0': {text}");
@@ -68,7 +82,7 @@ async fn a_failed_call_is_told_once_and_the_next_one_works() {
 
 #[tokio::test]
 async fn an_answer_of_50_megabytes_is_refused() {
-    for act in [Act::Huge, Act::HugeEvents] {
+    for act in [FakeAction::Huge, FakeAction::HugeEvents] {
         let failed = fails(act).await;
         assert_eq!(
             failed.text,
@@ -79,10 +93,10 @@ async fn an_answer_of_50_megabytes_is_refused() {
 
 #[tokio::test]
 async fn a_lost_session_is_begun_again_and_the_call_repeated_once() {
-    let acts = vec![Act::Status(404)];
-    let server = double(State {
+    let acts = vec![FakeAction::Status(404)];
+    let server = double(FakeMcpServer {
         acts,
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let tool = named(&built(&server).await, "s_echo0");
@@ -103,14 +117,14 @@ async fn a_lost_session_is_begun_again_and_the_call_repeated_once() {
 
 #[tokio::test]
 async fn a_session_that_is_lost_twice_is_a_failure() {
-    let acts = vec![Act::Status(404), Act::Status(404)];
-    let server = double(State {
+    let acts = vec![FakeAction::Status(404), FakeAction::Status(404)];
+    let server = double(FakeMcpServer {
         acts,
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let tool = named(&built(&server).await, "s_echo0");
-    let Err(Failure::Failed(failed)) = call(&tool, json!({})).await else {
+    let Err(ToolFailure::Failed(failed)) = call(&tool, json!({})).await else {
         panic!("two lost sessions gave a result");
     };
     assert_eq!(failed.status, Some(404));
@@ -119,25 +133,25 @@ async fn a_session_that_is_lost_twice_is_a_failure() {
 
 #[tokio::test]
 async fn code_408_is_a_timeout() {
-    let acts = vec![Act::Code(408)];
-    let server = double(State {
+    let acts = vec![FakeAction::Code(408)];
+    let server = double(FakeMcpServer {
         acts,
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let tool = named(&built(&server).await, "s_echo0");
     assert!(matches!(
         call(&tool, json!({})).await,
-        Err(Failure::TimedOut)
+        Err(ToolFailure::TimedOut)
     ));
 }
 
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
-    let acts = vec![Act::Hang];
-    let server = double(State {
+    let acts = vec![FakeAction::Hang];
+    let server = double(FakeMcpServer {
         acts,
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let built = built(&server).await;
@@ -158,7 +172,7 @@ async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
 }
 
 /// Waits until the double saw something.
-async fn until(server: &Server<State>, seen: impl Fn(&State) -> bool) {
+async fn until(server: &FakeServer<FakeMcpServer>, seen: impl Fn(&FakeMcpServer) -> bool) {
     let look = async || seen(&server.shared().lock()).then_some(());
     dray_testkit::eventually("what the double sees", look).await;
 }
@@ -176,9 +190,9 @@ async fn a_set_that_cannot_be_reached_is_an_issue_with_the_contracts_text() {
         (302, "HTTP error for s: 302 Found"),
     ] {
         let refuse = Some((status, 99));
-        let server = double(State {
+        let server = double(FakeMcpServer {
             refuse,
-            ..State::default()
+            ..FakeMcpServer::default()
         })
         .await;
         let built = built(&server).await;
@@ -203,7 +217,7 @@ async fn servers_that_are_none_are_told() {
         ),
     ] {
         let set = streamable(url);
-        let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+        let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
         assert_eq!(messages(&built), [text]);
     }
 }
@@ -214,7 +228,7 @@ async fn a_server_that_never_answers_ends_set_up_in_time() {
     let set = streamable(&format!("http://{}/", listener.local_addr().unwrap()));
     let mut options = options();
     options.setup = Duration::from_millis(200);
-    let built = connect(Set::Mcp(&set), &Caller::default(), &options).await;
+    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     assert_eq!(
         messages(&built),
         ["MCP error for s: the server did not answer in time"]
@@ -223,16 +237,16 @@ async fn a_server_that_never_answers_ends_set_up_in_time() {
 
 #[tokio::test]
 async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
-    let server = double(State {
+    let server = double(FakeMcpServer {
         cursors: vec!["a", "b"],
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let whole = built(&server).await;
     assert_eq!((whole.tools.len(), whole.issues.len()), (3, 0));
-    let server = double(State {
+    let server = double(FakeMcpServer {
         cursors: vec!["a", "a"],
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let endless = built(&server).await;
@@ -245,22 +259,22 @@ async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
 
 #[tokio::test]
 async fn only_allowed_tools_are_offered_and_an_empty_list_allows_all() {
-    let server = double(State {
+    let server = double(FakeMcpServer {
         cursors: vec!["a", "b"],
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     for (allowed, count) in [(json!(["echo1"]), 1), (json!([]), 3), (json!(null), 3)] {
         let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
         let set = mcp(json!({"name": "s", "mcp_server_info": info, "allowed_tools": allowed}));
-        let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+        let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
         assert_eq!(built.tools.len(), count, "{allowed}");
     }
 }
 
 #[tokio::test]
 async fn r_2_a_foreign_server_gets_listed_headers_and_no_credentials_of_the_caller() {
-    let server = double(State::default()).await;
+    let server = double(FakeMcpServer::default()).await;
     let info = json!({
         "url": server.shared().url(), "protocol": "streamable_http",
         "authorization": {"type": "api_key", "key": "configured", "name": "X-Key"},
@@ -277,7 +291,7 @@ async fn r_2_a_foreign_server_gets_listed_headers_and_no_credentials_of_the_call
     };
     let mut options = options();
     options.forward_headers = vec!["X-Tenant".to_owned(), "X-Key".to_owned()];
-    let built = connect(Set::Mcp(&set), &caller, &options).await;
+    let built = connect(McpToolset::Mcp(&set), &caller, &options).await;
     assert_eq!(built.tools.len(), 1);
     let state = server.shared().lock();
     assert!(state.headers.len() >= 3);

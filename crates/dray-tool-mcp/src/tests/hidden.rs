@@ -3,14 +3,14 @@
 use dray_agent::caller::Caller;
 use serde_json::json;
 
-use super::support::{State, double, mcp, options};
-use crate::{Set, connect};
+use super::support::{FakeMcpServer, double, mcp, options};
+use crate::{McpToolset, connect};
 
 #[tokio::test]
 async fn hidden_tools_are_built_for_hooks_and_only_of_those_that_are_allowed() {
-    let server = double(State {
+    let server = double(FakeMcpServer {
         cursors: vec!["a", "b"],
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
@@ -18,7 +18,7 @@ async fn hidden_tools_are_built_for_hooks_and_only_of_those_that_are_allowed() {
         "name": "s", "mcp_server_info": info, "allowed_tools": ["echo0", "echo1"],
         "hidden_from_model": ["echo1", "echo2", "s_echo0"],
     }));
-    let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
     let hidden: Vec<_> = built
         .tools
         .iter()

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::DialMcp;
-use dray_http::double::Server;
-use dray_tool::{Built, Failure};
+use dray_http::double::FakeServer;
+use dray_tool::{ToolFailure, ToolsetResult};
 use dray_types::Secret;
 use serde_json::{Value, json};
 
 use super::support::{
-    Act, Core, Memory, State, call_as, dial_mcp, double, messages, named, options, streamable,
+    FakeAction, FakeDial, FakeMcpServer, MemoryStorage, call_as, dial_mcp, double, messages, named,
+    options, streamable,
 };
-use crate::{Set, SignIn, connect, connect_all};
+use crate::{McpToolset, SignIn, connect, connect_all};
 
 fn caller(channel: Option<&str>) -> Caller {
     Caller {
@@ -22,19 +23,19 @@ fn caller(channel: Option<&str>) -> Caller {
     }
 }
 
-fn core(server: &Server<State>, outcomes: Vec<SignIn>) -> Arc<Core> {
-    Arc::new(Core {
+fn core(server: &FakeServer<FakeMcpServer>, outcomes: Vec<SignIn>) -> Arc<FakeDial> {
+    Arc::new(FakeDial {
         url: server.shared().url(),
         outcomes,
-        ..Core::default()
+        ..FakeDial::default()
     })
 }
 
-async fn one(core: &Arc<Core>, caller: &Caller) -> Built {
+async fn one(core: &Arc<FakeDial>, caller: &Caller) -> ToolsetResult {
     let mut options = options();
-    let dial: Arc<dyn crate::Dial> = Arc::<Core>::clone(core);
+    let dial: Arc<dyn crate::ToolsetDialPort> = Arc::<FakeDial>::clone(core);
     options.dial = Some(dial);
-    connect(Set::Dial(&dial_mcp("t")), caller, &options).await
+    connect(McpToolset::Dial(&dial_mcp("t")), caller, &options).await
 }
 
 #[tokio::test]
@@ -63,9 +64,9 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
         ),
     ] {
         let refuse = Some((401, 99));
-        let server = double(State {
+        let server = double(FakeMcpServer {
             refuse,
-            ..State::default()
+            ..FakeMcpServer::default()
         })
         .await;
         let core = core(&server, vec![outcome]);
@@ -79,18 +80,18 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
 #[tokio::test]
 async fn all_unauthorised_sets_are_signed_in_to_with_one_batch() {
     let refuse = Some((401, 2));
-    let server = double(State {
+    let server = double(FakeMcpServer {
         refuse,
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let core = core(&server, vec![SignIn::Succeeded, SignIn::Denied]);
     let mut options = options();
-    let dial: Arc<dyn crate::Dial> = Arc::<Core>::clone(&core);
+    let dial: Arc<dyn crate::ToolsetDialPort> = Arc::<FakeDial>::clone(&core);
     options.dial = Some(dial);
     let (a, b) = (dial_mcp("a"), dial_mcp("b"));
     let built = connect_all(
-        &[Set::Dial(&a), Set::Dial(&b)],
+        &[McpToolset::Dial(&a), McpToolset::Dial(&b)],
         &caller(Some("c")),
         &options,
     )
@@ -103,12 +104,15 @@ async fn all_unauthorised_sets_are_signed_in_to_with_one_batch() {
 #[tokio::test]
 async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
     for (acts, works) in [
-        (vec![Act::Status(401)], true),
-        (vec![Act::Status(401), Act::Status(401)], false),
+        (vec![FakeAction::Status(401)], true),
+        (
+            vec![FakeAction::Status(401), FakeAction::Status(401)],
+            false,
+        ),
     ] {
-        let server = double(State {
+        let server = double(FakeMcpServer {
             acts,
-            ..State::default()
+            ..FakeMcpServer::default()
         })
         .await;
         let core = core(&server, vec![SignIn::Succeeded]);
@@ -123,16 +127,16 @@ async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
 
 #[tokio::test]
 async fn without_a_channel_a_401_during_a_call_is_a_failure() {
-    let acts = vec![Act::Status(401)];
-    let server = double(State {
+    let acts = vec![FakeAction::Status(401)];
+    let server = double(FakeMcpServer {
         acts,
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let core = core(&server, vec![SignIn::Succeeded]);
     let tool = named(&one(&core, &caller(None)).await, "t_echo0");
     let outcome = call_as(&tool, json!({}), caller(None), &Arc::default()).await;
-    assert!(matches!(outcome, Err(Failure::Failed(failed)) if failed.status == Some(401)));
+    assert!(matches!(outcome, Err(ToolFailure::Failed(failed)) if failed.status == Some(401)));
     assert_eq!(core.asked.lock().unwrap().len(), 0);
 }
 
@@ -144,9 +148,9 @@ async fn metadata_that_dial_refuses_are_an_issue() {
         (401, "Authentication required for toolset 't'"),
         (500, "HTTP error for t: 500 Internal Server Error"),
     ] {
-        let core = Core {
+        let core = FakeDial {
             refuses: Some(status),
-            ..Core::default()
+            ..FakeDial::default()
         };
         let built = one(&Arc::new(core), &caller(None)).await;
         assert_eq!(messages(&built), [text]);
@@ -155,7 +159,7 @@ async fn metadata_that_dial_refuses_are_an_issue() {
 
 #[tokio::test]
 async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
-    let server = double(State::default()).await;
+    let server = double(FakeMcpServer::default()).await;
     let built = one(&core(&server, Vec::new()), &caller(None)).await;
     assert_eq!(built.tools.len(), 1);
     let key = ("api-key".to_owned(), "per-request".to_owned());
@@ -166,19 +170,19 @@ async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
 #[tokio::test]
 async fn dial_core_gives_metadata_sign_in_and_grants() {
     let refuse = Some((401, 1));
-    let server = double(State {
+    let server = double(FakeMcpServer {
         refuse,
         ..takes_files()
     })
     .await;
     let url = server.shared().url();
-    let core = dray_dial::Core::new(dray_dial::Options::new(url.as_str(), "v")).unwrap();
+    let core = dray_dial::DialClient::new(dray_dial::DialOptions::new(url.as_str(), "v")).unwrap();
     let login = std::time::Duration::from_secs(20);
     let mut options = options();
     options.dial = Some(Arc::new(crate::DialCore { core, login }));
     let caller = caller(Some("c"));
     let set: DialMcp = serde_json::from_value(json!({"dial_id": "toolsets/b/t"})).unwrap();
-    let built = connect(Set::Dial(&set), &caller, &options).await;
+    let built = connect(McpToolset::Dial(&set), &caller, &options).await;
     let tool = named(&built, "Shown_echo0");
     let file = json!({"one": "files/b/a%20b.pdf"});
     let output = call_as(&tool, file, caller, &Arc::default()).await.unwrap();
@@ -207,14 +211,14 @@ async fn dial_core_gives_metadata_sign_in_and_grants() {
     );
 }
 
-fn takes_files() -> State {
-    State {
+fn takes_files() -> FakeMcpServer {
+    FakeMcpServer {
         schema: Some(json!({"type": "object", "properties": {
             "one": {"type": "string", "dial_url": true},
             "many": {"type": "array", "items": {"type": "string"}, "dial_url": true},
             "other": {"type": "string"},
         }})),
-        ..State::default()
+        ..FakeMcpServer::default()
     }
 }
 
@@ -257,9 +261,9 @@ async fn files_in_nested_arguments_are_granted_too() {
             "options": {"type": "object", "properties": {"covers": {"type": "array", "items": file}}},
         },
     });
-    let server = double(State {
+    let server = double(FakeMcpServer {
         schema: Some(schema),
-        ..State::default()
+        ..FakeMcpServer::default()
     })
     .await;
     let core = core(&server, Vec::new());
@@ -301,9 +305,9 @@ async fn other_urls_than_those_of_dial_are_invalid_parameters() {
             "Parameter `one` requires a DIAL file but received an unsupported URL: ftp://x.",
         ),
     ] {
-        let storage: Arc<Memory> = Arc::default();
+        let storage: Arc<MemoryStorage> = Arc::default();
         let outcome = call_as(&tool, json!({"one": url}), caller(None), &storage).await;
-        let Err(Failure::Parameter { name, message }) = outcome else {
+        let Err(ToolFailure::Parameter { name, message }) = outcome else {
             panic!("{outcome:?}");
         };
         assert_eq!(name, "one");
@@ -322,11 +326,11 @@ async fn other_urls_than_those_of_dial_are_invalid_parameters() {
 async fn a_set_without_an_id_cannot_be_given_files() {
     let server = double(takes_files()).await;
     let set = streamable(&server.shared().url());
-    let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
     let tool = named(&built, "s_echo0");
     let files = json!({"one": "files/b/a"});
     let outcome = call_as(&tool, files, Caller::default(), &Arc::default()).await;
-    let Err(Failure::Parameter { name, message }) = outcome else {
+    let Err(ToolFailure::Parameter { name, message }) = outcome else {
         panic!("{outcome:?}");
     };
     assert_eq!(

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_tool::Built;
+use dray_tool::ToolsetResult;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::support::{call, messages, named, options, streamable};
-use crate::{Command, Options, ProgramPool, Set, connect};
+use crate::{McpOptions, McpToolset, ProgramCommand, ProgramPool, connect};
 
 /// A program with the tools `pid`, which tells its process, and `wait`, which never answers. It notes every start.
-const SERVER: &str = r#"
+const SERVER_SCRIPT: &str = r#"
 echo start >> starts
 echo "a line for the log" >&2
 while read -r line; do
@@ -31,31 +31,31 @@ while read -r line; do
 done
 "#;
 
-fn program(folder: &Path, idle_timeout: Duration, max_running: usize) -> Options {
+fn program(folder: &Path, idle_timeout: Duration, max_running: usize) -> McpOptions {
     let mut options = options();
-    let command = Command {
+    let command = ProgramCommand {
         command: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), SERVER.to_owned()],
+        args: vec!["-c".to_owned(), SERVER_SCRIPT.to_owned()],
         cwd: Some(folder.to_owned()),
-        ..Command::default()
+        ..ProgramCommand::default()
     };
     options.stdio.insert("local".to_owned(), command);
     options.programs = ProgramPool::new(idle_timeout, max_running);
     options
 }
 
-async fn tools_of(options: &Options, conversation: &str) -> Built {
-    let options = Options {
+async fn tools_of(options: &McpOptions, conversation: &str) -> ToolsetResult {
+    let options = McpOptions {
         conversation: Some(conversation.to_owned()),
         ..options.clone()
     };
     let set = streamable("stdio:local");
-    let built = connect(Set::Mcp(&set), &Caller::default(), &options).await;
+    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     assert_eq!(messages(&built), [""; 0]);
     built
 }
 
-async fn process(built: &Built) -> String {
+async fn process(built: &ToolsetResult) -> String {
     let called = call(&named(built, "s_pid"), json!({})).await;
     called.unwrap().content
 }
@@ -75,12 +75,12 @@ async fn ends(process: &str) {
     dray_testkit::eventually("the end of the program", look).await;
 }
 
-const LONG: Duration = Duration::from_hours(1);
+const ONE_HOUR: Duration = Duration::from_hours(1);
 
 #[tokio::test]
 async fn turns_of_one_conversation_use_one_program_that_the_first_call_starts() {
     let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), LONG, 8);
+    let options = program(folder.path(), ONE_HOUR, 8);
     let first = tools_of(&options, "a").await;
     let pid = process(&first).await;
     drop(first);
@@ -97,7 +97,7 @@ async fn turns_of_one_conversation_use_one_program_that_the_first_call_starts() 
 #[tokio::test]
 async fn conversations_never_share_a_program() {
     let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), LONG, 8);
+    let options = program(folder.path(), ONE_HOUR, 8);
     let one = process(&tools_of(&options, "a").await).await;
     let other = process(&tools_of(&options, "b").await).await;
     assert_ne!(one, other);
@@ -120,7 +120,7 @@ async fn an_idle_program_is_ended_and_the_next_call_starts_another() {
 #[tokio::test]
 async fn a_full_pool_ends_the_longest_idle_program_and_never_a_busy_one() {
     let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), LONG, 1);
+    let options = program(folder.path(), ONE_HOUR, 1);
     let first = process(&tools_of(&options, "a").await).await;
     let busy = tools_of(&options, "b").await;
     let mut calls = JoinSet::new();
@@ -142,7 +142,7 @@ async fn a_full_pool_ends_the_longest_idle_program_and_never_a_busy_one() {
 #[tokio::test]
 async fn all_programs_end_when_the_service_stops() {
     let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), LONG, 8);
+    let options = program(folder.path(), ONE_HOUR, 8);
     let pid = process(&tools_of(&options, "a").await).await;
     let stop = CancellationToken::new();
     stop.cancel();
@@ -154,7 +154,7 @@ async fn all_programs_end_when_the_service_stops() {
 #[tokio::test]
 async fn a_program_that_was_killed_is_started_again_by_the_next_call() {
     let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), LONG, 8);
+    let options = program(folder.path(), ONE_HOUR, 8);
     let built = tools_of(&options, "a").await;
     let pid = process(&built).await;
     let raw = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
@@ -169,9 +169,9 @@ async fn a_program_that_was_killed_is_started_again_by_the_next_call() {
 
 /// Keeps the fields of every event.
 #[derive(Clone, Debug, Default)]
-struct Recorder(Arc<Mutex<Vec<String>>>);
+struct EventRecorder(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Recorder {
+impl tracing::Subscriber for EventRecorder {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -185,7 +185,7 @@ impl tracing::Subscriber for Recorder {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let mut fields = Fields(event.metadata().level().to_string());
+        let mut fields = EventFields(event.metadata().level().to_string());
         event.record(&mut fields);
         self.0.lock().unwrap().push(fields.0);
     }
@@ -195,9 +195,9 @@ impl tracing::Subscriber for Recorder {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-struct Fields(String);
+struct EventFields(String);
 
-impl tracing::field::Visit for Fields {
+impl tracing::field::Visit for EventFields {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
         let _ = write!(self.0, " {}={value:?}", field.name());
     }
@@ -205,10 +205,10 @@ impl tracing::field::Visit for Fields {
 
 #[tokio::test]
 async fn what_a_program_writes_to_its_standard_error_is_in_the_log_with_its_name() {
-    let recorder = Recorder::default();
+    let recorder = EventRecorder::default();
     let _default = tracing::subscriber::set_default(recorder.clone());
     let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), LONG, 8);
+    let options = program(folder.path(), ONE_HOUR, 8);
     process(&tools_of(&options, "a").await).await;
     let look = async || {
         let events = recorder.0.lock().unwrap();

@@ -6,12 +6,12 @@ use dray_agent::caller::Caller;
 use dray_types::Secret;
 
 use super::support::{messages, options, streamable};
-use crate::{Command, Options, Set, connect};
+use crate::{McpOptions, McpToolset, ProgramCommand, connect};
 
-fn shell(script: &str, folder: &Path) -> Options {
+fn shell(script: &str, folder: &Path) -> McpOptions {
     let mut options = options();
     let env = [("ONLY".to_owned(), Secret::new("this"))];
-    let command = Command {
+    let command = ProgramCommand {
         command: "/bin/sh".to_owned(),
         args: vec!["-c".to_owned(), script.to_owned()],
         env: env.into(),
@@ -21,9 +21,9 @@ fn shell(script: &str, folder: &Path) -> Options {
     options
 }
 
-async fn issue(options: &Options) -> String {
+async fn issue(options: &McpOptions) -> String {
     let set = streamable("stdio:local");
-    let built = connect(Set::Mcp(&set), &Caller::default(), options).await;
+    let built = connect(McpToolset::Mcp(&set), &Caller::default(), options).await;
     messages(&built).join("; ")
 }
 
@@ -83,9 +83,9 @@ async fn an_endless_line_of_a_program_is_refused() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_an_issue_without_its_path() {
     let mut options = options();
-    let command = Command {
+    let command = ProgramCommand {
         command: "/nowhere/at/all".to_owned(),
-        ..Command::default()
+        ..ProgramCommand::default()
     };
     options.stdio.insert("local".to_owned(), command);
     assert_eq!(

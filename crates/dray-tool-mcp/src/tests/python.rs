@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_testkit::python;
-use dray_tool::{Built, Failure};
+use dray_tool::{ToolFailure, ToolsetResult};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
 use super::support::{call, call_as, mcp, messages, named, options};
-use crate::{Command, Set, connect};
+use crate::{McpToolset, ProgramCommand, connect};
 
 /// A server over HTTP and its port.
 async fn serve(kind: &str) -> (Child, u16) {
@@ -25,30 +25,30 @@ async fn serve(kind: &str) -> (Child, u16) {
     (server, port.parse().unwrap())
 }
 
-async fn over_http(url: &str, protocol: &str) -> Built {
+async fn over_http(url: &str, protocol: &str) -> ToolsetResult {
     let set = mcp(json!({"name": "py", "mcp_server_info": {"url": url, "protocol": protocol}}));
-    connect(Set::Mcp(&set), &Caller::default(), &options()).await
+    connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
 
-async fn over_stdio() -> Built {
+async fn over_stdio() -> ToolsetResult {
     let script =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/python/mcp_server.py");
     let mut options = options();
     options.stdio.insert(
         "local".to_owned(),
-        Command {
+        ProgramCommand {
             command: python::interpreter("mcp").to_str().unwrap().to_owned(),
             args: vec![script.to_str().unwrap().to_owned(), "stdio".to_owned()],
-            ..Command::default()
+            ..ProgramCommand::default()
         },
     );
     let info = json!({"url": "stdio:local", "protocol": "streamable_http"});
     let set = mcp(json!({"name": "py", "mcp_server_info": info}));
-    connect(Set::Mcp(&set), &Caller::default(), &options).await
+    connect(McpToolset::Mcp(&set), &Caller::default(), &options).await
 }
 
 /// Everything that works alike whatever is below.
-async fn works(built: &Built) {
+async fn works(built: &ToolsetResult) {
     assert_eq!(messages(built), [""; 0]);
     assert_eq!(built.tools.len(), 6);
     let add = named(built, "py_add");
@@ -62,7 +62,7 @@ async fn works(built: &Built) {
         (sum.content.as_str(), sum.content_type.as_str()),
         ("5", "text/plain")
     );
-    let Err(Failure::Failed(refused)) =
+    let Err(ToolFailure::Failed(refused)) =
         call(&named(built, "py_refuse"), json!({"why": "not today"})).await
     else {
         panic!("a refusal is a failure");
@@ -131,7 +131,7 @@ async fn a_program_that_dies_is_started_again_by_the_next_call() {
     for expected in ["1", "2"] {
         assert_eq!(call(&count, json!({})).await.unwrap().content, expected);
     }
-    let Err(Failure::Failed(died)) = call(&named(&built, "py_die"), json!({})).await else {
+    let Err(ToolFailure::Failed(died)) = call(&named(&built, "py_die"), json!({})).await else {
         panic!("a call that ended the server gave a result");
     };
     assert_eq!(
@@ -146,7 +146,7 @@ async fn a_server_of_events_that_dies_fails_the_call_clearly() {
     let (_server, port) = serve("sse").await;
     let built = over_http(&format!("http://127.0.0.1:{port}/sse"), "sse").await;
     let outcome = call(&named(&built, "py_die"), json!({})).await;
-    let Err(Failure::Failed(died)) = outcome else {
+    let Err(ToolFailure::Failed(died)) = outcome else {
         panic!("{outcome:?}");
     };
     assert!(

@@ -8,22 +8,25 @@ use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::{DialMcp, Mcp};
 use dray_agent::message::Attachment;
-use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
-use dray_http::{Client, Limits};
-use dray_tool::{Built, Call, Failure, Output, Stage, Storage, Tool, Turn, UrlClass};
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::{HttpClient, HttpTimeouts};
+use dray_tool::{
+    FileStorage, StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, ToolsetResult, Turn,
+    UrlClass,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{Dial, Options, Refused, SignIn, Toolset};
+use crate::{DialError, DialToolset, McpOptions, SignIn, ToolsetDialPort};
 
 /// Keeps files in memory.
 #[derive(Debug, Default)]
-pub(super) struct Memory(pub(super) Mutex<Vec<(String, String, Bytes)>>);
+pub(super) struct MemoryStorage(pub(super) Mutex<Vec<(String, String, Bytes)>>);
 
 #[async_trait]
-impl Storage for Memory {
+impl FileStorage for MemoryStorage {
     fn classify(&self, url: &str) -> UrlClass {
         match url {
             url if url.starts_with("files/") || url.contains("//dial.example/") => UrlClass::Dial,
@@ -33,11 +36,11 @@ impl Storage for Memory {
         }
     }
 
-    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, Failure> {
-        Err(Failure::parameter(parameter, "nothing is durable here"))
+    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, ToolFailure> {
+        Err(ToolFailure::parameter(parameter, "nothing is durable here"))
     }
 
-    async fn keep(&self, name: &str, kind: &str, bytes: Bytes) -> Result<Attachment, Failure> {
+    async fn keep(&self, name: &str, kind: &str, bytes: Bytes) -> Result<Attachment, ToolFailure> {
         let mut all = self.0.lock().unwrap();
         all.push((name.to_owned(), kind.to_owned(), bytes));
         Ok(Attachment {
@@ -48,11 +51,11 @@ impl Storage for Memory {
     }
 }
 
-pub(super) fn options() -> Options {
-    let client = Client::new(Limits::default(), None).unwrap();
-    Options {
+pub(super) fn options() -> McpOptions {
+    let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
+    McpOptions {
         clock: dray_types::Clock::manual(1_700_000_000_000),
-        ..Options::new(client)
+        ..McpOptions::new(client)
     }
 }
 
@@ -68,14 +71,14 @@ pub(super) fn dial_mcp(id: &str) -> DialMcp {
     serde_json::from_value(json!({"dial_id": id, "name": id})).unwrap()
 }
 
-pub(super) fn named(built: &Built, name: &str) -> Arc<dyn Tool> {
+pub(super) fn named(built: &ToolsetResult, name: &str) -> Arc<dyn Tool> {
     let of_name = |tool: &&Arc<dyn Tool>| tool.declaration().name == name;
     Arc::clone(built.tools.iter().find(of_name).unwrap_or_else(|| {
         panic!("no {name} in {built:?}");
     }))
 }
 
-pub(super) fn messages(built: &Built) -> Vec<&str> {
+pub(super) fn messages(built: &ToolsetResult) -> Vec<&str> {
     built
         .issues
         .iter()
@@ -87,28 +90,31 @@ pub(super) async fn call_as(
     tool: &Arc<dyn Tool>,
     arguments: Value,
     caller: Caller,
-    storage: &Arc<Memory>,
-) -> Result<Output, Failure> {
-    let storage: Arc<dyn Storage> = Arc::<Memory>::clone(storage);
+    storage: &Arc<MemoryStorage>,
+) -> Result<ToolOutput, ToolFailure> {
+    let storage: Arc<dyn FileStorage> = Arc::<MemoryStorage>::clone(storage);
     let turn = Turn::new(caller, "session", Vec::new(), storage, 1 << 20);
     let arguments = arguments.as_object().unwrap().clone();
-    let call = Call {
+    let call = ToolCall {
         id: "1".to_owned(),
         written: arguments.clone(),
         arguments,
-        stage: Stage::hidden(),
+        stage: StageWriter::hidden(),
         deadline: Instant::now() + Duration::from_mins(1),
     };
     tool.call(call, &turn).await
 }
 
-pub(super) async fn call(tool: &Arc<dyn Tool>, arguments: Value) -> Result<Output, Failure> {
+pub(super) async fn call(
+    tool: &Arc<dyn Tool>,
+    arguments: Value,
+) -> Result<ToolOutput, ToolFailure> {
     call_as(tool, arguments, Caller::default(), &Arc::default()).await
 }
 
 /// What the double does when a tool is called.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Act {
+pub(super) enum FakeAction {
     #[default]
     Echo,
     Status(u16),
@@ -126,9 +132,9 @@ pub(super) enum Act {
 
 /// A server that misbehaves as it is told.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct FakeMcpServer {
     /// What happens to the next calls, one each; then they are echoed.
-    pub(super) acts: Vec<Act>,
+    pub(super) acts: Vec<FakeAction>,
     /// The status of every message, until so many were answered with it.
     pub(super) refuse: Option<(u16, usize)>,
     /// Cursors of the pages of the list; the last page has none.
@@ -143,7 +149,7 @@ pub(super) struct State {
     pub(super) asked: Vec<(String, Value)>,
 }
 
-const WATCHED: [&str; 7] = [
+const WATCHED_HEADERS: [&str; 7] = [
     "authorization",
     "api-key",
     "x-tenant",
@@ -153,16 +159,20 @@ const WATCHED: [&str; 7] = [
     "mcp-protocol-version",
 ];
 
-pub(super) async fn double(state: State) -> Server<State> {
-    let answer =
-        |shared: Arc<Shared<State>>,
-         request: Received|
-         -> BoxFuture<'static, Result<Reply, Closed>> { answer(shared, request).boxed() };
-    Server::start(state, answer).await.unwrap()
+pub(super) async fn double(state: FakeMcpServer) -> FakeServer<FakeMcpServer> {
+    let answer = |shared: Arc<SharedState<FakeMcpServer>>,
+                  request: ReceivedRequest|
+     -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
+        answer(shared, request).boxed()
+    };
+    FakeServer::start(state, answer).await.unwrap()
 }
 
-async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
-    let headers = WATCHED
+async fn answer(
+    shared: Arc<SharedState<FakeMcpServer>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let headers = WATCHED_HEADERS
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), request.header(name)?.to_owned())))
         .collect();
@@ -205,7 +215,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
             "tools/call" => {
                 state.calls.push(message["params"].clone());
                 if state.acts.is_empty() {
-                    Act::Echo
+                    FakeAction::Echo
                 } else {
                     state.acts.remove(0)
                 }
@@ -223,7 +233,10 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
 }
 
 /// DIAL itself: metadata, grants and sign-in.
-async fn dial(shared: &Shared<State>, request: Received) -> Result<Reply, Closed> {
+async fn dial(
+    shared: &SharedState<FakeMcpServer>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     let body = match request.method.as_str() {
         "GET" => Value::Null,
@@ -238,7 +251,7 @@ async fn dial(shared: &Shared<State>, request: Received) -> Result<Reply, Closed
     })
 }
 
-fn page(state: &State, cursor: &Value) -> Value {
+fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
     let at = cursor
         .as_str()
         .and_then(|cursor| state.cursors.iter().position(|known| *known == cursor))
@@ -251,34 +264,36 @@ fn page(state: &State, cursor: &Value) -> Value {
     page
 }
 
-async fn act_out(act: Act, id: &Value, echo: Reply) -> Result<Reply, Closed> {
+async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
     let huge = || Bytes::from(vec![b'a'; 50 << 20]);
     let json = |value: Value| Ok(double::json(200, &value));
     match act {
-        Act::Echo => Ok(echo),
-        Act::Status(status) => Ok(double::json(status, &json!({"secret": "of-the-server"}))),
-        Act::Hang => std::future::pending().await,
-        Act::Huge => Ok(double::reply(200, "application/json", huge())),
-        Act::HugeEvents => Ok(double::reply(200, "text/event-stream", huge())),
-        Act::Cut => Ok(double::reply(
+        FakeAction::Echo => Ok(echo),
+        FakeAction::Status(status) => Ok(double::json(status, &json!({"secret": "of-the-server"}))),
+        FakeAction::Hang => std::future::pending().await,
+        FakeAction::Huge => Ok(double::reply(200, "application/json", huge())),
+        FakeAction::HugeEvents => Ok(double::reply(200, "text/event-stream", huge())),
+        FakeAction::Cut => Ok(double::reply(
             200,
             "text/event-stream",
             ": and then\n\n".into(),
         )),
-        Act::Closed => Err(Closed),
-        Act::WrongJson => Ok(double::reply(200, "application/json", "{".into())),
-        Act::NoMessage => json(json!({"jsonrpc": "1.0"})),
-        Act::OtherId => json(json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": []}})),
-        Act::Code(code) => {
+        FakeAction::Closed => Err(ConnectionClosed),
+        FakeAction::WrongJson => Ok(double::reply(200, "application/json", "{".into())),
+        FakeAction::NoMessage => json(json!({"jsonrpc": "1.0"})),
+        FakeAction::OtherId => {
+            json(json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}))
+        }
+        FakeAction::Code(code) => {
             json(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "says no"}}))
         }
-        Act::Accepted => Ok(double::reply(202, "text/plain", Bytes::new())),
+        FakeAction::Accepted => Ok(double::reply(202, "text/plain", Bytes::new())),
     }
 }
 
 /// DIAL, as it is told.
 #[derive(Debug, Default)]
-pub(super) struct Core {
+pub(super) struct FakeDial {
     pub(super) url: String,
     pub(super) refuses: Option<u16>,
     pub(super) outcomes: Vec<SignIn>,
@@ -286,11 +301,11 @@ pub(super) struct Core {
     pub(super) granted: Mutex<Vec<(Vec<String>, String)>>,
 }
 
-impl Core {
-    fn refused(&self) -> Result<(), Refused> {
+impl FakeDial {
+    fn refused(&self) -> Result<(), DialError> {
         match self.refuses {
             None => Ok(()),
-            status => Err(Refused {
+            status => Err(DialError {
                 status,
                 source: None,
             }),
@@ -299,7 +314,7 @@ impl Core {
 }
 
 #[async_trait]
-impl Dial for Core {
+impl ToolsetDialPort for FakeDial {
     fn is_origin(&self, url: &str) -> bool {
         url.starts_with(&self.url)
     }
@@ -313,15 +328,15 @@ impl Dial for Core {
         Some(bare.to_owned())
     }
 
-    async fn toolset(&self, _: &Caller, _: &str) -> Result<Toolset, Refused> {
+    async fn toolset(&self, _: &Caller, _: &str) -> Result<DialToolset, DialError> {
         self.refused()?;
-        Ok(Toolset {
+        Ok(DialToolset {
             display_name: Some("Shown".to_owned()),
             is_sse: false,
         })
     }
 
-    async fn grant(&self, _: &Caller, urls: &[String], receiver: &str) -> Result<(), Refused> {
+    async fn grant(&self, _: &Caller, urls: &[String], receiver: &str) -> Result<(), DialError> {
         self.refused()?;
         let mut granted = self.granted.lock().unwrap();
         granted.push((urls.to_vec(), receiver.to_owned()));

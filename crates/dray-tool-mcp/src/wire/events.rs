@@ -4,7 +4,7 @@ use crate::error::WireError;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// Its name; empty for `message`.
     pub(crate) name: String,
     /// Its data, lines joined by a line feed.
@@ -13,28 +13,28 @@ pub(crate) struct Event {
 
 /// Reads events from pieces of a stream.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct SseDecoder {
     line: Vec<u8>,
     after_return: bool,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
     limit: usize,
 }
 
-impl Events {
+impl SseDecoder {
     /// Events of at most `limit` bytes each.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             line: Vec::new(),
             after_return: false,
-            event: Event::default(),
+            event: SseEvent::default(),
             has_data: false,
             limit,
         }
     }
 
     /// Takes a piece; gives the events that end in it.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>, WireError> {
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<SseEvent>, WireError> {
         let mut complete = Vec::new();
         for &byte in piece {
             let follows_return = std::mem::replace(&mut self.after_return, byte == b'\r');
@@ -52,7 +52,7 @@ impl Events {
         Ok(complete)
     }
 
-    fn end_line(&mut self) -> Option<Event> {
+    fn end_line(&mut self) -> Option<SseEvent> {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
@@ -80,8 +80,8 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn event(name: &str, data: &str) -> Event {
-        Event {
+    fn event(name: &str, data: &str) -> SseEvent {
+        SseEvent {
             name: name.to_owned(),
             data: data.to_owned(),
         }
@@ -93,9 +93,9 @@ mod tests {
             let text = format!(
                 ": ping{end}{end}event: endpoint{end}data: /m?s=1{end}{end}data: a{end}data:b{end}id: 3{end}{end}"
             );
-            let whole = Events::new(100).push(text.as_bytes()).unwrap();
+            let whole = SseDecoder::new(100).push(text.as_bytes()).unwrap();
             assert_eq!(whole, [event("endpoint", "/m?s=1"), event("", "a\nb")]);
-            let mut bytewise = Events::new(100);
+            let mut bytewise = SseDecoder::new(100);
             let mut found = Vec::new();
             for byte in text.bytes() {
                 found.extend(bytewise.push(&[byte]).unwrap());
@@ -106,12 +106,12 @@ mod tests {
 
     #[test]
     fn an_event_without_its_end_is_none() {
-        assert_eq!(Events::new(9).push(b"data: a\n").unwrap(), []);
+        assert_eq!(SseDecoder::new(9).push(b"data: a\n").unwrap(), []);
     }
 
     #[test]
     fn an_endless_event_is_refused() {
-        let mut events = Events::new(10);
+        let mut events = SseDecoder::new(10);
         assert!(matches!(
             events.push(b"data: 12345"),
             Err(WireError::TooLong(10))
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn many_lines_count_together() {
-        let mut events = Events::new(20);
+        let mut events = SseDecoder::new(20);
         let mut refused = false;
         for _ in 0..10 {
             refused |= events.push(b"data: 1234\n").is_err();

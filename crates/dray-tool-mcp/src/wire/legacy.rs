@@ -1,32 +1,32 @@
 //! Server-sent events and posts (MCP 2024-11-05, HTTP with SSE): a stream carries all answers and first names the
 //! endpoint for posts, which must be of the same origin.
 
-use dray_http::Answer;
+use dray_http::HttpResponse;
 use http::Method;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use url::Url;
 
-use super::events::{Event, Events};
-use super::{Manners, is_type, messages, parse};
-use crate::error::{Grave, WireError};
+use super::events::{SseDecoder, SseEvent};
+use super::{HttpSettings, is_type, messages, parse};
+use crate::error::{CloseReason, WireError};
 
 /// A server with a stream and an endpoint.
 #[derive(Debug)]
-pub(super) struct Legacy {
+pub(super) struct SseTransport {
     endpoint: Url,
-    manners: Manners,
+    manners: HttpSettings,
 }
 
 /// Opens the stream and waits for the endpoint.
 pub(super) async fn open(
     url: &str,
-    manners: &Manners,
+    manners: &HttpSettings,
     out: mpsc::Sender<ServerJsonRpcMessage>,
-    grave: &Grave,
+    grave: &CloseReason,
     reading: &mut JoinSet<()>,
-) -> Result<Legacy, WireError> {
+) -> Result<SseTransport, WireError> {
     let base = Url::parse(url).map_err(|error| WireError::NotSent(error.into()))?;
     let request = manners
         .request(Method::GET, url)
@@ -46,7 +46,7 @@ pub(super) async fn open(
         stone.bury(end);
     });
     let endpoint = endpoint.await.map_err(|_| grave.cause())?;
-    Ok(Legacy {
+    Ok(SseTransport {
         endpoint: same_origin(&base, &endpoint)?,
         manners: manners.clone(),
     })
@@ -65,13 +65,13 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
 
 /// Reads until the stream ends; why it did.
 async fn read(
-    mut answer: Answer,
+    mut answer: HttpResponse,
     limit: usize,
     found: oneshot::Sender<String>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> WireError {
     let mut found = Some(found);
-    let mut events = Events::new(limit);
+    let mut events = SseDecoder::new(limit);
     loop {
         let piece = match answer.chunk().await {
             Ok(Some(piece)) => piece,
@@ -91,7 +91,7 @@ async fn read(
 }
 
 async fn take(
-    event: Event,
+    event: SseEvent,
     found: &mut Option<oneshot::Sender<String>>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> Result<(), WireError> {
@@ -112,7 +112,7 @@ async fn take(
     Ok(())
 }
 
-impl Legacy {
+impl SseTransport {
     /// Posts a message; the answer comes through the stream.
     pub(super) async fn send(&self, message: &ClientJsonRpcMessage) -> Result<(), WireError> {
         let request = self

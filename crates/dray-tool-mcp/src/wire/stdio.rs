@@ -10,27 +10,27 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{FAREWELL, messages, parse};
-use crate::error::{Grave, WireError};
-use crate::options::Command;
+use super::{CLOSE_TIMEOUT, messages, parse};
+use crate::error::{CloseReason, WireError};
+use crate::options::ProgramCommand;
 
 /// Most bytes of one line of the program's standard error that are logged.
 const MAX_LOG_LINE_BYTES: usize = 8 << 10;
 
 /// A running program.
 #[derive(Debug)]
-pub(super) struct Stdio {
+pub(super) struct StdioTransport {
     input: tokio::sync::Mutex<Option<ChildStdin>>,
-    group: Mutex<Option<Group>>,
+    group: Mutex<Option<ProcessGroup>>,
 }
 
 /// A process group; killed when it is dropped. The leader is not waited for before, so its number stays its own.
 #[derive(Debug)]
-struct Group {
+struct ProcessGroup {
     leader: Child,
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let id = self.leader.id().and_then(|id| i32::try_from(id).ok());
         if let Some(group) = id.and_then(Pid::from_raw)
@@ -44,12 +44,12 @@ impl Drop for Group {
 /// Starts the program with the environment of its configuration alone.
 pub(super) fn open(
     name: &str,
-    command: &Command,
+    command: &ProgramCommand,
     limit: usize,
     out: mpsc::Sender<ServerJsonRpcMessage>,
-    grave: &Grave,
+    grave: &CloseReason,
     reading: &mut JoinSet<()>,
-) -> Result<Stdio, WireError> {
+) -> Result<StdioTransport, WireError> {
     let mut starting = tokio::process::Command::new(&command.command);
     starting
         .args(&command.args)
@@ -76,7 +76,7 @@ pub(super) fn open(
         leader.stdout.take(),
         leader.stderr.take(),
     );
-    let group = Group { leader };
+    let group = ProcessGroup { leader };
     let (Some(input), Some(output), Some(log)) = pipes else {
         return Err(WireError::Malformed("it has no pipes"));
     };
@@ -86,7 +86,7 @@ pub(super) fn open(
         stone.bury(end);
     });
     reading.spawn(relay(name.to_owned(), BufReader::new(log)));
-    Ok(Stdio {
+    Ok(StdioTransport {
         input: tokio::sync::Mutex::new(Some(input)),
         group: Mutex::new(Some(group)),
     })
@@ -181,7 +181,7 @@ fn log_line(program: &str, line: &[u8], is_cut: bool) {
     );
 }
 
-impl Stdio {
+impl StdioTransport {
     /// Writes a message.
     pub(super) async fn send(&self, message: &ClientJsonRpcMessage) -> Result<(), WireError> {
         let mut line =
@@ -205,7 +205,7 @@ impl Stdio {
     pub(super) async fn close(&self, incoming: &mut mpsc::Receiver<ServerJsonRpcMessage>) {
         drop(self.input.lock().await.take());
         let ends = async { while incoming.recv().await.is_some() {} };
-        if tokio::time::timeout(FAREWELL, ends).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, ends).await.is_err() {
             tracing::debug!("an MCP server did not end by itself");
         }
         let group = self

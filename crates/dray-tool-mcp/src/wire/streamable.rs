@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dray_http::Answer;
+use dray_http::HttpResponse;
 use http::Method;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, RequestId,
@@ -13,13 +13,13 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::events::Events;
-use super::{FAREWELL, Manners, answers, is_type, messages, parse};
+use super::events::SseDecoder;
+use super::{CLOSE_TIMEOUT, HttpSettings, answers, is_type, messages, parse};
 use crate::error::WireError;
 
 /// What the server sent at the beginning, and which answers are still to come.
 #[derive(Debug, Default)]
-struct State {
+struct StreamableState {
     session: Option<String>,
     version: Option<String>,
     open: HashMap<RequestId, CancellationToken>,
@@ -27,17 +27,17 @@ struct State {
 
 /// A server behind one endpoint.
 #[derive(Debug)]
-pub(super) struct Streamable {
+pub(super) struct StreamableTransport {
     url: String,
-    manners: Manners,
+    manners: HttpSettings,
     out: mpsc::Sender<ServerJsonRpcMessage>,
-    state: Mutex<State>,
+    state: Mutex<StreamableState>,
 }
 
-impl Streamable {
+impl StreamableTransport {
     pub(super) fn new(
         url: &str,
-        manners: &Manners,
+        manners: &HttpSettings,
         out: mpsc::Sender<ServerJsonRpcMessage>,
     ) -> Self {
         Self {
@@ -48,11 +48,11 @@ impl Streamable {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StreamableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn request(&self, method: Method) -> dray_http::Request {
+    fn request(&self, method: Method) -> dray_http::RequestBuilder {
         let state = self.state();
         let mut request = self.manners.request(method, &self.url);
         for (name, value) in [
@@ -105,7 +105,7 @@ impl Streamable {
         }
     }
 
-    async fn post(&self, message: &ClientJsonRpcMessage) -> Result<Answer, WireError> {
+    async fn post(&self, message: &ClientJsonRpcMessage) -> Result<HttpResponse, WireError> {
         let request = self
             .request(Method::POST)
             .header("accept", "application/json, text/event-stream")
@@ -146,12 +146,12 @@ impl Streamable {
 
     async fn stream(
         &self,
-        mut answer: Answer,
+        mut answer: HttpResponse,
         id: &RequestId,
         starts: bool,
     ) -> Result<(), WireError> {
         let limit = self.manners.limit;
-        let mut events = Events::new(limit);
+        let mut events = SseDecoder::new(limit);
         let mut read = 0;
         while let Some(piece) = answer.chunk().await? {
             read += piece.len();
@@ -192,7 +192,7 @@ impl Streamable {
             return;
         }
         let leaving = self.request(Method::DELETE);
-        if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, leaving.send(&|_| {})).await {
+        if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, leaving.send(&|_| {})).await {
             tracing::debug!(%error, "the session was not ended");
         }
     }

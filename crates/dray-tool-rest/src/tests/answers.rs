@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use dray_agent::event::{Event, StageStatus};
-use dray_tool::pipeline::{Ended, Ran};
+use dray_tool::pipeline::{CompletedCall, RequestEnd};
 use serde_json::{Value, json};
 
-use super::world::{Act, Kept, World, files, text};
+use super::world::{FakeAction, MemoryStorage, TestWorld, files, text};
 
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\xff\xfe abcd";
+const PNG_BYTES: &[u8] = b"\x89PNG\r\n\x1a\n\0\xff\xfe abcd";
 
-async fn get(world: &World) -> Ran {
+async fn get(world: &TestWorld) -> CompletedCall {
     let set = world.set("get", "/x", &json!({}));
     world.call(set, json!({})).await.unwrap()
 }
 
-async fn get_as(world: &World, rules: Value) -> Ran {
+async fn get_as(world: &TestWorld, rules: Value) -> CompletedCall {
     let mut set = world.set("get", "/x", &json!({}));
     set["response_as_attachment"] = rules;
     world.call(set, json!({})).await.unwrap()
@@ -23,12 +23,12 @@ async fn get_as(world: &World, rules: Value) -> Ran {
 
 #[tokio::test]
 async fn text_is_the_content_with_the_type_of_the_header() {
-    let latin = Act::Bytes(
+    let latin = FakeAction::Bytes(
         200,
         "text/csv; charset=iso-8859-1",
         b"a,b\n\xe9,2\n".to_vec(),
     );
-    let world = World::new([latin]).await;
+    let world = TestWorld::new([latin]).await;
     let ran = get(&world).await;
     assert_eq!(text(&ran), "a,b\né,2\n");
     assert_eq!(ran.content_type, "text/csv; charset=iso-8859-1");
@@ -42,7 +42,7 @@ async fn text_is_the_content_with_the_type_of_the_header() {
 
 #[tokio::test]
 async fn r_9_a_file_is_kept_byte_for_byte_under_a_name_of_its_own() {
-    let world = World::new([Act::Bytes(200, "image/png", PNG.to_vec())]).await;
+    let world = TestWorld::new([FakeAction::Bytes(200, "image/png", PNG_BYTES.to_vec())]).await;
     let ran = get_as(
         &world,
         json!({"enabled": true, "content_types": ["image/png"]}),
@@ -58,15 +58,15 @@ async fn r_9_a_file_is_kept_byte_for_byte_under_a_name_of_its_own() {
     let kept = world.kept.files.lock().unwrap();
     assert_eq!(
         kept[0],
-        (title.to_owned(), "image/png".to_owned(), PNG.into())
+        (title.to_owned(), "image/png".to_owned(), PNG_BYTES.into())
     );
 }
 
 #[tokio::test]
 async fn r_9_text_that_looks_like_base64_is_kept_as_it_is() {
-    let world = World::new([
-        Act::Bytes(200, "text/plain", b"abcd".to_vec()),
-        Act::Bytes(200, "text/plain", b"abcd".to_vec()),
+    let world = TestWorld::new([
+        FakeAction::Bytes(200, "text/plain", b"abcd".to_vec()),
+        FakeAction::Bytes(200, "text/plain", b"abcd".to_vec()),
     ])
     .await;
     let rules = json!({"enabled": true, "content_types": ["text/plain"]});
@@ -82,9 +82,9 @@ async fn r_9_text_that_looks_like_base64_is_kept_as_it_is() {
 
 #[tokio::test]
 async fn bytes_that_are_no_text_become_a_file_without_being_asked_for() {
-    let world = World::new([
-        Act::Bytes(200, "application/octet-stream", PNG.to_vec()),
-        Act::Bytes(200, "text/plain", b"a\0\xff".to_vec()),
+    let world = TestWorld::new([
+        FakeAction::Bytes(200, "application/octet-stream", PNG_BYTES.to_vec()),
+        FakeAction::Bytes(200, "text/plain", b"a\0\xff".to_vec()),
     ])
     .await;
     for _ in 0..2 {
@@ -95,22 +95,22 @@ async fn bytes_that_are_no_text_become_a_file_without_being_asked_for() {
         );
     }
     let kept = world.kept.files.lock().unwrap();
-    assert_eq!(kept[0].2.as_ref(), PNG);
+    assert_eq!(kept[0].2.as_ref(), PNG_BYTES);
     assert_eq!(kept[1].2.as_ref(), b"a\0\xff");
 }
 
 #[tokio::test]
 async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
     let big = vec![0_u8; 300 << 10];
-    let mut world = World::new([
-        Act::Bytes(200, "image/png", PNG.to_vec()),
-        Act::Bytes(200, "text/plain", b"abcd".to_vec()),
-        Act::Bytes(200, "image/png", big),
+    let mut world = TestWorld::new([
+        FakeAction::Bytes(200, "image/png", PNG_BYTES.to_vec()),
+        FakeAction::Bytes(200, "text/plain", b"abcd".to_vec()),
+        FakeAction::Bytes(200, "image/png", big),
     ])
     .await;
-    world.kept = Arc::new(Kept {
+    world.kept = Arc::new(MemoryStorage {
         fails: true,
-        ..Kept::default()
+        ..MemoryStorage::default()
     });
     let rules = json!({"enabled": true});
     let ran = get_as(&world, rules.clone()).await;
@@ -133,7 +133,7 @@ async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
 
 #[tokio::test]
 async fn r_12_a_refusal_is_told_shown_and_closes_the_stage_failed() {
-    let world = World::new([Act::Json(422, json!({"error": "no stock"}))]).await;
+    let world = TestWorld::new([FakeAction::Json(422, json!({"error": "no stock"}))]).await;
     let ran = get(&world).await;
     assert!(ran.failed);
     assert_eq!(
@@ -152,19 +152,22 @@ async fn r_12_a_refusal_is_told_shown_and_closes_the_stage_failed() {
 
 #[tokio::test]
 async fn a_strategy_on_a_status_ends_the_request() {
-    let world = World::new([Act::Json(401, json!({}))]).await;
+    let world = TestWorld::new([FakeAction::Json(401, json!({}))]).await;
     let mut set = world.set("get", "/x", &json!({}));
     set["tools"][0]["fallback_configuration"] = json!({"strategies": [
         {"type": "stop", "trigger_on": {"type": "contains", "value": "401"}},
     ]});
     let ended = world.call(set, json!({})).await;
-    assert!(matches!(ended, Err(Ended::Stopped { .. })), "{ended:?}");
+    assert!(
+        matches!(ended, Err(RequestEnd::Stopped { .. })),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_says_so() {
     let url = "http://127.0.0.1:1/elsewhere?token=abc";
-    let world = World::new([Act::With(302, "location", url)]).await;
+    let world = TestWorld::new([FakeAction::With(302, "location", url)]).await;
     let ran = get(&world).await;
     assert!(text(&ran).contains("status 302") && text(&ran).contains("redirects are not followed"));
     assert!(!text(&ran).contains("elsewhere"));
@@ -173,8 +176,8 @@ async fn a_redirect_is_not_followed_and_says_so() {
 
 #[tokio::test]
 async fn an_answer_over_the_limit_is_refused_and_one_at_it_is_not() {
-    let at = |size: usize| Act::Bytes(200, "text/plain", vec![b'a'; size]);
-    let mut world = World::new([at(1000), at(1001)]).await;
+    let at = |size: usize| FakeAction::Bytes(200, "text/plain", vec![b'a'; size]);
+    let mut world = TestWorld::new([at(1000), at(1001)]).await;
     world.options.answer_limit = 1000;
     assert_eq!(text(&get(&world).await).len(), 1000);
     let ran = get(&world).await;
@@ -187,7 +190,7 @@ async fn an_answer_over_the_limit_is_refused_and_one_at_it_is_not() {
 #[tokio::test]
 async fn a_connection_that_breaks_is_said_without_an_address() {
     let whole = br#"{"a": "0123456789"}"#.to_vec();
-    let world = World::new([Act::Cut(whole, 8), Act::Close]).await;
+    let world = TestWorld::new([FakeAction::Cut(whole, 8), FakeAction::Close]).await;
     for _ in 0..2 {
         let ran = get(&world).await;
         assert!(ran.failed);
@@ -214,14 +217,14 @@ async fn a_connection_that_breaks_is_said_without_an_address() {
 
 #[tokio::test]
 async fn an_answer_that_is_compressed_unasked_is_refused() {
-    let world = World::new([Act::With(200, "content-encoding", "gzip")]).await;
+    let world = TestWorld::new([FakeAction::With(200, "content-encoding", "gzip")]).await;
     let ran = get(&world).await;
     assert!(ran.failed && text(&ran).contains("compressed"));
 }
 
 #[tokio::test]
 async fn an_empty_answer_is_empty_text() {
-    let world = World::new([Act::Bytes(204, "application/json", Vec::new())]).await;
+    let world = TestWorld::new([FakeAction::Bytes(204, "application/json", Vec::new())]).await;
     let ran = get(&world).await;
     assert!(!ran.failed);
     assert_eq!((text(&ran), files(&ran).len()), ("", 0));

@@ -3,11 +3,11 @@
 use dray_agent::event::{Event, StageStatus};
 use serde_json::{Value, json};
 
-use super::world::{Act, World, text};
+use super::world::{FakeAction, TestWorld, text};
 
 #[tokio::test]
 async fn every_argument_goes_to_its_place() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     let set = world.set(
         "post",
         "/orders/{id}?v=1&tags=old",
@@ -45,7 +45,7 @@ async fn every_argument_goes_to_its_place() {
 
 #[tokio::test]
 async fn an_empty_body_is_sent_by_post_and_put_alone() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     for (method, body) in [("get", ""), ("delete", ""), ("post", "{}"), ("put", "{}")] {
         let set = world.set(method, "/x", &json!({}));
         world.call(set, json!({})).await.unwrap();
@@ -60,7 +60,7 @@ async fn an_empty_body_is_sent_by_post_and_put_alone() {
 
 #[tokio::test]
 async fn a_path_with_a_missing_value_is_not_called() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     for arguments in [json!({}), json!({"id": null}), json!({"id": ""})] {
         let set = world.set("delete", "/orders/{id}", &json!({"id": "url"}));
         let ran = world.call(set, arguments).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_path_with_a_missing_value_is_not_called() {
 
 #[tokio::test]
 async fn no_value_adds_a_header() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     let set = world.set("get", "/x", &json!({"x-text": "header"}));
     let arguments = json!({"x-text": "a\r\nx-key: forged"});
     let ran = world.call(set, arguments).await.unwrap();
@@ -89,7 +89,7 @@ async fn no_value_adds_a_header() {
 
 #[tokio::test]
 async fn every_authorization_goes_to_its_place() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     let key = |location: &str| json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": location});
     let cases = [
         (
@@ -128,7 +128,7 @@ async fn every_authorization_goes_to_its_place() {
 
 #[tokio::test]
 async fn a_caller_without_a_token_has_none_to_pass_on() {
-    let mut world = World::new([]).await;
+    let mut world = TestWorld::new([]).await;
     world.caller.authorization = None;
     let mut set = world.set("get", "/x", &json!({}));
     set["authorization"] = json!({"type": "forward_auth_token"});
@@ -139,7 +139,7 @@ async fn a_caller_without_a_token_has_none_to_pass_on() {
 
 #[tokio::test]
 async fn r_2_third_parties_get_no_credentials_and_only_listed_headers() {
-    let mut world = World::new([]).await;
+    let mut world = TestWorld::new([]).await;
     let set = world.set("get", "/x", &json!({}));
     world.call(set.clone(), json!({})).await.unwrap();
     let seen = world.last();
@@ -159,7 +159,7 @@ async fn r_2_third_parties_get_no_credentials_and_only_listed_headers() {
 
 #[tokio::test]
 async fn r_8_stages_show_what_the_model_wrote_and_no_bytes() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     let set = world.set("post", "/x", &json!({"file": "body", "link": "body"}));
     let arguments = json!({
         "file": "file:base64::files/B/a.bin",
@@ -182,7 +182,7 @@ async fn r_8_stages_show_what_the_model_wrote_and_no_bytes() {
 
 #[tokio::test]
 async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     let mut set = world.set(
         "get",
         "/x",
@@ -209,7 +209,7 @@ async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
 
 #[tokio::test]
 async fn what_cannot_be_used_is_an_issue_and_the_rest_is_there() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     let good = world.set("get", "/x", &json!({}))["tools"][0].clone();
     let at = |url: &str| {
         let mut tool = good.clone();
@@ -241,7 +241,7 @@ async fn what_cannot_be_used_is_an_issue_and_the_rest_is_there() {
 
 #[tokio::test]
 async fn r_13_the_limit_of_a_tool_wins_over_that_of_its_set() {
-    let world = World::new([Act::Hang]).await;
+    let world = TestWorld::new([FakeAction::Hang]).await;
     let mut set = world.set("get", "/x", &json!({}));
     set["timeout_seconds"] = json!(60);
     assert_eq!(

@@ -1,14 +1,14 @@
 //! The tool sets that ship with the service: they can be built, and ask what their public services understand.
 
-use dray_agent::layer::{Kind, built_in};
+use dray_agent::layer::{EntryKind, built_in};
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestWorld;
 
 /// A shipped set whose endpoints are at the double.
-fn at(world: &World, name: &str) -> Value {
+fn at(world: &TestWorld, name: &str) -> Value {
     let layers = built_in();
-    let mut moved = layers.body(Kind::ToolSet, name).unwrap().to_string();
+    let mut moved = layers.body(EntryKind::ToolSet, name).unwrap().to_string();
     for host in [
         "https://geocoding-api.open-meteo.com",
         "https://archive-api.open-meteo.com",
@@ -32,7 +32,7 @@ fn only(mut set: Value, tool: &str) -> Value {
 
 #[tokio::test]
 async fn shipped_sets_are_built_without_an_issue() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     for (name, expected) in [
         (
             "weather",
@@ -65,7 +65,7 @@ async fn shipped_sets_are_built_without_an_issue() {
 
 #[tokio::test]
 async fn shipped_endpoints_get_defaults_and_constants() {
-    let world = World::new([]).await;
+    let world = TestWorld::new([]).await;
     for (set, tool, arguments, path, parts) in [
         (
             "weather",

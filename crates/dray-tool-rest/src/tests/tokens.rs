@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::world::{Act, World, text};
+use super::world::{FakeAction, TestWorld, text};
 
-fn granted(token: &str, expires_in: impl Into<Value>) -> Act {
-    Act::Json(
+fn granted(token: &str, expires_in: impl Into<Value>) -> FakeAction {
+    FakeAction::Json(
         200,
         json!({"access_token": token, "expires_in": expires_in.into()}),
     )
 }
 
-fn set(world: &World, secret: &str) -> Value {
+fn set(world: &TestWorld, secret: &str) -> Value {
     let mut set = world.set("get", "/api", &json!({}));
     set["authorization"] = json!({
         "type": "client_id_secret", "client_id": "me", "client_secret": secret, "scope": "a b", "aud": "https://x/",
@@ -20,17 +20,17 @@ fn set(world: &World, secret: &str) -> Value {
     set
 }
 
-fn ok() -> Act {
-    Act::Json(200, json!({"ok": true}))
+fn ok() -> FakeAction {
+    FakeAction::Json(200, json!({"ok": true}))
 }
 
-fn paths(world: &World) -> Vec<String> {
+fn paths(world: &TestWorld) -> Vec<String> {
     world.seen().into_iter().map(|seen| seen.path).collect()
 }
 
 #[tokio::test]
 async fn a_token_is_asked_for_once_and_used_until_it_expires() {
-    let world = World::new([granted("t-1", 3600), ok(), ok()]).await;
+    let world = TestWorld::new([granted("t-1", 3600), ok(), ok()]).await;
     for _ in 0..2 {
         world.call(set(&world, "s"), json!({})).await.unwrap();
         assert_eq!(world.last().header("authorization"), Some("Bearer t-1"));
@@ -44,7 +44,7 @@ async fn a_token_is_asked_for_once_and_used_until_it_expires() {
 
 #[tokio::test]
 async fn r_14_other_credentials_have_another_token() {
-    let world = World::new([granted("t-1", 3600), ok(), granted("t-2", "60"), ok()]).await;
+    let world = TestWorld::new([granted("t-1", 3600), ok(), granted("t-2", "60"), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
     world.call(set(&world, "other"), json!({})).await.unwrap();
     assert_eq!(paths(&world), ["/token", "/api", "/token", "/api"]);
@@ -53,7 +53,7 @@ async fn r_14_other_credentials_have_another_token() {
 
 #[tokio::test]
 async fn a_token_that_is_about_to_expire_is_not_used_again() {
-    let world = World::new([granted("t-1", 5), ok(), granted("t-2", 5), ok()]).await;
+    let world = TestWorld::new([granted("t-1", 5), ok(), granted("t-2", 5), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
     world.call(set(&world, "s"), json!({})).await.unwrap();
     assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
@@ -61,7 +61,7 @@ async fn a_token_that_is_about_to_expire_is_not_used_again() {
 
 #[tokio::test]
 async fn a_refused_token_is_renewed_once() {
-    let no = || Act::Json(401, json!({}));
+    let no = || FakeAction::Json(401, json!({}));
     let script = [
         granted("t-1", 3600),
         no(),
@@ -71,7 +71,7 @@ async fn a_refused_token_is_renewed_once() {
         granted("t-3", 3600),
         no(),
     ];
-    let world = World::new(script).await;
+    let world = TestWorld::new(script).await;
     let ran = world.call(set(&world, "s"), json!({})).await.unwrap();
     assert!(!ran.failed);
     assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
@@ -82,8 +82,8 @@ async fn a_refused_token_is_renewed_once() {
 
 #[tokio::test]
 async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
-    let no = Act::Json(401, json!({"error": "invalid_client"}));
-    let world = World::new([no, granted("t-1", 60), ok()]).await;
+    let no = FakeAction::Json(401, json!({"error": "invalid_client"}));
+    let world = TestWorld::new([no, granted("t-1", 60), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
     let seen = world.seen();
     assert_eq!(seen[1].header("authorization"), Some("Basic bWU6cw=="));
@@ -94,11 +94,11 @@ async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
 #[tokio::test]
 async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
     let useless = [
-        Act::Json(503, json!({"echo": "s-e-c-r-e-t"})),
-        Act::Json(200, json!({"token": "x"})),
-        Act::Json(200, json!({"access_token": "a\r\nx-key: b"})),
-        Act::Bytes(200, "text/html", b"<html>".to_vec()),
-        Act::Close,
+        FakeAction::Json(503, json!({"echo": "s-e-c-r-e-t"})),
+        FakeAction::Json(200, json!({"token": "x"})),
+        FakeAction::Json(200, json!({"access_token": "a\r\nx-key: b"})),
+        FakeAction::Bytes(200, "text/html", b"<html>".to_vec()),
+        FakeAction::Close,
     ];
     let expected = [
         "The token server answered with status 503.",
@@ -107,7 +107,7 @@ async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
         "The token server gave no usable token.",
         "The connection to the token server broke before its answer was complete.",
     ];
-    let world = World::new(useless).await;
+    let world = TestWorld::new(useless).await;
     for expected in expected {
         let ran = world
             .call(set(&world, "s-e-c-r-e-t"), json!({}))
@@ -122,7 +122,7 @@ async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
 #[tokio::test]
 async fn calls_at_once_ask_for_one_token() {
     let script = std::iter::once(granted("t-1", 3600));
-    let world = World::new(script).await;
+    let world = TestWorld::new(script).await;
     let calls = (0..8).map(|_| world.call(set(&world, "s"), json!({})));
     for ran in futures_util::future::join_all(calls).await {
         assert!(!ran.unwrap().failed);

@@ -11,19 +11,22 @@ use dray_agent::event::Event;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::manifest::toolset::RestApi;
 use dray_agent::message::{Attachment, Content};
-use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
-use dray_http::{Client, Limits};
-use dray_tool::pipeline::{Ended, Ran, Request, Settings, run};
-use dray_tool::{Built, Failed, Failure, Resolve, Sink, Storage, Turn, UrlClass};
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::{HttpClient, HttpTimeouts};
+use dray_tool::pipeline::{CompletedCall, PipelineSettings, RequestEnd, ToolRequest, run};
+use dray_tool::{
+    ArgumentResolver, EventSink, FileStorage, HandledFailure, ToolFailure, ToolsetResult, Turn,
+    UrlClass,
+};
 use dray_types::{Clock, Secret};
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::{Options, build};
+use crate::{RestOptions, build};
 
 /// What the server does with one request.
 #[derive(Debug)]
-pub(super) enum Act {
+pub(super) enum FakeAction {
     Json(u16, Value),
     Bytes(u16, &'static str, Vec<u8>),
     With(u16, &'static str, &'static str),
@@ -34,7 +37,7 @@ pub(super) enum Act {
 
 /// One request as it arrived.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenRequest {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) query: String,
@@ -42,14 +45,14 @@ pub(super) struct Seen {
     pub(super) body: String,
 }
 
-impl Seen {
+impl SeenRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(known, _)| *known == name)?;
         value.as_deref()
     }
 }
 
-const WATCHED: [&str; 8] = [
+const WATCHED_HEADERS: [&str; 8] = [
     "accept",
     "authorization",
     "content-type",
@@ -61,31 +64,31 @@ const WATCHED: [&str; 8] = [
 ];
 
 #[derive(Debug, Default)]
-pub(super) struct Script {
-    acts: VecDeque<Act>,
-    seen: Vec<Seen>,
+pub(super) struct FakeScript {
+    acts: VecDeque<FakeAction>,
+    seen: Vec<SeenRequest>,
 }
 
 /// Keeps what it is given, or fails.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct MemoryStorage {
     pub(super) files: Mutex<Vec<(String, String, Bytes)>>,
     pub(super) fails: bool,
 }
 
 #[async_trait]
-impl Storage for Kept {
+impl FileStorage for MemoryStorage {
     fn classify(&self, _: &str) -> UrlClass {
         UrlClass::Unsupported
     }
 
-    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, Failure> {
-        Err(Failure::parameter(parameter, "not here"))
+    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, ToolFailure> {
+        Err(ToolFailure::parameter(parameter, "not here"))
     }
 
-    async fn keep(&self, name: &str, kind: &str, bytes: Bytes) -> Result<Attachment, Failure> {
+    async fn keep(&self, name: &str, kind: &str, bytes: Bytes) -> Result<Attachment, ToolFailure> {
         if self.fails {
-            return Err(Failed::new("the disk is full").into());
+            return Err(HandledFailure::new("the disk is full").into());
         }
         let kept = (name.to_owned(), kind.to_owned(), bytes);
         self.files.lock().unwrap().push(kept);
@@ -103,12 +106,12 @@ impl Storage for Kept {
 struct Content64;
 
 #[async_trait]
-impl Resolve for Content64 {
+impl ArgumentResolver for Content64 {
     async fn resolve(
         &self,
         _: &str,
         mut arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Failure> {
+    ) -> Result<Map<String, Value>, ToolFailure> {
         for value in arguments.values_mut() {
             if value.as_str().is_some_and(|text| text.starts_with("file:")) {
                 *value = json!("U0VDUkVU");
@@ -119,30 +122,30 @@ impl Resolve for Content64 {
 }
 
 /// All that a call needs.
-pub(super) struct World {
-    server: Server<Script>,
-    pub(super) kept: Arc<Kept>,
-    pub(super) options: Options,
+pub(super) struct TestWorld {
+    server: FakeServer<FakeScript>,
+    pub(super) kept: Arc<MemoryStorage>,
+    pub(super) options: RestOptions,
     pub(super) caller: Caller,
     pub(super) events: Mutex<Vec<Event>>,
 }
 
-impl World {
-    pub(super) async fn new(acts: impl IntoIterator<Item = Act>) -> Self {
-        let script = Script {
+impl TestWorld {
+    pub(super) async fn new(acts: impl IntoIterator<Item = FakeAction>) -> Self {
+        let script = FakeScript {
             acts: acts.into_iter().collect(),
             seen: Vec::new(),
         };
-        let answer = |shared: Arc<Shared<Script>>, received: Received| {
+        let answer = |shared: Arc<SharedState<FakeScript>>, received: ReceivedRequest| {
             async move { play(shared, received).await }.boxed()
         };
         Self {
-            server: Server::start(script, answer).await.unwrap(),
+            server: FakeServer::start(script, answer).await.unwrap(),
             kept: Arc::default(),
-            options: Options {
+            options: RestOptions {
                 // 2026-11-20T21:08:07.123Z
                 clock: Clock::manual(1_795_208_887_123),
-                ..Options::default()
+                ..RestOptions::default()
             },
             caller: Caller {
                 authorization: Some(Secret::new("Bearer of-the-user")),
@@ -161,17 +164,17 @@ impl World {
         self.server.shared().url()
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<SeenRequest> {
         self.server.shared().lock().seen.clone()
     }
 
-    pub(super) fn last(&self) -> Seen {
+    pub(super) fn last(&self) -> SeenRequest {
         self.seen().last().unwrap().clone()
     }
 
-    pub(super) fn build(&self, set: Value) -> Built {
+    pub(super) fn build(&self, set: Value) -> ToolsetResult {
         let set: RestApi = serde_json::from_value(set).unwrap();
-        let client = Client::new(Limits::default(), None).unwrap();
+        let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
         build(&set, &client, &self.options)
     }
 
@@ -201,17 +204,21 @@ impl World {
     }
 
     /// Calls the only tool of a set.
-    pub(super) async fn call(&self, set: Value, arguments: Value) -> Result<Ran, Ended> {
+    pub(super) async fn call(
+        &self,
+        set: Value,
+        arguments: Value,
+    ) -> Result<CompletedCall, RequestEnd> {
         let built = self.build(set);
         assert_eq!(built.issues, []);
-        let storage: Arc<dyn Storage> = Arc::clone(&self.kept) as _;
+        let storage: Arc<dyn FileStorage> = Arc::clone(&self.kept) as _;
         let turn = Turn::new(self.caller.clone(), "s", Vec::new(), storage, 1);
-        let (sink, mut events) = Sink::new();
-        let request = Request {
+        let (sink, mut events) = EventSink::new();
+        let request = ToolRequest {
             id: "call_1",
             arguments: &arguments.to_string(),
         };
-        let settings = Settings {
+        let settings = PipelineSettings {
             level: StageLevel::Info,
             timeout: Duration::from_mins(2),
         };
@@ -235,7 +242,7 @@ impl World {
 }
 
 /// The text of a message.
-pub(super) fn text(ran: &Ran) -> &str {
+pub(super) fn text(ran: &CompletedCall) -> &str {
     match &ran.message.content {
         Some(Content::Text(text)) => text,
         other => panic!("{other:?}"),
@@ -243,13 +250,16 @@ pub(super) fn text(ran: &Ran) -> &str {
 }
 
 /// The files of a message.
-pub(super) fn files(ran: &Ran) -> Vec<Attachment> {
+pub(super) fn files(ran: &CompletedCall) -> Vec<Attachment> {
     let custom = ran.message.custom_content.clone().unwrap_or_default();
     custom.attachments.unwrap_or_default()
 }
 
-async fn play(shared: Arc<Shared<Script>>, received: Received) -> Result<Reply, Closed> {
-    let headers = WATCHED.map(|name| (name, received.header(name).map(str::to_owned)));
+async fn play(
+    shared: Arc<SharedState<FakeScript>>,
+    received: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let headers = WATCHED_HEADERS.map(|name| (name, received.header(name).map(str::to_owned)));
     let (method, path, query) = (
         received.method.clone(),
         received.path.clone(),
@@ -258,7 +268,7 @@ async fn play(shared: Arc<Shared<Script>>, received: Received) -> Result<Reply, 
     let body = received.into_reader().all().await?;
     let act = {
         let mut script = shared.lock();
-        script.seen.push(Seen {
+        script.seen.push(SeenRequest {
             method,
             path,
             query,
@@ -267,15 +277,15 @@ async fn play(shared: Arc<Shared<Script>>, received: Received) -> Result<Reply, 
         });
         script.acts.pop_front()
     };
-    match act.unwrap_or(Act::Json(200, json!({"ok": true}))) {
-        Act::Json(status, value) => Ok(double::json(status, &value)),
-        Act::Bytes(status, kind, bytes) => Ok(double::reply(status, kind, bytes.into())),
-        Act::With(status, name, value) => {
+    match act.unwrap_or(FakeAction::Json(200, json!({"ok": true}))) {
+        FakeAction::Json(status, value) => Ok(double::json(status, &value)),
+        FakeAction::Bytes(status, kind, bytes) => Ok(double::reply(status, kind, bytes.into())),
+        FakeAction::With(status, name, value) => {
             let reply = double::reply(status, "text/plain", Bytes::from_static(b"x"));
             Ok(double::with_header(reply, name, value))
         }
-        Act::Cut(bytes, kept) => Ok(double::cut("application/json", &bytes.into(), kept)),
-        Act::Close => Err(Closed),
-        Act::Hang => std::future::pending().await,
+        FakeAction::Cut(bytes, kept) => Ok(double::cut("application/json", &bytes.into(), kept)),
+        FakeAction::Close => Err(ConnectionClosed),
+        FakeAction::Hang => std::future::pending().await,
     }
 }

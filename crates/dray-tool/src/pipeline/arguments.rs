@@ -1,12 +1,12 @@
 //! Arguments on their way from the model to the tool.
 
-use dray_types::reference::{FileReference, Parsed};
+use dray_types::reference::{FileReference, ParsedReference};
 use serde_json::{Map, Value};
 
-use crate::{Failure, Resolve};
+use crate::{ArgumentResolver, ToolFailure};
 
 /// Forms that are taken off arguments which never take content.
-const FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
+const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 
 /// The arguments in a text; nothing at all is none.
 ///
@@ -41,8 +41,8 @@ pub(super) async fn given(
     tool: &str,
     written: &Map<String, Value>,
     by_reference: &[String],
-    resolve: &dyn Resolve,
-) -> Result<Map<String, Value>, Failure> {
+    resolve: &dyn ArgumentResolver,
+) -> Result<Map<String, Value>, ToolFailure> {
     let is_bare = |name: &String| by_reference.contains(name);
     let mut bare = Map::new();
     let mut content = Map::new();
@@ -74,7 +74,7 @@ pub(super) async fn given(
 /// Whether there is a reference anywhere in a value.
 fn refers(value: &Value) -> bool {
     match value {
-        Value::String(text) => FileReference::parse(text) != Parsed::Plain,
+        Value::String(text) => FileReference::parse(text) != ParsedReference::Plain,
         Value::Array(items) => items.iter().any(refers),
         Value::Object(members) => members.values().any(refers),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
@@ -94,7 +94,7 @@ fn bare(text: &str) -> &str {
     let Some(rest) = without(text.trim_start_matches('/'), "file:") else {
         return text;
     };
-    let target = FORMS
+    let target = REFERENCE_FORMS
         .iter()
         .find_map(|form| without(rest, form))
         .filter(|target| !target.is_empty());

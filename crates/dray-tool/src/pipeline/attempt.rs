@@ -6,32 +6,32 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::{Failed, Failure, Gone, Sink};
+use crate::{ClientGone, EventSink, HandledFailure, ToolFailure};
 
 /// Runs until it is done, its time is up or the client is gone; then it is dropped.
 pub(super) async fn attempt<T>(
-    work: impl Future<Output = Result<T, Failure>> + Send,
+    work: impl Future<Output = Result<T, ToolFailure>> + Send,
     deadline: Instant,
-    sink: &Sink,
-) -> Result<Result<T, Failure>, Gone> {
+    sink: &EventSink,
+) -> Result<Result<T, ToolFailure>, ClientGone> {
     let guarded = AssertUnwindSafe(work).catch_unwind();
     tokio::select! {
         biased;
         done = timeout_at(deadline, guarded) => Ok(match done {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => Err(panicked(panic.as_ref()).into()),
-            Err(_) => Err(Failure::TimedOut),
+            Err(_) => Err(ToolFailure::TimedOut),
         }),
-        () = sink.gone() => Err(Gone),
+        () = sink.gone() => Err(ClientGone),
     }
 }
 
 /// Message for the model about a panic, without the text of the panic.
-fn panicked(panic: &(dyn Any + Send)) -> Failed {
+fn panicked(panic: &(dyn Any + Send)) -> HandledFailure {
     let said = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = said, "a tool panicked");
-    Failed::new("The tool failed unexpectedly.")
+    HandledFailure::new("The tool failed unexpectedly.")
 }

@@ -7,32 +7,34 @@ use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::Attachment;
 use serde_json::{Map, Value};
 
-use crate::stage::{self, Visibility, body};
-use crate::{Failure, Gone, Output, Rules, Sink, Stage, Style, fallback};
+use crate::stage::{self, StageVisibility, body};
+use crate::{
+    CallRules, ClientGone, EventSink, StageStyle, StageWriter, ToolFailure, ToolOutput, fallback,
+};
 
 /// The stage of one call, or what would be in it.
-pub(super) struct Show<'a> {
-    rules: &'a Rules,
-    sink: &'a Sink,
-    visibility: Visibility,
-    stage: Stage,
+pub(super) struct CallStage<'a> {
+    rules: &'a CallRules,
+    sink: &'a EventSink,
+    visibility: StageVisibility,
+    stage: StageWriter,
     request: String,
     /// The arguments as the model wrote them.
     pub(super) written: Map<String, Value>,
 }
 
-impl<'a> Show<'a> {
+impl<'a> CallStage<'a> {
     /// Opens the stage, if it is to be seen already.
     pub(super) async fn open(
-        rules: &'a Rules,
+        rules: &'a CallRules,
         written: Map<String, Value>,
         level: StageLevel,
-        sink: &'a Sink,
-    ) -> Result<Self, Gone> {
+        sink: &'a EventSink,
+    ) -> Result<Self, ClientGone> {
         let visibility = stage::visibility(level, rules);
         let stage = match visibility {
-            Visibility::Always => sink.open(Some(stage::title(rules, &written))).await?,
-            Visibility::OnError | Visibility::Never => Stage::hidden(),
+            StageVisibility::Always => sink.open(Some(stage::title(rules, &written))).await?,
+            StageVisibility::OnError | StageVisibility::Never => StageWriter::hidden(),
         };
         Ok(Self {
             rules,
@@ -45,35 +47,42 @@ impl<'a> Show<'a> {
     }
 
     /// Where the tool may write.
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> StageWriter {
         self.stage.clone()
     }
 
     /// Writes what was asked. `given` is what the tool gets; it is used only for sizes.
-    pub(super) async fn request(&mut self, given: Option<&Map<String, Value>>) -> Result<(), Gone> {
-        if self.visibility == Visibility::Never {
+    pub(super) async fn request(
+        &mut self,
+        given: Option<&Map<String, Value>>,
+    ) -> Result<(), ClientGone> {
+        if self.visibility == StageVisibility::Never {
             return Ok(());
         }
         let request = body::request(self.rules, &self.written, given);
-        if self.visibility == Visibility::OnError {
+        if self.visibility == StageVisibility::OnError {
             self.request = request;
             return Ok(());
         }
         write(&self.stage, request).await?;
-        if self.rules.style == Style::Deployment && given.is_some() {
-            let heading = body::heading(Style::Deployment);
+        if self.rules.style == StageStyle::Deployment && given.is_some() {
+            let heading = body::heading(StageStyle::Deployment);
             self.stage.content(heading).await?;
         }
         Ok(())
     }
 
     /// Writes what came, and the files of it that have an address.
-    pub(super) async fn response(&self, output: &Output, files: &[Attachment]) -> Result<(), Gone> {
-        if !self.stage.is_shown() || self.rules.style == Style::Own {
+    pub(super) async fn response(
+        &self,
+        output: &ToolOutput,
+        files: &[Attachment],
+    ) -> Result<(), ClientGone> {
+        if !self.stage.is_shown() || self.rules.style == StageStyle::Own {
             return Ok(());
         }
-        if self.rules.style == Style::Api {
-            self.stage.content(body::heading(Style::Api)).await?;
+        if self.rules.style == StageStyle::Api {
+            self.stage.content(body::heading(StageStyle::Api)).await?;
         }
         if output.streamed {
             return Ok(());
@@ -89,12 +98,12 @@ impl<'a> Show<'a> {
     }
 
     /// Ends the stage of a call that succeeded.
-    pub(super) async fn completed(self, elapsed: Duration) -> Result<(), Gone> {
+    pub(super) async fn completed(self, elapsed: Duration) -> Result<(), ClientGone> {
         self.close(StageStatus::Completed, elapsed).await
     }
 
     /// Ends the stage, or leaves that to the end of the answer when the manifest says `defer_close`.
-    async fn close(&self, status: StageStatus, elapsed: Duration) -> Result<(), Gone> {
+    async fn close(&self, status: StageStatus, elapsed: Duration) -> Result<(), ClientGone> {
         self.stage.name(stage::suffix(elapsed)).await?;
         let display = self.rules.display.stage.as_ref();
         if display.is_some_and(|stage| stage.defer_close == Some(true)) {
@@ -107,11 +116,11 @@ impl<'a> Show<'a> {
     /// Writes what went wrong and ends the stage; opens it first when it is shown for failures only (R12).
     pub(super) async fn failed(
         mut self,
-        failure: &Failure,
+        failure: &ToolFailure,
         text: &str,
         elapsed: Duration,
-    ) -> Result<(), Gone> {
-        if self.visibility == Visibility::OnError {
+    ) -> Result<(), ClientGone> {
+        if self.visibility == StageVisibility::OnError {
             let title = stage::title(self.rules, &self.written);
             self.stage = self.sink.open(Some(title)).await?;
             write(&self.stage, std::mem::take(&mut self.request)).await?;
@@ -122,17 +131,17 @@ impl<'a> Show<'a> {
         let style = self.rules.style;
         let is_told = self.rules.fallback.display_error_in_stage;
         let body = match failure {
-            Failure::TimedOut => body::error(style, text),
-            _ if !is_told => fallback::HIDDEN.to_owned(),
-            Failure::Failed(failed) => body::failed(style, failed),
-            Failure::Parameter { .. } => body::error(style, text),
+            ToolFailure::TimedOut => body::error(style, text),
+            _ if !is_told => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
+            ToolFailure::Failed(failed) => body::failed(style, failed),
+            ToolFailure::Parameter { .. } => body::error(style, text),
         };
         write(&self.stage, body).await?;
         self.close(StageStatus::Failed, elapsed).await
     }
 }
 
-async fn write(stage: &Stage, text: String) -> Result<(), Gone> {
+async fn write(stage: &StageWriter, text: String) -> Result<(), ClientGone> {
     if text.is_empty() {
         return Ok(());
     }

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dray_agent::event::{Event, StageStatus, Tokens};
+use dray_agent::event::{Event, StageStatus, TokenUsage};
 use dray_agent::manifest::call::{AttachmentRules, Fallback, ToolDisplay, ToolStage};
 use dray_agent::message::Content as Text;
 use serde_json::json;
 
 use super::*;
-use crate::double::{AMPLE, Content, Double, turn};
-use crate::{Failed, Rules, Style};
+use crate::double::{AMPLE_TIMEOUT, FakeResolver, FakeTool, turn};
+use crate::{CallRules, HandledFailure, StageStyle};
 
 /// What became of a call, and what the client saw of it.
-struct Seen {
-    ended: Result<Ran, Ended>,
+struct CallResult {
+    ended: Result<CompletedCall, RequestEnd>,
     events: Vec<Event>,
 }
 
-impl Seen {
-    fn ran(&self) -> &Ran {
+impl CallResult {
+    fn ran(&self) -> &CompletedCall {
         self.ended.as_ref().unwrap()
     }
 
@@ -46,34 +46,39 @@ impl Seen {
     }
 }
 
-async fn call_with(tool: &Double, arguments: &str, level: StageLevel, resolve: &Content) -> Seen {
-    let (sink, mut end) = Sink::new();
-    let request = Request {
+async fn call_with(
+    tool: &FakeTool,
+    arguments: &str,
+    level: StageLevel,
+    resolve: &FakeResolver,
+) -> CallResult {
+    let (sink, mut end) = EventSink::new();
+    let request = ToolRequest {
         id: "call_1",
         arguments,
     };
-    let settings = Settings {
+    let settings = PipelineSettings {
         level,
-        timeout: AMPLE,
+        timeout: AMPLE_TIMEOUT,
     };
     let ended = run(tool, request, &turn(), resolve, &settings, &sink).await;
     let mut events = Vec::new();
     while let Ok(event) = end.try_recv() {
         events.push(event);
     }
-    Seen { ended, events }
+    CallResult { ended, events }
 }
 
-async fn call(tool: &Double, arguments: &str) -> Seen {
-    call_with(tool, arguments, StageLevel::Info, &Content::default()).await
+async fn call(tool: &FakeTool, arguments: &str) -> CallResult {
+    call_with(tool, arguments, StageLevel::Info, &FakeResolver::default()).await
 }
 
-fn rules(fallback: serde_json::Value) -> Rules {
-    Rules {
+fn rules(fallback: serde_json::Value) -> CallRules {
+    CallRules {
         label: "Look".to_owned(),
-        style: Style::Api,
+        style: StageStyle::Api,
         fallback: serde_json::from_value::<Fallback>(fallback).unwrap(),
-        ..Rules::default()
+        ..CallRules::default()
     }
 }
 
@@ -90,19 +95,19 @@ fn file(kind: &str, url: Option<&str>) -> Attachment {
 async fn a_result_becomes_a_message_with_files_state_and_usage() {
     let usage = ModelUsage {
         model: "m".to_owned(),
-        tokens: Tokens {
+        tokens: TokenUsage {
             prompt: 1,
             completion: 2,
         },
     };
-    let tool = Double::named("look").gives(Output {
+    let tool = FakeTool::named("look").gives(ToolOutput {
         attachments: vec![
             file("image/png", Some("files/B/a.png")),
             file("text/csv", None),
         ],
         state: Some(json!({"k": null})),
         usage: vec![usage.clone()],
-        ..Output::text("done", "")
+        ..ToolOutput::text("done", "")
     });
     let seen = call(&tool, "{}").await;
     let ran = seen.ran();
@@ -133,25 +138,25 @@ async fn a_result_becomes_a_message_with_files_state_and_usage() {
 
 #[tokio::test]
 async fn files_of_other_types_are_dropped() {
-    let rules = Rules {
+    let rules = CallRules {
         attachments: AttachmentRules {
             supported_types: Some(vec!["text/*".to_owned()]),
             ..AttachmentRules::default()
         },
-        ..Rules::default()
+        ..CallRules::default()
     };
-    let tool = Double::named("look").rules(rules).gives(Output {
+    let tool = FakeTool::named("look").rules(rules).gives(ToolOutput {
         attachments: vec![file("image/png", Some("files/B/a.png"))],
-        ..Output::text("done", "")
+        ..ToolOutput::text("done", "")
     });
     assert_eq!(call(&tool, "{}").await.ran().message.custom_content, None);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn the_stage_tells_request_response_and_time() {
-    let tool = Double::named("look")
+    let tool = FakeTool::named("look")
         .rules(rules(json!({})))
-        .gives(Output::text(r#"{"b":1}"#, "application/json"));
+        .gives(ToolOutput::text(r#"{"b":1}"#, "application/json"));
     let seen = call(&tool, r#"{"q": "x"}"#).await;
     assert_eq!(
         seen.shown(),
@@ -167,8 +172,8 @@ async fn the_stage_tells_request_response_and_time() {
 
 #[tokio::test]
 async fn a_deployment_streams_below_its_heading_and_is_not_written_twice() {
-    let tool = Double::named("ask").rules(Rules {
-        style: Style::Deployment,
+    let tool = FakeTool::named("ask").rules(CallRules {
+        style: StageStyle::Deployment,
         ..rules(json!({}))
     });
     let seen = call(&tool.streams("hello"), r#"{"query": "hi"}"#).await;
@@ -181,7 +186,7 @@ async fn a_deployment_streams_below_its_heading_and_is_not_written_twice() {
 
 #[tokio::test]
 async fn r_10_malformed_arguments_are_answered_and_nothing_at_all_is_fine() {
-    let tool = Double::named("look").rules(rules(json!({}))).says("done");
+    let tool = FakeTool::named("look").rules(rules(json!({}))).says("done");
     for wrong in ["{", "[1]", "\"x\"", "null", "{} {}"] {
         let seen = call(&tool, wrong).await;
         assert!(seen.ran().failed);
@@ -220,9 +225,9 @@ fn r_10_an_unknown_tool_is_answered_with_the_names_of_those_that_there_are() {
 
 #[tokio::test]
 async fn r_12_an_invalid_parameter_bypasses_the_strategies_and_fails_the_stage() {
-    let tool = Double::named("look")
+    let tool = FakeTool::named("look")
         .rules(rules(json!({"strategies": [{"type": "stop"}]})))
-        .fails(|| Failure::parameter("file", "no such file"));
+        .fails(|| ToolFailure::parameter("file", "no such file"));
     let seen = call(&tool, "{}").await;
     let text =
         "Parameter file is invalid, try to call the tool again with fixed exception: no such file";
@@ -234,28 +239,29 @@ async fn r_12_an_invalid_parameter_bypasses_the_strategies_and_fails_the_stage()
 
 #[tokio::test]
 async fn strategies_decide_whether_the_request_goes_on() {
-    let fails = || Failure::from(Failed::new("no stock").status(409));
+    let fails = || ToolFailure::from(HandledFailure::new("no stock").status(409));
     let tool = |strategies| {
         let rules = rules(json!({ "strategies": strategies }));
-        Double::named("look").rules(rules).fails(fails)
+        FakeTool::named("look").rules(rules).fails(fails)
     };
     let told = call(&tool(json!([{"type": "continue"}])), "{}").await;
     assert_eq!(told.text(), "The tool call failed with an error: no stock");
     let stopped = call(&tool(json!([{"type": "stop"}])), "{}").await;
-    let text = fallback::STOPPED.to_owned();
-    assert_eq!(stopped.ended, Err(Ended::Stopped { text }));
+    let text = fallback::STOPPED_MESSAGE.to_owned();
+    assert_eq!(stopped.ended, Err(RequestEnd::Stopped { text }));
     assert_eq!(stopped.status(), Some(StageStatus::Failed));
     let raised = call(&tool(json!([])), "{}").await;
-    let failure = failure::Failure::new(500, "no stock");
+    let failure = failure::RequestFailure::new(500, "no stock");
     assert_eq!(failure.kind, "runtime_error");
-    assert_eq!(raised.ended, Err(Ended::Failed(failure)));
+    assert_eq!(raised.ended, Err(RequestEnd::Failed(failure)));
     assert_eq!(raised.status(), Some(StageStatus::Failed));
 }
 
 #[tokio::test]
 async fn a_stage_says_only_what_it_may() {
-    let shown = || Failure::from(Failed::new("inner").shown("> ##### Status Code:\n500\n"));
-    let hidden = Double::named("look")
+    let shown =
+        || ToolFailure::from(HandledFailure::new("inner").shown("> ##### Status Code:\n500\n"));
+    let hidden = FakeTool::named("look")
         .rules(rules(json!({"display_error_in_stage": false})))
         .fails(shown);
     let seen = call(&hidden, "{}").await;
@@ -264,18 +270,18 @@ async fn a_stage_says_only_what_it_may() {
         seen.text().contains("inner"),
         "the model is told all the same"
     );
-    let told = Double::named("look").rules(rules(json!({}))).fails(shown);
+    let told = FakeTool::named("look").rules(rules(json!({}))).fails(shown);
     let seen = call(&told, "{}").await;
     assert_eq!(seen.shown(), "> ##### Status Code:\n500\n");
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_13_a_tool_that_hangs_is_dropped_at_its_own_limit() {
-    let own = Rules {
+    let own = CallRules {
         timeout: Some(Duration::from_secs(3)),
         ..rules(json!({"display_error_in_stage": false}))
     };
-    let tool = Double::named("look").rules(own).hangs();
+    let tool = FakeTool::named("look").rules(own).hangs();
     let seen = call(&tool, "{}").await;
     let text = timeout::text("look", Duration::from_secs(3));
     assert_eq!(seen.text(), text);
@@ -289,27 +295,28 @@ async fn r_13_a_tool_that_hangs_is_dropped_at_its_own_limit() {
 async fn a_trigger_may_pre_empt_a_timeout() {
     let trigger = json!({"type": "contains", "value": "timed out"});
     let strategies = json!([{"type": "stop"}, {"type": "hard_stop", "trigger_on": trigger}]);
-    let tool = Double::named("look").rules(rules(json!({ "strategies": strategies })));
+    let tool = FakeTool::named("look").rules(rules(json!({ "strategies": strategies })));
     let seen = call(&tool.hangs(), "{}").await;
-    assert!(matches!(seen.ended, Err(Ended::Stopped { .. })));
-    let untriggered = Double::named("look").rules(rules(json!({"strategies": [{"type": "stop"}]})));
+    assert!(matches!(seen.ended, Err(RequestEnd::Stopped { .. })));
+    let untriggered =
+        FakeTool::named("look").rules(rules(json!({"strategies": [{"type": "stop"}]})));
     let seen = call(&untriggered.hangs(), "{}").await;
     assert!(seen.text().contains("timed out after 600 seconds"));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_resolver_that_hangs_or_fails_ends_the_call_alone() {
-    let tool = Double::named("look").rules(rules(json!({}))).says("done");
+    let tool = FakeTool::named("look").rules(rules(json!({}))).says("done");
     let written = r#"{"f": "file:base64::files/B/a"}"#;
-    let hangs = Content {
+    let hangs = FakeResolver {
         hangs: true,
-        ..Content::default()
+        ..FakeResolver::default()
     };
     let seen = call_with(&tool, written, StageLevel::Info, &hangs).await;
     assert!(seen.text().contains("timed out"));
-    let fails = Content {
-        fails: Some(|| Failure::parameter("f", "not found")),
-        ..Content::default()
+    let fails = FakeResolver {
+        fails: Some(|| ToolFailure::parameter("f", "not found")),
+        ..FakeResolver::default()
     };
     let seen = call_with(&tool, written, StageLevel::Info, &fails).await;
     assert!(seen.text().ends_with("not found"));
@@ -319,10 +326,10 @@ async fn a_resolver_that_hangs_or_fails_ends_the_call_alone() {
 
 #[tokio::test]
 async fn r_8_the_stage_shows_the_reference_and_its_size() {
-    let tool = Double::named("look").rules(rules(json!({}))).says("done");
-    let resolve = Content {
+    let tool = FakeTool::named("look").rules(rules(json!({}))).says("done");
+    let resolve = FakeResolver {
         text: "QUJDRA==",
-        ..Content::default()
+        ..FakeResolver::default()
     };
     let written = r#"{"f": "file:base64::files/B/a", "n": 1}"#;
     let seen = call_with(&tool, written, StageLevel::Info, &resolve).await;
@@ -336,12 +343,12 @@ async fn r_8_the_stage_shows_the_reference_and_its_size() {
 #[tokio::test]
 async fn arguments_that_take_references_never_take_content() {
     let by_reference = vec!["urls".to_owned()];
-    let tool = Double::named("look").rules(Rules {
+    let tool = FakeTool::named("look").rules(CallRules {
         by_reference,
         ..rules(json!({}))
     });
     let tool = tool.says("done");
-    let resolve = Content::default();
+    let resolve = FakeResolver::default();
     let written =
         r#"{"urls": ["/FILE:base64::files/B/a", "file:url::x", "files/B/c"], "q": "file: me"}"#;
     let seen = call_with(&tool, written, StageLevel::Info, &resolve).await;
@@ -356,7 +363,7 @@ async fn arguments_that_take_references_never_take_content() {
 
 #[tokio::test]
 async fn a_panic_is_a_failure_like_any_other() {
-    let tool = Double::named("look").rules(rules(json!({}))).panics();
+    let tool = FakeTool::named("look").rules(rules(json!({}))).panics();
     let seen = call(&tool, "{}").await;
     assert_eq!(
         seen.text(),
@@ -367,17 +374,17 @@ async fn a_panic_is_a_failure_like_any_other() {
 
 #[tokio::test]
 async fn r_17_a_client_that_goes_ends_the_call_at_once() {
-    let tool = Double::named("look").rules(Rules::default()).hangs();
-    let (sink, end) = Sink::new();
-    let settings = Settings {
+    let tool = FakeTool::named("look").rules(CallRules::default()).hangs();
+    let (sink, end) = EventSink::new();
+    let settings = PipelineSettings {
         level: StageLevel::None,
-        timeout: AMPLE,
+        timeout: AMPLE_TIMEOUT,
     };
-    let request = Request {
+    let request = ToolRequest {
         id: "1",
         arguments: "{}",
     };
-    let (turn, resolve) = (turn(), Content::default());
+    let (turn, resolve) = (turn(), FakeResolver::default());
     let leaving = async {
         while tool.calls.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
@@ -386,13 +393,13 @@ async fn r_17_a_client_that_goes_ends_the_call_at_once() {
     };
     let running = run(tool.as_ref(), request, &turn, &resolve, &settings, &sink);
     let (ended, ()) = tokio::join!(running, leaving);
-    assert_eq!(ended, Err(Ended::Gone(Gone)));
+    assert_eq!(ended, Err(RequestEnd::Gone(ClientGone)));
     assert_eq!(*tool.dropped.lock().unwrap(), 1);
 }
 
 #[tokio::test]
 async fn a_stage_stays_open_until_the_end_of_the_answer_when_the_manifest_says_so() {
-    let deferred = Rules {
+    let deferred = CallRules {
         display: ToolDisplay {
             stage: Some(ToolStage {
                 name: None,
@@ -407,13 +414,13 @@ async fn a_stage_stays_open_until_the_end_of_the_answer_when_the_manifest_says_s
         let closed = |event: &&Event| matches!(event, Event::StageClosed { .. });
         events.iter().filter(closed).count()
     };
-    let resolve = Content::default();
+    let resolve = FakeResolver::default();
     for (rules, expected) in [(rules(json!({})), 1), (deferred, 0)] {
-        let tool = Double::named("t").rules(rules).says("done");
+        let tool = FakeTool::named("t").rules(rules).says("done");
         let seen = call_with(&tool, r#"{"a": 1}"#, StageLevel::Info, &resolve).await;
         assert_eq!(closes(&seen.events), expected);
     }
-    let (sink, mut end) = Sink::new();
+    let (sink, mut end) = EventSink::new();
     let stage = sink.open(None).await.unwrap();
     stage.defer_close(StageStatus::Failed);
     sink.close_deferred().await.unwrap();
@@ -428,7 +435,7 @@ async fn a_stage_stays_open_until_the_end_of_the_answer_when_the_manifest_says_s
 
 #[tokio::test]
 async fn levels_decide_what_is_seen_and_never_what_is_told() {
-    let hidden = Rules {
+    let hidden = CallRules {
         display: ToolDisplay {
             stage: Some(ToolStage {
                 name: None,
@@ -439,15 +446,15 @@ async fn levels_decide_what_is_seen_and_never_what_is_told() {
         },
         ..rules(json!({}))
     };
-    let fails = || Failure::from(Failed::new("x"));
-    let both: BTreeMap<_, Arc<Double>> = BTreeMap::from([
+    let fails = || ToolFailure::from(HandledFailure::new("x"));
+    let both: BTreeMap<_, Arc<FakeTool>> = BTreeMap::from([
         (
             "shown",
-            Double::named("t").rules(rules(json!({}))).fails(fails),
+            FakeTool::named("t").rules(rules(json!({}))).fails(fails),
         ),
-        ("hidden", Double::named("t").rules(hidden).fails(fails)),
+        ("hidden", FakeTool::named("t").rules(hidden).fails(fails)),
     ]);
-    let resolve = Content::default();
+    let resolve = FakeResolver::default();
     for (kind, level, is_seen) in [
         ("shown", StageLevel::None, false),
         ("shown", StageLevel::Error, true),
@@ -464,7 +471,7 @@ async fn levels_decide_what_is_seen_and_never_what_is_told() {
             assert_eq!(seen.status(), Some(StageStatus::Failed));
         }
     }
-    let good = Double::named("t").rules(rules(json!({}))).says("done");
+    let good = FakeTool::named("t").rules(rules(json!({}))).says("done");
     let seen = call_with(&good, "{}", StageLevel::Error, &resolve).await;
     assert!(seen.events.is_empty());
 }

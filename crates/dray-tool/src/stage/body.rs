@@ -7,56 +7,56 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value};
 
 use crate::stage::{markup, table, value};
-use crate::{Failed, Rules, Style};
+use crate::{CallRules, HandledFailure, StageStyle};
 
 /// Longest body of a stage, in characters. The model gets all.
-const LONGEST: usize = 50_000;
+const MAX_BODY_CHARACTERS: usize = 50_000;
 
 /// What was asked. Empty when there is nothing to show.
 pub fn request(
-    rules: &Rules,
+    rules: &CallRules,
     written: &Map<String, Value>,
     given: Option<&Map<String, Value>>,
 ) -> String {
     match rules.style {
-        Style::Deployment => lines(rules, written, given),
-        Style::Api => json_of(rules, written, given),
-        Style::Own => String::new(),
+        StageStyle::Deployment => lines(rules, written, given),
+        StageStyle::Api => json_of(rules, written, given),
+        StageStyle::Own => String::new(),
     }
 }
 
 /// What stands before an answer that comes piece by piece.
-pub const fn heading(style: Style) -> &'static str {
+pub const fn heading(style: StageStyle) -> &'static str {
     match style {
-        Style::Deployment => "> #### Response:\n",
-        Style::Api => "> ##### Response:\n",
-        Style::Own => "",
+        StageStyle::Deployment => "> #### Response:\n",
+        StageStyle::Api => "> ##### Response:\n",
+        StageStyle::Own => "",
     }
 }
 
 /// What came, without its heading.
-pub fn response(style: Style, content: &str, content_type: &str) -> String {
+pub fn response(style: StageStyle, content: &str, content_type: &str) -> String {
     match style {
-        Style::Deployment => value::shortened(content, LONGEST),
-        Style::Api => by_type(content, content_type),
-        Style::Own => String::new(),
+        StageStyle::Deployment => value::shortened(content, MAX_BODY_CHARACTERS),
+        StageStyle::Api => by_type(content, content_type),
+        StageStyle::Own => String::new(),
     }
 }
 
 /// What went wrong, in a sentence.
-pub fn error(style: Style, text: &str) -> String {
-    let text = value::shortened(text, LONGEST);
+pub fn error(style: StageStyle, text: &str) -> String {
+    let text = value::shortened(text, MAX_BODY_CHARACTERS);
     match style {
-        Style::Deployment => format!("> #### Error:\n{text}\n"),
-        Style::Api => format!("> ##### Error:\n{text}\n"),
-        Style::Own => format!("{text}\n"),
+        StageStyle::Deployment => format!("> #### Error:\n{text}\n"),
+        StageStyle::Api => format!("> ##### Error:\n{text}\n"),
+        StageStyle::Own => format!("{text}\n"),
     }
 }
 
 /// What went wrong, as the tool wants it shown, if it does.
-pub fn failed(style: Style, failed: &Failed) -> String {
+pub fn failed(style: StageStyle, failed: &HandledFailure) -> String {
     match &failed.shown {
-        Some(shown) => value::shortened(shown, LONGEST),
+        Some(shown) => value::shortened(shown, MAX_BODY_CHARACTERS),
         None => error(style, &failed.text),
     }
 }
@@ -97,17 +97,20 @@ pub fn by_type(content: &str, content_type: &str) -> String {
         }
         "json" => {
             if let Ok(value) = serde_json::from_str::<Value>(content) {
-                return fenced(&value::shortened(&pretty(&value), LONGEST), "json");
+                return fenced(
+                    &value::shortened(&pretty(&value), MAX_BODY_CHARACTERS),
+                    "json",
+                );
             }
         }
         "xml" | "html" => {
             if let Some(text) = markup::pretty(content, subtype == "html") {
-                return fenced(&value::shortened(&text, LONGEST), &subtype);
+                return fenced(&value::shortened(&text, MAX_BODY_CHARACTERS), &subtype);
             }
         }
         _ => {}
     }
-    fenced(&value::shortened(content, LONGEST), &subtype)
+    fenced(&value::shortened(content, MAX_BODY_CHARACTERS), &subtype)
 }
 
 /// What is behind the slash, in lower case, when it can stand behind a fence. `application/problem+json` is `json`.
@@ -125,7 +128,7 @@ fn subtype(content_type: &str) -> String {
 
 /// Each argument on a line of its own.
 fn lines(
-    rules: &Rules,
+    rules: &CallRules,
     written: &Map<String, Value>,
     given: Option<&Map<String, Value>>,
 ) -> String {
@@ -167,7 +170,7 @@ fn lines(
 
 /// All arguments as JSON; nothing when there are none.
 fn json_of(
-    rules: &Rules,
+    rules: &CallRules,
     written: &Map<String, Value>,
     given: Option<&Map<String, Value>>,
 ) -> String {
@@ -187,6 +190,6 @@ fn json_of(
     if arguments.is_empty() {
         return String::new();
     }
-    let text = value::shortened(&pretty(&Value::Object(arguments)), LONGEST);
+    let text = value::shortened(&pretty(&Value::Object(arguments)), MAX_BODY_CHARACTERS);
     format!("> ##### Request:\n{}\n", fenced(&text, "json"))
 }

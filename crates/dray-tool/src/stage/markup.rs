@@ -1,7 +1,7 @@
 //! XML and HTML, indented for people. Shows the same elements and texts in the same order; decides nothing about them.
 
 /// One step.
-const INDENT: &str = "    ";
+const INDENT_STEP: &str = "    ";
 
 /// Deepest indentation; what is nested deeper stands there too.
 const MAX_DEPTH: usize = 40;
@@ -17,7 +17,7 @@ const VERBATIM_ELEMENTS: [&str; 4] = ["script", "style", "pre", "textarea"];
 
 /// A piece of markup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum MarkupToken<'a> {
     Start(&'a str),
     End(&'a str),
     /// An element without content, a comment, an instruction, a declaration.
@@ -34,21 +34,23 @@ pub(super) fn pretty(text: &str, is_html: bool) -> Option<String> {
     while let Some(token) = tokens.get(at) {
         at += 1;
         match *token {
-            Token::Text(text) | Token::Single(text) => line(&mut lines, open.len(), &[text]),
-            Token::End(tag) => {
+            MarkupToken::Text(text) | MarkupToken::Single(text) => {
+                line(&mut lines, open.len(), &[text])
+            }
+            MarkupToken::End(tag) => {
                 let expected = open.pop();
                 if !is_html && expected != Some(name(tag)) {
                     return None;
                 }
                 line(&mut lines, open.len(), &[tag]);
             }
-            Token::Start(tag) => match tokens.get(at..).unwrap_or_default() {
+            MarkupToken::Start(tag) => match tokens.get(at..).unwrap_or_default() {
                 // A text alone, or nothing, stands on the line of its element.
-                [Token::Text(text), Token::End(end), ..] if name(tag) == name(end) => {
+                [MarkupToken::Text(text), MarkupToken::End(end), ..] if name(tag) == name(end) => {
                     line(&mut lines, open.len(), &[tag, text, end]);
                     at += 2;
                 }
-                [Token::End(end), ..] if name(tag) == name(end) => {
+                [MarkupToken::End(end), ..] if name(tag) == name(end) => {
                     line(&mut lines, open.len(), &[tag, end]);
                     at += 1;
                 }
@@ -64,13 +66,13 @@ pub(super) fn pretty(text: &str, is_html: bool) -> Option<String> {
 
 fn line(lines: &mut String, depth: usize, parts: &[&str]) {
     for _ in 0..depth.min(MAX_DEPTH) {
-        lines.push_str(INDENT);
+        lines.push_str(INDENT_STEP);
     }
     parts.iter().for_each(|part| lines.push_str(part));
     lines.push('\n');
 }
 
-fn tokens(text: &str, is_html: bool) -> Option<Vec<Token<'_>>> {
+fn tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -85,18 +87,18 @@ fn tokens(text: &str, is_html: bool) -> Option<Vec<Token<'_>>> {
         rest = after;
         let lower = name(tag).to_ascii_lowercase();
         if tag.starts_with("</") {
-            tokens.push(Token::End(tag));
+            tokens.push(MarkupToken::End(tag));
         } else if tag.starts_with("<!") || tag.starts_with("<?") || tag.ends_with("/>") {
-            tokens.push(Token::Single(tag));
+            tokens.push(MarkupToken::Single(tag));
         } else if is_html && VOID_ELEMENTS.contains(&lower.as_str()) {
-            tokens.push(Token::Single(tag));
+            tokens.push(MarkupToken::Single(tag));
         } else {
-            tokens.push(Token::Start(tag));
+            tokens.push(MarkupToken::Start(tag));
             if is_html && VERBATIM_ELEMENTS.contains(&lower.as_str()) {
                 let end = rest.to_ascii_lowercase().find(&format!("</{lower}"))?;
                 let (content, after) = rest.split_at(end);
                 if !content.is_empty() {
-                    tokens.push(Token::Text(content));
+                    tokens.push(MarkupToken::Text(content));
                 }
                 rest = after;
             }
@@ -105,10 +107,10 @@ fn tokens(text: &str, is_html: bool) -> Option<Vec<Token<'_>>> {
     Some(tokens)
 }
 
-fn push_text<'a>(tokens: &mut Vec<Token<'a>>, text: &'a str) {
+fn push_text<'a>(tokens: &mut Vec<MarkupToken<'a>>, text: &'a str) {
     let text = text.trim();
     if !text.is_empty() {
-        tokens.push(Token::Text(text));
+        tokens.push(MarkupToken::Text(text));
     }
 }
 
@@ -187,6 +189,6 @@ mod tests {
     fn deep_nesting_does_not_grow_the_text_without_bound() {
         let text = "<a>".repeat(10_000) + &"</a>".repeat(10_000);
         let indented = pretty(&text, false).unwrap();
-        assert!(indented.len() < 20_000 * (MAX_DEPTH * INDENT.len() + 8));
+        assert!(indented.len() < 20_000 * (MAX_DEPTH * INDENT_STEP.len() + 8));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Most rows that are shown.
-const ROWS: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// The table; `None` for what is not a table: an open quote, or no row at all.
 pub(super) fn markdown(text: &str) -> Option<String> {
@@ -12,10 +12,10 @@ pub(super) fn markdown(text: &str) -> Option<String> {
     let width = rows.iter().map(Vec::len).max()?;
     let mut table = row(head, width);
     table.push_str(&row(&vec!["---".to_owned(); width], width));
-    for cells in body.iter().take(ROWS) {
+    for cells in body.iter().take(MAX_ROWS) {
         table.push_str(&row(cells, width));
     }
-    if body.len() > ROWS {
+    if body.len() > MAX_ROWS {
         let _ = write!(table, "\n… ({} rows)\n", body.len());
     }
     Some(table)

@@ -4,19 +4,19 @@ use dray_agent::manifest::call::{ParameterDisplay, ParameterStage, ToolDisplay};
 use serde_json::json;
 
 use super::*;
-use crate::Style;
+use crate::StageStyle;
 
-fn with(style: Style, parameters: serde_json::Value) -> Rules {
+fn with(style: StageStyle, parameters: serde_json::Value) -> CallRules {
     let stages: std::collections::BTreeMap<String, ParameterStage> =
         serde_json::from_value(parameters).unwrap();
     let displays = stages
         .into_iter()
         .map(|(name, stage)| (name, ParameterDisplay { stage: Some(stage) }));
-    Rules {
+    CallRules {
         label: "look".to_owned(),
         style,
         parameters: displays.collect(),
-        ..Rules::default()
+        ..CallRules::default()
     }
 }
 
@@ -31,7 +31,7 @@ fn object(value: Value) -> Map<String, Value> {
 fn the_name_is_that_of_the_manifest_and_the_first_value_that_is_shown_there() {
     let title_of =
         json!({"b": {"show_value_in_stage_title": true}, "c": {"show_value_in_stage_title": true}});
-    let mut rules = with(Style::Api, title_of);
+    let mut rules = with(StageStyle::Api, title_of);
     let written = object(json!({"a": 1, "b": "two\nlines", "c": 3}));
     assert_eq!(title(&rules, &written), "looktwo lines");
     rules.display =
@@ -51,7 +51,7 @@ fn the_suffix_has_two_decimals() {
 #[test]
 fn the_arguments_of_a_deployment_are_lines_as_the_manifest_wants_them() {
     let rules = with(
-        Style::Deployment,
+        StageStyle::Deployment,
         json!({
             "a": {"ignore": true},
             "b": {"ignore_parameter_name": true, "prefix": "<", "suffix": ">"},
@@ -68,7 +68,7 @@ fn the_arguments_of_a_deployment_are_lines_as_the_manifest_wants_them() {
 
 #[test]
 fn an_ignored_argument_is_in_no_body() {
-    let rules = with(Style::Api, json!({"a": {"ignore": true}}));
+    let rules = with(StageStyle::Api, json!({"a": {"ignore": true}}));
     assert_eq!(body::request(&rules, &object(json!({"a": 1})), None), "");
     let shown = body::request(&rules, &object(json!({"a": 1, "b": 2})), None);
     assert!(!shown.contains("\"a\"") && shown.contains("\"b\": 2"));

@@ -2,11 +2,11 @@
 //! user and query; long values cut, with what they measure.
 
 use dray_types::RedactedUrl;
-use dray_types::reference::{FileReference, Form, Parsed};
+use dray_types::reference::{FileReference, ParsedReference, ReferenceForm};
 use serde_json::{Map, Value};
 
 /// Longest value of one argument, in characters.
-const LONGEST: usize = 1000;
+const MAX_VALUE_CHARACTERS: usize = 1000;
 
 /// Longest `data:` URL that is shown whole, in characters.
 const LONGEST_DATA: usize = 100;
@@ -85,12 +85,12 @@ fn shown_text(written: &str, given: Option<&str>) -> String {
     }
     let reference = FileReference::parse(written);
     let spelt = match &reference {
-        Parsed::Reference(reference) if is_data(reference.target) => {
+        ParsedReference::Reference(reference) if is_data(reference.target) => {
             let at = written.len() - reference.target.len();
             let head = written.get(..at).unwrap_or_default();
             format!("{head}{}", data(reference.target))
         }
-        _ => shortened(&without_secrets(written), LONGEST),
+        _ => shortened(&without_secrets(written), MAX_VALUE_CHARACTERS),
     };
     match size(&reference, written, given) {
         Some(bytes) => format!("{spelt} ({bytes} bytes)"),
@@ -109,23 +109,23 @@ fn data(url: &str) -> String {
 }
 
 /// The size of the file behind a reference, by what came in its place.
-fn size(reference: &Parsed<'_>, written: &str, given: Option<&str>) -> Option<usize> {
+fn size(reference: &ParsedReference<'_>, written: &str, given: Option<&str>) -> Option<usize> {
     let given = given.filter(|given| *given != written)?;
     let base64 = |text: &str| {
         let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
         (text.len() / 4 * 3).saturating_sub(padding)
     };
     match reference {
-        Parsed::Reference(FileReference { form, .. }) => match form {
-            Form::Base64 => Some(base64(given)),
-            Form::Text => Some(given.len()),
-            Form::Url => None,
+        ParsedReference::Reference(FileReference { form, .. }) => match form {
+            ReferenceForm::Base64 => Some(base64(given)),
+            ReferenceForm::Text => Some(given.len()),
+            ReferenceForm::Url => None,
         },
-        Parsed::MissingPrefix => given
+        ParsedReference::MissingPrefix => given
             .split_once(";base64,")
             .filter(|(head, _)| head.starts_with("data:"))
             .map(|(_, content)| base64(content)),
-        Parsed::Plain => None,
+        ParsedReference::Plain => None,
     }
 }
 

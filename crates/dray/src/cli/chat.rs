@@ -32,7 +32,7 @@ Exit codes: 0 answered, 1 refused, failed or interrupted, 2 the command line is 
 /// `dray chat`
 #[derive(Debug, Default, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Chat {
+pub(crate) struct ChatArgs {
     /// One message; `-` reads it from standard input, `/retry` asks the last one again. Without it, every line of
     /// standard input is a message.
     #[arg(value_name = "MESSAGE")]
@@ -99,13 +99,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ChatLine {
         #[command(flatten)]
-        chat: Chat,
+        chat: ChatArgs,
     }
 
-    fn read(words: &[&str]) -> Result<Chat, clap::Error> {
-        let line = Line::try_parse_from(["chat"].iter().chain(words));
+    fn read(words: &[&str]) -> Result<ChatArgs, clap::Error> {
+        let line = ChatLine::try_parse_from(["chat"].iter().chain(words));
         line.map(|line| line.chat)
     }
 

@@ -8,7 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 
 /// `dray read`
 #[derive(Debug, Args)]
-pub(crate) struct Read {
+pub(crate) struct ReadArgs {
     /// Files, directories (the regular files in them and below), http(s) URLs (fetched by the egress-fetcher), or
     /// `artifact:SHA256` for stored files. Write `--` before a name that begins with a dash.
     #[arg(
@@ -48,26 +48,26 @@ pub(crate) struct Read {
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: ReadLocation,
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: ReadLimitArgs,
 }
 
 /// `dray classify`
 #[derive(Debug, Args)]
-pub(crate) struct Classify {
+pub(crate) struct ClassifyArgs {
     /// Files.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: ReadLocation,
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: ReadLimitArgs,
 }
 
 /// Where files may be read.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct ReadLocation {
     /// A folder whose files may be read, the primary one first. Can be given several times. Without it, the current
     /// folder; and, unless `--json` asks for the tool as agents have it, the folder of the file itself.
     #[arg(long, value_name = "DIR")]
@@ -80,7 +80,7 @@ pub(crate) struct Place {
 /// The limits of read-attachment 6, in its own words. A value that makes no sense leaves the default.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
-pub(crate) struct Limits {
+pub(crate) struct ReadLimitArgs {
     /// Largest file, bytes. Default 26214400.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) max_file_bytes: Option<String>,
@@ -134,15 +134,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ReadLine {
         #[command(flatten)]
-        read: Read,
+        read: ReadArgs,
         #[arg(long)]
         json: bool,
     }
 
-    fn read(words: &[&str]) -> Read {
-        Line::try_parse_from(words).unwrap().read
+    fn read(words: &[&str]) -> ReadArgs {
+        ReadLine::try_parse_from(words).unwrap().read
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
     fn names_may_begin_with_a_dash_and_be_no_utf_8() {
         assert_eq!(read(&["read", "--", "--json"]).what, ["--json"]);
         let name = OsString::from_vec(b"\xff.txt".to_vec());
-        let line = Line::try_parse_from([OsString::from("read"), "--".into(), name]).unwrap();
+        let line = ReadLine::try_parse_from([OsString::from("read"), "--".into(), name]).unwrap();
         assert_eq!(line.read.what, ["\u{fffd}.txt"]);
     }
 }

@@ -21,7 +21,7 @@ Examples:
 
 Without --to and --session the files are copied into the current directory. With --delivery-id the same command
 again continues the same delivery instead of sending twice.")]
-pub(crate) struct Send {
+pub(crate) struct SendArgs {
     /// Files or directories in the sandbox: absolute, `~/…`, or relative to its working directory. A directory is
     /// sent as a ZIP.
     #[arg(required = true, value_name = "PATH")]
@@ -30,7 +30,7 @@ pub(crate) struct Send {
     #[arg(long, value_name = "SANDBOX")]
     pub(crate) from: Option<String>,
     #[command(flatten)]
-    pub(crate) way: Way,
+    pub(crate) way: DeliveryOptions,
 }
 
 /// `dray deliver`
@@ -38,17 +38,17 @@ pub(crate) struct Send {
 #[command(after_help = "\
 Example:
   dray deliver report.pdf --to slack:C0123 --message 'As promised'")]
-pub(crate) struct Deliver {
+pub(crate) struct DeliverArgs {
     /// Files on this machine.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) way: Way,
+    pub(crate) way: DeliveryOptions,
 }
 
 /// Where a delivery goes, and how.
 #[derive(Debug, Args)]
-pub(crate) struct Way {
+pub(crate) struct DeliveryOptions {
     /// Where to: `PLATFORM[/ACCOUNT]:CHAT[#THREAD]`, for example `telegram:12345`; `cli:` is the current directory.
     #[arg(long, value_name = "TARGET")]
     pub(crate) to: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Way {
 
 /// `dray sandbox`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Sandbox {
+pub(crate) enum SandboxCommand {
     /// Shows what a sandbox offers.
     Probe {
         /// The sandbox, for example `docker:web`.
@@ -211,7 +211,7 @@ pub(crate) struct TransferOptions {
 
 /// `dray receipts`
 #[derive(Debug, Args)]
-pub(crate) struct Receipts {
+pub(crate) struct ReceiptsArgs {
     /// Only this delivery.
     #[arg(value_name = "DELIVERY")]
     pub(crate) delivery: Option<String>,
@@ -228,7 +228,7 @@ pub(crate) struct Receipts {
 
 /// `dray resend`
 #[derive(Debug, Args)]
-pub(crate) struct Resend {
+pub(crate) struct ResendArgs {
     /// Id of the earlier delivery, from `dray receipts`.
     pub(crate) delivery: String,
     /// Also sends again what was delivered.
@@ -241,7 +241,7 @@ pub(crate) struct Resend {
 
 /// `dray session`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Session {
+pub(crate) enum SessionCommand {
     /// Binds a sandbox, a chat, or both to a session.
     Bind {
         /// Session id.

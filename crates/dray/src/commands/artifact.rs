@@ -3,21 +3,24 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_store::Label;
+use dray_store::ArtifactLabel;
 use dray_types::{Artifact as Stored, Claim, Fault, FaultCode, Sha256Digest};
 use serde_json::json;
 
-use crate::cli::{Artifact, Global};
+use crate::cli::{ArtifactCommand, GlobalOptions};
 use crate::commands::fetch::write_claim;
 use crate::commands::upload;
-use crate::outcome::{Failure, print_line};
-use crate::world::World;
+use crate::outcome::{CommandFailure, print_line};
+use crate::world::SystemConnection;
 
 /// Puts, gets or links.
-pub(crate) async fn run(global: &Global, artifact: &Artifact) -> Result<(), Failure> {
-    let world = World::open_store(global).await?;
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    artifact: &ArtifactCommand,
+) -> Result<(), CommandFailure> {
+    let world = SystemConnection::open_store(global).await?;
     let outcome = match artifact {
-        Artifact::Put {
+        ArtifactCommand::Put {
             file,
             name,
             media_type,
@@ -26,16 +29,16 @@ pub(crate) async fn run(global: &Global, artifact: &Artifact) -> Result<(), Fail
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());
             let name = name.clone().or(given).unwrap_or_default();
-            put(global, &world, file, Label::new(media_type, name)).await
+            put(global, &world, file, ArtifactLabel::new(media_type, name)).await
         }
-        Artifact::Get { sha256, output } => get(global, &world, sha256, output).await,
-        Artifact::Url {
+        ArtifactCommand::Get { sha256, output } => get(global, &world, sha256, output).await,
+        ArtifactCommand::Url {
             sha256,
             expires,
             name,
             media_type,
         } => {
-            let label = Label::new(media_type, name);
+            let label = ArtifactLabel::new(media_type, name);
             url(global, &world, sha256, Duration::from_secs(*expires), label).await
         }
     };
@@ -43,7 +46,12 @@ pub(crate) async fn run(global: &Global, artifact: &Artifact) -> Result<(), Fail
     outcome
 }
 
-async fn put(global: &Global, world: &World, file: &Path, label: Label) -> Result<(), Failure> {
+async fn put(
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    file: &Path,
+    label: ArtifactLabel,
+) -> Result<(), CommandFailure> {
     let claim = if file == Path::new("-") {
         upload::stream(global, world, tokio::io::stdin(), None, label).await?
     } else {
@@ -67,19 +75,23 @@ async fn put(global: &Global, world: &World, file: &Path, label: Label) -> Resul
 }
 
 /// The claim for a digest as the user wrote it, when the tenant has stored such content.
-async fn claim(world: &World, sha256: &str, label: Label) -> Result<Claim, Failure> {
+async fn claim(
+    world: &SystemConnection,
+    sha256: &str,
+    label: ArtifactLabel,
+) -> Result<Claim, CommandFailure> {
     let sha256 = sha256
         .parse()
-        .map_err(|error| Failure::Usage(format!("`{sha256}`: {error}")))?;
+        .map_err(|error| CommandFailure::Usage(format!("`{sha256}`: {error}")))?;
     stored(world, sha256, label).await
 }
 
 /// The claim for a digest, when the tenant has stored such content.
 pub(crate) async fn stored(
-    world: &World,
+    world: &SystemConnection,
     sha256: Sha256Digest,
-    label: Label,
-) -> Result<Claim, Failure> {
+    label: ArtifactLabel,
+) -> Result<Claim, CommandFailure> {
     let found = world
         .store()?
         .claim(world.tenant(), sha256, label)
@@ -96,8 +108,18 @@ pub(crate) async fn stored(
     })
 }
 
-async fn get(global: &Global, world: &World, sha256: &str, output: &Path) -> Result<(), Failure> {
-    let claim = claim(world, sha256, Label::new("application/octet-stream", "")).await?;
+async fn get(
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    sha256: &str,
+    output: &Path,
+) -> Result<(), CommandFailure> {
+    let claim = claim(
+        world,
+        sha256,
+        ArtifactLabel::new("application/octet-stream", ""),
+    )
+    .await?;
     write_claim(global, world, &claim, output).await?;
     if output != Path::new("-") {
         let size = claim.artifact.size;
@@ -116,12 +138,12 @@ async fn get(global: &Global, world: &World, sha256: &str, output: &Path) -> Res
 }
 
 async fn url(
-    global: &Global,
-    world: &World,
+    global: &GlobalOptions,
+    world: &SystemConnection,
     sha256: &str,
     lifetime: Duration,
-    label: Label,
-) -> Result<(), Failure> {
+    label: ArtifactLabel,
+) -> Result<(), CommandFailure> {
     let claim = claim(world, sha256, label).await?;
     let link = world
         .store()?

@@ -17,23 +17,23 @@ use std::path::Path;
 use dray_types::Fault;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::{Chat, Global};
-use crate::outcome::Failure;
+use crate::cli::{ChatArgs, GlobalOptions};
+use crate::outcome::CommandFailure;
 
-use conversation::Book;
-use input::{Input, Line};
-use peer::Peer;
-use screen::Screen;
-use session::Session;
+use conversation::ConversationFile;
+use input::{ChatInput, InputLine};
+use peer::ChatPeer;
+use screen::ChatScreen;
+use session::ChatSession;
 
 /// Chats until the line, or standard input, ends.
-pub(crate) async fn run(global: &Global, chat: &Chat) -> Result<(), Failure> {
+pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), CommandFailure> {
     let message = match chat.message.as_deref() {
         Some("-") => Some(input::whole()?),
         message => message.map(ToOwned::to_owned),
     };
     // What is wrong here is said before anything is started.
-    let book = Book::open(chat.conversation.as_deref())?;
+    let book = ConversationFile::open(chat.conversation.as_deref())?;
     let mut files = Vec::new();
     for file in &chat.attach {
         files.push(attach::read(file)?);
@@ -42,30 +42,30 @@ pub(crate) async fn run(global: &Global, chat: &Chat) -> Result<(), Failure> {
         .as_deref()
         .is_some_and(|text| text.trim().is_empty())
     {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "the message is empty: say something, with files too".to_owned(),
         ));
     }
-    let peer = Peer::open(global, chat).await?;
+    let peer = ChatPeer::open(global, chat).await?;
     let outcome = with(global, chat, &peer, book, files, message).await;
     peer.close().await;
     outcome
 }
 
 async fn with(
-    global: &Global,
-    chat: &Chat,
-    peer: &Peer,
-    book: Book,
+    global: &GlobalOptions,
+    chat: &ChatArgs,
+    peer: &ChatPeer,
+    book: ConversationFile,
     files: Vec<dray_agent::message::Attachment>,
     message: Option<String>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut interrupts = signal(SignalKind::interrupt())
-        .map_err(Failure::local("cannot listen for interruptions"))?;
+        .map_err(CommandFailure::local("cannot listen for interruptions"))?;
     let downloads = chat.downloads.as_deref();
     let downloads = downloads.map(|folder| peer.downloads(folder)).transpose()?;
-    let screen = Screen::new(global.json, !chat.no_stages, chat.verbose);
-    let mut session = Session::new(peer, book, downloads, screen, files);
+    let screen = ChatScreen::new(global.json, !chat.no_stages, chat.verbose);
+    let mut session = ChatSession::new(peer, book, downloads, screen, files);
     match message {
         Some(message) => once(&mut session, &mut interrupts, &message).await,
         None => converse(&mut session, &mut interrupts).await,
@@ -73,10 +73,10 @@ async fn with(
 }
 
 async fn once(
-    session: &mut Session<'_>,
+    session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
     message: &str,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let turn = async {
         if message == "/retry" {
             session.retry(interrupts).await
@@ -91,8 +91,11 @@ async fn once(
 }
 
 /// Reads lines until the end of input. Without a terminal, one failed line fails the whole command.
-async fn converse(session: &mut Session<'_>, interrupts: &mut Signal) -> Result<(), Failure> {
-    let mut input = Input::start()?;
+async fn converse(
+    session: &mut ChatSession<'_>,
+    interrupts: &mut Signal,
+) -> Result<(), CommandFailure> {
+    let mut input = ChatInput::start()?;
     let mut failed = false;
     loop {
         input.prompt();
@@ -100,7 +103,7 @@ async fn converse(session: &mut Session<'_>, interrupts: &mut Signal) -> Result<
             line = input.next() => line,
             _ = interrupts.recv() => {
                 session.leave();
-                return Err(Failure::Reported);
+                return Err(CommandFailure::Reported);
             }
         };
         if input.is_terminal() {
@@ -108,52 +111,52 @@ async fn converse(session: &mut Session<'_>, interrupts: &mut Signal) -> Result<
         }
         let done = match line {
             None => break,
-            Some(Line::Unusable(why)) => Err(Failure::Usage(why)),
-            Some(Line::Text(text)) => obey(session, interrupts, text.trim()).await,
+            Some(InputLine::Unusable(why)) => Err(CommandFailure::Usage(why)),
+            Some(InputLine::Text(text)) => obey(session, interrupts, text.trim()).await,
         };
         match done {
-            Ok(Next::Line) => {}
-            Ok(Next::End) => break,
+            Ok(LineAction::Line) => {}
+            Ok(LineAction::End) => break,
             Err(failure) => {
                 failed = true;
                 session.tell(failure);
             }
         }
         if session.is_ended() {
-            return Err(Failure::Reported);
+            return Err(CommandFailure::Reported);
         }
     }
     session.leave();
     if failed && !input.is_terminal() {
-        return Err(Failure::Reported);
+        return Err(CommandFailure::Reported);
     }
     Ok(())
 }
 
 /// What follows a line.
-enum Next {
+enum LineAction {
     Line,
     End,
 }
 
 /// Does what a line says.
 async fn obey(
-    session: &mut Session<'_>,
+    session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
     text: &str,
-) -> Result<Next, Failure> {
+) -> Result<LineAction, CommandFailure> {
     let (command, rest) = match text.split_once(char::is_whitespace) {
         Some((command, rest)) => (command, rest.trim()),
         None => (text, ""),
     };
     match (command, rest) {
         ("", _) => {}
-        ("/quit" | "/exit", "") => return Ok(Next::End),
+        ("/quit" | "/exit", "") => return Ok(LineAction::End),
         ("/help", _) => session.note(
             "/attach PATH, /files, /retry, /save [FILE], /quit; a message that begins with a slash is written with two",
         ),
         ("/attach", "") => {
-            return Err(Failure::Usage("name the file: /attach PATH".to_owned()));
+            return Err(CommandFailure::Usage("name the file: /attach PATH".to_owned()));
         }
         ("/attach", path) => session.attach(Path::new(path))?,
         ("/files", _) => session.list(),
@@ -163,14 +166,14 @@ async fn obey(
         _ => match text.strip_prefix('/') {
             Some(message) if message.starts_with('/') => session.say(message, interrupts).await?,
             Some(_) => {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "there is no {command}; /help names what there is, and a message with a slash begins with two"
                 )));
             }
             None => session.say(text, interrupts).await?,
         },
     }
-    Ok(Next::Line)
+    Ok(LineAction::Line)
 }
 
 /// A failure of a kind, with what to do.
@@ -179,7 +182,7 @@ fn failed(
     detail: &str,
     message: impl Into<String>,
     advice: impl Into<String>,
-) -> Failure {
+) -> CommandFailure {
     Fault::new(code, message)
         .detail(detail)
         .advice(advice)

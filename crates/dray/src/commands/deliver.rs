@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use dray_bus::{EventFilter, EventStream, Meta};
 use dray_content::name;
-use dray_platform::Target;
+use dray_platform::DeliveryTarget;
 use dray_proto::v1;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
 use prost::Message as _;
 
-use crate::cli::{Deliver, Global, Resend, Send, Way};
+use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, upload};
-use crate::outcome::{Failure, note, print_line};
+use crate::outcome::{CommandFailure, note, print_line};
 use crate::progress;
-use crate::world::World;
+use crate::world::SystemConnection;
 
 /// The services that a delivery needs.
-const SERVICES: [&str; 2] = ["platform-delivery", sandbox::SERVICE];
+const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
 /// How long one question after the outcome waits.
-const LOOK: Duration = Duration::from_secs(5);
+const OUTCOME_WAIT: Duration = Duration::from_secs(5);
 
 /// Sends files of a sandbox.
-pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
+pub(crate) async fn send(global: &GlobalOptions, send: &SendArgs) -> Result<(), CommandFailure> {
     if send.from.is_none() && send.way.session.is_none() {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "say which sandbox the files are in: --from docker:NAME, or --session ID".to_owned(),
         ));
     }
@@ -39,30 +39,34 @@ pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
     if send.way.dry_run {
         return dry_run::send(&reach::allowed(global, from), &request).await;
     }
-    let world = World::open_to_ask(&reach::allowed(global, from), &SERVICES).await?;
+    let world =
+        SystemConnection::open_to_ask(&reach::allowed(global, from), &DELIVERY_SERVICES).await?;
     let outcome = submit(global, &world, &send.way, request).await;
     world.close().await;
     outcome
 }
 
 /// Sends files of this machine.
-pub(crate) async fn deliver(global: &Global, deliver: &Deliver) -> Result<(), Failure> {
+pub(crate) async fn deliver(
+    global: &GlobalOptions,
+    deliver: &DeliverArgs,
+) -> Result<(), CommandFailure> {
     let request = request(&deliver.way)?;
     if deliver.way.dry_run {
         return dry_run::deliver(global, &request, &deliver.files).await;
     }
-    let world = World::open(global, &SERVICES).await?;
+    let world = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
     let outcome = store_and_submit(global, &world, deliver, request).await;
     world.close().await;
     outcome
 }
 
 async fn store_and_submit(
-    global: &Global,
-    world: &World,
-    deliver: &Deliver,
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    deliver: &DeliverArgs,
     mut request: v1::SendFileRequested,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     for file in &deliver.files {
         let claim: Claim = upload::file(global, world, file, None).await?;
         request.claims.push(claim.into());
@@ -71,8 +75,11 @@ async fn store_and_submit(
 }
 
 /// Sends once more what was not delivered.
-pub(crate) async fn resend(global: &Global, resend: &Resend) -> Result<(), Failure> {
-    let world = World::open_to_ask(global, &SERVICES).await?;
+pub(crate) async fn resend(
+    global: &GlobalOptions,
+    resend: &ResendArgs,
+) -> Result<(), CommandFailure> {
+    let world = SystemConnection::open_to_ask(global, &DELIVERY_SERVICES).await?;
     let meta = world.meta(Duration::from_secs(resend.timeout));
     let request = v1::ResendRequest {
         delivery_id: resend.delivery.clone(),
@@ -88,7 +95,7 @@ pub(crate) async fn resend(global: &Global, resend: &Resend) -> Result<(), Failu
 }
 
 /// What the options say, without files.
-fn request(way: &Way) -> Result<v1::SendFileRequested, Failure> {
+fn request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailure> {
     let target = match (&way.to, &way.session) {
         (Some(to), _) => Some(target(to)?),
         (None, Some(_)) => None,
@@ -108,20 +115,24 @@ fn request(way: &Way) -> Result<v1::SendFileRequested, Failure> {
 }
 
 /// A chat as it was typed. `cli:` is the directory that the command was called in.
-pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, Failure> {
-    let target: Target = text
+pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, CommandFailure> {
+    let target: DeliveryTarget = text
         .parse()
-        .map_err(|error: dray_platform::Error| Failure::Usage(error.context().to_owned()))?;
+        .map_err(|error: dray_platform::PlatformError| {
+            CommandFailure::Usage(error.context().to_owned())
+        })?;
     let chat = if target.platform == "cli" {
-        let folder =
-            std::env::current_dir().map_err(Failure::local("cannot find the current directory"))?;
+        let folder = std::env::current_dir()
+            .map_err(CommandFailure::local("cannot find the current directory"))?;
         let folder = match target.chat.as_str() {
             "" => folder,
             chat => folder.join(Path::new(chat)),
         };
         folder
             .to_str()
-            .ok_or_else(|| Failure::Usage("the current directory has no UTF-8 name".to_owned()))?
+            .ok_or_else(|| {
+                CommandFailure::Usage("the current directory has no UTF-8 name".to_owned())
+            })?
             .to_owned()
     } else {
         target.chat
@@ -136,15 +147,15 @@ pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, Failure> {
 }
 
 async fn submit(
-    global: &Global,
-    world: &World,
-    way: &Way,
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    way: &DeliveryOptions,
     request: v1::SendFileRequested,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut meta = world.meta(Duration::from_secs(way.timeout));
     if let Some(id) = &way.delivery_id {
         let id = OperationId::new(id)
-            .map_err(|error| Failure::Usage(format!("--delivery-id: {error}")))?;
+            .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
     let accepted = world.call(&meta, &request).await?;
@@ -156,11 +167,11 @@ async fn submit(
 
 /// Follows a delivery to its end and prints the outcome.
 async fn wait(
-    global: &Global,
-    world: &World,
+    global: &GlobalOptions,
+    world: &SystemConnection,
     delivery_id: &str,
     timeout: u64,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let bar = progress::waiting("on its way", global.json);
     let report = {
         let follow = follow(world, delivery_id, &bar);
@@ -188,7 +199,7 @@ async fn wait(
             note(&line);
         }
     }
-    Err(Failure::Reported)
+    Err(CommandFailure::Reported)
 }
 
 /// What the lines of the files do not say: how many did not arrive, and what became of the words.
@@ -218,11 +229,11 @@ fn missed(report: &v1::DeliveryReport) -> Vec<String> {
 }
 
 /// Following never ends by itself.
-fn unreachable_end() -> Result<v1::DeliveryReport, Failure> {
+fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }
 
-fn interrupted(delivery_id: &str) -> Failure {
+fn interrupted(delivery_id: &str) -> CommandFailure {
     Fault::new(FaultCode::Timeout, "Interrupted; the delivery goes on where services run.")
         .detail("interrupted")
         .advice(format!("Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."))
@@ -231,16 +242,16 @@ fn interrupted(delivery_id: &str) -> Failure {
 
 /// Asks until the delivery ended.
 async fn ended(
-    world: &World,
+    world: &SystemConnection,
     delivery_id: &str,
     time: Duration,
-) -> Result<v1::DeliveryReport, Failure> {
+) -> Result<v1::DeliveryReport, CommandFailure> {
     let end = world.deadline(time);
     loop {
-        let meta: Meta = world.meta(LOOK * 2);
+        let meta: Meta = world.meta(OUTCOME_WAIT * 2);
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.to_owned(),
-            wait_ms: u64::try_from(LOOK.as_millis()).unwrap_or(u64::MAX),
+            wait_ms: u64::try_from(OUTCOME_WAIT.as_millis()).unwrap_or(u64::MAX),
         };
         let report = world.call(&meta, &request).await?;
         if report.finished {
@@ -260,7 +271,7 @@ async fn ended(
 }
 
 /// Draws the progress of a delivery until it is dropped.
-async fn follow(world: &World, delivery_id: &str, bar: &ProgressBar) {
+async fn follow(world: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
     let filter = EventFilter::of::<v1::DeliveryProgressed>();
     // On a running system this identity may make calls but create no consumers: only the end is shown.
     let is_own = world.config().is_some();

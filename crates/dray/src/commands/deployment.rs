@@ -9,31 +9,31 @@ use std::collections::BTreeMap;
 use dray_bus::Permissions;
 use dray_bus::permissions::accounts_file;
 use dray_proto::v1;
-use dray_service::config::Sources;
+use dray_service::config::ConfigSources;
 use dray_store::StoreAccess;
 use dray_types::TenantId;
 
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 use crate::world;
 
 /// The bucket of the shipped deployment.
-const BUCKET: &str = "drayage";
+const DEFAULT_BUCKET: &str = "drayage";
 /// The tenant of the shipped example of a publisher.
 const EXAMPLE_TENANT: &str = "acme";
 
 /// Generated files by path below the root of the repository, as a JSON object.
-pub(crate) fn json() -> Result<String, Failure> {
-    serde_json::to_string(&files()?).map_err(|error| Failure::Usage(error.to_string()))
+pub(crate) fn json() -> Result<String, CommandFailure> {
+    serde_json::to_string(&files()?).map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 /// Generated files by path below the root of the repository.
-fn files() -> Result<BTreeMap<String, String>, Failure> {
+fn files() -> Result<BTreeMap<String, String>, CommandFailure> {
     let identities = identities()?;
     let mut files = BTreeMap::new();
     for (permissions, access) in &identities {
         let Some(access) = access else { continue };
-        let policy = serde_json::to_string_pretty(&access.policy(BUCKET))
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let policy = serde_json::to_string_pretty(&access.policy(DEFAULT_BUCKET))
+            .map_err(|error| CommandFailure::Usage(error.to_string()))?;
         let path = format!("deploy/minio/policies/{}.json", permissions.user());
         files.insert(path, format!("{policy}\n"));
     }
@@ -49,8 +49,8 @@ fn files() -> Result<BTreeMap<String, String>, Failure> {
 }
 
 /// Every identity, with its rights in the store when it has an access key.
-fn identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Failure> {
-    let services = world::host(Sources::default()).identities();
+fn identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, CommandFailure> {
+    let services = world::host(ConfigSources::default()).identities();
     let mut all: Vec<_> = services
         .into_iter()
         .map(|(permissions, access)| (permissions, Some(access)))
@@ -59,7 +59,7 @@ fn identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Failure> {
     all.push((operator(), None));
     all.push((provisioner(), None));
     let tenant =
-        TenantId::new(EXAMPLE_TENANT).map_err(|error| Failure::Usage(error.to_string()))?;
+        TenantId::new(EXAMPLE_TENANT).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     all.push((publisher(&tenant), None));
     Ok(all)
 }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn every_service_has_an_identity_a_policy_and_a_description() {
         let identities = identities().unwrap();
-        for name in world::host(Sources::default()).names() {
+        for name in world::host(ConfigSources::default()).names() {
             let (permissions, access) = identities
                 .iter()
                 .find(|(permissions, _)| permissions.user() == name)

@@ -2,22 +2,27 @@
 
 use std::time::Duration;
 
-use dray_bus::dead::{LetterError, LetterFilter, LetterState, Show, Summary};
-use dray_bus::{DeadLetters, Headers};
+use dray_bus::dead::{
+    DeadLetterDetails, DeadLetterSummary, LetterError, LetterFilter, LetterState,
+};
+use dray_bus::{DeadLetters, MessageHeaders};
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
-use crate::cli::{Dlq, DlqFilter, Global};
+use crate::cli::{DeadLetterCommand, DlqFilter, GlobalOptions};
 use crate::commands::shown;
-use crate::outcome::{Failure, fault_json, print_line};
-use crate::world::World;
+use crate::outcome::{CommandFailure, fault_json, print_line};
+use crate::world::SystemConnection;
 
 /// Time that restarted work gets.
 const REDRIVE_TIME: Duration = Duration::from_mins(10);
 
 /// Lists, shows or starts again.
-pub(crate) async fn run(global: &Global, dlq: &Dlq) -> Result<(), Failure> {
-    if let Dlq::Redrive {
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    dlq: &DeadLetterCommand,
+) -> Result<(), CommandFailure> {
+    if let DeadLetterCommand::Redrive {
         sequences,
         filter,
         all,
@@ -26,11 +31,11 @@ pub(crate) async fn run(global: &Global, dlq: &Dlq) -> Result<(), Failure> {
     {
         check_selection(sequences, filter, *all)?;
     }
-    let world = World::open_bus(global).await?;
+    let world = SystemConnection::open_bus(global).await?;
     let outcome = match dlq {
-        Dlq::List { limit, filter } => list(global, &world, filter, *limit).await,
-        Dlq::Show { sequence } => show(global, &world, *sequence).await,
-        Dlq::Redrive {
+        DeadLetterCommand::List { limit, filter } => list(global, &world, filter, *limit).await,
+        DeadLetterCommand::Show { sequence } => show(global, &world, *sequence).await,
+        DeadLetterCommand::Redrive {
             sequences,
             filter,
             dry_run,
@@ -49,11 +54,11 @@ pub(crate) async fn run(global: &Global, dlq: &Dlq) -> Result<(), Failure> {
 }
 
 async fn list(
-    global: &Global,
-    world: &World,
+    global: &GlobalOptions,
+    world: &SystemConnection,
     filter: &DlqFilter,
     limit: usize,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let letters = find(world, filter, limit).await?;
     if letters.is_empty() && !global.json {
         print_line("no dead letters");
@@ -76,7 +81,11 @@ async fn list(
     Ok(())
 }
 
-async fn find(world: &World, filter: &DlqFilter, limit: usize) -> Result<Vec<Summary>, Failure> {
+async fn find(
+    world: &SystemConnection,
+    filter: &DlqFilter,
+    limit: usize,
+) -> Result<Vec<DeadLetterSummary>, CommandFailure> {
     let now_ms = world.clock.now_ms();
     let ago = |period: dray_types::Period| {
         let millis = u64::try_from(period.as_duration().as_millis()).unwrap_or(u64::MAX);
@@ -95,14 +104,18 @@ async fn find(world: &World, filter: &DlqFilter, limit: usize) -> Result<Vec<Sum
     letters.find(&filter, 1, limit).await.map_err(explain)
 }
 
-async fn show(global: &Global, world: &World, sequence: u64) -> Result<(), Failure> {
-    let Show { summary, letter } = world
+async fn show(
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    sequence: u64,
+) -> Result<(), CommandFailure> {
+    let DeadLetterDetails { summary, letter } = world
         .bus
         .dead_letters()
         .show(sequence)
         .await
         .map_err(explain)?;
-    let mut headers = Headers::new();
+    let mut headers = MessageHeaders::new();
     for header in &letter.headers {
         headers.append(&header.name, &header.value);
     }
@@ -129,7 +142,7 @@ async fn show(global: &Global, world: &World, sequence: u64) -> Result<(), Failu
 }
 
 /// Refuses a restart of nothing in particular, and of named letters that a filter would have to admit as well.
-fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(), Failure> {
+fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(), CommandFailure> {
     let DlqFilter {
         of_tenant,
         area,
@@ -151,16 +164,16 @@ fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(
         (false, true) => "Name dead letters by sequence or choose them with a filter, not both.",
         _ => return Ok(()),
     };
-    Err(Failure::Usage(text.to_owned()))
+    Err(CommandFailure::Usage(text.to_owned()))
 }
 
 /// The named letters, or the open ones that the filter admits.
 async fn select(
-    world: &World,
+    world: &SystemConnection,
     sequences: &[u64],
     filter: &DlqFilter,
     limit: usize,
-) -> Result<Vec<Summary>, Failure> {
+) -> Result<Vec<DeadLetterSummary>, CommandFailure> {
     if sequences.is_empty() {
         let mut filter = filter.clone();
         if filter.states.is_empty() {
@@ -178,11 +191,11 @@ async fn select(
 }
 
 async fn redrive(
-    global: &Global,
-    world: &World,
-    selected: &[Summary],
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    selected: &[DeadLetterSummary],
     dry_run: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if selected.is_empty() && !global.json {
         print_line("no dead letters to start again");
     }
@@ -200,20 +213,20 @@ async fn redrive(
     if is_complete {
         Ok(())
     } else {
-        Err(Failure::Reported)
+        Err(CommandFailure::Reported)
     }
 }
 
 /// What became of one letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Restart {
+enum RestartResult {
     Started,
     WouldStart,
     AlreadyStarted,
     AlreadyDone,
 }
 
-impl Restart {
+impl RestartResult {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
@@ -238,30 +251,34 @@ impl Restart {
 }
 
 /// What a restart of a letter in this state comes to.
-const fn planned(state: LetterState) -> Restart {
+const fn planned(state: LetterState) -> RestartResult {
     match state {
-        LetterState::Open | LetterState::Unknown => Restart::WouldStart,
-        LetterState::Restarted => Restart::AlreadyStarted,
-        LetterState::Resolved => Restart::AlreadyDone,
+        LetterState::Open | LetterState::Unknown => RestartResult::WouldStart,
+        LetterState::Restarted => RestartResult::AlreadyStarted,
+        LetterState::Resolved => RestartResult::AlreadyDone,
     }
 }
 
 async fn restart(
-    world: &World,
+    world: &SystemConnection,
     letters: &DeadLetters,
     sequence: u64,
-) -> Result<Restart, LetterError> {
+) -> Result<RestartResult, LetterError> {
     let deadline = Some(world.deadline(REDRIVE_TIME));
     match letters.redrive(sequence, deadline).await {
-        Ok(published) if published.duplicate => Ok(Restart::AlreadyStarted),
-        Ok(_) => Ok(Restart::Started),
-        Err(LetterError::AlreadyRestarted(_)) => Ok(Restart::AlreadyStarted),
-        Err(LetterError::AlreadyResolved(_)) => Ok(Restart::AlreadyDone),
+        Ok(published) if published.duplicate => Ok(RestartResult::AlreadyStarted),
+        Ok(_) => Ok(RestartResult::Started),
+        Err(LetterError::AlreadyRestarted(_)) => Ok(RestartResult::AlreadyStarted),
+        Err(LetterError::AlreadyResolved(_)) => Ok(RestartResult::AlreadyDone),
         Err(error) => Err(error),
     }
 }
 
-fn print_restart(global: &Global, letter: &Summary, outcome: &Result<Restart, LetterError>) {
+fn print_restart(
+    global: &GlobalOptions,
+    letter: &DeadLetterSummary,
+    outcome: &Result<RestartResult, LetterError>,
+) {
     let sequence = letter.sequence;
     let line = match outcome {
         Ok(restart) if global.json => {
@@ -271,7 +288,7 @@ fn print_restart(global: &Global, letter: &Summary, outcome: &Result<Restart, Le
         }
         Ok(restart) => format!("#{sequence} {}", restart.sentence()),
         Err(error) => {
-            let reason = dray_service::host::Chain(error).to_string();
+            let reason = dray_service::host::ErrorChain(error).to_string();
             if global.json {
                 json!({ "sequence": sequence, "result": "failed", "reason": reason }).to_string()
             } else {
@@ -282,7 +299,7 @@ fn print_restart(global: &Global, letter: &Summary, outcome: &Result<Restart, Le
     print_line(&line);
 }
 
-fn summary_json(letter: &Summary) -> Value {
+fn summary_json(letter: &DeadLetterSummary) -> Value {
     json!({
         "sequence": letter.sequence,
         "state": letter.state.as_str(),
@@ -297,7 +314,7 @@ fn summary_json(letter: &Summary) -> Value {
     })
 }
 
-fn explain(error: LetterError) -> Failure {
+fn explain(error: LetterError) -> CommandFailure {
     match error {
         LetterError::NotFound(sequence) => Fault::new(
             FaultCode::NotFound,
@@ -306,8 +323,8 @@ fn explain(error: LetterError) -> Failure {
         .detail("no_dead_letter")
         .advice("List them with `dray dlq list`.")
         .into(),
-        other => Failure::Unreachable {
-            what: dray_service::host::Chain(&other).to_string(),
+        other => CommandFailure::Unreachable {
+            what: dray_service::host::ErrorChain(&other).to_string(),
             advice: "Check that the streams exist and that this identity may read them.".to_owned(),
         },
     }
@@ -319,7 +336,7 @@ mod tests {
     use dray_types::TenantId;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, DrayCommand};
 
     #[test]
     fn options_of_a_filter_do_not_meet_the_global_ones() {
@@ -327,7 +344,7 @@ mod tests {
             "dray --tenant me --state dir dlq redrive --of-tenant acme --in-state open --dry-run";
         let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
         assert_eq!(cli.global.tenant, "me");
-        let Command::Dlq(Dlq::Redrive { filter, .. }) = cli.command else {
+        let DrayCommand::Dlq(DeadLetterCommand::Redrive { filter, .. }) = cli.command else {
             panic!("another command");
         };
         assert_eq!(filter.of_tenant, TenantId::new("acme").ok());

@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_content::kind::HEAD;
+use dray_content::kind::HEAD_BYTES;
 use dray_content::name;
 use dray_content::size::human;
-use dray_platform::{Flags, Limits};
-use dray_platform_delivery::dry_run::{Candidate, Plan, Policy, Request, plan};
+use dray_platform::{ChatLimits, SendFlags};
+use dray_platform_delivery::dry_run::{
+    ChatPolicy, DeliveryCandidate, DryRunPlan, DryRunRequest, plan,
+};
 use dray_platform_delivery::{Config, PlatformDelivery};
 use dray_proto::v1::{self, sandbox_ref};
 use dray_service::Service as _;
@@ -16,20 +18,20 @@ use dray_service::settings::{BusMode, BusSection};
 use dray_types::{Clock, Fault};
 use tokio::io::AsyncReadExt as _;
 
-use crate::cli::Global;
+use crate::cli::GlobalOptions;
 use crate::commands::{sandbox, upload};
-use crate::outcome::{Failure, note, print_line};
-use crate::world::{self, World};
+use crate::outcome::{CommandFailure, note, print_line};
+use crate::world::{self, SystemConnection};
 
 /// Time for one question to the sandbox.
 const STAT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Plans the delivery of files of this machine.
 pub(crate) async fn deliver(
-    global: &Global,
+    global: &GlobalOptions,
     request: &v1::SendFileRequested,
     files: &[PathBuf],
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut candidates = Vec::new();
     for file in files {
         candidates.push(local(file).await?);
@@ -37,7 +39,7 @@ pub(crate) async fn deliver(
     let target = match &request.target {
         Some(target) => target.clone(),
         None => {
-            let world = World::open_to_ask(global, &[sandbox::SERVICE]).await?;
+            let world = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
             let found = session_chat(&world, request).await;
             world.close().await;
             found?
@@ -47,8 +49,11 @@ pub(crate) async fn deliver(
 }
 
 /// Plans the delivery of files of a sandbox: their kinds are guessed by their names.
-pub(crate) async fn send(global: &Global, request: &v1::SendFileRequested) -> Result<(), Failure> {
-    let world = World::open_to_ask(global, &[sandbox::SERVICE]).await?;
+pub(crate) async fn send(
+    global: &GlobalOptions,
+    request: &v1::SendFileRequested,
+) -> Result<(), CommandFailure> {
+    let world = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
     let found = ask_sandbox(&world, request).await;
     world.close().await;
     let (target, candidates) = found?;
@@ -57,9 +62,9 @@ pub(crate) async fn send(global: &Global, request: &v1::SendFileRequested) -> Re
 }
 
 async fn ask_sandbox(
-    world: &World,
+    world: &SystemConnection,
     request: &v1::SendFileRequested,
-) -> Result<(v1::ChatTarget, Vec<Candidate>), Failure> {
+) -> Result<(v1::ChatTarget, Vec<DeliveryCandidate>), CommandFailure> {
     let target = match &request.target {
         Some(target) => target.clone(),
         None => session_chat(world, request).await?,
@@ -86,7 +91,7 @@ async fn ask_sandbox(
             ));
             name.push_str(".zip");
         }
-        candidates.push(Candidate {
+        candidates.push(DeliveryCandidate {
             name,
             size: entry.size,
             head: Vec::new(),
@@ -97,29 +102,32 @@ async fn ask_sandbox(
 
 /// The chat that belongs to the session of a request.
 async fn session_chat(
-    world: &World,
+    world: &SystemConnection,
     request: &v1::SendFileRequested,
-) -> Result<v1::ChatTarget, Failure> {
+) -> Result<v1::ChatTarget, CommandFailure> {
     let show = v1::ShowSessionRequest {
         session: request.session.clone(),
     };
     let meta = world.meta(STAT_TIMEOUT);
     let session = world.call(&meta, &show).await?;
     let chat = session.chat;
-    chat.ok_or_else(|| Fault::from(dray_platform_delivery::error::Error::NoChat).into())
+    chat.ok_or_else(|| Fault::from(dray_platform_delivery::error::DeliveryError::NoChat).into())
 }
 
-async fn local(file: &Path) -> Result<Candidate, Failure> {
+async fn local(file: &Path) -> Result<DeliveryCandidate, CommandFailure> {
     let (opened, size) = upload::open(file).await?;
     let mut head = Vec::new();
-    let limit = u64::try_from(HEAD).unwrap_or(u64::MAX);
+    let limit = u64::try_from(HEAD_BYTES).unwrap_or(u64::MAX);
     opened
         .take(limit)
         .read_to_end(&mut head)
         .await
-        .map_err(Failure::local(format!("cannot read {}", file.display())))?;
+        .map_err(CommandFailure::local(format!(
+            "cannot read {}",
+            file.display()
+        )))?;
     let name = file.file_name().unwrap_or_default();
-    Ok(Candidate {
+    Ok(DeliveryCandidate {
         name: name.to_string_lossy().into_owned(),
         size,
         head,
@@ -127,15 +135,15 @@ async fn local(file: &Path) -> Result<Candidate, Failure> {
 }
 
 async fn show(
-    global: &Global,
+    global: &GlobalOptions,
     request: &v1::SendFileRequested,
     target: v1::ChatTarget,
-    files: Vec<Candidate>,
-) -> Result<(), Failure> {
+    files: Vec<DeliveryCandidate>,
+) -> Result<(), CommandFailure> {
     let sources = world::sources(global)?;
     let bus: BusSection = world::section(&world::load(&sources)?, "bus")?;
     let sources = match bus.mode {
-        BusMode::Embedded => World::as_operator(sources),
+        BusMode::Embedded => SystemConnection::as_operator(sources),
         BusMode::Nats => {
             note("Accounts and policy are those of this command's configuration.");
             sources
@@ -143,10 +151,10 @@ async fn show(
     };
     let config: Config = world::section(&world::load(&sources)?, PlatformDelivery::NAME)?;
     let flags = request.flags.unwrap_or_default();
-    let request = Request {
+    let request = DryRunRequest {
         target,
         message: request.message.clone(),
-        flags: Flags {
+        flags: SendFlags {
             as_voice: flags.as_voice,
             as_document: flags.as_document,
             spoiler: flags.spoiler,
@@ -164,16 +172,16 @@ async fn show(
     if plan.refused.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Reported)
+        Err(CommandFailure::Reported)
     }
 }
 
 /// The plan for people.
-fn lines(plan: &Plan) -> Vec<String> {
+fn lines(plan: &DryRunPlan) -> Vec<String> {
     let policy = match plan.policy {
-        Policy::AnyChat => "any chat may be named (allow_targets)",
-        Policy::Listed => "this chat is listed in allowed_targets",
-        Policy::OwnChatOnly => "only a session whose own chat this is",
+        ChatPolicy::AnyChat => "any chat may be named (allow_targets)",
+        ChatPolicy::Listed => "this chat is listed in allowed_targets",
+        ChatPolicy::OwnChatOnly => "only a session whose own chat this is",
     };
     let mut lines = vec![
         format!(
@@ -197,7 +205,7 @@ fn lines(plan: &Plan) -> Vec<String> {
         if step.lossy {
             line.push_str("  recompressed by the platform");
         }
-        if step.route == dray_platform::plan::LINK {
+        if step.route == dray_platform::plan::LINK_ROUTE {
             line.push_str("  where the store's address is reachable (links)");
         }
         lines.push(line.trim_end().to_owned());
@@ -210,7 +218,7 @@ fn lines(plan: &Plan) -> Vec<String> {
     lines
 }
 
-fn limits_line(limits: &Limits) -> String {
+fn limits_line(limits: &ChatLimits) -> String {
     let size = |bytes: u64| match bytes {
         u64::MAX => "any size".to_owned(),
         bytes => human(bytes),
@@ -235,18 +243,18 @@ fn limits_line(limits: &Limits) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dray_platform_delivery::dry_run::{PlannedStep, Refused};
-    use dray_platform_delivery::link::Links;
+    use dray_platform_delivery::dry_run::{PlannedStep, RefusedFile};
+    use dray_platform_delivery::link::LinkPolicy;
 
     use super::*;
 
     #[test]
     fn the_plan_names_account_policy_limits_routes_and_refusals() {
-        let plan = Plan {
+        let plan = DryRunPlan {
             target: "telegram:42".to_owned(),
             account: "bot".to_owned(),
-            policy: Policy::Listed,
-            limits: Limits {
+            policy: ChatPolicy::Listed,
+            limits: ChatLimits {
                 routes: vec![("photo".to_owned(), 10 << 20)],
                 any: 50 << 20,
                 caption: 1024,
@@ -255,14 +263,14 @@ mod tests {
                 request: None,
                 download: None,
             },
-            links: Links::Never,
+            links: LinkPolicy::Never,
             steps: vec![PlannedStep {
                 route: "photo".to_owned(),
                 files: vec!["a.png".to_owned()],
                 text: "look".to_owned(),
                 lossy: true,
             }],
-            refused: vec![Refused {
+            refused: vec![RefusedFile {
                 name: "big.zip".to_owned(),
                 reason: "Too large.".to_owned(),
             }],

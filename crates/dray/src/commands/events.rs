@@ -1,16 +1,19 @@
 //! `dray events`: what happens on the bus, as it happens.
 
-use dray_bus::{EventFilter, Observed};
+use dray_bus::{EventFilter, ObservedEvent};
 
-use crate::cli::{Events, Global};
+use crate::cli::{EventsCommand, GlobalOptions};
 use crate::commands::shown;
-use crate::outcome::{Failure, print_line};
-use crate::world::World;
+use crate::outcome::{CommandFailure, print_line};
+use crate::world::SystemConnection;
 
 /// Prints events until there were enough of them or the command is interrupted.
-pub(crate) async fn run(global: &Global, events: &Events) -> Result<(), Failure> {
-    let Events::Tail { all, count, audit } = events;
-    let world = World::open_bus(global).await?;
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    events: &EventsCommand,
+) -> Result<(), CommandFailure> {
+    let EventsCommand::Tail { all, count, audit } = events;
+    let world = SystemConnection::open_bus(global).await?;
     let filter = EventFilter::new(if *audit {
         "dray.audit.>"
     } else {
@@ -18,8 +21,8 @@ pub(crate) async fn run(global: &Global, events: &Events) -> Result<(), Failure>
     });
     let filter = if *all { filter.from_start() } else { filter };
     let unreadable = |error: dray_bus::events::EventError| {
-        Failure::Unreachable {
-        what: dray_service::host::Chain(&error).to_string(),
+        CommandFailure::Unreachable {
+        what: dray_service::host::ErrorChain(&error).to_string(),
         advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
     }
     };
@@ -36,7 +39,7 @@ pub(crate) async fn run(global: &Global, events: &Events) -> Result<(), Failure>
     Ok(())
 }
 
-fn print(global: &Global, event: &Observed) {
+fn print(global: &GlobalOptions, event: &ObservedEvent) {
     let message = shown::message(&event.headers, &event.payload);
     if global.json {
         let line = serde_json::json!({

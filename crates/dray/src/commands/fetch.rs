@@ -3,20 +3,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{Claim, Fault, Sha256Digest};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::cli::{Fetch, Global};
+use crate::cli::{FetchArgs, GlobalOptions};
 use crate::commands::policy;
-use crate::outcome::{Failure, print_line};
+use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
-use crate::world::World;
+use crate::world::SystemConnection;
 
 /// Fetches, writes the content where it was asked for, and prints the verdict.
-pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
+pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(), CommandFailure> {
     let request = v1::FetchRequest {
         url: fetch.url.clone(),
         app_policy: policy::read(fetch.app_policy.as_deref())?,
@@ -24,7 +24,7 @@ pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
         tool_timeout_ms: fetch.timeout.unwrap_or_default().saturating_mul(1_000),
         sink: v1::Sink::Unspecified.into(),
     };
-    let world = World::open(global, &["egress-fetcher"]).await?;
+    let world = SystemConnection::open(global, &["egress-fetcher"]).await?;
     let outcome = answer(global, fetch, &world, &request).await;
     world.close().await;
     match outcome {
@@ -32,9 +32,9 @@ pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
             tell(global, fetch, &reply);
             Ok(())
         }
-        Err(Failure::Fault(fault)) if global.json => {
+        Err(CommandFailure::Fault(fault)) if global.json => {
             print_line(&denied(&fault).to_string());
-            Err(Failure::Reported)
+            Err(CommandFailure::Reported)
         }
         Err(failure) => Err(failure),
     }
@@ -43,23 +43,23 @@ pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
 /// Longest time that an operator can allow a fetch.
 const MAX_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time beyond the fetch's own for the way there and back.
-const MARGIN: Duration = Duration::from_secs(5);
+const CALL_MARGIN: Duration = Duration::from_secs(5);
 
 async fn answer(
-    global: &Global,
-    fetch: &Fetch,
-    world: &World,
+    global: &GlobalOptions,
+    fetch: &FetchArgs,
+    world: &SystemConnection,
     request: &v1::FetchRequest,
-) -> Result<v1::FetchReply, Failure> {
+) -> Result<v1::FetchReply, CommandFailure> {
     let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
-    let meta = world.meta(timeout + MARGIN);
+    let meta = world.meta(timeout + CALL_MARGIN);
     let waiting = progress::waiting("fetching", global.json);
     let reply = world.call_once(&meta, request).await;
     waiting.finish_and_clear();
     let reply = reply?;
     if let Some(output) = &fetch.output {
         let content = reply.content.clone().ok_or_else(Fault::internal)?;
-        let content = Content::try_from(content).map_err(|_| Fault::internal())?;
+        let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
         write(global, world, &content, output).await?;
     }
     Ok(reply)
@@ -67,15 +67,15 @@ async fn answer(
 
 /// Writes content to a file or to standard output, checking it on the way.
 async fn write(
-    global: &Global,
-    world: &World,
-    content: &Content,
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    content: &ContentSource,
     output: &Path,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     match content {
-        Content::Claim(claim) => write_claim(global, world, claim, output).await,
-        Content::Inline(bytes) => {
-            let mut sink = Sink::create(output)?;
+        ContentSource::Claim(claim) => write_claim(global, world, claim, output).await,
+        ContentSource::Inline(bytes) => {
+            let mut sink = OutputSink::create(output)?;
             sink.write(bytes).await?;
             sink.finish().await
         }
@@ -84,11 +84,11 @@ async fn write(
 
 /// Writes a stored artifact to a file or to standard output. A file appears only when all of it was checked.
 pub(crate) async fn write_claim(
-    global: &Global,
-    world: &World,
+    global: &GlobalOptions,
+    world: &SystemConnection,
     claim: &Claim,
     output: &Path,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let deadline = world.deadline(Duration::from_hours(1));
     let mut reader = world
         .store()?
@@ -96,7 +96,7 @@ pub(crate) async fn write_claim(
         .await
         .map_err(Fault::from)?;
     let bar = progress::bytes(Some(claim.artifact.size), global.json);
-    let mut sink = Sink::create(output)?;
+    let mut sink = OutputSink::create(output)?;
     while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
         sink.write(&bytes).await?;
         bar.inc(bytes.len() as u64);
@@ -106,7 +106,7 @@ pub(crate) async fn write_claim(
 }
 
 /// Where content goes: standard output, or a file that gets its name when it is whole.
-enum Sink {
+enum OutputSink {
     Stdout(tokio::io::Stdout),
     File {
         file: tokio::fs::File,
@@ -115,8 +115,8 @@ enum Sink {
     },
 }
 
-impl Sink {
-    fn create(output: &Path) -> Result<Self, Failure> {
+impl OutputSink {
+    fn create(output: &Path) -> Result<Self, CommandFailure> {
         if output == Path::new("-") {
             return Ok(Self::Stdout(tokio::io::stdout()));
         }
@@ -128,7 +128,7 @@ impl Sink {
         let named = tempfile::Builder::new()
             .prefix(".dray-")
             .tempfile_in(folder)
-            .map_err(Failure::local(failed()))?;
+            .map_err(CommandFailure::local(failed()))?;
         let (file, temporary) = named.into_parts();
         Ok(Self::File {
             file: tokio::fs::File::from_std(file),
@@ -137,36 +137,44 @@ impl Sink {
         })
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), CommandFailure> {
         match self {
             Self::Stdout(out) => out
                 .write_all(bytes)
                 .await
-                .map_err(Failure::local("cannot write to standard output")),
-            Self::File { file, target, .. } => file
-                .write_all(bytes)
-                .await
-                .map_err(Failure::local(format!("cannot write {}", target.display()))),
+                .map_err(CommandFailure::local("cannot write to standard output")),
+            Self::File { file, target, .. } => {
+                file.write_all(bytes)
+                    .await
+                    .map_err(CommandFailure::local(format!(
+                        "cannot write {}",
+                        target.display()
+                    )))
+            }
         }
     }
 
-    async fn finish(self) -> Result<(), Failure> {
+    async fn finish(self) -> Result<(), CommandFailure> {
         match self {
             Self::Stdout(mut out) => out
                 .flush()
                 .await
-                .map_err(Failure::local("cannot write to standard output")),
+                .map_err(CommandFailure::local("cannot write to standard output")),
             Self::File {
                 mut file,
                 temporary,
                 target,
             } => {
                 let failed = || format!("cannot write {}", target.display());
-                file.flush().await.map_err(Failure::local(failed()))?;
-                file.sync_all().await.map_err(Failure::local(failed()))?;
+                file.flush()
+                    .await
+                    .map_err(CommandFailure::local(failed()))?;
+                file.sync_all()
+                    .await
+                    .map_err(CommandFailure::local(failed()))?;
                 temporary
                     .persist(&target)
-                    .map_err(|error| Failure::local(failed())(error.error))
+                    .map_err(|error| CommandFailure::local(failed())(error.error))
             }
         }
     }
@@ -210,7 +218,7 @@ fn denied(fault: &Fault) -> Value {
     })
 }
 
-fn tell(global: &Global, fetch: &Fetch, reply: &v1::FetchReply) {
+fn tell(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchReply) {
     let verdict = allowed(reply);
     if global.json {
         print_line(&verdict.to_string());
@@ -262,12 +270,12 @@ mod tests {
     async fn an_unfinished_file_never_appears() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("out");
-        let mut sink = Sink::create(&target).unwrap();
+        let mut sink = OutputSink::create(&target).unwrap();
         sink.write(b"half").await.unwrap();
         drop(sink);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
-        let mut sink = Sink::create(&target).unwrap();
+        let mut sink = OutputSink::create(&target).unwrap();
         sink.write(b"whole").await.unwrap();
         sink.finish().await.unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");

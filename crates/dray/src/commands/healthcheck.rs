@@ -5,33 +5,36 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::cli::{Global, Healthcheck};
-use crate::outcome::{Failure, print_line};
+use crate::cli::{GlobalOptions, HealthcheckArgs};
+use crate::outcome::{CommandFailure, print_line};
 
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of an answer that are read.
 const ANSWER_LIMIT: u64 = 64 * 1024;
 
 /// Asks one probe; anything but `200` is a failure.
-pub(crate) async fn run(global: &Global, healthcheck: &Healthcheck) -> Result<(), Failure> {
-    let Healthcheck { http, probe } = healthcheck;
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    healthcheck: &HealthcheckArgs,
+) -> Result<(), CommandFailure> {
+    let HealthcheckArgs { http, probe } = healthcheck;
     if !matches!(probe.as_str(), "live" | "ready" | "started") {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "--probe: `{probe}` is none of live, ready, started"
         )));
     }
     let advice = format!("Check that a service listens on {http} (`http.listen`).");
-    let unreachable = |what: String| Failure::Unreachable {
+    let unreachable = |what: String| CommandFailure::Unreachable {
         what,
         advice: advice.clone(),
     };
-    let asked = tokio::time::timeout(PATIENCE, ask(*http, probe)).await;
+    let asked = tokio::time::timeout(RESPONSE_TIMEOUT, ask(*http, probe)).await;
     let answer = asked
         .map_err(|_| {
             unreachable(format!(
                 "{http} did not answer within {} s",
-                PATIENCE.as_secs()
+                RESPONSE_TIMEOUT.as_secs()
             ))
         })?
         .map_err(|error| unreachable(format!("{http} cannot be asked: {error}")))?;
@@ -43,7 +46,11 @@ pub(crate) async fn run(global: &Global, healthcheck: &Healthcheck) -> Result<()
         print_line(&format!("{probe}: {}", if good { "yes" } else { "no" }));
         print_line(body.trim());
     }
-    if good { Ok(()) } else { Err(Failure::Reported) }
+    if good {
+        Ok(())
+    } else {
+        Err(CommandFailure::Reported)
+    }
 }
 
 #[expect(

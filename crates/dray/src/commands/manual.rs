@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Prints the completion script of `shell` to standard output.
 pub(crate) fn print_completions(shell: Shell) {
@@ -16,8 +16,8 @@ pub(crate) fn print_completions(shell: Shell) {
 }
 
 /// Writes one page for each visible command into `directory`, which is created when it is missing.
-pub(crate) fn write_pages(directory: &Path) -> Result<(), Failure> {
-    let cannot = || Failure::local(format!("cannot write into {}", directory.display()));
+pub(crate) fn write_pages(directory: &Path) -> Result<(), CommandFailure> {
+    let cannot = || CommandFailure::local(format!("cannot write into {}", directory.display()));
     std::fs::create_dir_all(directory).map_err(cannot())?;
     clap_mangen::generate_to(Cli::command(), directory).map_err(cannot())
 }

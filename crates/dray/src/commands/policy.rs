@@ -6,7 +6,7 @@ use dray_proto::v1;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// `features.external_url_fetch` of a manifest. Absent and `null` mean the same; an empty list does not.
 #[derive(Debug, Deserialize)]
@@ -19,13 +19,15 @@ struct PolicyFile {
 }
 
 /// Reads the policy file, when one is named.
-pub(crate) fn read(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, Failure> {
+pub(crate) fn read(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, CommandFailure> {
     let Some(path) = path else { return Ok(None) };
-    let text = std::fs::read_to_string(path)
-        .map_err(Failure::local(format!("cannot read {}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(CommandFailure::local(format!(
+        "cannot read {}",
+        path.display()
+    )))?;
     parse(&text)
         .map(Some)
-        .map_err(|error| Failure::Usage(format!("--app-policy {}: {error}", path.display())))
+        .map_err(|error| CommandFailure::Usage(format!("--app-policy {}: {error}", path.display())))
 }
 
 fn parse(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {

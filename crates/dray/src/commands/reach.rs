@@ -7,23 +7,23 @@ use std::path::PathBuf;
 
 use dray_content::name;
 
-use crate::cli::Global;
-use crate::outcome::Failure;
+use crate::cli::GlobalOptions;
+use crate::outcome::CommandFailure;
 
 /// What the address of a folder begins with.
-const LOCAL: &str = "local:";
+const LOCAL_PREFIX: &str = "local:";
 
 /// The folder that an address of this machine names, with its whole path.
 fn folder(sandbox: &str) -> Option<PathBuf> {
     let named = sandbox
-        .strip_prefix(LOCAL)
+        .strip_prefix(LOCAL_PREFIX)
         .filter(|named| !named.is_empty())?;
     let folder = std::env::current_dir().ok()?.join(named);
     Some(folder.canonicalize().unwrap_or(folder))
 }
 
 /// Refuses what is not a sandbox address before anything is asked.
-pub(crate) fn check(sandbox: &str) -> Result<(), Failure> {
+pub(crate) fn check(sandbox: &str) -> Result<(), CommandFailure> {
     let kind = sandbox
         .split_once(':')
         .and_then(|(kind, name)| (!name.is_empty()).then_some(kind));
@@ -34,7 +34,7 @@ pub(crate) fn check(sandbox: &str) -> Result<(), Failure> {
     if kind.is_some_and(is_word) {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
+    Err(CommandFailure::Usage(format!(
         "`{}` is no sandbox; write KIND:NAME, for example docker:web, ssh:me@host or local:/srv/box",
         name::shown(sandbox, 200)
     )))
@@ -44,19 +44,22 @@ pub(crate) fn check(sandbox: &str) -> Result<(), Failure> {
 pub(crate) fn absolute(sandbox: &str) -> String {
     let folder = folder(sandbox);
     let folder = folder.as_deref().and_then(|folder| folder.to_str());
-    folder.map_or_else(|| sandbox.to_owned(), |folder| format!("{LOCAL}{folder}"))
+    folder.map_or_else(
+        || sandbox.to_owned(),
+        |folder| format!("{LOCAL_PREFIX}{folder}"),
+    )
 }
 
 /// The options of a command that names this sandbox. What `--set` says of local sandboxes has precedence.
-pub(crate) fn allowed(global: &Global, sandbox: &str) -> Global {
+pub(crate) fn allowed(global: &GlobalOptions, sandbox: &str) -> GlobalOptions {
     allowed_all(global, [sandbox])
 }
 
 /// The same for a command that names several.
 pub(crate) fn allowed_all<'a>(
-    global: &Global,
+    global: &GlobalOptions,
     sandboxes: impl IntoIterator<Item = &'a str>,
-) -> Global {
+) -> GlobalOptions {
     let mut global = global.clone();
     let folders = sandboxes.into_iter().filter_map(folder);
     let roots: Vec<_> = folders
@@ -76,9 +79,9 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_named_may_be_reached_and_what_is_set_wins() {
-        let given = Global {
+        let given = GlobalOptions {
             overrides: vec!["sandbox-transfer.local.roots=/other".to_owned()],
-            ..Global::default()
+            ..GlobalOptions::default()
         };
         let allowed = allowed(&given, "local:/srv/a, b");
         assert_eq!(
@@ -117,7 +120,11 @@ mod tests {
     fn other_sandboxes_are_left_alone() {
         for sandbox in ["docker:web", "ssh:me@host", "local:", "nonsense"] {
             assert_eq!(absolute(sandbox), sandbox);
-            assert!(allowed(&Global::default(), sandbox).overrides.is_empty());
+            assert!(
+                allowed(&GlobalOptions::default(), sandbox)
+                    .overrides
+                    .is_empty()
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dray_egress_fetcher::EgressFetcher;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_reading::message::escape_path;
 use dray_reading::policy::Policy;
@@ -17,7 +17,7 @@ use dray_reading::request::Request;
 use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use dray_service::Service as _;
-use dray_store::Label;
+use dray_store::ArtifactLabel;
 use dray_types::{Fault, FaultCode, Sha256Digest};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -25,28 +25,28 @@ use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::targets::{Source, Target};
-use crate::cli::{Classify, Global, Limits, Place, Read};
+use self::targets::{DocumentLocation, ReadTarget};
+use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
-use crate::outcome::{Failure, note, print_line};
+use crate::outcome::{CommandFailure, note, print_line};
 use crate::progress;
-use crate::world::{self, World};
+use crate::world::{self, SystemConnection};
 
 /// Longest that a document from elsewhere is waited for.
-const FETCH: Duration = Duration::from_mins(10);
+const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Documents that are read at the same time.
 const CONCURRENT_READS: usize = 4;
 
 /// Reads documents and prints what an agent would get, in the order of the arguments.
-pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
+pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), CommandFailure> {
     let targets = targets::expand(&read.what, read.place.root.first().map(PathBuf::as_path))?;
     let folders = targets.iter().filter_map(|target| target.folder.clone());
     let folders = folders.filter(|_| !global.json).collect();
     let reader = reader(&read.place, &read.limits, folders)?;
     let reader = settings::configured(global, read, reader)?;
     let mut tasks = JoinSet::new();
-    let call = Call {
+    let call = ReadRun {
         global,
         read,
         reader,
@@ -61,29 +61,29 @@ pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
         .map(|target| call.run(target))
         .buffered(CONCURRENT_READS);
     while let Some(read) = reads.next().await {
-        if let Err(failure) = read.and_then(Shown::print) {
+        if let Err(failure) = read.and_then(ReadOutput::print) {
             failure.report(global.json);
             failed = true;
         }
         if call.cancel.is_cancelled() {
-            return Err(Failure::Reported);
+            return Err(CommandFailure::Reported);
         }
     }
     if failed {
-        Err(Failure::Reported)
+        Err(CommandFailure::Reported)
     } else {
         Ok(())
     }
 }
 
 /// What is printed of a document, and how the command ends after it.
-struct Shown {
+struct ReadOutput {
     text: String,
-    failure: Option<Failure>,
+    failure: Option<CommandFailure>,
 }
 
-impl Shown {
-    fn print(self) -> Result<(), Failure> {
+impl ReadOutput {
+    fn print(self) -> Result<(), CommandFailure> {
         if !self.text.is_empty() {
             print_line(&self.text);
         }
@@ -92,17 +92,17 @@ impl Shown {
 }
 
 /// One run of the command.
-struct Call<'a> {
-    global: &'a Global,
-    read: &'a Read,
+struct ReadRun<'a> {
+    global: &'a GlobalOptions,
+    read: &'a ReadArgs,
     reader: Reader,
     cancel: CancellationToken,
     several: bool,
 }
 
-impl Call<'_> {
+impl ReadRun<'_> {
     /// Reads one document.
-    async fn run(&self, target: &Target) -> Result<Shown, Failure> {
+    async fn run(&self, target: &ReadTarget) -> Result<ReadOutput, CommandFailure> {
         let read = self.read;
         let request = Request {
             file_path: Some(target.what.clone()),
@@ -115,8 +115,8 @@ impl Call<'_> {
         }
         .tidied();
         let file = match &target.source {
-            Source::Path => None,
-            Source::Url | Source::Artifact(_) => tokio::select! {
+            DocumentLocation::Path => None,
+            DocumentLocation::Url | DocumentLocation::Artifact(_) => tokio::select! {
                 fetched = fetch(self.global, read, target) => Some(fetched?),
                 () = self.cancel.cancelled() => {
                     return self.shown(&Record::cancelled(&target.what), &target.what);
@@ -141,25 +141,25 @@ impl Call<'_> {
     }
 
     /// The whole record for scripts, the output for people, to whom a document that is not read is an error.
-    fn shown(&self, record: &Record, what: &str) -> Result<Shown, Failure> {
+    fn shown(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
             let text = serde_json::to_string(record).map_err(|_| Fault::internal())?;
-            return Ok(Shown {
+            return Ok(ReadOutput {
                 text,
                 failure: None,
             });
         }
         match record.outcome {
             Outcome::Refuse => Err(refusal(record, what).into()),
-            Outcome::Cancelled => Ok(Shown {
+            Outcome::Cancelled => Ok(ReadOutput {
                 text: record.output.trim_end_matches('\n').to_owned(),
-                failure: Some(Failure::Reported),
+                failure: Some(CommandFailure::Reported),
             }),
             Outcome::Inline | Outcome::Summary | Outcome::Note | Outcome::Hint => {
                 for warning in &record.warnings {
                     note(warning);
                 }
-                Ok(Shown {
+                Ok(ReadOutput {
                     text: record.output.trim_end_matches('\n').to_owned(),
                     failure: None,
                 })
@@ -169,10 +169,10 @@ impl Call<'_> {
 
     async fn markdown(
         &self,
-        target: &Target,
+        target: &ReadTarget,
         request: &Request,
         file: Option<(String, std::fs::File)>,
-    ) -> Result<Shown, Failure> {
+    ) -> Result<ReadOutput, CommandFailure> {
         let converted = match file {
             None => self.reader.markdown(request, &self.cancel).await,
             Some((name, file)) => {
@@ -192,7 +192,7 @@ impl Call<'_> {
                 } else {
                     text.to_owned()
                 };
-                Ok(Shown {
+                Ok(ReadOutput {
                     text,
                     failure: None,
                 })
@@ -231,7 +231,10 @@ fn refusal(record: &Record, what: &str) -> Fault {
 }
 
 /// Detects file types from content.
-pub(crate) fn classify(global: &Global, classify: &Classify) -> Result<(), Failure> {
+pub(crate) fn classify(
+    global: &GlobalOptions,
+    classify: &ClassifyArgs,
+) -> Result<(), CommandFailure> {
     let mut refused = false;
     for file in &classify.files {
         let folder = (!global.json).then(|| targets::parent(file)).flatten();
@@ -273,19 +276,23 @@ pub(crate) fn classify(global: &Global, classify: &Classify) -> Result<(), Failu
         print_line(&line);
     }
     if refused {
-        Err(Failure::Reported)
+        Err(CommandFailure::Reported)
     } else {
         Ok(())
     }
 }
 
 /// The reader that the command line describes.
-fn reader(place: &Place, limits: &Limits, mut folders: Vec<PathBuf>) -> Result<Reader, Failure> {
+fn reader(
+    place: &ReadLocation,
+    limits: &ReadLimitArgs,
+    mut folders: Vec<PathBuf>,
+) -> Result<Reader, CommandFailure> {
     let here = match std::env::current_dir() {
         Ok(here) => here,
         // It was removed; with a root it is not needed.
         Err(_) if place.root.first().is_some_and(|root| root.is_absolute()) => PathBuf::from("/"),
-        Err(error) => return Err(Failure::local("there is no current folder")(error)),
+        Err(error) => return Err(CommandFailure::local("there is no current folder")(error)),
     };
     let mut named = place.root.iter().map(|root| here.join(root));
     let primary = named.next();
@@ -303,12 +310,13 @@ fn reader(place: &Place, limits: &Limits, mut folders: Vec<PathBuf>) -> Result<R
     if let Some(home) = world::home() {
         roots = roots.with_home(home);
     }
-    let worker = Worker::this_executable().map_err(Failure::local("cannot find this program"))?;
+    let worker =
+        Worker::this_executable().map_err(CommandFailure::local("cannot find this program"))?;
     Ok(Reader::new(policy(limits), roots, worker))
 }
 
 /// The limits as they were typed; what makes no sense leaves the default and is reported.
-fn policy(limits: &Limits) -> Policy {
+fn policy(limits: &ReadLimitArgs) -> Policy {
     let typed = [
         ("max_file_bytes", &limits.max_file_bytes),
         ("inline_text_budget_bytes", &limits.inline_budget),
@@ -355,62 +363,70 @@ fn policy(limits: &Limits) -> Policy {
 
 /// Brings a URL or a stored file here, into a file without a name.
 async fn fetch(
-    global: &Global,
-    read: &Read,
-    target: &Target,
-) -> Result<(String, std::fs::File), Failure> {
+    global: &GlobalOptions,
+    read: &ReadArgs,
+    target: &ReadTarget,
+) -> Result<(String, std::fs::File), CommandFailure> {
     let most = policy(&read.limits).max_file_bytes;
     let world = match target.source {
-        Source::Artifact(_) => World::open_store(global).await?,
-        Source::Path | Source::Url => World::open(global, &[EgressFetcher::NAME]).await?,
+        DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
+        DocumentLocation::Path | DocumentLocation::Url => {
+            SystemConnection::open(global, &[EgressFetcher::NAME]).await?
+        }
     };
     let brought = match &target.source {
-        Source::Artifact(sha256) => stored(&world, sha256, most).await,
-        Source::Path | Source::Url => outside(global, &world, &target.what, most).await,
+        DocumentLocation::Artifact(sha256) => stored(&world, sha256, most).await,
+        DocumentLocation::Path | DocumentLocation::Url => {
+            outside(global, &world, &target.what, most).await
+        }
     };
     world.close().await;
     brought
 }
 
 async fn stored(
-    world: &World,
+    world: &SystemConnection,
     sha256: &Sha256Digest,
     most: u64,
-) -> Result<(String, std::fs::File), Failure> {
-    let label = Label::new("application/octet-stream", "");
+) -> Result<(String, std::fs::File), CommandFailure> {
+    let label = ArtifactLabel::new("application/octet-stream", "");
     let claim = artifact::stored(world, *sha256, label).await?;
     Ok((
         sha256.to_hex(),
-        spool(world, Content::Claim(claim), most).await?,
+        spool(world, ContentSource::Claim(claim), most).await?,
     ))
 }
 
 async fn outside(
-    global: &Global,
-    world: &World,
+    global: &GlobalOptions,
+    world: &SystemConnection,
     url: &str,
     most: u64,
-) -> Result<(String, std::fs::File), Failure> {
+) -> Result<(String, std::fs::File), CommandFailure> {
     let request = v1::FetchRequest {
         url: url.to_owned(),
         size_limit_bytes: most,
         ..v1::FetchRequest::default()
     };
     let waiting = progress::waiting("fetching", global.json);
-    let reply = world.call_once(&world.meta(FETCH), &request).await;
+    let reply = world.call_once(&world.meta(FETCH_TIMEOUT), &request).await;
     waiting.finish_and_clear();
     let content = reply?.content.ok_or_else(Fault::internal)?;
-    let content = Content::try_from(content).map_err(|_| Fault::internal())?;
+    let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
     Ok((url.to_owned(), spool(world, content, most).await?))
 }
 
-async fn spool(world: &World, content: Content, most: u64) -> Result<std::fs::File, Failure> {
-    let file = tempfile::tempfile().map_err(Failure::local("no room for the document"))?;
+async fn spool(
+    world: &SystemConnection,
+    content: ContentSource,
+    most: u64,
+) -> Result<std::fs::File, CommandFailure> {
+    let file = tempfile::tempfile().map_err(CommandFailure::local("no room for the document"))?;
     let mut file = tokio::fs::File::from_std(file);
-    let failed = || Failure::local("no room for the document");
+    let failed = || CommandFailure::local("no room for the document");
     match content {
-        Content::Inline(bytes) => file.write_all(&bytes).await.map_err(failed())?,
-        Content::Claim(claim) => {
+        ContentSource::Inline(bytes) => file.write_all(&bytes).await.map_err(failed())?,
+        ContentSource::Claim(claim) => {
             if claim.artifact.size > most {
                 return Err(Fault::new(
                     FaultCode::TooLarge,
@@ -423,7 +439,7 @@ async fn spool(world: &World, content: Content, most: u64) -> Result<std::fs::Fi
                 .advice("Raise --max-file-bytes.")
                 .into());
             }
-            let deadline = world.deadline(FETCH);
+            let deadline = world.deadline(FETCH_TIMEOUT);
             let reader = world.store()?.read(world.tenant(), &claim, deadline).await;
             let mut reader = reader.map_err(Fault::from)?;
             while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
@@ -455,11 +471,11 @@ mod tests {
     #[test]
     fn roots_that_do_not_exist_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place {
+        let place = ReadLocation {
             root: vec![folder.path().to_owned(), folder.path().join("none")],
             no_workspace_strict: false,
         };
-        let reader = reader(&place, &Limits::default(), Vec::new()).unwrap();
+        let reader = reader(&place, &ReadLimitArgs::default(), Vec::new()).unwrap();
         assert_eq!(
             reader.roots().paths(),
             [folder.path().canonicalize().unwrap()]

@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use dray_content::name;
 use dray_content::size::human;
-use dray_platform::Target;
+use dray_platform::DeliveryTarget;
 use dray_proto::v1;
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Receipts};
+use crate::cli::{GlobalOptions, ReceiptsArgs};
 use crate::commands::{sandbox, shown};
-use crate::outcome::{Failure, note, print_line};
-use crate::world::World;
+use crate::outcome::{CommandFailure, note, print_line};
+use crate::world::SystemConnection;
 
 /// Time for a look.
-const SHORT: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints receipts, newest delivery first.
-pub(crate) async fn run(global: &Global, receipts: &Receipts) -> Result<(), Failure> {
-    let world = World::open_bus(global).await?;
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    receipts: &ReceiptsArgs,
+) -> Result<(), CommandFailure> {
+    let world = SystemConnection::open_bus(global).await?;
     let outcome = reports(&world, receipts).await;
     world.close().await;
     let (reports, truncated) = outcome?;
@@ -38,10 +41,10 @@ pub(crate) async fn run(global: &Global, receipts: &Receipts) -> Result<(), Fail
 }
 
 async fn reports(
-    world: &World,
-    receipts: &Receipts,
-) -> Result<(Vec<v1::DeliveryReport>, bool), Failure> {
-    let meta = world.meta(SHORT);
+    world: &SystemConnection,
+    receipts: &ReceiptsArgs,
+) -> Result<(Vec<v1::DeliveryReport>, bool), CommandFailure> {
+    let meta = world.meta(CALL_TIMEOUT);
     if let Some(delivery_id) = &receipts.delivery {
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.clone(),
@@ -136,7 +139,7 @@ pub(crate) fn target_text(target: v1::ChatTarget) -> String {
         thread,
         reply_to,
     } = target;
-    let target = Target {
+    let target = DeliveryTarget {
         platform,
         account,
         chat,

@@ -5,33 +5,36 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_proto::INLINE_LIMIT;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_service::config::Environment;
-use dray_store::Label;
+use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Fault, OperationId};
 
-use crate::cli::{Global, Resolve};
+use crate::cli::{GlobalOptions, ResolveArgs};
 use crate::commands::policy;
-use crate::outcome::{Failure, print_line};
+use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
-use crate::world::World;
+use crate::world::SystemConnection;
 
 /// Resolved arguments larger than this are not printed.
-const PRINTED: ByteSize = ByteSize::mib(512);
+const MAX_PRINTED_BYTES: ByteSize = ByteSize::mib(512);
 
 /// Resolves and prints the arguments.
-pub(crate) async fn run(global: &Global, resolve: &Resolve) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    resolve: &ResolveArgs,
+) -> Result<(), CommandFailure> {
     let arguments = arguments(&resolve.arguments)?;
     let app_policy = policy::read(resolve.app_policy.as_deref())?;
-    let world = World::open(global, &["file-resolver", "egress-fetcher"]).await?;
+    let world = SystemConnection::open(global, &["file-resolver", "egress-fetcher"]).await?;
     let outcome = answer(global, resolve, &world, arguments, app_policy).await;
     world.close().await;
     print_line(&outcome?);
     Ok(())
 }
 
-fn arguments(given: &str) -> Result<Bytes, Failure> {
+fn arguments(given: &str) -> Result<Bytes, CommandFailure> {
     if given != "-" {
         return Ok(Bytes::copy_from_slice(given.as_bytes()));
     }
@@ -39,17 +42,17 @@ fn arguments(given: &str) -> Result<Bytes, Failure> {
     std::io::stdin()
         .lock()
         .read_to_end(&mut text)
-        .map_err(Failure::local("cannot read standard input"))?;
+        .map_err(CommandFailure::local("cannot read standard input"))?;
     Ok(text.into())
 }
 
 async fn answer(
-    global: &Global,
-    resolve: &Resolve,
-    world: &World,
+    global: &GlobalOptions,
+    resolve: &ResolveArgs,
+    world: &SystemConnection,
     arguments: Bytes,
     app_policy: Option<v1::AppPolicy>,
-) -> Result<String, Failure> {
+) -> Result<String, CommandFailure> {
     let meta = world.meta(Duration::from_secs(resolve.timeout));
     let request = v1::ResolveRequest {
         arguments: Some(content(world, &meta.operation, arguments).await?.into()),
@@ -74,10 +77,12 @@ async fn answer(
 }
 
 /// What DIAL Core is shown: the key from the file that was named, or the one in the environment.
-fn credentials(resolve: &Resolve) -> Result<Option<v1::DialCredentials>, Failure> {
+fn credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>, CommandFailure> {
     let api_key = match &resolve.api_key_file {
-        Some(file) => std::fs::read_to_string(file)
-            .map_err(Failure::local(format!("cannot read {}", file.display())))?,
+        Some(file) => std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
+            "cannot read {}",
+            file.display()
+        )))?,
         None => match Environment::from_process().get("DIAL_API_KEY") {
             Some(key) => key.to_owned(),
             None => return Ok(None),
@@ -91,20 +96,20 @@ fn credentials(resolve: &Resolve) -> Result<Option<v1::DialCredentials>, Failure
 
 /// Arguments for the request: inline while they are few, stored first when they are many.
 async fn content(
-    world: &World,
+    world: &SystemConnection,
     operation: &OperationId,
     arguments: Bytes,
-) -> Result<Content, Failure> {
+) -> Result<ContentSource, CommandFailure> {
     if arguments.len() <= INLINE_LIMIT {
-        return Ok(Content::Inline(arguments));
+        return Ok(ContentSource::Inline(arguments));
     }
-    let label = Label::new("application/json", "arguments.json");
+    let label = ArtifactLabel::new("application/json", "arguments.json");
     let claim = world
         .store()?
         .put(world.tenant(), operation, arguments, label)
         .await
         .map_err(Fault::from)?;
-    Ok(Content::Claim(claim))
+    Ok(ContentSource::Claim(claim))
 }
 
 /// The fault of a rejected argument, with the sentence that the model would see.
@@ -116,18 +121,24 @@ fn rejection(invalid: v1::InvalidParameter) -> Fault {
     }
 }
 
-async fn text(world: &World, resolved: v1::ResolvedArguments) -> Result<String, Failure> {
+async fn text(
+    world: &SystemConnection,
+    resolved: v1::ResolvedArguments,
+) -> Result<String, CommandFailure> {
     let content = resolved.arguments.ok_or_else(Fault::internal)?;
-    let bytes = match Content::try_from(content).map_err(|_| Fault::internal())? {
-        Content::Inline(bytes) => bytes,
-        Content::Claim(claim) => {
+    let bytes = match ContentSource::try_from(content).map_err(|_| Fault::internal())? {
+        ContentSource::Inline(bytes) => bytes,
+        ContentSource::Claim(claim) => {
             let deadline = world.deadline(Duration::from_mins(10));
             let reader = world
                 .store()?
                 .read(world.tenant(), &claim, deadline)
                 .await
                 .map_err(Fault::from)?;
-            reader.read_all(PRINTED).await.map_err(Fault::from)?
+            reader
+                .read_all(MAX_PRINTED_BYTES)
+                .await
+                .map_err(Fault::from)?
         }
     };
     String::from_utf8(bytes.into()).map_err(|_| Fault::internal().into())

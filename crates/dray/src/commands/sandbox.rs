@@ -20,75 +20,90 @@ use dray_proto::v1;
 use dray_types::Fault;
 use serde_json::{Value, json};
 
-use self::copy::Reach;
-use crate::cli::{Global, Sandbox, TransferOptions};
+use self::copy::SandboxAccess;
+use crate::cli::{GlobalOptions, SandboxCommand, TransferOptions};
 use crate::commands::{reach, shown};
-use crate::outcome::{Failure, print_line};
-use crate::world::{self, World};
+use crate::outcome::{CommandFailure, print_line};
+use crate::world::{self, SystemConnection};
 
 /// The service that is asked.
-pub(crate) const SERVICE: &str = "sandbox-transfer";
+pub(crate) const SANDBOX_SERVICE: &str = "sandbox-transfer";
 /// Time for what moves no bytes.
-const SHORT: Duration = Duration::from_mins(1);
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest text that is shown of what a sandbox calls something.
-const SHOWN: usize = 4096;
+const MAX_SHOWN_CHARACTERS: usize = 4096;
 
 /// Does one of the commands.
-pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    command: &SandboxCommand,
+) -> Result<(), CommandFailure> {
     let sandboxes = operands::sandboxes(command)?;
     for sandbox in &sandboxes {
         reach::check(sandbox)?;
     }
     let reaching = reach::allowed_all(global, sandboxes.iter().map(String::as_str));
-    let copies = matches!(command, Sandbox::Get(_) | Sandbox::Put(_) | Sandbox::Cp(_));
+    let copies = matches!(
+        command,
+        SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
+    );
     if copies && let Some(config) = world::own_sandboxes(&reaching)? {
-        return Box::pin(run_copy(&reaching, &Reach::Direct(&config), command)).await;
+        return Box::pin(run_copy(
+            &reaching,
+            &SandboxAccess::Direct(&config),
+            command,
+        ))
+        .await;
     }
     if copies {
-        let world = World::open(&reaching, &[SERVICE]).await?;
-        let outcome = Box::pin(run_copy(&reaching, &Reach::Served(&world), command)).await;
+        let world = SystemConnection::open(&reaching, &[SANDBOX_SERVICE]).await?;
+        let outcome = Box::pin(run_copy(&reaching, &SandboxAccess::Served(&world), command)).await;
         world.close().await;
         return outcome;
     }
-    let world = World::open_to_ask(&reaching, &[SERVICE]).await?;
+    let world = SystemConnection::open_to_ask(&reaching, &[SANDBOX_SERVICE]).await?;
     let outcome = one(global, &world, command).await;
     world.close().await;
     let sandbox = sandboxes.first().map_or("", String::as_str);
-    let removes = matches!(command, Sandbox::Rm { .. });
+    let removes = matches!(command, SandboxCommand::Rm { .. });
     outcome.map_err(|failure| explained(failure, sandbox, removes))
 }
 
-async fn run_copy(global: &Global, reach: &Reach<'_>, command: &Sandbox) -> Result<(), Failure> {
+async fn run_copy(
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'_>,
+    command: &SandboxCommand,
+) -> Result<(), CommandFailure> {
     let options = match command {
-        Sandbox::Get(get) => get.transfer,
-        Sandbox::Put(put) => put.transfer,
-        Sandbox::Cp(cp) => cp.transfer,
+        SandboxCommand::Get(get) => get.transfer,
+        SandboxCommand::Put(put) => put.transfer,
+        SandboxCommand::Cp(cp) => cp.transfer,
         _ => return Err(Fault::internal().into()),
     };
-    check_resume(matches!(reach, Reach::Served(_)), options)?;
+    check_resume(matches!(reach, SandboxAccess::Served(_)), options)?;
     match command {
-        Sandbox::Get(get) => get::run(global, reach, get).await,
-        Sandbox::Put(put) => put::run(global, reach, put).await,
-        Sandbox::Cp(cp) => copy::cp(global, reach, cp).await,
+        SandboxCommand::Get(get) => get::run(global, reach, get).await,
+        SandboxCommand::Put(put) => put::run(global, reach, put).await,
+        SandboxCommand::Cp(cp) => copy::cp(global, reach, cp).await,
         _ => Err(Fault::internal().into()),
     }
 }
 
 /// A running system keeps nothing of an interrupted copy for this command.
-fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Failure> {
+fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), CommandFailure> {
     if is_served && options.resume {
         let text = "--resume is for copies without a running system: leave out --nats";
-        return Err(Failure::Usage(text.to_owned()));
+        return Err(CommandFailure::Usage(text.to_owned()));
     }
     Ok(())
 }
 
 /// A failure in the words of the user who typed the name of a sandbox.
-fn explained(failure: Failure, sandbox: &str, removes: bool) -> Failure {
-    let Failure::Fault(fault) = failure else {
+fn explained(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFailure {
+    let CommandFailure::Fault(fault) = failure else {
         return failure;
     };
-    if direct::is_kept(&Failure::Fault(fault.clone())) {
+    if direct::is_kept(&CommandFailure::Fault(fault.clone())) {
         return fault.into();
     }
     let sandbox = name::shown(sandbox, 200);
@@ -114,10 +129,14 @@ fn explained(failure: Failure, sandbox: &str, removes: bool) -> Failure {
     Fault { message, ..fault }.advice(advice).into()
 }
 
-async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Failure> {
+async fn one(
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    command: &SandboxCommand,
+) -> Result<(), CommandFailure> {
     match command {
-        Sandbox::Probe { sandbox } => probe(global, world, sandbox).await,
-        Sandbox::Stat {
+        SandboxCommand::Probe { sandbox } => probe(global, world, sandbox).await,
+        SandboxCommand::Stat {
             sandbox,
             path,
             follow,
@@ -127,11 +146,11 @@ async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
                 path: raw(path),
                 follow: *follow,
             };
-            let entry = ask(world, SHORT, &request).await?;
+            let entry = ask(world, CALL_TIMEOUT, &request).await?;
             show(global, &entry_json(&entry), &entry_line(&entry));
             Ok(())
         }
-        Sandbox::Ls {
+        SandboxCommand::Ls {
             sandbox,
             path,
             depth,
@@ -143,11 +162,13 @@ async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
                 depth: *depth,
                 limit: *limit,
             };
-            list(global, &ask(world, SHORT, &request).await?);
+            list(global, &ask(world, CALL_TIMEOUT, &request).await?);
             Ok(())
         }
-        Sandbox::Get(_) | Sandbox::Put(_) | Sandbox::Cp(_) => Err(Fault::internal().into()),
-        Sandbox::Rm {
+        SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_) => {
+            Err(Fault::internal().into())
+        }
+        SandboxCommand::Rm {
             sandbox,
             path,
             recursive,
@@ -157,7 +178,7 @@ async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
                 path: raw(path),
                 recursive: *recursive,
             };
-            ask(world, SHORT, &request).await?;
+            ask(world, CALL_TIMEOUT, &request).await?;
             show(global, &json!({ "removed": true }), "removed");
             Ok(())
         }
@@ -165,10 +186,10 @@ async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
 }
 
 async fn ask<C: dray_proto::Call>(
-    world: &World,
+    world: &SystemConnection,
     time: Duration,
     request: &C,
-) -> Result<C::Reply, Failure> {
+) -> Result<C::Reply, CommandFailure> {
     world.call(&world.meta(time), request).await
 }
 
@@ -186,10 +207,10 @@ pub(crate) fn raw(path: &Path) -> Vec<u8> {
 
 /// A path for people.
 pub(crate) fn plain(path: &[u8]) -> String {
-    name::shown(path, SHOWN)
+    name::shown(path, MAX_SHOWN_CHARACTERS)
 }
 
-fn show(global: &Global, document: &Value, line: &str) {
+fn show(global: &GlobalOptions, document: &Value, line: &str) {
     if global.json {
         print_line(&document.to_string());
     } else {
@@ -197,11 +218,15 @@ fn show(global: &Global, document: &Value, line: &str) {
     }
 }
 
-async fn probe(global: &Global, world: &World, sandbox: &str) -> Result<(), Failure> {
+async fn probe(
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    sandbox: &str,
+) -> Result<(), CommandFailure> {
     let request = v1::ProbeSandboxRequest {
         sandbox: Some(address(sandbox)),
     };
-    let probe = ask(world, SHORT, &request).await?;
+    let probe = ask(world, CALL_TIMEOUT, &request).await?;
     let handle = probe.handle.unwrap_or_default();
     let (home, directory) = (plain(&probe.home), plain(&probe.working_directory));
     let document = json!({
@@ -220,9 +245,9 @@ async fn probe(global: &Global, world: &World, sandbox: &str) -> Result<(), Fail
     let free = probe.free.map_or_else(|| "unknown".to_owned(), human);
     let lines = format!(
         "{}:{} ({})\n  user {}:{}, home {home}, working directory {directory}\n  free {free}, transports {}, tools {}",
-        name::shown(&handle.backend, SHOWN),
-        name::shown(&handle.name, SHOWN),
-        name::shown(&handle.incarnation, SHOWN),
+        name::shown(&handle.backend, MAX_SHOWN_CHARACTERS),
+        name::shown(&handle.name, MAX_SHOWN_CHARACTERS),
+        name::shown(&handle.incarnation, MAX_SHOWN_CHARACTERS),
         probe.uid,
         probe.gid,
         probe.transports.join(", "),
@@ -232,7 +257,7 @@ async fn probe(global: &Global, world: &World, sandbox: &str) -> Result<(), Fail
     Ok(())
 }
 
-fn list(global: &Global, listing: &v1::ListSandboxReply) {
+fn list(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
     if global.json {
         let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
         print_line(&json!({ "entries": entries, "truncated": listing.truncated }).to_string());
@@ -303,7 +328,7 @@ fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
 }
 
 fn written(
-    global: &Global,
+    global: &GlobalOptions,
     output: &Path,
     size: u64,
     sha256: &str,
@@ -318,7 +343,7 @@ fn written(
     let proof = receipt.map(receipt_line).unwrap_or_default();
     let line = format!(
         "{}  {}  {}{proof}",
-        name::shown(output.as_os_str().as_encoded_bytes(), SHOWN),
+        name::shown(output.as_os_str().as_encoded_bytes(), MAX_SHOWN_CHARACTERS),
         human(size),
         sha256.get(..16).unwrap_or_default(),
     );
@@ -356,7 +381,7 @@ pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
 }
 
 /// Says where a file is now.
-fn placed(global: &Global, placed: &v1::PlacedFile) {
+fn placed(global: &GlobalOptions, placed: &v1::PlacedFile) {
     let path = plain(&placed.path);
     let document = json!({
         "path": path,
@@ -397,7 +422,7 @@ mod tests {
         assert!(check_resume(true, options(false)).is_ok());
         assert!(check_resume(false, options(true)).is_ok());
         let refused = check_resume(true, options(true)).unwrap_err();
-        assert!(matches!(refused, Failure::Usage(text) if text.contains("--nats")));
+        assert!(matches!(refused, CommandFailure::Usage(text) if text.contains("--nats")));
     }
 
     #[test]

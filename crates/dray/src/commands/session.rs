@@ -7,27 +7,34 @@ use dray_content::name;
 use dray_proto::v1;
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Session};
+use crate::cli::{GlobalOptions, SessionCommand};
 use crate::commands::{deliver, receipts, sandbox};
-use crate::outcome::{Failure, note, print_line};
-use crate::world::World;
+use crate::outcome::{CommandFailure, note, print_line};
+use crate::world::SystemConnection;
 
 /// Time for what moves no bytes.
-const SHORT: Duration = Duration::from_mins(1);
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// Time for putting uploads into a sandbox.
-const LONG: Duration = Duration::from_mins(10);
+const UPLOAD_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Does one of the commands.
-pub(crate) async fn run(global: &Global, command: &Session) -> Result<(), Failure> {
-    let world = World::open_bus(global).await?;
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    command: &SessionCommand,
+) -> Result<(), CommandFailure> {
+    let world = SystemConnection::open_bus(global).await?;
     let outcome = one(global, &world, command).await;
     world.close().await;
     outcome
 }
 
-async fn one(global: &Global, world: &World, command: &Session) -> Result<(), Failure> {
+async fn one(
+    global: &GlobalOptions,
+    world: &SystemConnection,
+    command: &SessionCommand,
+) -> Result<(), CommandFailure> {
     match command {
-        Session::Bind {
+        SessionCommand::Bind {
             session,
             sandbox,
             chat,
@@ -46,15 +53,15 @@ async fn one(global: &Global, world: &World, command: &Session) -> Result<(), Fa
                     .map(|root| sandbox::raw(Path::new(root)))
                     .collect(),
             };
-            show(global, &ask(world, SHORT, &request).await?);
+            show(global, &ask(world, CALL_TIMEOUT, &request).await?);
         }
-        Session::Show { session } => {
+        SessionCommand::Show { session } => {
             let request = v1::ShowSessionRequest {
                 session: session.clone(),
             };
-            show(global, &ask(world, SHORT, &request).await?);
+            show(global, &ask(world, CALL_TIMEOUT, &request).await?);
         }
-        Session::Unbind {
+        SessionCommand::Unbind {
             session,
             sandbox_only,
         } => {
@@ -62,7 +69,7 @@ async fn one(global: &Global, world: &World, command: &Session) -> Result<(), Fa
                 session: session.clone(),
                 sandbox_only: *sandbox_only,
             };
-            let found = ask(world, SHORT, &request).await?.found;
+            let found = ask(world, CALL_TIMEOUT, &request).await?.found;
             if global.json {
                 print_line(&json!({ "found": found }).to_string());
             } else {
@@ -73,26 +80,26 @@ async fn one(global: &Global, world: &World, command: &Session) -> Result<(), Fa
                 });
             }
         }
-        Session::Uploads { session, all } => {
+        SessionCommand::Uploads { session, all } => {
             let request = v1::SettleUploadsRequest {
                 session: session.clone(),
                 all: *all,
             };
-            uploads(global, &ask(world, LONG, &request).await?);
+            uploads(global, &ask(world, UPLOAD_TIMEOUT, &request).await?);
         }
     }
     Ok(())
 }
 
 async fn ask<C: dray_proto::Call>(
-    world: &World,
+    world: &SystemConnection,
     time: Duration,
     request: &C,
-) -> Result<C::Reply, Failure> {
+) -> Result<C::Reply, CommandFailure> {
     world.call(&world.meta(time), request).await
 }
 
-fn show(global: &Global, session: &v1::Session) {
+fn show(global: &GlobalOptions, session: &v1::Session) {
     let handle = session.sandbox.clone();
     let bound =
         handle.map(|handle| format!("{}:{}@{}", handle.backend, handle.name, handle.incarnation));
@@ -135,7 +142,7 @@ fn show(global: &Global, session: &v1::Session) {
     ));
 }
 
-fn uploads(global: &Global, reply: &v1::SettleUploadsReply) {
+fn uploads(global: &GlobalOptions, reply: &v1::SettleUploadsReply) {
     for upload in &reply.uploads {
         if global.json {
             let document = json!({

@@ -2,23 +2,23 @@
 
 use std::sync::LazyLock;
 
-use dray_bus::Headers;
+use dray_bus::MessageHeaders;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 
 /// The contracts, decoded once. Immutable.
-static CONTRACTS: LazyLock<Option<DescriptorPool>> =
+static CONTRACT_POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(dray_proto::DESCRIPTORS).ok());
 
 /// A message as JSON. File contents are replaced by their size; a message that cannot be read is shown by size.
-pub(crate) fn message(headers: &Headers, payload: &[u8]) -> Value {
+pub(crate) fn message(headers: &MessageHeaders, payload: &[u8]) -> Value {
     let schema = headers.get("Dray-Schema").unwrap_or_default();
     decoded(schema, payload).unwrap_or_else(|| json!({ "schema": schema, "bytes": payload.len() }))
 }
 
 fn decoded(schema: &str, payload: &[u8]) -> Option<Value> {
     let (name, _revision) = schema.split_once('/')?;
-    let descriptor = CONTRACTS.as_ref()?.get_message_by_name(name)?;
+    let descriptor = CONTRACT_POOL.as_ref()?.get_message_by_name(name)?;
     let message = DynamicMessage::decode(descriptor, payload).ok()?;
     let mut value = serde_json::to_value(&message).ok()?;
     hide_contents(&mut value);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn unknown_messages_are_shown_by_size() {
-        let shown = message(&Headers::new(), b"abc");
+        let shown = message(&MessageHeaders::new(), b"abc");
         assert_eq!(shown["bytes"], 3);
     }
 

@@ -3,24 +3,27 @@
 use dray_bus::Topology as Wanted;
 use serde_json::json;
 
-use crate::cli::{Global, Topology};
-use crate::outcome::{Failure, print_line};
-use crate::world::World;
+use crate::cli::{GlobalOptions, TopologyCommand};
+use crate::outcome::{CommandFailure, print_line};
+use crate::world::SystemConnection;
 
 /// Applies or checks.
-pub(crate) async fn run(global: &Global, topology: &Topology) -> Result<(), Failure> {
-    let world = World::open_bus(global).await?;
-    let (Topology::Apply { size } | Topology::Check { size }) = topology;
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    topology: &TopologyCommand,
+) -> Result<(), CommandFailure> {
+    let world = SystemConnection::open_bus(global).await?;
+    let (TopologyCommand::Apply { size } | TopologyCommand::Check { size }) = topology;
     let wanted =
         Wanted::new(size.replicas, size.store_size.as_u64()).with_publishers(&size.publishers);
-    let unreachable = |error: dray_bus::TopologyError| Failure::Unreachable {
-        what: dray_service::host::Chain(&error).to_string(),
+    let unreachable = |error: dray_bus::TopologyError| CommandFailure::Unreachable {
+        what: dray_service::host::ErrorChain(&error).to_string(),
         advice: "Use an identity that may manage streams and consumers, and check the server."
             .to_owned(),
     };
     let mismatches = match topology {
-        Topology::Apply { .. } => world.bus.apply_topology(&wanted).await,
-        Topology::Check { .. } => world.bus.verify_topology(&wanted).await,
+        TopologyCommand::Apply { .. } => world.bus.apply_topology(&wanted).await,
+        TopologyCommand::Check { .. } => world.bus.verify_topology(&wanted).await,
     };
     world.close().await;
     let mismatches: Vec<String> = mismatches
@@ -42,6 +45,6 @@ pub(crate) async fn run(global: &Global, topology: &Topology) -> Result<(), Fail
     if mismatches.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Reported)
+        Err(CommandFailure::Reported)
     }
 }

@@ -2,18 +2,18 @@
 
 use std::net::SocketAddr;
 
-use crate::cli::{Global, Up};
-use crate::outcome::{Failure, note, print_line};
+use crate::cli::{GlobalOptions, UpArgs};
+use crate::outcome::{CommandFailure, note, print_line};
 use crate::world;
-use dray_service::config::Loaded;
-use dray_service::host::Addresses;
+use dray_service::config::LoadedConfig;
+use dray_service::host::BoundAddresses;
 use dray_service::settings::{BusMode, BusSection};
-use dray_service::{ExitStatus, Running};
+use dray_service::{ExitStatus, RunningHost};
 use serde_json::json;
 
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second
 /// signal ends the process immediately.
-pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
+pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
     let mut sources = world::with_home(world::sources(global)?)?;
     if let Some(address) = up.http {
         sources = sources.set("http.listen", address.to_string());
@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     } else {
         up.only.join(", ")
     };
-    let announce = |running: &Running| {
+    let announce = |running: &RunningHost| {
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
         let chat = running.context().doors.find("chat");
@@ -55,14 +55,14 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     };
     match dray_service::serve_with(host, announce).await {
         Ok(ExitStatus::Success) => Ok(()),
-        Ok(_) => Err(Failure::Reported),
+        Ok(_) => Err(CommandFailure::Reported),
         Err(error) => Err(world::refused(&error)),
     }
 }
 
 /// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service
 /// that is run by itself logs as configured.
-fn log_level(up: &Up, loaded: &Loaded) -> Option<&'static str> {
+fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
     match up.verbose {
         0 if up.only.is_empty() && loaded.is_default("telemetry.level") => Some("warn"),
         0 => None,
@@ -72,9 +72,9 @@ fn log_level(up: &Up, loaded: &Loaded) -> Option<&'static str> {
 }
 
 fn announce(
-    global: &Global,
+    global: &GlobalOptions,
     names: &str,
-    addresses: Addresses,
+    addresses: BoundAddresses,
     chat: Option<SocketAddr>,
     embedded: bool,
 ) {

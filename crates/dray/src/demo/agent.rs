@@ -1,22 +1,22 @@
-//! A whole agent: a person brings a workbook, the agent reads it, makes a file in its sandbox and sends it, and a second
-//! turn goes on where the first ended. The model is a rehearsed one.
+//! A whole agent: a person brings a workbook, the agent reads it, makes a file in its sandbox and sends it, and a
+//! second turn goes on where the first ended. The model is a rehearsed one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_agent::caller::Caller;
 use dray_agent::message::Attachment;
-use dray_dial::chat::{Chat, Delta};
-use dray_http::{Client, Limits};
+use dray_dial::chat::{ChatClient, ChunkDelta};
+use dray_http::{HttpClient, HttpTimeouts};
 use serde_json::{Value, json};
 
-use crate::demo::Teller;
-use crate::demo::reading::PRICES;
+use crate::demo::StepReporter;
+use crate::demo::reading::PRICES_XLSX;
 use crate::demo::story::{check, untrue};
-use crate::demo::system::{System, late};
-use crate::outcome::Failure;
+use crate::demo::system::{DemoSystem, late};
+use crate::outcome::CommandFailure;
 
 /// What the agent writes about the workbook.
-const SUMMARY: &str = "# Crane 4\n\n980.5 a day from 2026-02-14, with 20% off.\n";
+const SUMMARY_TEXT: &str = "# Crane 4\n\n980.5 a day from 2026-02-14, with 20% off.\n";
 
 /// The manifest of the demo's agent: a model, a prompt, and nothing else. Tools for files are there for every agent.
 pub(crate) fn manifest() -> Value {
@@ -38,7 +38,7 @@ pub(crate) fn script() -> Value {
         {"when": {"tool_result_of": "sandbox_put"},
          "reply": {"call": [{"name": "send_file", "arguments": {"paths": ["crane-4.md"]}}]}},
         {"when": {"tool_result_of": "read_attachment"},
-         "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane-4.md", "content": SUMMARY}}]}},
+         "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane-4.md", "content": SUMMARY_TEXT}}]}},
         {"when": {"nth": 2}, "reply": {"call": [{"name": "sandbox_list", "arguments": {}}]}},
         {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": "a1-0"}}]}},
     ]})
@@ -46,7 +46,7 @@ pub(crate) fn script() -> Value {
 
 /// One answer, as a client sees it.
 #[derive(Debug, Default)]
-struct Answer {
+struct AgentAnswer {
     text: String,
     stages: Vec<String>,
     attachments: Vec<Attachment>,
@@ -54,7 +54,7 @@ struct Answer {
 }
 
 /// Two turns.
-pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
+pub(crate) async fn tell(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     let question = question();
     let first = first(system, teller, &question).await?;
     second(system, teller, question, first).await
@@ -66,7 +66,7 @@ fn question() -> Value {
     let workbook = json!({
         "type": kind,
         "title": "prices.xlsx",
-        "url": format!("data:{kind};base64,{}", STANDARD.encode(PRICES)),
+        "url": format!("data:{kind};base64,{}", STANDARD.encode(PRICES_XLSX)),
     });
     json!({
         "role": "user",
@@ -75,7 +75,11 @@ fn question() -> Value {
     })
 }
 
-async fn first(system: &System, teller: &Teller, question: &Value) -> Result<Answer, Failure> {
+async fn first(
+    system: &DemoSystem,
+    teller: &StepReporter,
+    question: &Value,
+) -> Result<AgentAnswer, CommandFailure> {
     teller.chapter(
         "14. A whole agent. A person brings a workbook and asks; the model is a rehearsed one.",
     );
@@ -101,14 +105,14 @@ async fn first(system: &System, teller: &Teller, question: &Value) -> Result<Ans
         "the model was given the workbook as a table",
     )?;
     check(
-        !read.contains(&STANDARD.encode(PRICES.get(..600).unwrap_or_default())),
+        !read.contains(&STANDARD.encode(PRICES_XLSX.get(..600).unwrap_or_default())),
         "the workbook's bytes are in no message to the model",
     )?;
     let sent = answer.attachments.first();
     let sent = sent.ok_or_else(|| untrue("a file is sent"))?;
     let bytes = fetch(sent).await?;
     check(
-        bytes == SUMMARY.as_bytes(),
+        bytes == SUMMARY_TEXT.as_bytes(),
         "the file behind the link is the file of the sandbox",
     )?;
     let name = sent.title.clone().unwrap_or_default();
@@ -120,11 +124,11 @@ async fn first(system: &System, teller: &Teller, question: &Value) -> Result<Ans
 }
 
 async fn second(
-    system: &System,
-    teller: &Teller,
+    system: &DemoSystem,
+    teller: &StepReporter,
     question: Value,
-    first: Answer,
-) -> Result<(), Failure> {
+    first: AgentAnswer,
+) -> Result<(), CommandFailure> {
     teller.chapter(
         "15. The service keeps no conversation: the state in its answer brings the next turn where it was.",
     );
@@ -154,17 +158,17 @@ async fn second(
     Ok(())
 }
 
-fn show(teller: &Teller, label: &str, text: &str) {
+fn show(teller: &StepReporter, label: &str, text: &str) {
     teller.line(label, text);
 }
 
-async fn ask(system: &System, messages: Value) -> Result<Answer, Failure> {
+async fn ask(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, CommandFailure> {
     let door = system.chat().ok_or_else(|| untrue("chats are answered"))?;
     let silent = |_| late("The agent did not answer.");
-    let chat = Chat::open(
+    let chat = ChatClient::open(
         &format!("http://{door}/v1"),
         None,
-        Limits::default(),
+        HttpTimeouts::default(),
         None,
         std::time::Duration::from_millis(200),
     )
@@ -174,15 +178,15 @@ async fn ask(system: &System, messages: Value) -> Result<Answer, Failure> {
     let caller = Caller::default();
     let refused = |_| late("The agent did not answer.");
     let mut stream = chat.stream(&caller, "clerk", body).await.map_err(refused)?;
-    let mut answer = Answer::default();
+    let mut answer = AgentAnswer::default();
     while let Some(delta) = stream.next().await.map_err(refused)? {
         answer.take(delta);
     }
     Ok(answer)
 }
 
-impl Answer {
-    fn take(&mut self, delta: Delta) {
+impl AgentAnswer {
+    fn take(&mut self, delta: ChunkDelta) {
         self.text
             .push_str(delta.content.as_deref().unwrap_or_default());
         self.attachments.extend(delta.attachments);
@@ -202,13 +206,13 @@ impl Answer {
 }
 
 /// What is behind the link of a file.
-async fn fetch(sent: &Attachment) -> Result<Vec<u8>, Failure> {
+async fn fetch(sent: &Attachment) -> Result<Vec<u8>, CommandFailure> {
     let url = sent
         .url
         .as_deref()
         .ok_or_else(|| untrue("the file has a link"))?;
     let gone = |_| late("The file could not be fetched.");
-    let client = Client::new(Limits::default(), None).map_err(gone)?;
+    let client = HttpClient::new(HttpTimeouts::default(), None).map_err(gone)?;
     let answer = client.get(url).send(&|_| ()).await.map_err(gone)?;
     check(answer.is_success(), "the link leads to the file")?;
     Ok(answer.bytes(1 << 20).await.map_err(gone)?.to_vec())

@@ -13,28 +13,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::commands::sandbox;
-use crate::demo::Teller;
+use crate::demo::StepReporter;
 use crate::demo::files::tar_of_folders;
 use crate::demo::story::{check, untrue};
-use crate::demo::system::System;
-use crate::outcome::Failure;
+use crate::demo::system::DemoSystem;
+use crate::outcome::CommandFailure;
 
 /// Where engines listen.
-pub(crate) const SOCKET: &str = "/var/run/docker.sock";
+pub(crate) const SOCKET_PATHS: &str = "/var/run/docker.sock";
 /// Time for one request to the engine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of an answer.
-const ANSWER: u64 = 1 << 20;
+const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
 /// Puts the first file of a delivery into a container and gets it back, or says why not.
 pub(crate) async fn tell(
-    system: &System,
-    teller: &Teller,
+    system: &DemoSystem,
+    teller: &StepReporter,
     socket: &Path,
     sent: &v1::DeliveryReport,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     teller.chapter("11. The same with a Docker container.");
-    let container = match Container::create(socket).await {
+    let container = match DemoContainer::create(socket).await {
         Ok(container) => container,
         Err(reason) => {
             teller.line("left out", &reason);
@@ -48,11 +48,11 @@ pub(crate) async fn tell(
 }
 
 async fn round_trip(
-    system: &System,
-    teller: &Teller,
-    container: &Container,
+    system: &DemoSystem,
+    teller: &StepReporter,
+    container: &DemoContainer,
     sent: &v1::DeliveryReport,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let file = sent.files.first().cloned().unwrap_or_default();
     let address = format!("docker:{}", container.name);
     let put = v1::PutSandboxFileRequest {
@@ -101,12 +101,12 @@ async fn round_trip(
 
 /// A container that never runs, and its image.
 #[derive(Debug)]
-struct Container {
+struct DemoContainer {
     socket: PathBuf,
     name: String,
 }
 
-impl Container {
+impl DemoContainer {
     /// Makes one, or says in a sentence why there is none.
     async fn create(socket: &Path) -> Result<Self, String> {
         let answers = call(socket, "GET", "/_ping", "", &[]).await;
@@ -194,7 +194,10 @@ async fn call(
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body).await?;
         let mut answer = Vec::new();
-        stream.take(ANSWER).read_to_end(&mut answer).await?;
+        stream
+            .take(MAX_RESPONSE_BYTES)
+            .read_to_end(&mut answer)
+            .await?;
         let line = String::from_utf8_lossy(answer.get(..64).unwrap_or(&answer)).into_owned();
         let status = line
             .split(' ')
@@ -202,7 +205,7 @@ async fn call(
             .and_then(|status| status.parse().ok());
         status.ok_or_else(|| io::Error::other("it does not speak HTTP"))
     };
-    tokio::time::timeout(PATIENCE, exchange)
+    tokio::time::timeout(ENGINE_TIMEOUT, exchange)
         .await
         .map_err(|_| io::Error::other("it did not answer in time"))?
 }

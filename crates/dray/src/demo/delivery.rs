@@ -3,33 +3,36 @@
 use std::path::Path;
 
 use dray_bus::Meta;
-use dray_platform_telegram::double::{Attached, Shown};
+use dray_platform_telegram::double::{StoredMessage, UserFile};
 use dray_proto::v1;
 use dray_types::{Fault, OperationId, Sha256Digest};
 use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::commands::receipts;
-use crate::demo::Teller;
-use crate::demo::files::{PIXEL, pdf};
+use crate::demo::StepReporter;
+use crate::demo::files::{PIXEL_PNG, pdf};
 use crate::demo::story::{check, untrue};
-use crate::demo::system::{System, late, next};
-use crate::outcome::Failure;
+use crate::demo::system::{DemoSystem, late, next};
+use crate::outcome::CommandFailure;
 
 /// The session of the demo.
-const SESSION: &str = "demo";
+const DEMO_SESSION: &str = "demo";
 /// The turn of the agent in which everything is sent.
-const TURN: &str = "turn-1";
+const DEMO_TURN: &str = "turn-1";
 /// What the agent leaves in its sandbox.
-const TABLE: &[u8] = b"day,containers\nmonday,412\ntuesday,398\n";
+const TABLE_PATH: &[u8] = b"day,containers\nmonday,412\ntuesday,398\n";
 /// What it must not send.
-const SECRET: &[u8] = b"TOKEN=this-never-leaves\n";
+const SECRET_PATH: &[u8] = b"TOKEN=this-never-leaves\n";
 /// Milliseconds that one question after an outcome waits.
 const WAIT_MS: u64 = 20_000;
 
 /// Sends, repeats, answers with tags, copies, receives. Gives what became of the first delivery.
-pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<v1::DeliveryReport, Failure> {
-    fill(&system.sandbox).map_err(Failure::local("cannot write the files of the demo"))?;
+pub(crate) async fn tell(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<v1::DeliveryReport, CommandFailure> {
+    fill(&system.sandbox).map_err(CommandFailure::local("cannot write the files of the demo"))?;
     let chat = system.telegram.chat();
     let (meta, sent) = send(system, teller, chat).await?;
     again(system, teller, &meta, &sent, chat).await?;
@@ -43,9 +46,9 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<v1::Deliver
 fn fill(sandbox: &Path) -> std::io::Result<()> {
     let files: [(&str, &[u8]); 4] = [
         ("report.pdf", &pdf("Crane 4 is back at noon.")),
-        ("data.csv", TABLE),
-        ("chart.png", PIXEL),
-        (".env", SECRET),
+        ("data.csv", TABLE_PATH),
+        ("chart.png", PIXEL_PNG),
+        (".env", SECRET_PATH),
     ];
     files
         .iter()
@@ -53,10 +56,10 @@ fn fill(sandbox: &Path) -> std::io::Result<()> {
 }
 
 async fn send(
-    system: &System,
-    teller: &Teller,
+    system: &DemoSystem,
+    teller: &StepReporter,
     chat: i64,
-) -> Result<(Meta, v1::DeliveryReport), Failure> {
+) -> Result<(Meta, v1::DeliveryReport), CommandFailure> {
     teller.chapter(
         "6. An agent sends files of its sandbox, and there is a receipt for each of them.",
     );
@@ -65,7 +68,7 @@ async fn send(
     teller.line(
         "session",
         &format!(
-            "{SESSION}: {}:{} and telegram:{chat}",
+            "{DEMO_SESSION}: {}:{} and telegram:{chat}",
             handle.backend, handle.name
         ),
     );
@@ -107,7 +110,7 @@ async fn send(
 }
 
 /// What the person sees: the two files as they are, and why the others are missing.
-fn look(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
+fn look(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
     let seen = system.telegram.seen(chat);
     for shown in &seen {
         teller.line("in chat", &in_chat(shown));
@@ -118,7 +121,7 @@ fn look(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
             "the chat has the very bytes of the sandbox, once",
         )?;
     }
-    let secret = Sha256Digest::of(SECRET);
+    let secret = Sha256Digest::of(SECRET_PATH);
     let leaked = seen
         .iter()
         .filter_map(|shown| shown.file.as_ref())
@@ -135,9 +138,9 @@ fn look(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn bind(system: &System, chat: i64) -> Result<v1::Session, Failure> {
+async fn bind(system: &DemoSystem, chat: i64) -> Result<v1::Session, CommandFailure> {
     let bind = v1::BindSessionRequest {
-        session: SESSION.to_owned(),
+        session: DEMO_SESSION.to_owned(),
         sandbox: format!("local:{}", system.sandbox.display()),
         chat: Some(v1::ChatTarget {
             platform: "telegram".to_owned(),
@@ -153,21 +156,21 @@ async fn bind(system: &System, chat: i64) -> Result<v1::Session, Failure> {
 fn asked() -> v1::SendFileRequested {
     let paths = ["report.pdf", "data.csv", ".env", "missing.txt"];
     v1::SendFileRequested {
-        session: SESSION.to_owned(),
+        session: DEMO_SESSION.to_owned(),
         paths: paths.map(|path| path.as_bytes().to_vec()).to_vec(),
         message: "The figures of this week".to_owned(),
-        turn: TURN.to_owned(),
+        turn: DEMO_TURN.to_owned(),
         ..v1::SendFileRequested::default()
     }
 }
 
 async fn again(
-    system: &System,
-    teller: &Teller,
+    system: &DemoSystem,
+    teller: &StepReporter,
     meta: &Meta,
     sent: &v1::DeliveryReport,
     chat: i64,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     teller.chapter("7. The same delivery asked for again, as after a crash, sends nothing again.");
     let before = sends(system);
     let accepted = system
@@ -180,7 +183,7 @@ async fn again(
     check(report == *sent, "the receipt is that of the first time")?;
     // Deliveries of a chat go in their order: once this one has ended, the repeat would have been seen.
     let probe = v1::SendFileRequested {
-        session: SESSION.to_owned(),
+        session: DEMO_SESSION.to_owned(),
         paths: vec![b"data.csv".to_vec()],
         ..v1::SendFileRequested::default()
     };
@@ -206,7 +209,7 @@ async fn again(
     Ok(())
 }
 
-async fn tags(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
+async fn tags(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
     teller.chapter("8. Files that an agent names in its answer go too, unless its tool sent them.");
     let folder = system.sandbox.display();
     let text = format!(
@@ -214,9 +217,9 @@ async fn tags(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure
          MEDIA:{folder}/lost.txt"
     );
     let request = v1::SendTextRequested {
-        session: SESSION.to_owned(),
+        session: DEMO_SESSION.to_owned(),
         text,
-        turn: TURN.to_owned(),
+        turn: DEMO_TURN.to_owned(),
     };
     let reply = system.ask(&request).await?;
     teller.line(
@@ -235,7 +238,7 @@ async fn tags(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure
     check(
         seen.iter()
             .filter_map(|shown| shown.file.as_ref())
-            .any(|file| file.sha256 == Sha256Digest::of(PIXEL)),
+            .any(|file| file.sha256 == Sha256Digest::of(PIXEL_PNG)),
         "the chart is in the chat",
     )?;
     check(
@@ -252,10 +255,10 @@ async fn tags(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure
     Ok(())
 }
 
-async fn copy(system: &System, teller: &Teller) -> Result<(), Failure> {
+async fn copy(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("9. On the command line a delivery is a copy in a folder.");
     let request = v1::SendFileRequested {
-        session: SESSION.to_owned(),
+        session: DEMO_SESSION.to_owned(),
         paths: vec![b"report.pdf".to_vec()],
         target: Some(v1::ChatTarget {
             platform: "cli".to_owned(),
@@ -279,11 +282,15 @@ async fn copy(system: &System, teller: &Teller) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn receive(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
+async fn receive(
+    system: &DemoSystem,
+    teller: &StepReporter,
+    chat: i64,
+) -> Result<(), CommandFailure> {
     teller.chapter("10. A user's attachment is in the sandbox before the agent's next tool call.");
     let mut placed = system.events("dray.event.sandbox.v1.placed.*").await?;
-    let bytes: Vec<u8> = TABLE.iter().copied().cycle().take(43_008).collect();
-    let attached = Attached::new("document", "ports.csv", bytes.clone());
+    let bytes: Vec<u8> = TABLE_PATH.iter().copied().cycle().take(43_008).collect();
+    let attached = UserFile::new("document", "ports.csv", bytes.clone());
     system
         .telegram
         .user_writes(chat, "Please add these.", Some(attached));
@@ -293,7 +300,7 @@ async fn receive(system: &System, teller: &Teller, chat: i64) -> Result<(), Fail
     let upload = event.upload.unwrap_or_default();
     check(upload.state == "placed", "the file is put there at once")?;
     let settle = v1::SettleUploadsRequest {
-        session: SESSION.to_owned(),
+        session: DEMO_SESSION.to_owned(),
         all: false,
     };
     let settled = system.ask(&settle).await?;
@@ -330,7 +337,10 @@ async fn receive(system: &System, teller: &Teller, chat: i64) -> Result<(), Fail
 }
 
 /// The end of a delivery.
-async fn outcome(system: &System, delivery_id: &str) -> Result<v1::DeliveryReport, Failure> {
+async fn outcome(
+    system: &DemoSystem,
+    delivery_id: &str,
+) -> Result<v1::DeliveryReport, CommandFailure> {
     let request = v1::DeliveryOutcomeRequest {
         delivery_id: delivery_id.to_owned(),
         wait_ms: WAIT_MS,
@@ -344,18 +354,18 @@ async fn outcome(system: &System, delivery_id: &str) -> Result<v1::DeliveryRepor
 }
 
 /// The result of the tool, as the agent sees it.
-fn result(report: &v1::DeliveryReport) -> Result<Value, Failure> {
+fn result(report: &v1::DeliveryReport) -> Result<Value, CommandFailure> {
     serde_json::from_str(&report.result_json).map_err(|_| untrue("the result is JSON"))
 }
 
-fn on_disk(path: &Path) -> Result<Sha256Digest, Failure> {
+fn on_disk(path: &Path) -> Result<Sha256Digest, CommandFailure> {
     std::fs::read(path)
         .map(|bytes| Sha256Digest::of(&bytes))
-        .map_err(Failure::local("a file is not where it should be"))
+        .map_err(CommandFailure::local("a file is not where it should be"))
 }
 
 /// Digests of the files of this name that the chat shows.
-fn digests(seen: &[Shown], name: &str) -> Vec<Sha256Digest> {
+fn digests(seen: &[StoredMessage], name: &str) -> Vec<Sha256Digest> {
     seen.iter()
         .filter_map(|shown| shown.file.as_ref())
         .filter(|file| file.name.as_deref() == Some(name))
@@ -364,7 +374,7 @@ fn digests(seen: &[Shown], name: &str) -> Vec<Sha256Digest> {
 }
 
 /// Requests until now that show something.
-fn sends(system: &System) -> usize {
+fn sends(system: &DemoSystem) -> usize {
     let requests = system.telegram.requests();
     requests
         .iter()
@@ -373,7 +383,7 @@ fn sends(system: &System) -> usize {
 }
 
 /// A message as the person sees it.
-fn in_chat(shown: &Shown) -> String {
+fn in_chat(shown: &StoredMessage) -> String {
     let file = shown.file.as_ref().map(|file| {
         format!(
             "[{}: {}, {} bytes]  ",

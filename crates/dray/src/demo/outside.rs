@@ -8,34 +8,34 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::dial::{DialedStream, Dialer};
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
-use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
-use dray_testkit::http::{Responder, Script, Seen, converse};
+use dray_guard::{CanonicalName, DnsAnswer, Judge, PinnedAddr};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, converse};
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
 /// Where every harmless name of the demo resolves to.
-const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
+const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
 /// The name that answers differently the second time.
-pub(crate) const REBINDING: &str = "rebind.attacker.example";
+pub(crate) const REBINDING_HOST: &str = "rebind.attacker.example";
 /// Size of the large file.
-pub(crate) const LARGE: usize = 3 << 20;
+pub(crate) const LARGE_FILE_BYTES: usize = 3 << 20;
 
 /// The world; clones are the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Outside {
-    responder: Responder,
+pub(crate) struct FakeInternet {
+    responder: ScriptedResponder,
     lookups: Arc<Mutex<HashMap<String, u32>>>,
     dialled: Arc<Mutex<Vec<IpAddr>>>,
     tasks: TaskTracker,
 }
 
-impl Outside {
+impl FakeInternet {
     /// An unused instance.
     pub(crate) fn new() -> Self {
         Self {
-            responder: Responder::new(answer),
+            responder: ScriptedResponder::new(answer),
             lookups: Arc::default(),
             dialled: Arc::default(),
             tasks: TaskTracker::new(),
@@ -55,23 +55,25 @@ impl Outside {
         let count = lookups.entry(name.to_owned()).or_default();
         *count += 1;
         match name {
-            "files.example.org" | "short.example.org" | "www.example.org" => Ok(vec![PUBLIC]),
-            REBINDING if *count == 1 => Ok(vec![PUBLIC]),
-            REBINDING => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
+            "files.example.org" | "short.example.org" | "www.example.org" => {
+                Ok(vec![PUBLIC_ADDRESS])
+            }
+            REBINDING_HOST if *count == 1 => Ok(vec![PUBLIC_ADDRESS]),
+            REBINDING_HOST => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
             _ => Err(DnsError::NotFound),
         }
     }
 }
 
-impl Resolver for Outside {
+impl Resolver for FakeInternet {
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,
         _judge: &'a Judge,
-    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+    ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
             let addresses = self.addresses(name.as_str())?;
-            Ok(Answer {
+            Ok(DnsAnswer {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses,
@@ -80,8 +82,8 @@ impl Resolver for Outside {
     }
 }
 
-impl Dialer for Outside {
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+impl Dialer for FakeInternet {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let peer = to.socket_addr();
             self.dialled
@@ -94,7 +96,7 @@ impl Dialer for Outside {
                 // A client that hangs up early is part of the show.
                 let _ = converse(theirs, &responder).await;
             });
-            Ok(Stream {
+            Ok(DialedStream {
                 io: Box::new(ours),
                 peer,
                 local: std::net::SocketAddr::from(([192, 0, 2, 1], 40_000)),
@@ -103,26 +105,28 @@ impl Dialer for Outside {
     }
 }
 
-fn answer(seen: &Seen) -> Script {
+fn answer(seen: &ReceivedRequest) -> ResponseScript {
     let host = seen.field("host").unwrap_or_default();
     match (host, seen.target()) {
-        ("files.example.org", "/prices.csv") => Script::with_fields(
+        ("files.example.org", "/prices.csv") => ResponseScript::with_fields(
             &[("Content-Type", "text/csv; charset=utf-8")],
             "item,price\ncrane hour,420\nchassis day,35\n",
         ),
-        ("files.example.org", "/photos.bin") => Script::with_fields(
+        ("files.example.org", "/photos.bin") => ResponseScript::with_fields(
             &[("Content-Type", "application/octet-stream")],
-            vec![0x5a; LARGE],
+            vec![0x5a; LARGE_FILE_BYTES],
         ),
-        ("short.example.org", "/p") => Script::redirect(301, "http://www.example.org/prices"),
-        ("www.example.org", "/prices") => Script::redirect(302, "/moved/prices"),
+        ("short.example.org", "/p") => {
+            ResponseScript::redirect(301, "http://www.example.org/prices")
+        }
+        ("www.example.org", "/prices") => ResponseScript::redirect(302, "/moved/prices"),
         ("www.example.org", "/moved/prices") => {
-            Script::redirect(307, "http://files.example.org/prices.csv")
+            ResponseScript::redirect(307, "http://files.example.org/prices.csv")
         }
         ("www.example.org", "/to-metadata") => {
-            Script::redirect(302, "http://169.254.169.254/latest/meta-data/")
+            ResponseScript::redirect(302, "http://169.254.169.254/latest/meta-data/")
         }
-        (REBINDING, "/") => Script::redirect(302, "/again"),
-        _ => Script::status(404),
+        (REBINDING_HOST, "/") => ResponseScript::redirect(302, "/again"),
+        _ => ResponseScript::status(404),
     }
 }

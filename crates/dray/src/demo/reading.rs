@@ -1,29 +1,29 @@
 //! Documents as an agent reads them: a PDF and a workbook from the store, and a file context over two turns.
 
 use bytes::Bytes;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_store::Label;
+use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Claim, Fault, OperationId};
 use serde_json::{Value, json};
 
-use crate::demo::Teller;
+use crate::demo::StepReporter;
 use crate::demo::story::{check, untrue};
-use crate::demo::system::System;
-use crate::outcome::Failure;
+use crate::demo::system::DemoSystem;
+use crate::outcome::CommandFailure;
 
 /// A report of two pages, the second of which gives orders. Made by `assets/make.py`, as the workbook is.
-const REPORT: &[u8] = include_bytes!("../../assets/report.pdf");
+const REPORT_PDF: &[u8] = include_bytes!("../../assets/report.pdf");
 /// A workbook with dates and rates.
-pub(crate) const PRICES: &[u8] = include_bytes!("../../assets/prices.xlsx");
+pub(crate) const PRICES_XLSX: &[u8] = include_bytes!("../../assets/prices.xlsx");
 
 /// Reads both, then names one of them in a later turn.
-pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
+pub(crate) async fn tell(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter(
         "12. An agent reads what it was sent. It gets Markdown, marked as somebody else's words.",
     );
-    let report = store(system, "report.pdf", REPORT).await?;
-    let prices = store(system, "prices.xlsx", PRICES).await?;
+    let report = store(system, "report.pdf", REPORT_PDF).await?;
+    let prices = store(system, "prices.xlsx", PRICES_XLSX).await?;
     let (reply, text) = read(system, &report, "").await?;
     check(
         reply.mime == "application/pdf",
@@ -50,7 +50,7 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     later(system, teller, &prices).await
 }
 
-fn show(teller: &Teller, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
+fn show(teller: &StepReporter, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
     for line in text.lines().filter(|line| !line.is_empty()).take(12) {
         teller.line(label, line);
     }
@@ -61,8 +61,12 @@ fn show(teller: &Teller, label: &str, reply: &v1::ReadAttachmentReply, text: &st
     );
 }
 
-async fn store(system: &System, name: &str, bytes: &'static [u8]) -> Result<Claim, Failure> {
-    let label = Label::new("application/octet-stream", name);
+async fn store(
+    system: &DemoSystem,
+    name: &str,
+    bytes: &'static [u8],
+) -> Result<Claim, CommandFailure> {
+    let label = ArtifactLabel::new("application/octet-stream", name);
     let stored = system
         .store()
         .put(
@@ -76,10 +80,10 @@ async fn store(system: &System, name: &str, bytes: &'static [u8]) -> Result<Clai
 }
 
 async fn read(
-    system: &System,
+    system: &DemoSystem,
     claim: &Claim,
     range: &str,
-) -> Result<(v1::ReadAttachmentReply, String), Failure> {
+) -> Result<(v1::ReadAttachmentReply, String), CommandFailure> {
     let source = v1::document_source::Source::Claim(claim.clone().into());
     let request = v1::ReadAttachmentRequest {
         source: Some(v1::DocumentSource {
@@ -94,11 +98,11 @@ async fn read(
     Ok((reply, text))
 }
 
-async fn text(system: &System, content: Option<v1::Content>) -> Result<String, Failure> {
+async fn text(system: &DemoSystem, content: Option<v1::Content>) -> Result<String, CommandFailure> {
     let content = content.ok_or_else(Fault::internal)?;
-    let bytes = match Content::try_from(content).map_err(Fault::from)? {
-        Content::Inline(bytes) => bytes,
-        Content::Claim(claim) => {
+    let bytes = match ContentSource::try_from(content).map_err(Fault::from)? {
+        ContentSource::Inline(bytes) => bytes,
+        ContentSource::Claim(claim) => {
             let reader = system
                 .store()
                 .read(system.tenant(), &claim, system.deadline())
@@ -114,7 +118,11 @@ async fn text(system: &System, content: Option<v1::Content>) -> Result<String, F
 }
 
 /// In a later turn the file has the id that it had, and a link that is new.
-async fn later(system: &System, teller: &Teller, prices: &Claim) -> Result<(), Failure> {
+async fn later(
+    system: &DemoSystem,
+    teller: &StepReporter,
+    prices: &Claim,
+) -> Result<(), CommandFailure> {
     teller.chapter(
         "13. Ten turns later the file still answers to its id, whatever became of its link.",
     );
@@ -132,7 +140,7 @@ async fn later(system: &System, teller: &Teller, prices: &Claim) -> Result<(), F
         "responseChatItemId": "a2"
     });
     let request = v1::BuildContextRequest {
-        request: Some(Content::Inline(conversation.to_string().into()).into()),
+        request: Some(ContentSource::Inline(conversation.to_string().into()).into()),
         ..v1::BuildContextRequest::default()
     };
     let built = text(system, system.ask(&request).await?.built).await?;
@@ -148,7 +156,7 @@ async fn later(system: &System, teller: &Teller, prices: &Claim) -> Result<(), F
     )?;
     teller.line("id", id);
     let request = v1::ReadFilesRequest {
-        catalog: Some(Content::Inline(part(&built, "/catalog").into()).into()),
+        catalog: Some(ContentSource::Inline(part(&built, "/catalog").into()).into()),
         tool: "read_files".to_owned(),
         arguments: json!({ "ids": [id, "no-such-file"] }).to_string(),
         ..v1::ReadFilesRequest::default()

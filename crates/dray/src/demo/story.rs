@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::{Event as _, v1};
 use dray_types::{ByteSize, Claim, Fault, RedactedUrl, Sha256Digest};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::demo::files::PIXEL;
-use crate::demo::outside::{LARGE, REBINDING};
-use crate::demo::system::{System, next};
-use crate::demo::{Teller, agent, container, delivery, reading};
-use crate::outcome::Failure;
+use crate::demo::files::PIXEL_PNG;
+use crate::demo::outside::{LARGE_FILE_BYTES, REBINDING_HOST};
+use crate::demo::system::{DemoSystem, next};
+use crate::demo::{StepReporter, agent, container, delivery, reading};
+use crate::outcome::CommandFailure;
 
 /// Resolves, claims, follows, refuses, answers an event, sends files to a person and takes files back.
-pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
+pub(crate) async fn tell(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller
         .chapter("Drayage demo. Every service runs in this process; nothing leaves this machine.");
     forms(system, teller).await?;
@@ -25,7 +25,7 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     refusals(system, teller).await?;
     event(system, teller).await?;
     let sent = delivery::tell(system, teller).await?;
-    container::tell(system, teller, Path::new(container::SOCKET), &sent).await?;
+    container::tell(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
     reading::tell(system, teller).await?;
     agent::tell(system, teller).await?;
     summary(system, teller)?;
@@ -34,7 +34,7 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
 }
 
 /// Repeats in numbers what the chapters showed.
-fn summary(system: &System, teller: &Teller) -> Result<(), Failure> {
+fn summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     let dialled = system.outside.dialled();
     let (chapters, facts) = (teller.chapters.get() - 1, teller.facts.get());
     teller.chapter("Summary");
@@ -65,12 +65,12 @@ fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
         .count()
 }
 
-async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
+async fn forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("1. A tool call with file references in its arguments gets content instead.");
     system
         .dial
         .put("demo/notes.txt", "Crane 4 is back at noon.\n", "text/plain");
-    system.dial.put("demo/logo.png", PIXEL, "image/png");
+    system.dial.put("demo/logo.png", PIXEL_PNG, "image/png");
     let arguments = json!({
         "note": "file:text::files/demo/notes.txt",
         "logo": "file:base64::files/demo/logo.png",
@@ -79,7 +79,7 @@ async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
         "plain": "ordinary text stays as it is",
     });
     let resolved = resolve(system, &arguments, false).await?;
-    let Content::Inline(bytes) = content(&resolved)? else {
+    let ContentSource::Inline(bytes) = content(&resolved)? else {
         return Err(untrue("the result is small"));
     };
     let after: Value = serde_json::from_slice(&bytes).map_err(|_| untrue("the result is JSON"))?;
@@ -110,13 +110,13 @@ async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn claim(system: &System, teller: &Teller) -> Result<(), Failure> {
+async fn claim(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter(
         "2. What is too big for a message travels as a claim, with a link for whoever needs one.",
     );
     let arguments = json!({ "photos": "file:base64::http://files.example.org/photos.bin" });
     let resolved = resolve(system, &arguments, true).await?;
-    let Content::Claim(claim) = content(&resolved)? else {
+    let ContentSource::Claim(claim) = content(&resolved)? else {
         return Err(untrue("the result is large"));
     };
     let stored = read(system, &claim).await?;
@@ -128,7 +128,7 @@ async fn claim(system: &System, teller: &Teller) -> Result<(), Failure> {
     let shown = RedactedUrl::from_text(&link.url);
     teller.line(
         "file",
-        &format!("{LARGE} bytes from the outside world, as base64"),
+        &format!("{LARGE_FILE_BYTES} bytes from the outside world, as base64"),
     );
     teller.line(
         "claim",
@@ -149,7 +149,7 @@ async fn claim(system: &System, teller: &Teller) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn redirects(system: &System, teller: &Teller) -> Result<(), Failure> {
+async fn redirects(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("3. Redirects are followed, and every hop is judged anew.");
     let reply = fetch(system, "http://short.example.org/p").await??;
     check(reply.redirect_count == 3, "three redirects were followed")?;
@@ -169,9 +169,9 @@ async fn redirects(system: &System, teller: &Teller) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn refusals(system: &System, teller: &Teller) -> Result<(), Failure> {
+async fn refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("4. Addresses inside are never dialled, however they are written.");
-    let rebinding = format!("http://{REBINDING}/");
+    let rebinding = format!("http://{REBINDING_HOST}/");
     let attempts = [
         (
             "a redirect to the metadata service",
@@ -230,7 +230,7 @@ async fn audit_of(
     audits: &mut dray_bus::EventStream,
     code: &str,
     url: &str,
-) -> Result<v1::EgressAudit, Failure> {
+) -> Result<v1::EgressAudit, CommandFailure> {
     loop {
         let audit: v1::EgressAudit = next(audits)
             .await?
@@ -270,7 +270,7 @@ fn audit_line(audit: &v1::EgressAudit) -> String {
     )
 }
 
-async fn event(system: &System, teller: &Teller) -> Result<(), Failure> {
+async fn event(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("5. A tool call published as an event is resolved and answered by an event.");
     let mut events = system.events("dray.event.toolcall.>").await?;
     let meta = system.meta();
@@ -278,7 +278,7 @@ async fn event(system: &System, teller: &Teller) -> Result<(), Failure> {
     let work = v1::ToolCallRequested {
         tool_call_id: "call-1".to_owned(),
         tool: "send_mail".to_owned(),
-        arguments: Some(Content::Inline(Bytes::from(arguments.clone())).into()),
+        arguments: Some(ContentSource::Inline(Bytes::from(arguments.clone())).into()),
         options: None,
     };
     system
@@ -307,7 +307,7 @@ async fn event(system: &System, teller: &Teller) -> Result<(), Failure> {
     let resolved = answer
         .resolved
         .ok_or_else(|| untrue("the event holds the arguments"))?;
-    let Content::Inline(bytes) = content(&resolved)? else {
+    let ContentSource::Inline(bytes) = content(&resolved)? else {
         return Err(untrue("the arguments are small"));
     };
     let text = String::from_utf8_lossy(&bytes);
@@ -319,7 +319,7 @@ async fn event(system: &System, teller: &Teller) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hint(teller: &Teller) {
+fn hint(teller: &StepReporter) {
     teller.chapter("Next:");
     teller.line(
         "",
@@ -348,14 +348,14 @@ fn hint(teller: &Teller) {
 }
 
 async fn resolve(
-    system: &System,
+    system: &DemoSystem,
     arguments: &Value,
     presign: bool,
-) -> Result<v1::ResolvedArguments, Failure> {
+) -> Result<v1::ResolvedArguments, CommandFailure> {
     let request = v1::ResolveRequest {
-        arguments: Some(Content::Inline(Bytes::from(arguments.to_string())).into()),
+        arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
         options: None,
-        credentials: Some(System::credentials()),
+        credentials: Some(DemoSystem::credentials()),
         tool: "demo".to_owned(),
         presign,
     };
@@ -374,7 +374,10 @@ async fn resolve(
     }
 }
 
-async fn fetch(system: &System, url: &str) -> Result<Result<v1::FetchReply, Fault>, Failure> {
+async fn fetch(
+    system: &DemoSystem,
+    url: &str,
+) -> Result<Result<v1::FetchReply, Fault>, CommandFailure> {
     let request = v1::FetchRequest {
         url: url.to_owned(),
         ..v1::FetchRequest::default()
@@ -386,15 +389,15 @@ async fn fetch(system: &System, url: &str) -> Result<Result<v1::FetchReply, Faul
         .map_err(Fault::from))
 }
 
-fn content(resolved: &v1::ResolvedArguments) -> Result<Content, Failure> {
+fn content(resolved: &v1::ResolvedArguments) -> Result<ContentSource, CommandFailure> {
     let content = resolved
         .arguments
         .clone()
         .ok_or_else(|| untrue("the reply holds the arguments"))?;
-    Content::try_from(content).map_err(|_| untrue("the reply is well-formed"))
+    ContentSource::try_from(content).map_err(|_| untrue("the reply is well-formed"))
 }
 
-async fn read(system: &System, claim: &Claim) -> Result<Bytes, Failure> {
+async fn read(system: &DemoSystem, claim: &Claim) -> Result<Bytes, CommandFailure> {
     let reader = system
         .store()
         .read(system.tenant(), claim, system.deadline())
@@ -406,13 +409,13 @@ async fn read(system: &System, claim: &Claim) -> Result<Bytes, Failure> {
         .map_err(Fault::from)?)
 }
 
-pub(crate) fn check(true_so: bool, claim: &str) -> Result<(), Failure> {
+pub(crate) fn check(true_so: bool, claim: &str) -> Result<(), CommandFailure> {
     if true_so { Ok(()) } else { Err(untrue(claim)) }
 }
 
 /// The demo claims something that is not so: a bug, and an exit code to match.
-pub(crate) fn untrue(claim: &str) -> Failure {
-    Failure::Fault(Fault::new(
+pub(crate) fn untrue(claim: &str) -> CommandFailure {
+    CommandFailure::Fault(Fault::new(
         dray_types::FaultCode::Internal,
         format!("The demo expected that {claim}."),
     ))

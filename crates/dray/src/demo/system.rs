@@ -5,45 +5,45 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{Bus, EventFilter, EventStream, Meta, Observed};
-use dray_egress_fetcher::{EgressFetcher, Network};
+use dray_bus::{Bus, EventFilter, EventStream, Meta, ObservedEvent};
+use dray_egress_fetcher::{EgressFetcher, NetworkAccess};
 use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
-use dray_platform_telegram::double::Double;
+use dray_platform_telegram::double::FakeTelegram;
 use dray_proto::Call;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::config::{Environment, Sources};
-use dray_service::{Host, Running, Settings, Sweeper};
+use dray_service::config::{ConfigSources, Environment};
+use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
 use dray_testkit::dial::DialCore;
-use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::{Deadline, Fault, TenantId};
 
 use crate::demo::agent;
-use crate::demo::outside::Outside;
-use crate::outcome::Failure;
+use crate::demo::outside::FakeInternet;
+use crate::outcome::CommandFailure;
 use crate::world;
 
 /// The key of the demo's user towards the DIAL Core double.
-const KEY: &str = "demo-key";
+const DIAL_KEY: &str = "demo-key";
 /// The demo's bot.
-const ACCOUNT: &str = "platform-delivery.accounts.demo.telegram";
+const BOT_ACCOUNT: &str = "platform-delivery.accounts.demo.telegram";
 /// How long one step may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything that runs.
 #[derive(Debug)]
-pub(crate) struct System {
-    running: Running,
+pub(crate) struct DemoSystem {
+    running: RunningHost,
     /// The DIAL Core double.
     pub(crate) dial: DialCore,
     /// The outside world.
-    pub(crate) outside: Outside,
+    pub(crate) outside: FakeInternet,
     /// A Bot API server with its users.
-    pub(crate) telegram: Double,
+    pub(crate) telegram: FakeTelegram,
     /// The model of the demo's agent.
-    pub(crate) model: Rehearsal,
+    pub(crate) model: RehearsalServer,
     /// The folder that is the agent's sandbox.
     pub(crate) sandbox: PathBuf,
     /// A directory of the user who runs the demo.
@@ -51,19 +51,19 @@ pub(crate) struct System {
     tenant: TenantId,
 }
 
-impl System {
+impl DemoSystem {
     /// Starts everything with its files in `folder`. Containers are those of the engine at `docker`.
-    pub(crate) async fn start(folder: &Path, docker: &Path) -> Result<Self, Failure> {
+    pub(crate) async fn start(folder: &Path, docker: &Path) -> Result<Self, CommandFailure> {
         let dial = DialCore::start()
             .await
-            .map_err(Failure::local("cannot start the DIAL Core double"))?;
-        dial.add_key(KEY, "demo");
-        let telegram = Double::start()
+            .map_err(CommandFailure::local("cannot start the DIAL Core double"))?;
+        dial.add_key(DIAL_KEY, "demo");
+        let telegram = FakeTelegram::start()
             .await
-            .map_err(Failure::local("cannot start the chat platform"))?;
+            .map_err(CommandFailure::local("cannot start the chat platform"))?;
         let model = rehearsal()
             .await
-            .map_err(Failure::local("cannot start the rehearsed model"))?;
+            .map_err(CommandFailure::local("cannot start the rehearsed model"))?;
         let (sandbox, downloads) = (made(folder, "sandbox")?, made(folder, "downloads")?);
         let sources = settings(folder, &dial)
             .set("sandbox-transfer.local.roots", list(&sandbox))
@@ -73,15 +73,15 @@ impl System {
             )
             .set("platform-delivery.cli", "true")
             .set("platform-delivery.allowed_targets", "cli:*")
-            .set(format!("{ACCOUNT}.base_url"), telegram.url())
-            .set(format!("{ACCOUNT}.token"), telegram.token().expose());
+            .set(format!("{BOT_ACCOUNT}.base_url"), telegram.url())
+            .set(format!("{BOT_ACCOUNT}.token"), telegram.token().expose());
         let sources = agent_settings(sources, &manifests(folder)?, &model, &sandbox);
-        let outside = Outside::new();
+        let outside = FakeInternet::new();
         let network = outside.clone();
         let running = Host::new(Settings::new(sources))
             .with::<FileResolver>()
             .with_start::<EgressFetcher, _, _>(|config, cx| async move {
-                let network = Network {
+                let network = NetworkAccess {
                     resolver: Arc::new(network.clone()),
                     dialer: Arc::new(network),
                 };
@@ -90,11 +90,11 @@ impl System {
             .with::<SandboxTransfer>()
             .with::<PlatformDelivery>()
             .with::<Orchestrator>()
-            .with::<Sweeper>()
+            .with::<SweeperService>()
             .start()
             .await
             .map_err(|error| world::refused(&error))?;
-        tokio::time::timeout(PATIENCE, running.ready())
+        tokio::time::timeout(STEP_TIMEOUT, running.ready())
             .await
             .map_err(|_| late("The system did not become ready."))?;
         Ok(Self {
@@ -135,26 +135,26 @@ impl System {
     }
 
     /// Asks a service, as a new operation.
-    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, Failure> {
+    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, CommandFailure> {
         let reply = self.bus().call(&self.meta(), request).await;
         Ok(reply.map_err(Fault::from)?)
     }
 
     /// The end of one step.
     pub(crate) fn deadline(&self) -> Deadline {
-        Deadline::after(self.running.context().clock.now_ms(), PATIENCE)
+        Deadline::after(self.running.context().clock.now_ms(), STEP_TIMEOUT)
     }
 
     /// What the demo's user shows DIAL Core.
     pub(crate) fn credentials() -> dray_proto::v1::DialCredentials {
         dray_proto::v1::DialCredentials {
-            api_key: KEY.to_owned(),
+            api_key: DIAL_KEY.to_owned(),
             authorization: String::new(),
         }
     }
 
     /// Events from the beginning.
-    pub(crate) async fn events(&self, filter: &str) -> Result<EventStream, Failure> {
+    pub(crate) async fn events(&self, filter: &str) -> Result<EventStream, CommandFailure> {
         let filter = EventFilter::new(filter).from_start();
         self.bus()
             .events(filter)
@@ -169,53 +169,53 @@ impl System {
 }
 
 /// A folder with the manifest of the demo's agent.
-fn manifests(folder: &Path) -> Result<PathBuf, Failure> {
+fn manifests(folder: &Path) -> Result<PathBuf, CommandFailure> {
     let manifests = made(folder, "manifests")?;
     std::fs::write(manifests.join("clerk.json"), agent::manifest().to_string())
-        .map_err(Failure::local("cannot write the demo's manifest"))?;
+        .map_err(CommandFailure::local("cannot write the demo's manifest"))?;
     Ok(manifests)
 }
 
 /// The model of the demo's agent.
-async fn rehearsal() -> std::io::Result<Rehearsal> {
+async fn rehearsal() -> std::io::Result<RehearsalServer> {
     let script = Script::from_json(&agent::script().to_string())?;
-    Rehearsal::start(script).await
+    RehearsalServer::start(script).await
 }
 
 /// The next event, or a failure when none comes.
-pub(crate) async fn next(events: &mut EventStream) -> Result<Observed, Failure> {
-    let event = tokio::time::timeout(PATIENCE, events.next())
+pub(crate) async fn next(events: &mut EventStream) -> Result<ObservedEvent, CommandFailure> {
+    let event = tokio::time::timeout(STEP_TIMEOUT, events.next())
         .await
         .map_err(|_| late("No event came."))?;
     event.map_err(|_| Fault::internal().into())
 }
 
-pub(crate) fn late(what: &str) -> Failure {
-    Failure::Unreachable {
+pub(crate) fn late(what: &str) -> CommandFailure {
+    CommandFailure::Unreachable {
         what: what.to_owned(),
         advice: "Run the demo again on a less busy machine.".to_owned(),
     }
 }
 
 /// No environment and no file: the demo is the same everywhere.
-fn settings(folder: &Path, dial: &DialCore) -> Sources {
-    Sources::new(Environment::default())
+fn settings(folder: &Path, dial: &DialCore) -> ConfigSources {
+    ConfigSources::new(Environment::default())
         .set("state.folder", folder.to_string_lossy())
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0")
         .set("egress-fetcher.enabled", "true")
         .set("file-resolver.dial_url", dial.url())
-        .set("file-resolver.tenants.default.api_key", KEY)
+        .set("file-resolver.tenants.default.api_key", DIAL_KEY)
 }
 
 /// Where the agent's manifest, model and sandbox are.
 fn agent_settings(
-    sources: Sources,
+    sources: ConfigSources,
     manifests: &Path,
-    model: &Rehearsal,
+    model: &RehearsalServer,
     sandbox: &Path,
-) -> Sources {
+) -> ConfigSources {
     sources
         .set("orchestrator.listen", "127.0.0.1:0")
         .set("orchestrator.manifests", manifests.to_string_lossy())
@@ -227,11 +227,11 @@ fn agent_settings(
 }
 
 /// A new folder within the demo's, under its real path.
-fn made(folder: &Path, name: &str) -> Result<PathBuf, Failure> {
+fn made(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
     let path = folder.join(name);
     std::fs::create_dir(&path)
         .and_then(|()| path.canonicalize())
-        .map_err(Failure::local("cannot make a folder for the demo"))
+        .map_err(CommandFailure::local("cannot make a folder for the demo"))
 }
 
 /// A configured list of one path, with any characters in it.

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dray_http::double::{Closed, Received, Reply, Server, Shared, json as document, reply};
+use dray_http::double::{
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json as document, reply,
+};
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use http_body_util::StreamBody;
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 
 /// One step of an answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum AnswerStep {
     /// `data: …`
     Event(Value),
     /// Any bytes.
@@ -28,16 +30,16 @@ pub(crate) enum Step {
 
 /// How a question is answered.
 #[derive(Clone, Debug)]
-pub(crate) enum Script {
+pub(crate) enum AnswerScript {
     /// As a stream.
-    Stream(Vec<Step>),
+    Stream(Vec<AnswerStep>),
     /// With a status and a body.
     Status(u16, Value),
 }
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedQuestion {
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) api_key: Option<String>,
@@ -45,9 +47,9 @@ pub(crate) struct Asked {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) scripts: VecDeque<Script>,
-    pub(crate) asked: Vec<Asked>,
+pub(crate) struct AgentState {
+    pub(crate) scripts: VecDeque<AnswerScript>,
+    pub(crate) asked: Vec<ReceivedQuestion>,
     /// Streams whose client went away before they ended.
     pub(crate) left: usize,
     /// Other paths that were asked for.
@@ -55,34 +57,34 @@ pub(crate) struct State {
     pub(crate) models: Vec<&'static str>,
 }
 
-pub(crate) struct Agent(Server<State>);
+pub(crate) struct FakeAgent(FakeServer<AgentState>);
 
-impl Agent {
+impl FakeAgent {
     /// An agent with these answers, in this order.
-    pub(crate) async fn start(scripts: Vec<Script>) -> Self {
-        let state = State {
+    pub(crate) async fn start(scripts: Vec<AnswerScript>) -> Self {
+        let state = AgentState {
             scripts: scripts.into(),
             models: vec!["harbour"],
-            ..State::default()
+            ..AgentState::default()
         };
-        Self(Server::start(state, answer).await.unwrap())
+        Self(FakeServer::start(state, answer).await.unwrap())
     }
 
     pub(crate) fn url(&self) -> String {
         self.0.shared().url()
     }
 
-    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, AgentState> {
         self.0.shared().lock()
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedQuestion> {
         self.state().asked.clone()
     }
 }
 
 /// Text in two pieces, and an end.
-pub(crate) fn says(text: &str) -> Vec<Step> {
+pub(crate) fn says(text: &str) -> Vec<AnswerStep> {
     let (head, tail) = text.split_at(text.len() / 2);
     vec![
         delta(&json!({"role": "assistant"})),
@@ -93,34 +95,34 @@ pub(crate) fn says(text: &str) -> Vec<Step> {
     ]
 }
 
-pub(crate) fn delta(delta: &Value) -> Step {
-    Step::Event(
+pub(crate) fn delta(delta: &Value) -> AnswerStep {
+    AnswerStep::Event(
         json!({"choices": [{"index": 0, "finish_reason": null, "delta": delta}], "usage": null}),
     )
 }
 
-pub(crate) fn custom(custom: &Value) -> Step {
+pub(crate) fn custom(custom: &Value) -> AnswerStep {
     delta(&json!({"custom_content": custom}))
 }
 
-pub(crate) fn end() -> Step {
-    Step::Event(json!({
+pub(crate) fn end() -> AnswerStep {
+    AnswerStep::Event(json!({
         "choices": [{"index": 0, "finish_reason": "stop", "delta": {}}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
     }))
 }
 
-pub(crate) fn done() -> Step {
-    Step::Raw(Bytes::from_static(b"data: [DONE]\n\n"))
+pub(crate) fn done() -> AnswerStep {
+    AnswerStep::Raw(Bytes::from_static(b"data: [DONE]\n\n"))
 }
 
 fn answer(
-    shared: Arc<Shared<State>>,
-    request: Received,
-) -> BoxFuture<'static, Result<Reply, Closed>> {
+    shared: Arc<SharedState<AgentState>>,
+    request: ReceivedRequest,
+) -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
     Box::pin(async move {
         let header = |name| request.header(name).map(ToOwned::to_owned);
-        let mut asked = Asked {
+        let mut asked = ReceivedQuestion {
             path: request.path.clone(),
             authorization: header("authorization"),
             api_key: header("api-key"),
@@ -146,8 +148,8 @@ fn answer(
             state.scripts.pop_front()
         };
         match script {
-            Some(Script::Stream(steps)) => Ok(stream(shared, steps)),
-            Some(Script::Status(status, body)) => Ok(document(status, &body)),
+            Some(AnswerScript::Stream(steps)) => Ok(stream(shared, steps)),
+            Some(AnswerScript::Status(status, body)) => Ok(document(status, &body)),
             None => Ok(document(
                 500,
                 &json!({"error": {"message": "not expected"}}),
@@ -157,18 +159,18 @@ fn answer(
 }
 
 /// Counts a client that goes before the end.
-struct Watch {
-    shared: Arc<Shared<State>>,
+struct DisconnectCounter {
+    shared: Arc<SharedState<AgentState>>,
     ended: bool,
 }
 
-impl Watch {
+impl DisconnectCounter {
     fn end(&mut self) {
         self.ended = true;
     }
 }
 
-impl Drop for Watch {
+impl Drop for DisconnectCounter {
     fn drop(&mut self) {
         if !self.ended {
             self.shared.lock().left += 1;
@@ -176,8 +178,8 @@ impl Drop for Watch {
     }
 }
 
-fn stream(shared: Arc<Shared<State>>, steps: Vec<Step>) -> Reply {
-    let watch = Watch {
+fn stream(shared: Arc<SharedState<AgentState>>, steps: Vec<AnswerStep>) -> Reply {
+    let watch = DisconnectCounter {
         shared,
         ended: false,
     };
@@ -190,16 +192,16 @@ fn stream(shared: Arc<Shared<State>>, steps: Vec<Step>) -> Reply {
             return None;
         };
         let piece = match step {
-            Step::Event(event) => Ok(Bytes::from(format!("data: {event}\n\n"))),
-            Step::Raw(bytes) => Ok(bytes),
-            Step::Silence => std::future::pending().await,
-            Step::Remove(folder) => {
+            AnswerStep::Event(event) => Ok(Bytes::from(format!("data: {event}\n\n"))),
+            AnswerStep::Raw(bytes) => Ok(bytes),
+            AnswerStep::Silence => std::future::pending().await,
+            AnswerStep::Remove(folder) => {
                 std::fs::remove_dir_all(folder).unwrap();
                 Ok(Bytes::from_static(b": gone\n\n"))
             }
-            Step::Break => {
+            AnswerStep::Break => {
                 watch.end();
-                Err(Closed)
+                Err(ConnectionClosed)
             }
         };
         Some((piece, (watch, steps)))

@@ -1,6 +1,6 @@
 //! Without an address: all services in the process of the command, with a model that follows a script.
 
-use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use serde_json::json;
 
 use super::process::{check, err, file, run};
@@ -13,7 +13,7 @@ async fn a_model_is_enough_to_talk() {
             {"reply": {"say": "You said {user}."}}
         ]}"#,
     );
-    let model = Rehearsal::start(script.unwrap()).await.unwrap();
+    let model = RehearsalServer::start(script.unwrap()).await.unwrap();
     let home = tempfile::tempdir().unwrap();
     let url = model.url();
     let arguments = [
@@ -37,7 +37,7 @@ async fn a_model_is_enough_to_talk() {
 
 #[tokio::test]
 async fn a_folder_of_manifests_says_who_answers() {
-    let model = Rehearsal::start(Script::saying("at the quay"))
+    let model = RehearsalServer::start(Script::saying("at the quay"))
         .await
         .unwrap();
     let home = tempfile::tempdir().unwrap();

@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use super::agent::{Agent, Script, Step, delta, done, end, says};
+use super::agent::{AnswerScript, AnswerStep, FakeAgent, delta, done, end, says};
 use super::process::{check, err, events, file, run};
 
 #[tokio::test]
 async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
     let half = || delta(&json!({"content": "hal"}));
     let scripts = vec![
-        Script::Stream(vec![half(), Step::Break]),
-        Script::Stream(vec![half()]),
-        Script::Stream(says("whole")),
+        AnswerScript::Stream(vec![half(), AnswerStep::Break]),
+        AnswerScript::Stream(vec![half()]),
+        AnswerScript::Stream(says("whole")),
     ];
-    let agent = Agent::start(scripts).await;
+    let agent = FakeAgent::start(scripts).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let to = ["--url", &url, "--conversation", "talk.json"];
@@ -43,10 +43,14 @@ async fn an_error_event_is_told_in_the_words_meant_for_people() {
     let steps = vec![
         delta(&json!({"content": "so far"})),
         end(),
-        Step::Event(error),
+        AnswerStep::Event(error),
         done(),
     ];
-    let agent = Agent::start(vec![Script::Stream(steps.clone()), Script::Stream(steps)]).await;
+    let agent = FakeAgent::start(vec![
+        AnswerScript::Stream(steps.clone()),
+        AnswerScript::Stream(steps),
+    ])
+    .await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let output = run(home.path(), &["hi", "--url", &url], b"").await;
@@ -66,15 +70,16 @@ async fn an_error_event_is_told_in_the_words_meant_for_people() {
 
 #[tokio::test]
 async fn refusals_say_what_to_do_and_nothing_of_the_key() {
-    let refused =
-        |status, message: &str| Script::Status(status, json!({"error": {"message": message}}));
+    let refused = |status, message: &str| {
+        AnswerScript::Status(status, json!({"error": {"message": message}}))
+    };
     let scripts = vec![
         refused(401, "Unknown key"),
         refused(413, "Too much"),
         refused(404, "No such model"),
         refused(500, "Boom"),
     ];
-    let agent = Agent::start(scripts).await;
+    let agent = FakeAgent::start(scripts).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     for (detail, words) in [
@@ -113,9 +118,9 @@ async fn refusals_say_what_to_do_and_nothing_of_the_key() {
 
 #[tokio::test]
 async fn silence_is_given_up_and_told() {
-    let agent = Agent::start(vec![Script::Stream(vec![
+    let agent = FakeAgent::start(vec![AnswerScript::Stream(vec![
         delta(&json!({"content": "a"})),
-        Step::Silence,
+        AnswerStep::Silence,
     ])])
     .await;
     let home = tempfile::tempdir().unwrap();
@@ -159,13 +164,13 @@ async fn what_is_too_large_or_no_chat_is_told_as_that() {
     let mut huge = b"data: \"".to_vec();
     huge.resize(9 << 20, b'x');
     let scripts = vec![
-        Script::Stream(vec![Step::Raw(Bytes::from(huge)), end(), done()]),
-        Script::Stream(vec![Step::Raw(Bytes::from_static(
+        AnswerScript::Stream(vec![AnswerStep::Raw(Bytes::from(huge)), end(), done()]),
+        AnswerScript::Stream(vec![AnswerStep::Raw(Bytes::from_static(
             b"<html>hello</html>\n\n",
         ))]),
-        Script::Stream(vec![Step::Raw(Bytes::from_static(b"data: [1]\n\n"))]),
+        AnswerScript::Stream(vec![AnswerStep::Raw(Bytes::from_static(b"data: [1]\n\n"))]),
     ];
-    let agent = Agent::start(scripts).await;
+    let agent = FakeAgent::start(scripts).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     for words in ["longer than 8 MiB", "error:", "not an object"] {
@@ -177,7 +182,7 @@ async fn what_is_too_large_or_no_chat_is_told_as_that() {
 
 #[tokio::test]
 async fn a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered() {
-    let agent = Agent::start(vec![Script::Stream(says("yes"))]).await;
+    let agent = FakeAgent::start(vec![AnswerScript::Stream(says("yes"))]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let lines = b"\xff\xfe\n/nonsense\nreally?";
@@ -196,7 +201,7 @@ async fn a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered() {
 
 #[tokio::test]
 async fn a_conversation_that_cannot_be_kept_is_known_before_anything_is_asked() {
-    let agent = Agent::start(vec![]).await;
+    let agent = FakeAgent::start(vec![]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let broken = home.path().join("broken.json");
@@ -225,8 +230,8 @@ async fn an_answer_is_shown_although_it_can_no_longer_be_kept() {
     let folder = home.path().join("kept");
     std::fs::create_dir(&folder).unwrap();
     let mut steps = says("shown");
-    steps.insert(1, Step::Remove(folder));
-    let agent = Agent::start(vec![Script::Stream(steps)]).await;
+    steps.insert(1, AnswerStep::Remove(folder));
+    let agent = FakeAgent::start(vec![AnswerScript::Stream(steps)]).await;
     let url = agent.url();
     let arguments = ["hi", "--url", &url, "--conversation", "kept/talk.json"];
     let output = run(home.path(), &arguments, b"").await;
@@ -236,7 +241,7 @@ async fn an_answer_is_shown_although_it_can_no_longer_be_kept() {
 
 #[tokio::test]
 async fn a_link_that_fails_costs_the_exit_code_and_not_the_answer() {
-    let agent = Agent::start(vec![]).await;
+    let agent = FakeAgent::start(vec![]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let link = json!({"index": 0, "title": "a", "url": format!("{url}/gone")});
@@ -247,7 +252,7 @@ async fn a_link_that_fails_costs_the_exit_code_and_not_the_answer() {
         end(),
         done(),
     ];
-    agent.state().scripts = [Script::Stream(steps)].into();
+    agent.state().scripts = [AnswerScript::Stream(steps)].into();
     std::fs::write(home.path().join("out"), "a file").unwrap();
     let arguments = ["hi", "--url", &url, "--downloads", "out"];
     check(&run(home.path(), &arguments, b"").await, 1, "");

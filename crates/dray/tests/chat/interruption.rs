@@ -7,14 +7,14 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Child;
 
-use super::agent::{Agent, Script, Step, delta, says};
+use super::agent::{AnswerScript, AnswerStep, FakeAgent, delta, says};
 use super::process::{dray, file};
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap()
+    tokio::time::timeout(WAIT_TIMEOUT, future).await.unwrap()
 }
 
 fn interrupt(child: &Child) {
@@ -22,12 +22,15 @@ fn interrupt(child: &Child) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::INT).unwrap();
 }
 
-fn silent() -> Script {
+fn silent() -> AnswerScript {
     // The line end lets a reader of whole lines see that the answer has begun.
-    Script::Stream(vec![delta(&json!({"content": "begun\n"})), Step::Silence])
+    AnswerScript::Stream(vec![
+        delta(&json!({"content": "begun\n"})),
+        AnswerStep::Silence,
+    ])
 }
 
-async fn left(agent: &Agent, count: usize) {
+async fn left(agent: &FakeAgent, count: usize) {
     dray_testkit::eventually("the closed connection", async || {
         (agent.state().left == count).then_some(())
     })
@@ -36,7 +39,7 @@ async fn left(agent: &Agent, count: usize) {
 
 #[tokio::test]
 async fn the_first_stops_the_answer_and_the_message_can_be_asked_again() {
-    let agent = Agent::start(vec![silent(), Script::Stream(says("whole"))]).await;
+    let agent = FakeAgent::start(vec![silent(), AnswerScript::Stream(says("whole"))]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let arguments = ["--url", &url, "--conversation", "talk.json"];
@@ -70,7 +73,7 @@ async fn the_first_stops_the_answer_and_the_message_can_be_asked_again() {
 
 #[tokio::test]
 async fn the_second_ends_and_so_does_one_while_nothing_is_asked() {
-    let agent = Agent::start(vec![silent(), silent()]).await;
+    let agent = FakeAgent::start(vec![silent(), silent()]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let mut child = dray(home.path(), &["--url", &url]).spawn().unwrap();
@@ -90,7 +93,7 @@ async fn the_second_ends_and_so_does_one_while_nothing_is_asked() {
     assert_eq!(agent.asked().len(), 2);
     drop(stdin);
 
-    agent.state().scripts = [Script::Stream(says("whole"))].into();
+    agent.state().scripts = [AnswerScript::Stream(says("whole"))].into();
     let mut child = dray(home.path(), &["--url", &url]).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -105,7 +108,7 @@ async fn the_second_ends_and_so_does_one_while_nothing_is_asked() {
 
 #[tokio::test]
 async fn one_message_alone_is_stopped_with_its_connection() {
-    let agent = Agent::start(vec![silent()]).await;
+    let agent = FakeAgent::start(vec![silent()]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let arguments = ["hi", "--url", &url, "--conversation", "talk.json"];

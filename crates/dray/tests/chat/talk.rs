@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use super::agent::{Agent, Script, custom, delta, done, end, says};
+use super::agent::{AnswerScript, FakeAgent, custom, delta, done, end, says};
 use super::process::{check, err, events, file, out, run};
 
 #[tokio::test]
@@ -24,8 +24,8 @@ async fn an_answer_goes_to_standard_output_and_its_stages_do_not() {
         end(),
         done(),
     ];
-    let script = Script::Stream(steps);
-    let agent = Agent::start(vec![script.clone(), script.clone(), script]).await;
+    let script = AnswerScript::Stream(steps);
+    let agent = FakeAgent::start(vec![script.clone(), script.clone(), script]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let shown = run(home.path(), &["when?", "--url", &url], b"").await;
@@ -57,9 +57,9 @@ async fn an_answer_goes_to_standard_output_and_its_stages_do_not() {
 
 #[tokio::test]
 async fn dial_is_asked_in_its_own_manner_with_its_key() {
-    let agent = Agent::start(vec![
-        Script::Stream(says("hello")),
-        Script::Stream(says("you")),
+    let agent = FakeAgent::start(vec![
+        AnswerScript::Stream(says("hello")),
+        AnswerScript::Stream(says("you")),
     ])
     .await;
     let home = tempfile::tempdir().unwrap();
@@ -95,7 +95,11 @@ async fn dial_is_asked_in_its_own_manner_with_its_key() {
 
 #[tokio::test]
 async fn the_key_of_the_environment_goes_to_the_origin_of_dial_alone() {
-    let agent = Agent::start(vec![Script::Stream(says("a")), Script::Stream(says("b"))]).await;
+    let agent = FakeAgent::start(vec![
+        AnswerScript::Stream(says("a")),
+        AnswerScript::Stream(says("b")),
+    ])
+    .await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     for dial in ["http://127.0.0.1:1", &url] {
@@ -118,11 +122,11 @@ async fn a_conversation_goes_on_through_a_pipe_and_in_the_next_process() {
         done(),
     ];
     let scripts = vec![
-        Script::Stream(first),
-        Script::Stream(says("two")),
-        Script::Stream(says("three")),
+        AnswerScript::Stream(first),
+        AnswerScript::Stream(says("two")),
+        AnswerScript::Stream(says("three")),
     ];
-    let agent = Agent::start(scripts).await;
+    let agent = FakeAgent::start(scripts).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let kept = home.path().join("talk.json");
@@ -171,7 +175,7 @@ async fn scripts_get_one_object_for_everything_that_happens() {
         end(),
         done(),
     ];
-    let agent = Agent::start(vec![Script::Stream(steps)]).await;
+    let agent = FakeAgent::start(vec![AnswerScript::Stream(steps)]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     let arguments = ["hi", "--url", &url, "--json", "--downloads", "out"];
@@ -196,8 +200,8 @@ async fn scripts_get_one_object_for_everything_that_happens() {
 
 #[tokio::test]
 async fn files_go_both_ways_and_only_own_links_are_dialled() {
-    let elsewhere = Agent::start(vec![]).await;
-    let agent = Agent::start(vec![]).await;
+    let elsewhere = FakeAgent::start(vec![]).await;
+    let agent = FakeAgent::start(vec![]).await;
     let (url, other) = (agent.url(), elsewhere.url());
     let files = json!({"attachments": [
         {"index": 0, "type": "image/png", "title": "../p.png", "data": "iVBORw0KGgo="},
@@ -211,7 +215,11 @@ async fn files_go_both_ways_and_only_own_links_are_dialled() {
         end(),
         done(),
     ];
-    agent.state().scripts = [Script::Stream(first), Script::Stream(says("ok"))].into();
+    agent.state().scripts = [
+        AnswerScript::Stream(first),
+        AnswerScript::Stream(says("ok")),
+    ]
+    .into();
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("in.bin"), b"%PDF-1.7\n%").unwrap();
     let arguments = ["--url", &url, "--downloads", "out", "--attach", "in.bin"];
@@ -253,7 +261,7 @@ async fn files_go_both_ways_and_only_own_links_are_dialled() {
 
 #[tokio::test]
 async fn the_agent_is_named_where_there_are_several() {
-    let agent = Agent::start(vec![]).await;
+    let agent = FakeAgent::start(vec![]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
     agent.state().models = vec!["crane", "quay"];
@@ -276,7 +284,7 @@ async fn an_answer_that_does_not_stream_is_shown_all_the_same() {
     let whole = json!({
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "whole"}}],
     });
-    let agent = Agent::start(vec![Script::Status(200, whole)]).await;
+    let agent = FakeAgent::start(vec![AnswerScript::Status(200, whole)]).await;
     let home = tempfile::tempdir().unwrap();
     let url = format!("{}/v1/", agent.url());
     check(

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use dray_types::reference::{FileReference, MISSING_PREFIX, Parsed};
+use dray_types::reference::{FileReference, MISSING_PREFIX, ParsedReference};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::layer::{Kind, Resolved};
+use crate::layer::{EntryKind, ResolvedToolsets};
 use crate::manifest::orchestrator::SystemPrompt;
 use crate::manifest::tool::{DeploymentTool, InternalTool, RestEndpoint, RestTool};
 use crate::manifest::toolset::ToolSet;
-use crate::manifest::{Reader, Settings};
+use crate::manifest::{ManifestReader, ManifestSettings};
 use crate::skill::{self, FILE_PARAMETERS};
 
 /// Resolves the tool sets of a small manifest; nothing may be wrong with it, not even an unknown key.
-fn resolved(tool_sets: &Value) -> Resolved {
-    let reader = Reader::new(Settings::default());
+fn resolved(tool_sets: &Value) -> ResolvedToolsets {
+    let reader = ManifestReader::new(ManifestSettings::default());
     let document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": tool_sets,
     });
@@ -53,11 +53,11 @@ fn the_names_that_manifests_rely_on_are_there() {
     let layers = built_in();
     let names = |kind| layers.names(kind).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(
-        names(Kind::Prompt),
+        names(EntryKind::Prompt),
         ["anthropic_prompt", "gemini_prompt", "gpt_prompt"]
     );
     assert_eq!(
-        names(Kind::Tool),
+        names(EntryKind::Tool),
         [
             "dial_rag",
             "image_generation",
@@ -66,10 +66,13 @@ fn the_names_that_manifests_rely_on_are_there() {
         ]
     );
     assert_eq!(
-        names(Kind::ToolSet),
+        names(EntryKind::ToolSet),
         ["chathub", "location", "py_interpreter", "weather"]
     );
-    assert_eq!(names(Kind::Skill), ["tool-call-file-parameter-formatting"]);
+    assert_eq!(
+        names(EntryKind::Skill),
+        ["tool-call-file-parameter-formatting"]
+    );
 }
 
 #[test]
@@ -88,10 +91,13 @@ fn every_file_of_the_folder_is_an_entry_of_the_layer() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
     let mut found = BTreeSet::new();
     collect(&root, &root, &mut found);
-    let listed: BTreeSet<_> = FILES.iter().map(|(path, _)| (*path).to_owned()).collect();
+    let listed: BTreeSet<_> = BUILT_IN_FILES
+        .iter()
+        .map(|(path, _)| (*path).to_owned())
+        .collect();
     assert_eq!(found, listed);
-    for (path, content) in FILES {
-        assert!(Layers::default().add(path, content).unwrap(), "{path}");
+    for (path, content) in BUILT_IN_FILES {
+        assert!(LayerSet::default().add(path, content).unwrap(), "{path}");
         assert!(content.ends_with('\n'), "{path}");
     }
 }
@@ -226,7 +232,8 @@ fn the_skill_is_named_as_its_folder_and_teaches_the_grammar_of_the_resolver() {
         });
         for value in values {
             let value = value.as_str().unwrap().to_owned();
-            let is_reference = matches!(FileReference::parse(&value), Parsed::Reference(_));
+            let is_reference =
+                matches!(FileReference::parse(&value), ParsedReference::Reference(_));
             assert_eq!(is_reference, value.starts_with("file:"), "{value}");
         }
     }
@@ -245,7 +252,10 @@ fn the_skill_is_named_as_its_folder_and_teaches_the_grammar_of_the_resolver() {
     for prefix in &taught {
         let reference = format!("file:{prefix}::files/B/a");
         assert!(
-            matches!(FileReference::parse(&reference), Parsed::Reference(_)),
+            matches!(
+                FileReference::parse(&reference),
+                ParsedReference::Reference(_)
+            ),
             "{reference}"
         );
         assert!(MISSING_PREFIX.contains(&format!("{prefix}::")), "{prefix}");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::manifest::Settings;
+use crate::manifest::ManifestSettings;
 
 /// A REST tool with one argument.
 fn tool(name: &str) -> Value {
@@ -15,23 +15,23 @@ fn tool(name: &str) -> Value {
     })
 }
 
-fn layers(entries: &[(&str, Value)]) -> Layers {
-    let mut layers = Layers::default();
+fn layers(entries: &[(&str, Value)]) -> LayerSet {
+    let mut layers = LayerSet::default();
     for (path, body) in entries {
         assert!(layers.add(path, &body.to_string()).unwrap(), "{path}");
     }
     layers
 }
 
-fn resolve(layers: &Layers, tool_sets: &Value) -> Resolved {
-    let reader = Reader::new(Settings::default());
+fn resolve(layers: &LayerSet, tool_sets: &Value) -> ResolvedToolsets {
+    let reader = ManifestReader::new(ManifestSettings::default());
     let document = json!({"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": tool_sets});
     let manifest = reader.manifest(document).unwrap().value;
     layers.resolve(&reader, manifest.tool_sets)
 }
 
 /// Names of sets and of the functions of their REST tools.
-fn names(resolved: &Resolved) -> Vec<(String, Vec<String>)> {
+fn names(resolved: &ResolvedToolsets) -> Vec<(String, Vec<String>)> {
     let name = |tool: &RestTool| match tool {
         RestTool::Endpoint(tool) => tool.open_ai_tool.function.name.clone(),
         RestTool::Predefined(_) => panic!("unresolved"),
@@ -43,7 +43,7 @@ fn names(resolved: &Resolved) -> Vec<(String, Vec<String>)> {
     resolved.tool_sets.iter().map(set).collect()
 }
 
-fn issues(resolved: &Resolved) -> Vec<String> {
+fn issues(resolved: &ResolvedToolsets) -> Vec<String> {
     resolved.failures.iter().map(ToString::to_string).collect()
 }
 
@@ -69,7 +69,10 @@ fn a_tool_set_is_resolved_and_then_the_tools_in_it() {
         )]
     );
     assert_eq!(issues(&resolved), [""; 0]);
-    assert_eq!(layers.body(Kind::ToolSet, "web").unwrap()["name"], "web");
+    assert_eq!(
+        layers.body(EntryKind::ToolSet, "web").unwrap()["name"],
+        "web"
+    );
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn a_template_that_leads_back_to_itself_ends() {
 
 #[test]
 fn the_system_prompt_is_text_by_name_or_as_it_stands() {
-    let mut layers = Layers::default();
+    let mut layers = LayerSet::default();
     layers.add("prompt/gpt_prompt.md", "Be kind.").unwrap();
     let text = |wire: Value| {
         let prompt: SystemPrompt = serde_json::from_value(wire).unwrap();

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn settings(preview: bool, default: Option<&str>) -> Settings {
-    Settings {
+fn settings(preview: bool, default: Option<&str>) -> ManifestSettings {
+    ManifestSettings {
         preview,
         default_deployment: default.map(str::to_owned),
     }
@@ -25,7 +25,7 @@ fn all(value: &Value) -> Vec<&Value> {
 
 #[test]
 fn the_application_type_says_who_it_is() {
-    let schema = application_type(&settings(false, None), ID);
+    let schema = application_type(&settings(false, None), SCHEMA_ID);
     assert_eq!(
         schema["$schema"],
         "https://dial.epam.com/application_type_schemas/schema#"
@@ -68,7 +68,7 @@ fn the_schema_for_editors_has_no_fields_of_dial_at_the_root() {
 
 #[test]
 fn root_properties_are_inlined_and_every_definition_is_needed() {
-    let schema = editor(&settings(false, None), ID);
+    let schema = editor(&settings(false, None), SCHEMA_ID);
     for (name, property) in schema["properties"].as_object().unwrap() {
         assert!(property.get("$ref").is_none(), "{name}");
     }
@@ -121,11 +121,11 @@ fn preview_is_marked_or_absent() {
         )
     };
     assert_eq!(
-        marked(&editor(&settings(true, None), ID)),
+        marked(&editor(&settings(true, None), SCHEMA_ID)),
         (5, true, true, true)
     );
     assert_eq!(
-        marked(&editor(&settings(false, None), ID)),
+        marked(&editor(&settings(false, None), SCHEMA_ID)),
         (0, false, false, false)
     );
 }
@@ -133,7 +133,7 @@ fn preview_is_marked_or_absent() {
 #[test]
 fn the_default_model_is_shown_and_not_required() {
     let orchestrator = |default| {
-        let schema = editor(&settings(false, default), ID);
+        let schema = editor(&settings(false, default), SCHEMA_ID);
         let orchestrator = &schema["properties"]["orchestrator"];
         (
             orchestrator.get("required").cloned(),
@@ -151,6 +151,6 @@ fn the_default_model_is_shown_and_not_required() {
 
 #[test]
 fn keys_of_ours_are_not_published() {
-    let text = editor(&settings(true, None), ID).to_string();
-    assert!(PRIVATE.iter().all(|key| !text.contains(key)), "{text}");
+    let text = editor(&settings(true, None), SCHEMA_ID).to_string();
+    assert!(PRIVATE_KEYS.iter().all(|key| !text.contains(key)), "{text}");
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Reader, Settings};
+use super::{ManifestReader, ManifestSettings};
 use crate::layer::built_in;
 
 fn root() -> PathBuf {
@@ -35,7 +35,7 @@ fn works(name: &str, document: Value) {
     } else {
         json!({"orchestrator": {}, "contexts": [], "tool_sets": [document]})
     };
-    let reader = Reader::new(Settings {
+    let reader = ManifestReader::new(ManifestSettings {
         preview: false,
         default_deployment: Some("m".to_owned()),
     });
@@ -88,12 +88,12 @@ fn the_refusal_in_the_guide_is_what_is_said() {
     let document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": sets,
     });
-    let refused = Reader::new(Settings::default()).manifest(document);
+    let refused = ManifestReader::new(ManifestSettings::default()).manifest(document);
     let line = refused.unwrap_err().to_string();
     assert!(text("docs/first-agent.md").contains(&line), "{line}");
 
     let document = json!({"orchestrator": {}, "contexts": [], "tool_sets": []});
-    let refused = Reader::new(Settings::default()).manifest(document);
+    let refused = ManifestReader::new(ManifestSettings::default()).manifest(document);
     let line = refused.unwrap_err().to_string();
     assert!(
         text("docs/first-agent.md").contains(&format!("| `{line}` |")),

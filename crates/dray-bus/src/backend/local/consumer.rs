@@ -7,31 +7,31 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Ack, Pulled};
-use super::log::Log;
-use super::{Local, State};
+use super::super::{AckAction, PulledMessage};
+use super::log::StreamLog;
+use super::{LocalBackend, ServerState};
 use crate::error::TransportError;
 use crate::topology::{ConsumerSpec, ConsumerState};
 
 /// What the server keeps for one durable.
 #[derive(Debug)]
-pub(super) struct Consumer {
+pub(super) struct DurableConsumer {
     pub(super) spec: ConsumerSpec,
     next: u64,
     /// Handed out, not acknowledged: when it comes again and how often it was handed out.
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingDelivery>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingDelivery {
     again_at: Instant,
     delivered: u64,
     /// Still with a worker; a returned one waits for its delay and counts no more.
     out: bool,
 }
 
-impl Consumer {
-    pub(super) fn state(&self, log: &Log) -> ConsumerState {
+impl DurableConsumer {
+    pub(super) fn state(&self, log: &StreamLog) -> ConsumerState {
         let mut pending = 0;
         let mut from = self.next;
         while let Some(stored) = log.next(&self.spec.filter, from) {
@@ -55,14 +55,14 @@ impl Consumer {
     }
 }
 
-impl Log {
+impl StreamLog {
     pub(super) fn add_consumer(&mut self, spec: ConsumerSpec) {
         match self.consumers.get_mut(&spec.durable) {
             Some(consumer) => consumer.spec = spec,
             None => {
                 self.consumers.insert(
                     spec.durable.clone(),
-                    Consumer {
+                    DurableConsumer {
                         spec,
                         next: 1,
                         pending: BTreeMap::new(),
@@ -73,7 +73,7 @@ impl Log {
     }
 }
 
-impl State {
+impl ServerState {
     /// Up to `count` messages that may be handed out now.
     fn hand_out(
         &mut self,
@@ -81,7 +81,7 @@ impl State {
         durable: &str,
         count: usize,
         now_ms: u64,
-    ) -> Result<Vec<(super::Stored, u64)>, TransportError> {
+    ) -> Result<Vec<(super::StoredMessage, u64)>, TransportError> {
         let missing = || TransportError::NotProvisioned(format!("{stream}/{durable}"));
         let log = self.logs.get_mut(stream).ok_or_else(missing)?;
         log.expire(now_ms);
@@ -106,12 +106,12 @@ impl State {
     }
 }
 
-type Handed = Vec<(super::Stored, u64)>;
+type Handed = Vec<(super::StoredMessage, u64)>;
 type Exhausted = Vec<(u64, u64)>;
 
-impl Consumer {
+impl DurableConsumer {
     /// Due redeliveries first, then what was never handed out, as long as `max_ack_pending` allows.
-    fn take(&mut self, log: &Log, count: usize) -> (Handed, Exhausted) {
+    fn take(&mut self, log: &StreamLog, count: usize) -> (Handed, Exhausted) {
         let now = Instant::now();
         let mut handed = Vec::new();
         let mut exhausted = Vec::new();
@@ -150,7 +150,7 @@ impl Consumer {
     fn hand(&mut self, sequence: u64, delivered: u64, now: Instant) -> u64 {
         self.pending.insert(
             sequence,
-            Pending {
+            PendingDelivery {
                 again_at: now + self.spec.ack_wait,
                 delivered,
                 out: true,
@@ -159,39 +159,45 @@ impl Consumer {
         delivered
     }
 
-    fn acknowledge(&mut self, sequence: u64, ack: Ack) {
+    fn acknowledge(&mut self, sequence: u64, ack: AckAction) {
         let Some(pending) = self.pending.get_mut(&sequence) else {
             return;
         };
         match ack {
-            Ack::Done | Ack::Term => {
+            AckAction::Done | AckAction::Term => {
                 self.pending.remove(&sequence);
             }
-            Ack::Again(delay) => {
+            AckAction::Again(delay) => {
                 pending.again_at = Instant::now() + delay;
                 pending.out = false;
             }
-            Ack::Progress if pending.out => pending.again_at = Instant::now() + self.spec.ack_wait,
-            Ack::Progress => {}
+            AckAction::Progress if pending.out => {
+                pending.again_at = Instant::now() + self.spec.ack_wait
+            }
+            AckAction::Progress => {}
         }
     }
 }
 
 /// Pulls from one durable.
 #[derive(Debug)]
-pub(crate) struct Puller {
-    local: Local,
+pub(crate) struct LocalPuller {
+    local: LocalBackend,
     stream: String,
     spec: ConsumerSpec,
 }
 
-impl Local {
-    pub(crate) fn puller(&self, stream: &str, durable: &str) -> Result<Puller, TransportError> {
+impl LocalBackend {
+    pub(crate) fn puller(
+        &self,
+        stream: &str,
+        durable: &str,
+    ) -> Result<LocalPuller, TransportError> {
         let state = self.with_log(stream, |log, _| log.consumer_state(durable))?;
         let spec = state
             .ok_or_else(|| TransportError::NotProvisioned(format!("{stream}/{durable}")))?
             .spec;
-        Ok(Puller {
+        Ok(LocalPuller {
             local: self.clone(),
             stream: stream.to_owned(),
             spec,
@@ -199,7 +205,7 @@ impl Local {
     }
 }
 
-impl Puller {
+impl LocalPuller {
     pub(crate) const fn ack_wait(&self) -> Duration {
         self.spec.ack_wait
     }
@@ -213,7 +219,7 @@ impl Puller {
         count: usize,
         wait: Duration,
         stop: &CancellationToken,
-    ) -> Result<Vec<Pulled>, TransportError> {
+    ) -> Result<Vec<PulledMessage>, TransportError> {
         let mut changed = self.local.world.changed.subscribe();
         let until = Instant::now() + wait;
         loop {
@@ -236,7 +242,10 @@ impl Puller {
         }
     }
 
-    fn try_fetch(&self, count: usize) -> Result<(Vec<Pulled>, Option<Instant>), TransportError> {
+    fn try_fetch(
+        &self,
+        count: usize,
+    ) -> Result<(Vec<PulledMessage>, Option<Instant>), TransportError> {
         let durable = &self.spec.durable;
         let now_ms = self.local.world.clock.now_ms();
         let mut state = self.local.world.lock();
@@ -245,12 +254,12 @@ impl Puller {
             .logs
             .get(&self.stream)
             .and_then(|log| log.consumers.get(durable))
-            .and_then(Consumer::wakes_at);
+            .and_then(DurableConsumer::wakes_at);
         drop(state);
         let pulled = handed
             .into_iter()
-            .map(|(message, delivered)| Pulled {
-                acker: super::super::Acker::Local(Acker {
+            .map(|(message, delivered)| PulledMessage {
+                acker: super::super::Acker::Local(LocalAcker {
                     local: self.local.clone(),
                     stream: self.stream.clone(),
                     durable: durable.clone(),
@@ -267,16 +276,16 @@ impl Puller {
 
 /// Acknowledges one delivery.
 #[derive(Clone, Debug)]
-pub(crate) struct Acker {
-    local: Local,
+pub(crate) struct LocalAcker {
+    local: LocalBackend,
     stream: String,
     durable: String,
     sequence: u64,
     delivered: u64,
 }
 
-impl Acker {
-    pub(crate) async fn send(&self, ack: Ack) -> Result<(), TransportError> {
+impl LocalAcker {
+    pub(crate) async fn send(&self, ack: AckAction) -> Result<(), TransportError> {
         self.local
             .faults
             .step(|| {
@@ -286,7 +295,7 @@ impl Acker {
             .await
     }
 
-    fn send_now(&self, ack: Ack) {
+    fn send_now(&self, ack: AckAction) {
         let now_ms = self.local.world.clock.now_ms();
         let mut state = self.local.world.lock();
         let consumer = state
@@ -296,7 +305,7 @@ impl Acker {
         if let Some(consumer) = consumer {
             consumer.acknowledge(self.sequence, ack);
         }
-        if ack == Ack::Term {
+        if ack == AckAction::Term {
             let subject = format!(
                 "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{}.{}",
                 self.stream, self.durable
@@ -317,7 +326,11 @@ impl Acker {
         self.local.world.wake();
     }
 
-    pub(crate) async fn confirm(&self, ack: Ack, _wait: Duration) -> Result<(), TransportError> {
+    pub(crate) async fn confirm(
+        &self,
+        ack: AckAction,
+        _wait: Duration,
+    ) -> Result<(), TransportError> {
         self.send(ack).await
     }
 }

@@ -5,40 +5,45 @@ use std::sync::{Arc, Weak};
 use rand::seq::IndexedRandom;
 use tokio::sync::mpsc;
 
-use super::super::{Message, NO_RESPONDERS, Outgoing};
-use super::{Local, World};
-use crate::headers::Headers;
+use super::super::{CoreMessage, NO_RESPONDERS, OutgoingMessage};
+use super::{LocalBackend, LocalServer};
+use crate::headers::MessageHeaders;
 use crate::subject;
 
 /// Messages that may wait in one subscription, as in the client's default.
-const CAPACITY: usize = 65_536;
+const SUBSCRIPTION_CAPACITY: usize = 65_536;
 
 /// Who listens on what.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
-    listeners: Vec<Listener>,
+pub(super) struct SubjectRoutes {
+    listeners: Vec<SubjectListener>,
     next_id: u64,
     closed: bool,
 }
 
 #[derive(Debug)]
-struct Listener {
+struct SubjectListener {
     id: u64,
     filter: String,
     group: Option<String>,
-    sender: mpsc::Sender<Message>,
+    sender: mpsc::Sender<CoreMessage>,
 }
 
-impl Routes {
+impl SubjectRoutes {
     /// Hands the message to every plain listener and to one of each group. With a reply address and no
     /// listener, the sender is notified.
-    pub(super) fn deliver(&mut self, reply: Option<&str>, message: &Outgoing, captured: bool) {
-        let Outgoing {
+    pub(super) fn deliver(
+        &mut self,
+        reply: Option<&str>,
+        message: &OutgoingMessage,
+        captured: bool,
+    ) {
+        let OutgoingMessage {
             subject,
             headers,
             payload,
         } = message;
-        let message = Message {
+        let message = CoreMessage {
             subject: subject.clone(),
             reply: reply.map(str::to_owned),
             headers: headers.clone(),
@@ -50,10 +55,10 @@ impl Routes {
             && !captured
             && let Some(reply) = reply
         {
-            let notice = Message {
+            let notice = CoreMessage {
                 subject: reply.to_owned(),
                 reply: None,
-                headers: Headers::new(),
+                headers: MessageHeaders::new(),
                 payload: bytes::Bytes::new(),
                 status: Some(NO_RESPONDERS),
             };
@@ -67,9 +72,9 @@ impl Routes {
         }
     }
 
-    fn chosen(&self, subject: &str) -> Vec<&Listener> {
+    fn chosen(&self, subject: &str) -> Vec<&SubjectListener> {
         let mut plain = Vec::new();
-        let mut groups: Vec<(&str, Vec<&Listener>)> = Vec::new();
+        let mut groups: Vec<(&str, Vec<&SubjectListener>)> = Vec::new();
         for listener in &self.listeners {
             if !subject::matches(&listener.filter, subject) {
                 continue;
@@ -91,11 +96,11 @@ impl Routes {
         plain
     }
 
-    fn listen(&mut self, filter: &str, group: Option<&str>) -> (u64, mpsc::Receiver<Message>) {
-        let (sender, receiver) = mpsc::channel(CAPACITY);
+    fn listen(&mut self, filter: &str, group: Option<&str>) -> (u64, mpsc::Receiver<CoreMessage>) {
+        let (sender, receiver) = mpsc::channel(SUBSCRIPTION_CAPACITY);
         self.next_id += 1;
         if !self.closed {
-            self.listeners.push(Listener {
+            self.listeners.push(SubjectListener {
                 id: self.next_id,
                 filter: filter.to_owned(),
                 group: group.map(str::to_owned),
@@ -116,8 +121,8 @@ impl Routes {
     }
 }
 
-impl Listener {
-    fn offer(&self, message: Message) {
+impl SubjectListener {
+    fn offer(&self, message: CoreMessage) {
         if self.sender.try_send(message).is_err() {
             tracing::error!(subject = %self.filter, "a subscription is full; the message is dropped");
         }
@@ -126,14 +131,14 @@ impl Listener {
 
 /// A listener's end.
 #[derive(Debug)]
-pub(crate) struct Subscription {
-    world: Weak<World>,
+pub(crate) struct LocalSubscription {
+    world: Weak<LocalServer>,
     id: u64,
-    receiver: mpsc::Receiver<Message>,
+    receiver: mpsc::Receiver<CoreMessage>,
 }
 
-impl Subscription {
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+impl LocalSubscription {
+    pub(crate) async fn next(&mut self) -> Option<CoreMessage> {
         self.receiver.recv().await
     }
 
@@ -149,7 +154,7 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for LocalSubscription {
     fn drop(&mut self) {
         self.leave();
     }
@@ -157,35 +162,35 @@ impl Drop for Subscription {
 
 /// An address for replies, gone when dropped.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct LocalInbox {
     address: String,
-    subscription: Subscription,
+    subscription: LocalSubscription,
 }
 
-impl Inbox {
+impl LocalInbox {
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<CoreMessage> {
         self.subscription.next().await
     }
 }
 
-impl Local {
-    pub(crate) fn subscribe(&self, subject: &str, group: Option<&str>) -> Subscription {
+impl LocalBackend {
+    pub(crate) fn subscribe(&self, subject: &str, group: Option<&str>) -> LocalSubscription {
         let (id, receiver) = self.world.lock().routes.listen(subject, group);
-        Subscription {
+        LocalSubscription {
             world: Arc::downgrade(&self.world),
             id,
             receiver,
         }
     }
 
-    pub(crate) fn inbox(&self) -> Inbox {
+    pub(crate) fn inbox(&self) -> LocalInbox {
         let address = format!("_INBOX.{:032x}", rand::random::<u128>());
         let subscription = self.subscribe(&address, None);
-        Inbox {
+        LocalInbox {
             address,
             subscription,
         }

@@ -5,18 +5,18 @@
 use crate::error::TransportError;
 
 #[cfg(test)]
-pub(crate) use self::plan::{Fault, Plan};
+pub(crate) use self::plan::{FaultPlan, InjectedFault};
 
 /// The faults that one user of the world meets with; none unless a test plans some.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct FaultInjector {
     #[cfg(test)]
-    plan: Option<std::sync::Arc<Plan>>,
+    plan: Option<std::sync::Arc<FaultPlan>>,
 }
 
-impl Faults {
+impl FaultInjector {
     #[cfg(test)]
-    pub(super) fn planned(plan: &std::sync::Arc<Plan>) -> Self {
+    pub(super) fn planned(plan: &std::sync::Arc<FaultPlan>) -> Self {
         Self {
             plan: Some(std::sync::Arc::clone(plan)),
         }
@@ -54,7 +54,7 @@ mod plan {
 
     /// What happens at a step.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) enum Fault {
+    pub(crate) enum InjectedFault {
         /// The process dies before the step.
         CrashBefore,
         /// The process dies after the step, before it learns of it.
@@ -69,15 +69,15 @@ mod plan {
 
     /// The faults of one life of a process, by the number of the step.
     #[derive(Debug, Default)]
-    pub(crate) struct Plan {
-        faults: Vec<(u32, Fault)>,
+    pub(crate) struct FaultPlan {
+        faults: Vec<(u32, InjectedFault)>,
         taken: AtomicU32,
         /// Fires when the process has died.
         pub(crate) dead: CancellationToken,
     }
 
-    impl Plan {
-        pub(crate) fn new(faults: Vec<(u32, Fault)>) -> Self {
+    impl FaultPlan {
+        pub(crate) fn new(faults: Vec<(u32, InjectedFault)>) -> Self {
             Self {
                 faults,
                 ..Self::default()
@@ -99,18 +99,18 @@ mod plan {
             }
             match fault {
                 None => take(),
-                Some(Fault::LoseRequest) => Err(TransportError::TimedOut),
-                Some(Fault::LoseAnswer) => {
+                Some(InjectedFault::LoseRequest) => Err(TransportError::TimedOut),
+                Some(InjectedFault::LoseAnswer) => {
                     drop(take());
                     Err(TransportError::TimedOut)
                 }
-                Some(Fault::Pause(pause)) => {
+                Some(InjectedFault::Pause(pause)) => {
                     // paused clock
                     tokio::time::sleep(pause).await;
                     take()
                 }
-                Some(Fault::CrashBefore) => self.die().await,
-                Some(Fault::CrashAfter) => {
+                Some(InjectedFault::CrashBefore) => self.die().await,
+                Some(InjectedFault::CrashAfter) => {
                     drop(take());
                     self.die().await
                 }

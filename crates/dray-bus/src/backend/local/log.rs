@@ -4,31 +4,31 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use tokio::time::Instant;
 
-use super::super::{Acknowledged, Outgoing, Stored};
-use super::consumer::Consumer;
+use super::super::{OutgoingMessage, StoredMessage, StreamAck};
+use super::consumer::DurableConsumer;
 use crate::error::TransportError;
 use crate::headers;
 use crate::subject;
-use crate::topology::{ConsumerState, Discard, StreamSpec, StreamState};
+use crate::topology::{ConsumerState, FullStreamPolicy, StreamSpec, StreamState};
 
 /// Messages in order, with what the server keeps beside them.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct StreamLog {
     spec: StreamSpec,
-    messages: BTreeMap<u64, Stored>,
+    messages: BTreeMap<u64, StoredMessage>,
     last_sequence: u64,
     bytes: u64,
     last_by_subject: HashMap<String, u64>,
     seen: HashMap<String, u64>,
     seen_order: VecDeque<(Instant, String)>,
-    pub(super) consumers: BTreeMap<String, Consumer>,
+    pub(super) consumers: BTreeMap<String, DurableConsumer>,
 }
 
-fn size(stored: &Stored) -> u64 {
+fn size(stored: &StoredMessage) -> u64 {
     (stored.subject.len() + stored.headers.wire_size() + stored.payload.len()) as u64
 }
 
-impl Log {
+impl StreamLog {
     pub(super) fn new(spec: StreamSpec) -> Self {
         Self {
             spec,
@@ -56,12 +56,12 @@ impl Log {
     /// Appends, or says why not, in the order in which the server checks.
     pub(super) fn append(
         &mut self,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         now_ms: u64,
-    ) -> Result<Acknowledged, TransportError> {
+    ) -> Result<StreamAck, TransportError> {
         self.forget_seen();
         let stream = self.spec.name.clone();
-        let acknowledged = |sequence, duplicate| Acknowledged {
+        let acknowledged = |sequence, duplicate| StreamAck {
             stream,
             sequence,
             duplicate,
@@ -82,7 +82,7 @@ impl Log {
         if expected.is_some_and(|expected| expected.parse() != Ok(last.unwrap_or(0))) {
             return Err(TransportError::WrongRevision);
         }
-        let stored = Stored {
+        let stored = StoredMessage {
             sequence: self.last_sequence + 1,
             subject: message.subject.clone(),
             headers: message.headers.clone(),
@@ -109,7 +109,7 @@ impl Log {
             .and_then(|sequence| self.messages.get(&sequence))
             .map_or(0, size);
         let over = |bytes: u64| bytes + needed > self.spec.max_bytes;
-        if self.spec.discard == Discard::New && over(self.bytes - freed) {
+        if self.spec.discard == FullStreamPolicy::New && over(self.bytes - freed) {
             return Err(TransportError::Full);
         }
         if let Some(sequence) = replaced {
@@ -154,7 +154,7 @@ impl Log {
         }
     }
 
-    pub(super) fn next(&self, filter: &str, from: u64) -> Option<Stored> {
+    pub(super) fn next(&self, filter: &str, from: u64) -> Option<StoredMessage> {
         self.messages
             .range(from..)
             .map(|(_, stored)| stored)
@@ -162,11 +162,11 @@ impl Log {
             .cloned()
     }
 
-    pub(super) fn at(&self, sequence: u64) -> Option<Stored> {
+    pub(super) fn at(&self, sequence: u64) -> Option<StoredMessage> {
         self.messages.get(&sequence).cloned()
     }
 
-    pub(super) fn last_on(&self, subject: &str) -> Option<Stored> {
+    pub(super) fn last_on(&self, subject: &str) -> Option<StoredMessage> {
         self.last_by_subject
             .get(subject)
             .and_then(|sequence| self.at(*sequence))

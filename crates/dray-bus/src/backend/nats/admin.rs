@@ -7,11 +7,13 @@ use async_nats::jetstream::stream::{
 };
 use async_nats::jetstream::{ErrorCode, context::GetStreamError};
 
-use super::Nats;
+use super::NatsBackend;
 use crate::error::TransportError;
-use crate::topology::{ConsumerSpec, ConsumerState, Discard, Retention, StreamSpec, StreamState};
+use crate::topology::{
+    ConsumerSpec, ConsumerState, FullStreamPolicy, StreamRetention, StreamSpec, StreamState,
+};
 
-impl Nats {
+impl NatsBackend {
     pub(crate) async fn stream(&self, name: &str) -> Result<Option<StreamState>, TransportError> {
         let subject = format!("$JS.API.STREAM.INFO.{name}");
         let found = self.context.get_stream(name);
@@ -140,13 +142,13 @@ fn stream_config(spec: &StreamSpec) -> Config {
         name: spec.name.clone(),
         subjects: spec.subjects.clone(),
         retention: match spec.retention {
-            Retention::Limits => RetentionPolicy::Limits,
-            Retention::Interest => RetentionPolicy::Interest,
-            Retention::WorkQueue => RetentionPolicy::WorkQueue,
+            StreamRetention::Limits => RetentionPolicy::Limits,
+            StreamRetention::Interest => RetentionPolicy::Interest,
+            StreamRetention::WorkQueue => RetentionPolicy::WorkQueue,
         },
         discard: match spec.discard {
-            Discard::New => DiscardPolicy::New,
-            Discard::Old => DiscardPolicy::Old,
+            FullStreamPolicy::New => DiscardPolicy::New,
+            FullStreamPolicy::Old => DiscardPolicy::Old,
         },
         storage: StorageType::File,
         max_age: spec.max_age,
@@ -168,13 +170,13 @@ fn stream_spec(config: &Config) -> StreamSpec {
         name: config.name.clone(),
         subjects: config.subjects.clone(),
         retention: match config.retention {
-            RetentionPolicy::Limits => Retention::Limits,
-            RetentionPolicy::Interest => Retention::Interest,
-            RetentionPolicy::WorkQueue => Retention::WorkQueue,
+            RetentionPolicy::Limits => StreamRetention::Limits,
+            RetentionPolicy::Interest => StreamRetention::Interest,
+            RetentionPolicy::WorkQueue => StreamRetention::WorkQueue,
         },
         discard: match config.discard {
-            DiscardPolicy::New => Discard::New,
-            DiscardPolicy::Old => Discard::Old,
+            DiscardPolicy::New => FullStreamPolicy::New,
+            DiscardPolicy::Old => FullStreamPolicy::Old,
         },
         max_age: config.max_age,
         duplicate_window: config.duplicate_window,

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::inbox::WeakMux;
 use crate::backoff::jitter;
 use crate::error::ConnectError;
-use crate::health::Health;
-use crate::metrics::Metrics;
+use crate::health::ConnectionHealth;
+use crate::metrics::BusMetrics;
 use crate::options::NatsOptions;
 
 /// Longest pause between two attempts to reconnect.
@@ -17,14 +17,14 @@ const RECONNECT_CEILING: Duration = Duration::from_secs(4);
 
 /// Who receives the connection's events.
 #[derive(Clone, Debug)]
-pub(super) struct Watcher {
-    pub(super) metrics: Metrics,
-    pub(super) health: Health,
+pub(super) struct ConnectionWatcher {
+    pub(super) metrics: BusMetrics,
+    pub(super) health: ConnectionHealth,
     pub(super) mux: WeakMux,
     pub(super) closing: watch::Sender<bool>,
 }
 
-impl Watcher {
+impl ConnectionWatcher {
     fn see(&self, event: &Event) {
         match event {
             Event::Connected => {
@@ -79,7 +79,7 @@ fn refused_subject(words: &str) -> String {
 
 pub(super) async fn connect(
     options: &NatsOptions,
-    watcher: Watcher,
+    watcher: ConnectionWatcher,
 ) -> Result<Client, ConnectError> {
     let servers = options
         .servers

@@ -12,26 +12,26 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::super::{CONNECTION_LOST, Message};
+use super::super::{CONNECTION_LOST, CoreMessage};
 use super::from_nats;
 use crate::error::TransportError;
-use crate::headers::Headers;
-use crate::metrics::Metrics;
+use crate::headers::MessageHeaders;
+use crate::metrics::BusMetrics;
 
 /// Replies that may wait in one inbox: a final one and progress at its highest rate for some seconds.
-const CAPACITY: usize = 32;
+const INBOX_CAPACITY: usize = 32;
 
 /// All open inboxes of a connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mux {
-    shared: Arc<Shared>,
+pub(super) struct InboxMux {
+    shared: Arc<InboxTable>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InboxTable {
     prefix: OnceLock<String>,
     next: AtomicU64,
-    waiting: Mutex<HashMap<u64, mpsc::Sender<Message>>>,
+    waiting: Mutex<HashMap<u64, mpsc::Sender<CoreMessage>>>,
     /// Owns the task that hands out replies.
     tasks: TaskTracker,
     /// Ends that task with the last handle, and with it the last use of the connection.
@@ -40,14 +40,14 @@ struct Shared {
 
 /// Reaches the inboxes as long as another owner keeps them.
 #[derive(Clone, Debug)]
-pub(super) struct WeakMux(Weak<Shared>);
+pub(super) struct WeakMux(Weak<InboxTable>);
 
-impl Mux {
+impl InboxMux {
     /// Subscribes and hands out replies from now on.
     pub(super) async fn start(
         self,
         client: &async_nats::Client,
-        metrics: &Metrics,
+        metrics: &BusMetrics,
     ) -> Result<Self, TransportError> {
         let prefix = self.shared.prefix.get_or_init(|| client.new_inbox());
         let mut replies = client
@@ -77,12 +77,12 @@ impl Mux {
         Ok(self)
     }
 
-    pub(super) fn open(&self) -> Inbox {
-        let (sender, receiver) = mpsc::channel(CAPACITY);
+    pub(super) fn open(&self) -> NatsInbox {
+        let (sender, receiver) = mpsc::channel(INBOX_CAPACITY);
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         self.shared.lock().insert(id, sender);
         let prefix = self.shared.prefix.get().map_or("", String::as_str);
-        Inbox {
+        NatsInbox {
             address: format!("{prefix}.{id}"),
             id,
             receiver,
@@ -112,10 +112,10 @@ impl WeakMux {
         let Some(shared) = self.0.upgrade() else {
             return;
         };
-        let notice = Message {
+        let notice = CoreMessage {
             subject: String::new(),
             reply: None,
-            headers: Headers::new(),
+            headers: MessageHeaders::new(),
             payload: bytes::Bytes::new(),
             status: Some(CONNECTION_LOST),
         };
@@ -125,13 +125,13 @@ impl WeakMux {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<Message>>> {
+impl InboxTable {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<CoreMessage>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a caller waits for it.
-    fn hand_over(&self, reply: Message) -> bool {
+    fn hand_over(&self, reply: CoreMessage) -> bool {
         let id = reply
             .subject
             .rsplit_once('.')
@@ -143,24 +143,24 @@ impl Shared {
 
 /// An address for replies, gone when dropped.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct NatsInbox {
     address: String,
     id: u64,
-    receiver: mpsc::Receiver<Message>,
-    shared: Arc<Shared>,
+    receiver: mpsc::Receiver<CoreMessage>,
+    shared: Arc<InboxTable>,
 }
 
-impl Inbox {
+impl NatsInbox {
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<CoreMessage> {
         self.receiver.recv().await
     }
 }
 
-impl Drop for Inbox {
+impl Drop for NatsInbox {
     fn drop(&mut self) {
         self.shared.lock().remove(&self.id);
     }

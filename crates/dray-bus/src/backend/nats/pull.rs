@@ -8,68 +8,70 @@ use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Ack, Pulled, Start, Stored};
-use super::{Nats, headers_of, millis};
+use super::super::{AckAction, CursorStart, PulledMessage, StoredMessage};
+use super::{NatsBackend, headers_of, millis};
 use crate::error::TransportError;
 
 /// How long after a stop a delivery that was under way is still taken, to be handed back.
-const LINGER: Duration = Duration::from_millis(100);
+const STOP_LINGER: Duration = Duration::from_millis(100);
 /// How long a request for what is there may take.
-const NOW: Duration = Duration::from_secs(2);
+const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this long without a reader the server forgets a cursor's consumer.
-const FORGET: Duration = Duration::from_mins(1);
+const INACTIVE_THRESHOLD: Duration = Duration::from_mins(1);
 
 /// Pulls from one durable.
 #[derive(Debug)]
-pub(crate) struct Puller {
+pub(crate) struct NatsPuller {
     consumer: Consumer<pull::Config>,
 }
 
-impl Nats {
+impl NatsBackend {
     pub(crate) async fn puller(
         &self,
         stream: &str,
         durable: &str,
-    ) -> Result<Puller, TransportError> {
+    ) -> Result<NatsPuller, TransportError> {
         let found = self.find_consumer(stream, durable).await?;
         let consumer =
             found.ok_or_else(|| TransportError::NotProvisioned(format!("{stream}/{durable}")))?;
-        Ok(Puller { consumer })
+        Ok(NatsPuller { consumer })
     }
 
     pub(crate) async fn cursor(
         &self,
         stream: &str,
         filter: &str,
-        start: Start,
-    ) -> Result<Cursor, TransportError> {
+        start: CursorStart,
+    ) -> Result<NatsCursor, TransportError> {
         let handle = self
             .context
             .get_stream_no_info(stream)
             .await
             .map_err(TransportError::other)?;
         let deliver_policy = match start {
-            Start::New => DeliverPolicy::New,
-            Start::Sequence(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
+            CursorStart::New => DeliverPolicy::New,
+            CursorStart::Sequence(start_sequence) => {
+                DeliverPolicy::ByStartSequence { start_sequence }
+            }
         };
         let consumer = handle
             .create_consumer(pull::Config {
                 deliver_policy,
                 ack_policy: AckPolicy::None,
                 filter_subject: filter.to_owned(),
-                inactive_threshold: FORGET,
+                inactive_threshold: INACTIVE_THRESHOLD,
                 ..pull::Config::default()
             })
             .await
             .map_err(TransportError::other)?;
         let messages = consumer.messages().await.map_err(TransportError::other)?;
-        Ok(Cursor {
+        Ok(NatsCursor {
             messages: Box::new(messages),
         })
     }
 }
 
-impl Puller {
+impl NatsPuller {
     pub(crate) fn ack_wait(&self) -> Duration {
         self.consumer.cached_info().config.ack_wait
     }
@@ -86,7 +88,7 @@ impl Puller {
         count: usize,
         wait: Duration,
         stop: &CancellationToken,
-    ) -> Result<Vec<Pulled>, TransportError> {
+    ) -> Result<Vec<PulledMessage>, TransportError> {
         let there = self
             .consumer
             .fetch()
@@ -95,7 +97,7 @@ impl Puller {
             .await
             .map_err(TransportError::other)?;
         // A server whose consumer has all it may have pending leaves this request without an answer.
-        let pulled = match collect(there, stop, NOW).await {
+        let pulled = match collect(there, stop, IMMEDIATE_TIMEOUT).await {
             Err(TransportError::TimedOut) => Vec::new(),
             other => other?,
         };
@@ -110,7 +112,7 @@ impl Puller {
             .messages()
             .await
             .map_err(TransportError::other)?;
-        collect(next, stop, wait + NOW).await
+        collect(next, stop, wait + IMMEDIATE_TIMEOUT).await
     }
 }
 
@@ -118,7 +120,7 @@ async fn collect(
     mut batch: pull::Batch,
     stop: &CancellationToken,
     limit: Duration,
-) -> Result<Vec<Pulled>, TransportError> {
+) -> Result<Vec<PulledMessage>, TransportError> {
     let mut pulled = Vec::new();
     loop {
         let next = tokio::select! {
@@ -127,7 +129,7 @@ async fn collect(
             () = tokio::time::sleep(limit) => return quiet(pulled),
             () = stop.cancelled() => {
                 // What the server has sent already is taken, so that it can be handed back immediately.
-                tokio::time::timeout(LINGER, batch.next()).await.ok().flatten()
+                tokio::time::timeout(STOP_LINGER, batch.next()).await.ok().flatten()
             }
         };
         match next {
@@ -139,29 +141,29 @@ async fn collect(
 }
 
 /// Not even the server's own end of the request came: it is not there.
-fn quiet(pulled: Vec<Pulled>) -> Result<Vec<Pulled>, TransportError> {
+fn quiet(pulled: Vec<PulledMessage>) -> Result<Vec<PulledMessage>, TransportError> {
     if pulled.is_empty() {
         return Err(TransportError::TimedOut);
     }
     Ok(pulled)
 }
 
-fn delivery(message: jetstream::Message) -> Result<Pulled, TransportError> {
+fn delivery(message: jetstream::Message) -> Result<PulledMessage, TransportError> {
     let info = message.info().map_err(TransportError::Other)?;
     let delivered = u64::try_from(info.delivered).unwrap_or(1);
     let stored = read(&message, info.stream_sequence, millis(info.published));
     let (_, acker) = message.split();
-    Ok(Pulled {
+    Ok(PulledMessage {
         message: stored,
         delivered,
-        acker: super::super::Acker::Nats(Acker {
+        acker: super::super::Acker::Nats(NatsAcker {
             inner: std::sync::Arc::new(acker),
         }),
     })
 }
 
-fn read(message: &jetstream::Message, sequence: u64, time_ms: u64) -> Stored {
-    Stored {
+fn read(message: &jetstream::Message, sequence: u64, time_ms: u64) -> StoredMessage {
+    StoredMessage {
         sequence,
         subject: message.subject.to_string(),
         headers: headers_of(message.headers.as_ref()),
@@ -172,25 +174,29 @@ fn read(message: &jetstream::Message, sequence: u64, time_ms: u64) -> Stored {
 
 /// Acknowledges one delivery.
 #[derive(Clone)]
-pub(crate) struct Acker {
+pub(crate) struct NatsAcker {
     inner: std::sync::Arc<jetstream::message::Acker>,
 }
 
-impl std::fmt::Debug for Acker {
+impl std::fmt::Debug for NatsAcker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Acker").finish_non_exhaustive()
     }
 }
 
-impl Acker {
-    pub(crate) async fn send(&self, ack: Ack) -> Result<(), TransportError> {
+impl NatsAcker {
+    pub(crate) async fn send(&self, ack: AckAction) -> Result<(), TransportError> {
         self.inner
             .ack_with(kind(ack))
             .await
             .map_err(TransportError::Other)
     }
 
-    pub(crate) async fn confirm(&self, ack: Ack, wait: Duration) -> Result<(), TransportError> {
+    pub(crate) async fn confirm(
+        &self,
+        ack: AckAction,
+        wait: Duration,
+    ) -> Result<(), TransportError> {
         let confirmed = self.inner.double_ack_with(kind(ack));
         match tokio::time::timeout(wait, confirmed).await {
             Ok(result) => result.map_err(TransportError::Other),
@@ -199,29 +205,29 @@ impl Acker {
     }
 }
 
-fn kind(ack: Ack) -> AckKind {
+fn kind(ack: AckAction) -> AckKind {
     match ack {
-        Ack::Done => AckKind::Ack,
-        Ack::Again(delay) if delay.is_zero() => AckKind::Nak(None),
-        Ack::Again(delay) => AckKind::Nak(Some(delay)),
-        Ack::Progress => AckKind::Progress,
-        Ack::Term => AckKind::Term,
+        AckAction::Done => AckKind::Ack,
+        AckAction::Again(delay) if delay.is_zero() => AckKind::Nak(None),
+        AckAction::Again(delay) => AckKind::Nak(Some(delay)),
+        AckAction::Progress => AckKind::Progress,
+        AckAction::Term => AckKind::Term,
     }
 }
 
 /// Follows a stream with an ephemeral consumer.
-pub(crate) struct Cursor {
+pub(crate) struct NatsCursor {
     messages: Box<pull::Stream>,
 }
 
-impl std::fmt::Debug for Cursor {
+impl std::fmt::Debug for NatsCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cursor").finish_non_exhaustive()
     }
 }
 
-impl Cursor {
-    pub(crate) async fn next(&mut self) -> Result<Stored, TransportError> {
+impl NatsCursor {
+    pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
         match self.messages.next().await {
             Some(Ok(message)) => {
                 let info = message.info().map_err(TransportError::Other)?;

@@ -9,8 +9,8 @@ use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, RawMessa
 use async_nats::jetstream::{ErrorCode, message::StreamMessage};
 use async_nats::{RequestError, StatusCode, jetstream};
 
-use super::super::{Acknowledged, KeyEntry, Outgoing, Stored};
-use super::{Nats, headers_of, millis, to_nats};
+use super::super::{KeyEntry, OutgoingMessage, StoredMessage, StreamAck};
+use super::{NatsBackend, headers_of, millis, to_nats};
 use crate::error::TransportError;
 
 /// "insufficient resources": the server has no room left at all.
@@ -20,12 +20,12 @@ const OUT_OF_RESOURCES: [ErrorCode; 3] = [
     ErrorCode::MEMORY_RESOURCES_EXCEEDED,
 ];
 
-impl Nats {
+impl NatsBackend {
     pub(crate) async fn store(
         &self,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         wait: Duration,
-    ) -> Result<Acknowledged, TransportError> {
+    ) -> Result<StreamAck, TransportError> {
         let size = message.size();
         let subject = message.subject.clone();
         let request = Request::new()
@@ -48,7 +48,7 @@ impl Nats {
                 sequence,
                 duplicate,
                 ..
-            }) => Ok(Acknowledged {
+            }) => Ok(StreamAck {
                 stream,
                 sequence,
                 duplicate,
@@ -62,7 +62,7 @@ impl Nats {
         stream: &str,
         filter: &str,
         sequence: u64,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         self.read(stream, sequence, Some(filter)).await
     }
 
@@ -70,7 +70,7 @@ impl Nats {
         &self,
         stream: &str,
         sequence: u64,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         self.read(stream, sequence, None).await
     }
 
@@ -79,7 +79,7 @@ impl Nats {
         stream: &str,
         sequence: u64,
         filter: Option<&str>,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         let handle = self
             .context
             .get_stream_no_info(stream)
@@ -127,7 +127,7 @@ impl Nats {
         bucket: &str,
         filter: &str,
         from: u64,
-    ) -> Result<Option<Stored>, TransportError> {
+    ) -> Result<Option<StoredMessage>, TransportError> {
         let name = format!("KV_{bucket}");
         let handle = self
             .context
@@ -145,7 +145,7 @@ impl Nats {
 fn direct(
     answer: Result<StreamMessage, DirectGetError>,
     stream: &str,
-) -> Result<Option<Stored>, TransportError> {
+) -> Result<Option<StoredMessage>, TransportError> {
     let error = match answer {
         Ok(message) => return Ok(Some(stored(message))),
         Err(error) => error,
@@ -163,8 +163,8 @@ fn direct(
     }
 }
 
-fn stored(message: StreamMessage) -> Stored {
-    Stored {
+fn stored(message: StreamMessage) -> StoredMessage {
+    StoredMessage {
         sequence: message.sequence,
         subject: message.subject.to_string(),
         headers: headers_of(Some(&message.headers)),

@@ -1,7 +1,7 @@
 //! Small files of each format, made by hand.
 
 /// Starts that lead deep into a reader.
-pub(super) const STARTS: &[&[u8]] = &[
+pub(super) const DEEP_STARTS: &[&[u8]] = &[
     b"",
     b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
     b"\xFF\xD8\xFF",

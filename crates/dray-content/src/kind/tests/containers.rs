@@ -6,9 +6,9 @@ use super::*;
 #[test]
 fn office_documents_are_known_by_their_parts() {
     for (part, document, extension) in [
-        ("word/document.xml", Document::Docx, "docx"),
-        ("xl/workbook.xml", Document::Xlsx, "xlsx"),
-        ("ppt/presentation.xml", Document::Pptx, "pptx"),
+        ("word/document.xml", DocumentKind::Docx, "docx"),
+        ("xl/workbook.xml", DocumentKind::Xlsx, "xlsx"),
+        ("ppt/presentation.xml", DocumentKind::Pptx, "pptx"),
     ] {
         let bytes = zip(&[
             ("[Content_Types].xml", b"<Types/>"),
@@ -18,7 +18,7 @@ fn office_documents_are_known_by_their_parts() {
         let found = whole(&bytes, "anything.bin");
         assert_eq!(
             (found.kind, found.extension),
-            (Kind::Document(document), Some(extension))
+            (ContentKind::Document(document), Some(extension))
         );
     }
 }
@@ -30,7 +30,7 @@ fn entries_whose_size_stands_behind_them_are_walked_as_well() {
         entry("xl/workbook.xml", b"x", 8),
     ]
     .concat();
-    assert_eq!(kind(&bytes, "a"), Kind::Document(Document::Xlsx));
+    assert_eq!(kind(&bytes, "a"), ContentKind::Document(DocumentKind::Xlsx));
 }
 
 #[test]
@@ -39,12 +39,18 @@ fn where_the_parts_are_out_of_sight_the_name_chooses_among_office_documents() {
         ("[Content_Types].xml", b"<Types/>"),
         ("docProps/thumbnail.jpeg", b"x"),
     ]);
-    assert_eq!(kind(&bytes, "a.pptx"), Kind::Document(Document::Pptx));
-    assert_eq!(kind(&bytes, "a.zip"), Kind::Archive(Archive::Zip));
+    assert_eq!(
+        kind(&bytes, "a.pptx"),
+        ContentKind::Document(DocumentKind::Pptx)
+    );
+    assert_eq!(
+        kind(&bytes, "a.zip"),
+        ContentKind::Archive(ArchiveKind::Zip)
+    );
     // Without the content types the name proves nothing.
     assert_eq!(
         kind(&zip(&[("a.txt", b"x")]), "a.docx"),
-        Kind::Archive(Archive::Zip)
+        ContentKind::Archive(ArchiveKind::Zip)
     );
 }
 
@@ -56,60 +62,67 @@ fn a_document_inside_an_archive_does_not_make_it_one() {
     ]);
     assert_eq!(
         kind(&zip(&[("letter.docx", &inner)]), "a.zip"),
-        Kind::Archive(Archive::Zip)
+        ContentKind::Archive(ArchiveKind::Zip)
     );
 }
 
 #[test]
 fn open_documents_and_books_say_what_they_are_first() {
     for (media_type, document) in [
-        ("application/epub+zip", Document::Epub),
-        ("application/vnd.oasis.opendocument.text", Document::Odt),
+        ("application/epub+zip", DocumentKind::Epub),
+        ("application/vnd.oasis.opendocument.text", DocumentKind::Odt),
         (
             "application/vnd.oasis.opendocument.spreadsheet",
-            Document::Ods,
+            DocumentKind::Ods,
         ),
         (
             "application/vnd.oasis.opendocument.presentation",
-            Document::Odp,
+            DocumentKind::Odp,
         ),
         (
             "application/vnd.oasis.opendocument.graphics",
-            Document::Other,
+            DocumentKind::Other,
         ),
     ] {
         let bytes = zip(&[("mimetype", media_type.as_bytes()), ("content.xml", b"x")]);
-        assert_eq!(kind(&bytes, "a"), Kind::Document(document), "{media_type}");
+        assert_eq!(
+            kind(&bytes, "a"),
+            ContentKind::Document(document),
+            "{media_type}"
+        );
     }
     // Only the first entry counts.
     let late = zip(&[("a", b"x"), ("mimetype", b"application/epub+zip")]);
-    assert_eq!(kind(&late, "a.epub"), Kind::Archive(Archive::Zip));
+    assert_eq!(
+        kind(&late, "a.epub"),
+        ContentKind::Archive(ArchiveKind::Zip)
+    );
 }
 
 #[test]
 fn packages_and_archives_are_known() {
-    let cases: [(Vec<u8>, Archive); 9] = [
+    let cases: [(Vec<u8>, ArchiveKind); 9] = [
         (
             zip(&[
                 ("AndroidManifest.xml", b"x"),
                 ("META-INF/MANIFEST.MF", b"x"),
             ]),
-            Archive::Apk,
+            ArchiveKind::Apk,
         ),
-        (zip(&[("META-INF/MANIFEST.MF", b"x")]), Archive::Jar),
-        (b"PK\x05\x06\0\0".to_vec(), Archive::Zip),
-        (b"\x1F\x8B\x08\0".to_vec(), Archive::Gzip),
-        (b"BZh91AY&SY\x80".to_vec(), Archive::Bzip2),
-        (b"\xFD7zXZ\0\0".to_vec(), Archive::Xz),
-        (b"7z\xBC\xAF\x27\x1C".to_vec(), Archive::SevenZip),
-        (b"Rar!\x1A\x07\x01\0".to_vec(), Archive::Rar),
+        (zip(&[("META-INF/MANIFEST.MF", b"x")]), ArchiveKind::Jar),
+        (b"PK\x05\x06\0\0".to_vec(), ArchiveKind::Zip),
+        (b"\x1F\x8B\x08\0".to_vec(), ArchiveKind::Gzip),
+        (b"BZh91AY&SY\x80".to_vec(), ArchiveKind::Bzip2),
+        (b"\xFD7zXZ\0\0".to_vec(), ArchiveKind::Xz),
+        (b"7z\xBC\xAF\x27\x1C".to_vec(), ArchiveKind::SevenZip),
+        (b"Rar!\x1A\x07\x01\0".to_vec(), ArchiveKind::Rar),
         (
             [vec![b'a'; 257], b"ustar\0".to_vec()].concat(),
-            Archive::Tar,
+            ArchiveKind::Tar,
         ),
     ];
     for (bytes, archive) in cases {
-        assert_eq!(kind(&bytes, "x"), Kind::Archive(archive));
+        assert_eq!(kind(&bytes, "x"), ContentKind::Archive(archive));
     }
 }
 
@@ -120,27 +133,30 @@ fn an_archive_from_before_posix_is_known_by_its_sum() {
     header[148..156].fill(b' ');
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-    assert_eq!(kind(&header, "x"), Kind::Archive(Archive::Tar));
+    assert_eq!(kind(&header, "x"), ContentKind::Archive(ArchiveKind::Tar));
     header[0] = b'b';
-    assert_eq!(kind(&header, "x"), Kind::Binary);
+    assert_eq!(kind(&header, "x"), ContentKind::Binary);
 }
 
 #[test]
 fn opus_is_told_from_other_ogg_with_its_channels() {
     assert_eq!(
         kind(&ogg(b"OpusHead\x01\x01\x38\x01"), "v.ogg"),
-        Kind::Audio(Audio::OggOpus { channels: 1 })
+        ContentKind::Audio(AudioKind::OggOpus { channels: 1 })
     );
     assert_eq!(
         kind(&ogg(b"\x01vorbis\0"), "v.ogg"),
-        Kind::Audio(Audio::OggOther)
+        ContentKind::Audio(AudioKind::OggOther)
     );
     assert_eq!(
         kind(&ogg(b"\x80theora\x03"), "v.ogg"),
-        Kind::Video(Video::Ogg)
+        ContentKind::Video(VideoKind::Ogg)
     );
     assert!(whole(&ogg(b"\x01vorbis\0"), "v.opus").disagrees);
-    assert_eq!(kind(b"OggS", "v.ogg"), Kind::Audio(Audio::OggOther));
+    assert_eq!(
+        kind(b"OggS", "v.ogg"),
+        ContentKind::Audio(AudioKind::OggOther)
+    );
 }
 
 #[test]
@@ -148,20 +164,20 @@ fn brands_tell_films_sounds_and_pictures_apart() {
     for (brands, expected) in [
         (
             "isom\0\0\0\0isomiso2avc1mp41",
-            Kind::Video(Video::Mp4(Codec::Unknown)),
+            ContentKind::Video(VideoKind::Mp4(VideoCodec::Unknown)),
         ),
         (
             "mp42\0\0\0\0isommp42",
-            Kind::Video(Video::Mp4(Codec::Unknown)),
+            ContentKind::Video(VideoKind::Mp4(VideoCodec::Unknown)),
         ),
-        ("mp42\0\0\0\0M4A mp42", Kind::Audio(Audio::M4a)),
-        ("M4A \0\0\0\0", Kind::Audio(Audio::M4a)),
-        ("qt  \0\0\0\0qt  ", Kind::Video(Video::Quicktime)),
-        ("3gp4\0\0\0\0isom", Kind::Video(Video::ThreeGp)),
-        ("heic\0\0\0\0mif1", Kind::Image(Image::Heic)),
-        ("mif1\0\0\0\0mif1heic", Kind::Image(Image::Heic)),
-        ("mif1\0\0\0\0mif1avif", Kind::Image(Image::Avif)),
-        ("avif\0\0\0\0", Kind::Image(Image::Avif)),
+        ("mp42\0\0\0\0M4A mp42", ContentKind::Audio(AudioKind::M4a)),
+        ("M4A \0\0\0\0", ContentKind::Audio(AudioKind::M4a)),
+        ("qt  \0\0\0\0qt  ", ContentKind::Video(VideoKind::Quicktime)),
+        ("3gp4\0\0\0\0isom", ContentKind::Video(VideoKind::ThreeGp)),
+        ("heic\0\0\0\0mif1", ContentKind::Image(ImageKind::Heic)),
+        ("mif1\0\0\0\0mif1heic", ContentKind::Image(ImageKind::Heic)),
+        ("mif1\0\0\0\0mif1avif", ContentKind::Image(ImageKind::Avif)),
+        ("avif\0\0\0\0", ContentKind::Image(ImageKind::Avif)),
     ] {
         assert_eq!(
             kind(&iso_box(b"ftyp", brands.as_bytes()), "x"),
@@ -171,11 +187,11 @@ fn brands_tell_films_sounds_and_pictures_apart() {
     }
     assert_eq!(
         kind(&iso_box(b"moov", b"\0\0\0\0"), "x"),
-        Kind::Video(Video::Quicktime)
+        ContentKind::Video(VideoKind::Quicktime)
     );
     assert_eq!(
         kind(&iso_box(b"wide", b"\x80"), "x"),
-        Kind::Video(Video::Quicktime)
+        ContentKind::Video(VideoKind::Quicktime)
     );
 }
 
@@ -194,12 +210,15 @@ fn the_coding_of_a_film_is_read_where_its_index_comes_first() {
         [iso_box(b"ftyp", b"isom\0\0\0\0"), iso_box(b"moov", &tracks)].concat()
     };
     for (codes, codec) in [
-        (vec![b"mp4a".as_slice(), b"avc1"], Codec::H264),
-        (vec![b"hvc1".as_slice(), b"mp4a"], Codec::Other),
-        (vec![b"mp4a".as_slice()], Codec::Unknown),
-        (vec![], Codec::Unknown),
+        (vec![b"mp4a".as_slice(), b"avc1"], VideoCodec::H264),
+        (vec![b"hvc1".as_slice(), b"mp4a"], VideoCodec::Other),
+        (vec![b"mp4a".as_slice()], VideoCodec::Unknown),
+        (vec![], VideoCodec::Unknown),
     ] {
-        assert_eq!(kind(&film(&codes), "x.mp4"), Kind::Video(Video::Mp4(codec)));
+        assert_eq!(
+            kind(&film(&codes), "x.mp4"),
+            ContentKind::Video(VideoKind::Mp4(codec))
+        );
     }
 }
 
@@ -212,12 +231,18 @@ fn webm_is_told_from_matroska() {
         ]
         .concat()
     };
-    assert_eq!(kind(&header(b"\x84webm"), "x"), Kind::Video(Video::Webm));
+    assert_eq!(
+        kind(&header(b"\x84webm"), "x"),
+        ContentKind::Video(VideoKind::Webm)
+    );
     assert_eq!(
         kind(&header(b"\x88matroska"), "x"),
-        Kind::Video(Video::Matroska)
+        ContentKind::Video(VideoKind::Matroska)
     );
-    assert_eq!(kind(b"\x1A\x45\xDF\xA3", "x"), Kind::Video(Video::Matroska));
+    assert_eq!(
+        kind(b"\x1A\x45\xDF\xA3", "x"),
+        ContentKind::Video(VideoKind::Matroska)
+    );
 }
 
 #[test]
@@ -243,8 +268,14 @@ fn webp_has_dimensions_in_all_its_forms() {
         let found = whole(&bytes, "x.webp");
         assert_eq!(
             (found.kind, found.dimensions),
-            (Kind::Image(Image::Webp { animated }), Some((10, 20)))
+            (
+                ContentKind::Image(ImageKind::Webp { animated }),
+                Some((10, 20))
+            )
         );
     }
-    assert_eq!(kind(b"RIFF\0\0\0\0AVI LIST", "x"), Kind::Video(Video::Avi));
+    assert_eq!(
+        kind(b"RIFF\0\0\0\0AVI LIST", "x"),
+        ContentKind::Video(VideoKind::Avi)
+    );
 }

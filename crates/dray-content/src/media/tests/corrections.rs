@@ -200,7 +200,7 @@ fn an_apostrophe_inside_quotes_is_part_of_the_path() {
 fn scan_tells_what_to_ask_for_longest_first() {
     let text = "a MEDIA:/t/x y.pdf z";
     let (tags, directives) = scan(text);
-    assert_eq!(directives, Directives::default());
+    assert_eq!(directives, MediaDirectives::default());
     let [tag] = tags.as_slice() else {
         panic!("one tag: {tags:?}");
     };

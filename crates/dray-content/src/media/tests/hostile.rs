@@ -3,13 +3,13 @@
 use super::*;
 
 /// Bytes that may be looked at per byte of text.
-const FACTOR: usize = 16;
+const MAX_BYTES_PER_BYTE: usize = 16;
 
 /// A pattern of this length shows anything quadratic: its factor would be in the thousands.
-const LENGTH: usize = 16 * 1024;
+const PATTERN_BYTES: usize = 16 * 1024;
 
 fn repeated(pattern: &str) -> String {
-    pattern.repeat(LENGTH / pattern.len())
+    pattern.repeat(PATTERN_BYTES / pattern.len())
 }
 
 /// The texts: each aims at one loop.
@@ -84,7 +84,10 @@ fn r_4_work_is_linear_whatever_the_text() {
             asked += 1;
             None
         });
-        assert!(steps <= FACTOR * text.len(), "{steps} steps for {start:?}");
+        assert!(
+            steps <= MAX_BYTES_PER_BYTE * text.len(),
+            "{steps} steps for {start:?}"
+        );
         assert!(
             asked <= TAGS_MAX * CANDIDATES_MAX,
             "{asked} questions for {start:?}"
@@ -104,7 +107,7 @@ fn r_4_work_is_linear_in_a_stream_as_well() {
         }
         let start = text.chars().take(24).collect::<String>();
         assert!(
-            hold.steps() <= FACTOR * text.len(),
+            hold.steps() <= MAX_BYTES_PER_BYTE * text.len(),
             "{} steps for {start:?}",
             hold.steps()
         );
@@ -119,7 +122,7 @@ fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
         hold.push(&text, |_| None);
         hold.push("\n", |_| None);
         assert!(
-            hold.steps() <= FACTOR * text.len(),
+            hold.steps() <= MAX_BYTES_PER_BYTE * text.len(),
             "{} steps for {pattern:?}",
             hold.steps()
         );

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Paths that exist in these tests.
-const EXISTING: [&str; 6] = [
+const EXISTING_PATHS: [&str; 6] = [
     "/a.png",
     "/b c.pdf",
     "/d",
@@ -15,18 +15,18 @@ const EXISTING: [&str; 6] = [
 ];
 
 fn resolve(path: &str) -> Option<String> {
-    EXISTING.contains(&path).then(|| path.to_owned())
+    EXISTING_PATHS.contains(&path).then(|| path.to_owned())
 }
 
 /// Joins what each chunk shows, and what was found.
-fn streamed<'text>(chunks: impl Iterator<Item = &'text str>) -> Extraction {
+fn streamed<'text>(chunks: impl Iterator<Item = &'text str>) -> MediaExtraction {
     let mut hold = HoldBack::new();
     let mut shown = String::new();
     for chunk in chunks {
         shown.push_str(&hold.push(chunk, resolve));
     }
     let rest = hold.finish(resolve);
-    Extraction {
+    MediaExtraction {
         text: shown + &rest.text,
         ..rest
     }
@@ -92,7 +92,7 @@ fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just("MEDIA:".to_owned()),
         1 => Just("media: ".to_owned()),
-        4 => prop::sample::select(&EXISTING[..]).prop_map(str::to_owned),
+        4 => prop::sample::select(&EXISTING_PATHS[..]).prop_map(str::to_owned),
         2 => prop::sample::select(vec!["/x.png", "/no such.pdf", "/y.bak", "/tmp/z.pngSome", "C:\\q.txt"]).prop_map(str::to_owned),
         3 => prop::sample::select(vec!["`", "``", "```", "\"", "'", "*", "**", "_", "~~~"]).prop_map(str::to_owned),
         3 => prop::sample::select(vec!["\n", "\n\n", "\n\n\n\n", " ", "\t", "\r\n", "\u{3000}"]).prop_map(str::to_owned),
@@ -125,7 +125,7 @@ proptest! {
     fn what_exists_goes_and_what_is_cut_was_a_tag(text in message()) {
         let found = extract_with(&text, resolve);
         for file in &found.files {
-            prop_assert!(EXISTING.contains(&file.as_str()));
+            prop_assert!(EXISTING_PATHS.contains(&file.as_str()));
         }
         prop_assert_eq!(found.text.trim(), &found.text);
         // Nothing is said that was not written: what remains is in the message, in order.
@@ -140,7 +140,7 @@ proptest! {
         let asked = paths(&text);
         let found = extract(&text, |path| {
             assert!(asked.iter().any(|known| known == path), "{path} was not to be asked for");
-            EXISTING.contains(&path)
+            EXISTING_PATHS.contains(&path)
         });
         prop_assert_eq!(found, extract_with(&text, resolve));
     }

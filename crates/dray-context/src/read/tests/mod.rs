@@ -6,30 +6,30 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::catalog::tests::{document, entry};
-use crate::catalog::{Catalog, Turn};
-use crate::generation::Generation;
+use crate::catalog::{FileCatalog, FileTurn};
+use crate::generation::ContractGeneration;
 use crate::limits;
 use crate::model::FileType;
 
-fn catalog() -> Catalog {
+fn catalog() -> FileCatalog {
     let mut expired = document("e-0");
     expired.unavailable = true;
-    Catalog::new(vec![
+    FileCatalog::new(vec![
         document("h-0"),
-        entry("h-1", "p.png", FileType::Image, Turn::History),
+        entry("h-1", "p.png", FileType::Image, FileTurn::History),
         expired,
-        entry("c-0", "c.pdf", FileType::File, Turn::Current),
+        entry("c-0", "c.pdf", FileType::File, FileTurn::Current),
     ])
 }
 
-fn plan(tool: &str, arguments: &Value) -> Plan {
-    let arguments = Arguments::read(tool, arguments).unwrap();
-    Plan::new(&arguments, &catalog(), limits::READ_BUDGET)
+fn plan(tool: &str, arguments: &Value) -> ReadPlan {
+    let arguments = ReadArguments::read(tool, arguments).unwrap();
+    ReadPlan::new(&arguments, &catalog(), limits::READ_BUDGET)
 }
 
 fn answer(tool: &str, arguments: &Value) -> Value {
     let answer =
-        plan(tool, arguments).run(|task| Ok(Text::of(format!("text of {}", task.file.id))));
+        plan(tool, arguments).run(|task| Ok(ReadText::of(format!("text of {}", task.file.id))));
     serde_json::from_str(&answer.json()).unwrap()
 }
 
@@ -38,24 +38,24 @@ fn the_schema_is_exact() {
     let expected = json!({"type": "function", "function": {"name": "read_files", "description": "读取指定文件的内容",
         "parameters": {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}, "description": "文件 ID"}},
         "required": ["ids"]}}});
-    let formats = Formats::of(&["txt", ".PDF"]);
+    let formats = ReadableFormats::of(&["txt", ".PDF"]);
     for generation in [
-        Generation::G1,
-        Generation::G2,
-        Generation::G3,
-        Generation::G4,
-        Generation::G5,
+        ContractGeneration::G1,
+        ContractGeneration::G2,
+        ContractGeneration::G3,
+        ContractGeneration::G4,
+        ContractGeneration::G5,
     ] {
-        let schema = schema(generation, Variant::Agent, &formats, 0);
+        let schema = schema(generation, ToolVariant::Agent, &formats, 0);
         assert_eq!(schema, expected);
         assert_eq!(schema.to_string(), expected.to_string());
     }
-    let g6 = schema(Generation::G6, Variant::Agent, &formats, 0);
+    let g6 = schema(ContractGeneration::G6, ToolVariant::Agent, &formats, 0);
     assert_eq!(
         g6["function"]["parameters"]["properties"]["urls"]["maxItems"],
         20
     );
-    let node = schema(Generation::G4, Variant::ToolCall, &formats, 0);
+    let node = schema(ContractGeneration::G4, ToolVariant::ToolCall, &formats, 0);
     assert_eq!(node["function"]["description"], "解析文件内容，获取文本。");
     assert!(
         node["function"]["parameters"]["properties"]["ids"]
@@ -70,8 +70,8 @@ fn the_schema_is_exact() {
 
 #[test]
 fn r_7_only_readable_formats_are_advertised_and_media_are_said_to_be_none() {
-    let formats = Formats::of(&["txt", "PDF"]);
-    let schema = schema(Generation::Stable, Variant::Agent, &formats, 0);
+    let formats = ReadableFormats::of(&["txt", "PDF"]);
+    let schema = schema(ContractGeneration::Stable, ToolVariant::Agent, &formats, 0);
     let description = schema["function"]["description"].as_str().unwrap();
     assert_eq!(
         description,
@@ -79,12 +79,12 @@ fn r_7_only_readable_formats_are_advertised_and_media_are_said_to_be_none() {
     );
     assert_eq!(schema["function"]["parameters"]["required"], json!(["ids"]));
     assert!(formats.holds("PDF") && !formats.holds("doc"));
-    assert!(Formats::of(&["md"]).holds("Markdown"));
+    assert!(ReadableFormats::of(&["md"]).holds("Markdown"));
     assert_eq!(
         catalogue_entry(Some(&formats))["description"],
         "读取文档并返回文档内容，支持: .txt, .pdf"
     );
-    let image = &answer(TOOL, &json!({"ids": ["h-1"]}))[0];
+    let image = &answer(READ_TOOL, &json!({"ids": ["h-1"]}))[0];
     assert_eq!(
         (&image["code"], &image["name"]),
         (&json!("unsupported_type"), &json!("p.png"))
@@ -99,33 +99,39 @@ fn r_7_only_readable_formats_are_advertised_and_media_are_said_to_be_none() {
 
 #[test]
 fn the_tool_is_offered_by_the_rule_of_each_generation() {
-    let allowed = Exposure {
+    let allowed = ToolExposure {
         selection_allowed: true,
-        ..Exposure::default()
+        ..ToolExposure::default()
     };
-    let documents = Exposure {
+    let documents = ToolExposure {
         has_documents: true,
-        ..Exposure::default()
+        ..ToolExposure::default()
     };
-    let files = Exposure {
+    let files = ToolExposure {
         has_files: true,
-        ..Exposure::default()
+        ..ToolExposure::default()
     };
-    for generation in Generation::ALL {
+    for generation in ContractGeneration::ALL_GENERATIONS {
         let early = matches!(
             generation,
-            Generation::G0 | Generation::G1 | Generation::G2 | Generation::G3
+            ContractGeneration::G0
+                | ContractGeneration::G1
+                | ContractGeneration::G2
+                | ContractGeneration::G3
         );
-        assert_eq!(is_offered(generation, Variant::Agent, allowed), early);
-        assert_eq!(is_offered(generation, Variant::Agent, documents), !early);
-        assert!(is_offered(generation, Variant::ToolCall, files));
-        assert!(!is_offered(generation, Variant::Agent, files));
+        assert_eq!(is_offered(generation, ToolVariant::Agent, allowed), early);
+        assert_eq!(
+            is_offered(generation, ToolVariant::Agent, documents),
+            !early
+        );
+        assert!(is_offered(generation, ToolVariant::ToolCall, files));
+        assert!(!is_offered(generation, ToolVariant::Agent, files));
     }
 }
 
 #[test]
 fn order_and_duplicates_are_kept_and_no_ids_give_an_empty_array() {
-    let read = answer(TOOL, &json!({"ids": ["c-0", "h-0", "c-0"]}));
+    let read = answer(READ_TOOL, &json!({"ids": ["c-0", "h-0", "c-0"]}));
     let contents: Vec<_> = read
         .as_array()
         .unwrap()
@@ -134,8 +140,8 @@ fn order_and_duplicates_are_kept_and_no_ids_give_an_empty_array() {
         .collect();
     assert_eq!(contents, ["text of c-0", "text of h-0", "text of c-0"]);
     assert_eq!(
-        plan(TOOL, &json!({"ids": []}))
-            .run(|_| Ok(Text::of("x")))
+        plan(READ_TOOL, &json!({"ids": []}))
+            .run(|_| Ok(ReadText::of("x")))
             .json(),
         "[]"
     );
@@ -150,12 +156,16 @@ fn arguments_that_are_no_array_of_strings_are_refused_as_a_whole() {
         json!({"ids": null}),
         json!({"ids": ["a", 1]}),
     ] {
-        let said = Arguments::read(TOOL, &wrong).unwrap_err().to_string();
+        let said = ReadArguments::read(READ_TOOL, &wrong)
+            .unwrap_err()
+            .to_string();
         assert_eq!(said, "ids: expected an array of strings");
     }
     for wrong in ["", "nonsense", "[1]", "7", "\"x\""] {
         assert_eq!(
-            Arguments::parse(TOOL, wrong).unwrap_err().to_string(),
+            ReadArguments::parse(READ_TOOL, wrong)
+                .unwrap_err()
+                .to_string(),
             "Params is not object",
             "{wrong}"
         );
@@ -166,9 +176,9 @@ fn arguments_that_are_no_array_of_strings_are_refused_as_a_whole() {
         json!({"ids": [], "limit": "3"}),
         json!({"ids": [], "range": 3}),
     ] {
-        assert!(Arguments::read(TOOL, &wrong).is_err(), "{wrong}");
+        assert!(ReadArguments::read(READ_TOOL, &wrong).is_err(), "{wrong}");
     }
-    let other = Arguments::parse("write_files", "{}")
+    let other = ReadArguments::parse("write_files", "{}")
         .unwrap_err()
         .to_string();
     assert_eq!(other, "Can't find the tool write_files");
@@ -183,7 +193,7 @@ fn json_is_read_leniently() {
         "\"{\\\"ids\\\": [\\\"a, ]b\\\"]}\"",
     ] {
         assert_eq!(
-            Arguments::parse(TOOL, text).unwrap().names,
+            ReadArguments::parse(READ_TOOL, text).unwrap().names,
             ["a, ]b"],
             "{text}"
         );
@@ -192,8 +202,8 @@ fn json_is_read_leniently() {
 
 #[test]
 fn the_result_has_its_keys_in_order() {
-    let plan = plan(TOOL, &json!({"ids": ["c-0", "none"]}));
-    let answer = plan.run(|_| Ok(Text::of("…text…")));
+    let plan = plan(READ_TOOL, &json!({"ids": ["c-0", "none"]}));
+    let answer = plan.run(|_| Ok(ReadText::of("…text…")));
     assert!(answer.json().starts_with(
         r#"[{"id":"c-0","name":"c.pdf","content":"…text…","status":"ok","offset":0,"length":6,"truncated":false},{"id":"none","name":"","content":""#
     ));
@@ -205,7 +215,7 @@ fn the_result_has_its_keys_in_order() {
 
 #[test]
 fn r_5_an_unknown_id_names_those_that_exist_and_spoils_nothing() {
-    let read = answer(TOOL, &json!({"ids": ["nope", "h-0", "e-0"]}));
+    let read = answer(READ_TOOL, &json!({"ids": ["nope", "h-0", "e-0"]}));
     assert_eq!(read[0]["code"], "unknown_id");
     assert_eq!(read[0]["status"], "error");
     assert_eq!(
@@ -217,19 +227,19 @@ fn r_5_an_unknown_id_names_those_that_exist_and_spoils_nothing() {
         (&json!("ok"), &json!("text of h-0"))
     );
     assert_eq!(read[2]["code"], "expired");
-    let many = Catalog::new((0..80).map(|n| document(&format!("d{n}-0"))).collect());
-    let arguments = Arguments::read(TOOL, &json!({"ids": ["x"]})).unwrap();
-    let listed = Plan::new(&arguments, &many, 1000)
-        .run(|_| Ok(Text::default()))
+    let many = FileCatalog::new((0..80).map(|n| document(&format!("d{n}-0"))).collect());
+    let arguments = ReadArguments::read(READ_TOOL, &json!({"ids": ["x"]})).unwrap();
+    let listed = ReadPlan::new(&arguments, &many, 1000)
+        .run(|_| Ok(ReadText::default()))
         .json();
     assert!(listed.contains("d79-0, and 30 older ones") && !listed.contains("d29-0,"));
 }
 
 #[test]
 fn r_5_every_failure_has_its_code_and_a_sentence_and_keeps_the_name() {
-    for code in Code::ALL {
-        let answer = plan(TOOL, &json!({"ids": ["c-0", "h-0"]}))
-            .assemble(vec![Err(Failure::of(code)), Ok(Text::of("fine"))]);
+    for code in FailureCode::ALL_CODES {
+        let answer = plan(READ_TOOL, &json!({"ids": ["c-0", "h-0"]}))
+            .assemble(vec![Err(ReadFailure::of(code)), Ok(ReadText::of("fine"))]);
         let read: Value = serde_json::from_str(&answer.json()).unwrap();
         assert_eq!(read[0]["code"], serde_json::to_value(code).unwrap());
         assert_eq!(read[0]["content"], code.sentence());
@@ -237,22 +247,29 @@ fn r_5_every_failure_has_its_code_and_a_sentence_and_keeps_the_name() {
         assert_eq!(read[1]["content"], "fine");
     }
     assert_eq!(
-        Failure::of(Code::PrivateNetwork).text(),
+        ReadFailure::of(FailureCode::PrivateNetwork).text(),
         "Request to private network not allowed"
     );
-    assert_eq!(Failure::of(Code::Failed).text(), "Load file error");
-    assert_eq!(Failure::saying(Code::Failed, "").text(), "Load file error");
     assert_eq!(
-        Failure::too_large(10).text(),
+        ReadFailure::of(FailureCode::Failed).text(),
+        "Load file error"
+    );
+    assert_eq!(
+        ReadFailure::saying(FailureCode::Failed, "").text(),
+        "Load file error"
+    );
+    assert_eq!(
+        ReadFailure::too_large(10).text(),
         "File exceeds maximum allowed size (10 bytes)"
     );
 }
 
 #[test]
 fn r_5_an_empty_text_and_a_missing_result_are_failures_of_their_file() {
-    let answer = plan(TOOL, &json!({"ids": ["c-0", "h-0"]})).assemble(vec![Ok(Text::of(" \n"))]);
+    let answer =
+        plan(READ_TOOL, &json!({"ids": ["c-0", "h-0"]})).assemble(vec![Ok(ReadText::of(" \n"))]);
     let codes: Vec<_> = answer.files.iter().map(|file| file.code).collect();
-    assert_eq!(codes, [Some(Code::Empty), Some(Code::Failed)]);
+    assert_eq!(codes, [Some(FailureCode::Empty), Some(FailureCode::Failed)]);
 }
 
 #[test]
@@ -275,14 +292,18 @@ fn r_11_the_legacy_call_takes_ids_and_numbers_and_answers_by_index() {
     assert_eq!(read[2]["content"], "text of h-0");
     assert_eq!(codes[3], "unsupported_type");
     assert!(codes[4..].iter().all(|code| code == "unknown_id"));
-    assert!(Arguments::read(LEGACY_TOOL, &json!({"ids": ["c-0"]})).is_err());
+    assert!(ReadArguments::read(LEGACY_TOOL, &json!({"ids": ["c-0"]})).is_err());
 }
 
 #[test]
 fn r_11_the_legacy_name_is_never_advertised() {
-    let formats = Formats::of(&["txt"]);
-    for generation in Generation::ALL {
-        for variant in [Variant::Agent, Variant::ToolCall, Variant::SkillEditor] {
+    let formats = ReadableFormats::of(&["txt"]);
+    for generation in ContractGeneration::ALL_GENERATIONS {
+        for variant in [
+            ToolVariant::Agent,
+            ToolVariant::ToolCall,
+            ToolVariant::SkillEditor,
+        ] {
             let told = schema(generation, variant, &formats, 0).to_string();
             assert!(!told.contains(LEGACY_TOOL) && !told.contains("file_indexes"));
         }
@@ -299,26 +320,26 @@ fn urls_are_handles_too_also_as_a_model_copies_them_out_of_a_reminder() {
     let mut one = document("h-0");
     one.public_url = Some("https://h.example/a?x=1&y=2".into());
     one.former_urls = vec!["https://h.example/old".into()];
-    let catalog = Catalog::new(vec![one]);
+    let catalog = FileCatalog::new(vec![one]);
     let urls = [
         "https://h.example/a?x=1&y=2",
         "https://h.example/a?x=1&amp;y=2",
         "https://h.example/old",
         "https://h.example/other",
     ];
-    let arguments = Arguments::read(TOOL, &json!({"urls": urls})).unwrap();
-    let answer =
-        Plan::new(&arguments, &catalog, 1000).run(|task| Ok(Text::of(task.file.id.clone())));
+    let arguments = ReadArguments::read(READ_TOOL, &json!({"urls": urls})).unwrap();
+    let answer = ReadPlan::new(&arguments, &catalog, 1000)
+        .run(|task| Ok(ReadText::of(task.file.id.clone())));
     let read: Value = serde_json::from_str(&answer.json()).unwrap();
     let codes: Vec<_> = answer.files.iter().map(|file| file.code).collect();
-    assert_eq!(codes, [None, None, None, Some(Code::UnknownId)]);
+    assert_eq!(codes, [None, None, None, Some(FailureCode::UnknownId)]);
     assert_eq!(read[1]["url"], "https://h.example/a?x=1&amp;y=2");
 }
 
 #[test]
 fn blocks_are_escaped() {
-    let answer =
-        plan(TOOL, &json!({"ids": ["c-0", "<x>"]})).run(|_| Ok(Text::of("Alpha</content></file>")));
+    let answer = plan(READ_TOOL, &json!({"ids": ["c-0", "<x>"]}))
+        .run(|_| Ok(ReadText::of("Alpha</content></file>")));
     assert!(answer.blocks().starts_with("<file>\n<id>c-0</id>\n<content>Alpha&lt;/content&gt;&lt;/file&gt;</content>\n</file>\n<file>\n<id>&lt;x&gt;</id>\n<content>"));
     assert!(
         answer
@@ -331,8 +352,8 @@ fn blocks_are_escaped() {
 #[test]
 fn a_record_shows_both_ends_of_each_file() {
     let long = format!("{}{}", "a".repeat(1500), "b".repeat(1500));
-    let answer = plan(TOOL, &json!({"ids": ["c-0", "h-0"]}))
-        .assemble(vec![Ok(Text::of(long)), Ok(Text::of("short"))]);
+    let answer = plan(READ_TOOL, &json!({"ids": ["c-0", "h-0"]}))
+        .assemble(vec![Ok(ReadText::of(long)), Ok(ReadText::of("short"))]);
     let expected = format!(
         "## c.pdf\n{}{}\n\n## h-0.pdf\nshort",
         "a".repeat(1000),
@@ -350,10 +371,13 @@ fn a_record_shows_both_ends_of_each_file() {
 #[test]
 fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
     let ids: Vec<_> = (0..=limits::READ_IDS).map(|_| "c-0").collect();
-    let plan = plan(TOOL, &json!({"ids": ids}));
+    let plan = plan(READ_TOOL, &json!({"ids": ids}));
     assert_eq!(plan.tasks().count(), limits::READ_IDS);
-    let answer = plan.run(|_| Ok(Text::of("x")));
-    assert_eq!(answer.files.last().unwrap().code, Some(Code::TooMany));
+    let answer = plan.run(|_| Ok(ReadText::of("x")));
+    assert_eq!(
+        answer.files.last().unwrap().code,
+        Some(FailureCode::TooMany)
+    );
 }
 
 #[test]
@@ -363,7 +387,7 @@ fn a_call_from_elsewhere_has_a_budget_of_its_own_or_of_the_context() {
         call.as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        serde_json::from_value::<Call>(call)
+        serde_json::from_value::<ReadCall>(call)
             .unwrap()
             .plan()
             .unwrap()
@@ -374,7 +398,7 @@ fn a_call_from_elsewhere_has_a_budget_of_its_own_or_of_the_context() {
     assert_eq!(call(json!({"contextTokens": 200_000, "budget": 500})), 500);
     let legacy =
         json!({"tool": "file_read", "arguments": {"file_indexes": ["1"]}, "catalog": catalog()});
-    let plan = serde_json::from_value::<Call>(legacy)
+    let plan = serde_json::from_value::<ReadCall>(legacy)
         .unwrap()
         .plan()
         .unwrap();
@@ -383,7 +407,10 @@ fn a_call_from_elsewhere_has_a_budget_of_its_own_or_of_the_context() {
 
 #[test]
 fn a_plan_survives_json() {
-    let plan = plan(TOOL, &json!({"ids": ["c-0", "none", "h-1"], "offset": 3}));
+    let plan = plan(
+        READ_TOOL,
+        &json!({"ids": ["c-0", "none", "h-1"], "offset": 3}),
+    );
     let json = serde_json::to_string(&plan).unwrap();
-    assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    assert_eq!(serde_json::from_str::<ReadPlan>(&json).unwrap(), plan);
 }

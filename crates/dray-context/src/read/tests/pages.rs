@@ -13,7 +13,7 @@ fn r_6_a_text_is_read_page_by_page_to_its_end() {
     let mut offset = Some(0);
     while let Some(from) = offset {
         let arguments = json!({"ids": ["c-0"], "offset": from, "limit": 17});
-        let answer = plan(TOOL, &arguments).run(|_| Ok(Text::of(whole.clone())));
+        let answer = plan(READ_TOOL, &arguments).run(|_| Ok(ReadText::of(whole.clone())));
         let file = &answer.files[0];
         assert_eq!(file.length, Some(whole.chars().count()));
         assert_eq!(file.truncated, file.next_offset.is_some());
@@ -21,8 +21,9 @@ fn r_6_a_text_is_read_page_by_page_to_its_end() {
         offset = file.next_offset;
     }
     assert_eq!(read, whole);
-    let behind = plan(TOOL, &json!({"ids": ["c-0"], "offset": 5000})).run(|_| Ok(Text::of("abc")));
-    assert_eq!(behind.files[0].code, Some(Code::OutOfRange));
+    let behind =
+        plan(READ_TOOL, &json!({"ids": ["c-0"], "offset": 5000})).run(|_| Ok(ReadText::of("abc")));
+    assert_eq!(behind.files[0].code, Some(FailureCode::OutOfRange));
     assert!(behind.files[0].content.contains("3 characters"));
 }
 
@@ -32,9 +33,11 @@ fn r_6_the_budget_of_a_call_is_shared_fairly() {
     assert_eq!(share(100, &[500, 0, 20]), [80, 0, 20]);
     assert_eq!(share(0, &[5]), [0]);
     assert!(share(7, &[]).is_empty());
-    let arguments = Arguments::read(TOOL, &json!({"ids": ["c-0", "h-0"]})).unwrap();
-    let answer = Plan::new(&arguments, &catalog(), 1000)
-        .assemble(vec![Ok(Text::of("x".repeat(5000))), Ok(Text::of("short"))]);
+    let arguments = ReadArguments::read(READ_TOOL, &json!({"ids": ["c-0", "h-0"]})).unwrap();
+    let answer = ReadPlan::new(&arguments, &catalog(), 1000).assemble(vec![
+        Ok(ReadText::of("x".repeat(5000))),
+        Ok(ReadText::of("short")),
+    ]);
     assert_eq!(
         (answer.files[0].content.len(), answer.files[0].next_offset),
         (995, Some(995))
@@ -44,12 +47,12 @@ fn r_6_the_budget_of_a_call_is_shared_fairly() {
 
 #[test]
 fn r_6_what_a_reader_left_out_is_said_and_its_range_is_passed_on() {
-    let plan = plan(TOOL, &json!({"ids": ["c-0"], "range": " pages 3-5 "}));
+    let plan = plan(READ_TOOL, &json!({"ids": ["c-0"], "range": " pages 3-5 "}));
     assert_eq!(
         plan.tasks().next().unwrap().range.as_deref(),
         Some("pages 3-5")
     );
-    let found = Text {
+    let found = ReadText {
         text: "a".into(),
         file_name: None,
         incomplete: true,
@@ -62,11 +65,15 @@ fn r_6_what_a_reader_left_out_is_said_and_its_range_is_passed_on() {
 fn the_middle_is_left_out_where_a_text_is_too_long() {
     let text = format!("{}{}", "a".repeat(500), "z".repeat(500));
     let cut = truncate_middle(&text, 168);
-    let room = 168 - MARKER.len();
+    let room = 168 - OMISSION_MARKER.len();
     let head = room * 3 / 5;
     assert_eq!(
         cut,
-        format!("{}{MARKER}{}", "a".repeat(head), "z".repeat(room - head))
+        format!(
+            "{}{OMISSION_MARKER}{}",
+            "a".repeat(head),
+            "z".repeat(room - head)
+        )
     );
     assert_eq!(truncate_middle("short", 5), "short");
     assert_eq!(truncate_middle(&text, 10), "a".repeat(10));
@@ -105,8 +112,8 @@ proptest! {
 
     #[test]
     fn no_arguments_whatsoever_break_the_parser(text in "[\\[\\]{}\",:ids \\\\a0]{0,40}") {
-        if let Ok(arguments) = Arguments::parse(TOOL, &text) {
-            Plan::new(&arguments, &catalog(), 300).run(|_| Ok(Text::of("x")));
+        if let Ok(arguments) = ReadArguments::parse(READ_TOOL, &text) {
+            ReadPlan::new(&arguments, &catalog(), 300).run(|_| Ok(ReadText::of("x")));
         }
     }
 }

@@ -4,26 +4,26 @@ use tokio::sync::watch;
 
 use super::*;
 
-const KINDS: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
+const RECORD_TYPES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
-async fn started() -> Server {
-    Server::start().await.unwrap()
+async fn started() -> FakeDnsServer {
+    FakeDnsServer::start().await.unwrap()
 }
 
 /// A server that never answers.
-async fn silent() -> Server {
+async fn silent() -> FakeDnsServer {
     let server = started().await;
-    for kind in KINDS {
-        server.set(NAME, kind, Reply::Silence);
+    for kind in RECORD_TYPES {
+        server.set(HOST_NAME, kind, DnsReply::Silence);
     }
     server
 }
 
-async fn resolve(servers: &[&Server]) -> Result<Answer, DnsError> {
+async fn resolve(servers: &[&FakeDnsServer]) -> Result<DnsAnswer, DnsError> {
     let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
-    let resolver = Hickory::new(&addresses, PHASE).unwrap();
+    let resolver = HickoryResolver::new(&addresses, DNS_TIMEOUT).unwrap();
     let judge = Judge::new(JudgeConfig::default());
-    resolver.lookup(&canonical(NAME), &judge).await
+    resolver.lookup(&canonical(HOST_NAME), &judge).await
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn section_14_three_silent_servers_leave_time_for_a_fourth() {
         silent().await,
         started().await,
     );
-    last.set_addresses(NAME, &[ip("8.8.8.8")]);
+    last.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
     let answer = resolve(&[&one, &two, &three, &last]).await.unwrap();
     assert_eq!(answer.addresses, [ip("8.8.8.8")]);
 }
@@ -43,12 +43,12 @@ async fn section_14_three_silent_servers_leave_time_for_a_fourth() {
 async fn section_14_an_answer_of_the_first_server_counts_after_the_second_was_asked() {
     let (first, second) = (started().await, silent().await);
     let (release, released) = watch::channel(false);
-    for kind in KINDS {
+    for kind in RECORD_TYPES {
         let records = match kind {
-            RecordType::A => vec![address(NAME, ip("8.8.8.8"))],
+            RecordType::A => vec![address(HOST_NAME, ip("8.8.8.8"))],
             _ => Vec::new(),
         };
-        first.set(NAME, kind, Reply::Held(released.clone(), records));
+        first.set(HOST_NAME, kind, DnsReply::Held(released.clone(), records));
     }
     let servers = [&first, &second];
     let (answer, ()) = tokio::join!(resolve(&servers), async {
@@ -64,16 +64,19 @@ async fn section_14_an_answer_of_the_first_server_counts_after_the_second_was_as
 #[tokio::test]
 async fn section_14_a_server_that_fails_is_not_waited_for_and_does_not_decide() {
     for failure in [
-        Reply::Code(ResponseCode::ServFail),
-        Reply::Code(ResponseCode::Refused),
-        Reply::Garbage,
-        Reply::CodeWithRecords(ResponseCode::NXDomain, vec![address(NAME, ip("9.9.9.9"))]),
+        DnsReply::Code(ResponseCode::ServFail),
+        DnsReply::Code(ResponseCode::Refused),
+        DnsReply::Garbage,
+        DnsReply::CodeWithRecords(
+            ResponseCode::NXDomain,
+            vec![address(HOST_NAME, ip("9.9.9.9"))],
+        ),
     ] {
         let (broken, good) = (started().await, started().await);
-        for kind in KINDS {
-            broken.set(NAME, kind, failure.clone());
+        for kind in RECORD_TYPES {
+            broken.set(HOST_NAME, kind, failure.clone());
         }
-        good.set_addresses(NAME, &[ip("8.8.8.8")]);
+        good.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
         let answer = resolve(&[&broken, &good]).await.unwrap();
         assert_eq!(answer.addresses, [ip("8.8.8.8")]);
     }
@@ -88,7 +91,7 @@ async fn section_14_a_question_that_was_lost_is_asked_again() {
             (server.asked().len() >= 2).then_some(())
         })
         .await;
-        server.set_addresses(NAME, &[ip("8.8.8.8")]);
+        server.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
     });
     assert_eq!(answer.unwrap().addresses, [ip("8.8.8.8")]);
 }
@@ -100,11 +103,11 @@ async fn d_3_a_name_that_does_not_exist_and_has_an_address_is_refused() {
         (RecordType::A, "8.8.8.8"),
         (RecordType::AAAA, "2606:4700::1111"),
     ] {
-        let records = vec![address(NAME, ip(last))];
+        let records = vec![address(HOST_NAME, ip(last))];
         server.set(
-            NAME,
+            HOST_NAME,
             kind,
-            Reply::CodeWithRecords(ResponseCode::NXDomain, records),
+            DnsReply::CodeWithRecords(ResponseCode::NXDomain, records),
         );
     }
     check(&server, Err("failure")).await;

@@ -6,7 +6,7 @@ use std::thread;
 use super::classify;
 
 /// Blocked intervals, both ends included, ascending; written from the registry, adjacent ones merged.
-const BLOCKED: [(u32, u32); 18] = [
+const BLOCKED_INTERVALS: [(u32, u32); 18] = [
     (0x0000_0000, 0x00ff_ffff),
     (0x0a00_0000, 0x0aff_ffff),
     (0x6440_0000, 0x647f_ffff),
@@ -34,7 +34,7 @@ fn is_blocked(number: u32) -> bool {
 /// Both ends of all intervals and their neighbours, then every address in between, on all cores.
 #[test]
 fn all_ipv4_addresses_agree_with_the_independent_table() {
-    for (first, last) in BLOCKED {
+    for (first, last) in BLOCKED_INTERVALS {
         assert!(is_blocked(first) && is_blocked(last));
         assert!(first == 0 || !is_blocked(first - 1), "{first:#x}");
         assert!(last == u32::MAX || !is_blocked(last + 1), "{last:#x}");
@@ -57,7 +57,7 @@ fn walk(worker: usize, workers: usize) -> u64 {
     for octet in (0..=255_u32).skip(worker).step_by(workers) {
         let (from, to) = (octet << 24, (octet << 24) | 0x00ff_ffff);
         let mut next = u64::from(from);
-        for (first, last) in BLOCKED {
+        for (first, last) in BLOCKED_INTERVALS {
             if last < from || to < first {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::class;
 
 /// `first last: class of first, class of last; class before, class after` (`-` where there is no address).
-const V4: &str = "
+const IPV4_ROWS: &str = "
     0.0.0.0         0.255.255.255   this_network            this_network      -                        public
     10.0.0.0        10.255.255.255  private_use             private_use       public                   public
     100.64.0.0      100.127.255.255 shared_address_space    shared_address_space public                public
@@ -37,7 +37,7 @@ const V4: &str = "
     255.255.255.255 255.255.255.255 limited_broadcast       limited_broadcast reserved                 -
 ";
 
-const V6: &str = "
+const IPV6_ROWS: &str = "
     ::              ::                                        unspecified     unspecified     -               loopback
     ::1             ::1                                       loopback        loopback        unspecified     ipv4_compatible
     ::              ::ffff:ffff                               unspecified     ipv4_compatible -               unassigned
@@ -93,7 +93,7 @@ fn check(table: &str, neighbours: impl Fn(&str, &str) -> [Option<String>; 2]) ->
 
 #[test]
 fn each_ipv4_row_begins_and_ends_where_it_should() {
-    let rows = check(V4, |first, last| {
+    let rows = check(IPV4_ROWS, |first, last| {
         let (first, last): (Ipv4Addr, Ipv4Addr) = (first.parse().unwrap(), last.parse().unwrap());
         let print = |number| Ipv4Addr::from_bits(number).to_string();
         [
@@ -101,12 +101,12 @@ fn each_ipv4_row_begins_and_ends_where_it_should() {
             last.to_bits().checked_add(1).map(print),
         ]
     });
-    assert_eq!(rows, super::IPV4.len());
+    assert_eq!(rows, super::IPV4_BLOCKS.len());
 }
 
 #[test]
 fn each_ipv6_row_begins_and_ends_where_it_should() {
-    let rows = check(V6, |first, last| {
+    let rows = check(IPV6_ROWS, |first, last| {
         let (first, last): (Ipv6Addr, Ipv6Addr) = (first.parse().unwrap(), last.parse().unwrap());
         let print = |number| Ipv6Addr::from_bits(number).to_string();
         [
@@ -114,7 +114,7 @@ fn each_ipv6_row_begins_and_ends_where_it_should() {
             last.to_bits().checked_add(1).map(print),
         ]
     });
-    assert_eq!(rows, super::IPV6.len());
+    assert_eq!(rows, super::IPV6_BLOCKS.len());
 }
 
 /// Nothing outside `2000::/3` is public: the top three bits alone decide, for every value of the first segment.

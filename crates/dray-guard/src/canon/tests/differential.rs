@@ -13,7 +13,7 @@ use url::Url;
 use super::{CanonicalUrl, Host};
 
 /// Texts on which parsers are known to differ, or might.
-const HOSTILE: &[&str] = &[
+const HOSTILE_URLS: &[&str] = &[
     "http://example.com/",
     "http://example.com",
     "HTTP://EXAMPLE.com:80/a?b#c",
@@ -79,9 +79,9 @@ const HOSTILE: &[&str] = &[
     "http://a.example//b.example/",
 ];
 
-/// `HOSTILE`, and each printable character at four places of an authority.
+/// `HOSTILE_URLS`, and each printable character at four places of an authority.
 fn texts() -> Vec<String> {
-    let mut texts: Vec<_> = HOSTILE.iter().map(ToString::to_string).collect();
+    let mut texts: Vec<_> = HOSTILE_URLS.iter().map(ToString::to_string).collect();
     for character in ('!'..='~').chain("ſ－．：／＠［K".chars()) {
         texts.push(format!("http://{character}a.example/"));
         texts.push(format!("http://a{character}b.example/"));

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::super::authority::Authority;
+use super::super::authority::UrlAuthority;
 use super::super::{CanonicalUrl, Code, agree};
 
 fn url(text: &str) -> CanonicalUrl {
@@ -56,14 +56,14 @@ fn u_11_any_difference_to_the_http_parser_is_seen() {
 #[test]
 fn u_4_the_splitter_refuses_by_itself() {
     let check = |rest: &str, code: Code| {
-        assert_eq!(Authority::split(rest).unwrap_err(), code, "{rest}");
+        assert_eq!(UrlAuthority::split(rest).unwrap_err(), code, "{rest}");
     };
     check("", Code::InvalidUrl);
     check("/a", Code::InvalidUrl);
     check("a%62.example", Code::InvalidUrl);
     check("@", Code::UrlCredentials);
     check("a%40b@c", Code::UrlCredentials);
-    assert!(Authority::split("a.example/@?%").is_ok());
+    assert!(UrlAuthority::split("a.example/@?%").is_ok());
 }
 
 #[test]

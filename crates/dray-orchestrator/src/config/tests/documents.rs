@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::Config;
 
-const ORCHESTRATOR: &str = include_str!("../../../../../docs/orchestrator.md");
+const ORCHESTRATOR_PAGE: &str = include_str!("../../../../../docs/orchestrator.md");
 const FIRST_AGENT: &str = include_str!("../../../../../docs/first-agent.md");
-const SKILLS: &str = include_str!("../../../../../docs/skills.md");
-const MANIFEST: &str = include_str!("../../../../../docs/manifest.md");
-const README: &str = include_str!("../../../../../README.md");
+const SKILLS_PAGE: &str = include_str!("../../../../../docs/skills.md");
+const MANIFEST_PAGE: &str = include_str!("../../../../../docs/manifest.md");
+const README_PAGE: &str = include_str!("../../../../../README.md");
 
 /// Paths of a manifest that begin as keys do.
 const OF_MANIFESTS: [&str; 1] = ["deployment"];
@@ -48,11 +48,11 @@ fn has(config: &Value, key: &str) -> bool {
 fn keys_that_pages_name_are_there() {
     let config = serde_json::to_value(Config::default()).unwrap();
     for (page, text) in [
-        ("orchestrator.md", ORCHESTRATOR),
+        ("orchestrator.md", ORCHESTRATOR_PAGE),
         ("first-agent.md", FIRST_AGENT),
-        ("skills.md", SKILLS),
-        ("manifest.md", MANIFEST),
-        ("README.md", README),
+        ("skills.md", SKILLS_PAGE),
+        ("manifest.md", MANIFEST_PAGE),
+        ("README.md", README_PAGE),
     ] {
         for key in named(text) {
             assert!(has(&config, &key), "{page} names orchestrator.{key}");
@@ -64,7 +64,7 @@ fn keys_that_pages_name_are_there() {
 
 #[test]
 fn the_table_of_the_page_has_every_key() {
-    let (_, table) = ORCHESTRATOR.split_once("## Configuration").unwrap();
+    let (_, table) = ORCHESTRATOR_PAGE.split_once("## Configuration").unwrap();
     let (table, _) = table.split_once("## Errors").unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
     let listed: BTreeSet<String> = rows

@@ -5,10 +5,10 @@ use percent_encoding::percent_decode_str;
 use super::super::storage::encoded;
 
 /// Longest path and longest segment, in bytes.
-const PATH: usize = 1024;
-const SEGMENT: usize = 255;
+const MAX_PATH_BYTES: usize = 1024;
+const MAX_SEGMENT_BYTES: usize = 255;
 /// What no path may hold.
-const REFUSED: [char; 10] = [':', ';', ',', '=', '{', '}', '%', '&', '"', '\\'];
+const REFUSED_CHARACTERS: [char; 10] = [':', ';', ',', '=', '{', '}', '%', '&', '"', '\\'];
 
 /// A path as it stands in URLs; nothing when it could lead out of the folder or cannot be. `""` is the folder itself
 /// and only a folder.
@@ -23,12 +23,14 @@ pub(super) fn relative(path: &str, is_folder: bool) -> Option<String> {
     if is_folder && matches!(path, "" | ".") {
         return Some(String::new());
     }
-    let refused = |character: char| character.is_control() || REFUSED.contains(&character);
-    if path.is_empty() || path.len() > PATH || path.contains(refused) {
+    let refused =
+        |character: char| character.is_control() || REFUSED_CHARACTERS.contains(&character);
+    if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains(refused) {
         return None;
     }
-    let sound =
-        |segment: &str| !segment.is_empty() && segment.len() <= SEGMENT && !segment.ends_with('.');
+    let sound = |segment: &str| {
+        !segment.is_empty() && segment.len() <= MAX_SEGMENT_BYTES && !segment.ends_with('.')
+    };
     path.split('/').all(sound).then(|| {
         let mut url = encoded(path);
         if is_folder {

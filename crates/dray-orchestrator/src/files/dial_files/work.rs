@@ -4,37 +4,37 @@ use std::fmt::Write as _;
 
 use bytes::BytesMut;
 use dray_content::size;
-use dray_tool::{Call, Failed, Failure};
+use dray_tool::{HandledFailure, ToolCall, ToolFailure};
 use futures_util::StreamExt as _;
 
-use super::super::drive::{Body, Drive, DriveError, Item, Precondition};
+use super::super::drive::{Drive, DriveError, DriveItem, UploadBody, UploadPrecondition};
 use super::super::storage::{drive_failure, gone};
 use super::super::tools::{is_on, required};
 use super::super::turn::{TurnFiles, text};
 use super::{number, path};
 
 /// Largest file that is read as text.
-const TEXT: u64 = 4 << 20;
+const MAX_TEXT_BYTES: u64 = 4 << 20;
 /// Lines that are read when nothing is said, and bytes of one answer.
-const LINES: usize = 200;
-const ANSWER: usize = 48 * 1024;
+const DEFAULT_LINES: usize = 200;
+const MAX_ANSWER_BYTES: usize = 48 * 1024;
 /// Folders and files that one search looks at, and hits that it returns.
-const FOLDERS: usize = 200;
-const FILES: usize = 500;
-const HITS: usize = 100;
+const MAX_SEARCHED_FOLDERS: usize = 200;
+const MAX_SEARCHED_FILES: usize = 500;
+const MAX_HITS: usize = 100;
 
 /// One call.
-pub(super) struct Work<'a> {
+pub(super) struct DialFileCall<'a> {
     files: &'a TurnFiles,
     drive: &'a dyn Drive,
     home: &'a str,
-    call: &'a Call,
+    call: &'a ToolCall,
 }
 
-impl<'a> Work<'a> {
-    pub(super) async fn of(files: &'a TurnFiles, call: &'a Call) -> Result<Self, Failure> {
+impl<'a> DialFileCall<'a> {
+    pub(super) async fn of(files: &'a TurnFiles, call: &'a ToolCall) -> Result<Self, ToolFailure> {
         let Some(drive) = files.services.drive.as_deref() else {
-            return Err(Failed::new("There are no files of DIAL here.").into());
+            return Err(HandledFailure::new("There are no files of DIAL here.").into());
         };
         let home = files.home_url(drive).await.map_err(gone)?;
         Ok(Self {
@@ -45,13 +45,13 @@ impl<'a> Work<'a> {
         })
     }
 
-    fn file(&self, name: &str) -> Result<String, Failure> {
+    fn file(&self, name: &str) -> Result<String, ToolFailure> {
         let given = required(self.call, name)?;
         let url = path::relative(given, false).ok_or_else(|| refused(name))?;
         Ok(format!("{}{url}", self.home))
     }
 
-    fn folder(&self) -> Result<String, Failure> {
+    fn folder(&self) -> Result<String, ToolFailure> {
         let given = text(&self.call.arguments, "path").unwrap_or_default();
         let url = path::relative(given, true).ok_or_else(|| refused("path"))?;
         Ok(format!("{}{url}", self.home))
@@ -62,16 +62,18 @@ impl<'a> Work<'a> {
         path::shown(url.strip_prefix(self.home).unwrap_or(url))
     }
 
-    pub(super) async fn list(&self) -> Result<String, Failure> {
+    pub(super) async fn list(&self) -> Result<String, ToolFailure> {
         let folder = self.folder()?;
         let listing = match self.drive.list(&self.files.caller, &folder).await {
             // Nothing was ever written there.
-            Err(DriveError::NotFound) if folder == self.home => return Ok(EMPTY.to_owned()),
+            Err(DriveError::NotFound) if folder == self.home => {
+                return Ok(EMPTY_FOLDER_MESSAGE.to_owned());
+            }
             listing => listing.map_err(|error| drive_failure("path", error))?,
         };
         let mut lines: Vec<_> = listing.items.iter().map(|item| self.line(item)).collect();
         if lines.is_empty() {
-            lines.push(EMPTY.to_owned());
+            lines.push(EMPTY_FOLDER_MESSAGE.to_owned());
         }
         if listing.truncated {
             lines.push("There is more.".to_owned());
@@ -79,7 +81,7 @@ impl<'a> Work<'a> {
         Ok(lines.join("\n"))
     }
 
-    fn line(&self, item: &Item) -> String {
+    fn line(&self, item: &DriveItem) -> String {
         let path = self.shown(&item.url);
         match item.size {
             _ if item.is_folder => path,
@@ -88,11 +90,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    pub(super) async fn read_lines(&self) -> Result<String, Failure> {
+    pub(super) async fn read_lines(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
         let (start, count) = (
             number(self.call, "start", 1)?,
-            number(self.call, "count", LINES)?,
+            number(self.call, "count", DEFAULT_LINES)?,
         );
         let (content, _) = self.text_of("path", &url).await?;
         let all = content.lines().count();
@@ -102,11 +104,11 @@ impl<'a> Work<'a> {
         let mut told = String::new();
         let mut next = start;
         for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
-            if told.len() + line.len() > ANSWER && at + 1 > start {
+            if told.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
                 break;
             }
             let shown = line
-                .get(..line.floor_char_boundary(ANSWER))
+                .get(..line.floor_char_boundary(MAX_ANSWER_BYTES))
                 .unwrap_or_default();
             let _ = writeln!(told, "{}\t{shown}", at + 1);
             next = at + 2;
@@ -117,12 +119,12 @@ impl<'a> Work<'a> {
         Ok(told)
     }
 
-    pub(super) async fn search(&self) -> Result<String, Failure> {
+    pub(super) async fn search(&self) -> Result<String, ToolFailure> {
         let query = required(self.call, "query")?.to_lowercase();
         let (found, whole) = self.walk().await?;
         let mut hits = Vec::new();
         for item in &found {
-            if item.size.is_some_and(|size| size > TEXT) {
+            if item.size.is_some_and(|size| size > MAX_TEXT_BYTES) {
                 continue;
             }
             // What is not text, or went away meanwhile, is skipped.
@@ -138,7 +140,7 @@ impl<'a> Work<'a> {
                         dray_content::name::shown(line, 300)
                     ));
                 }
-                if hits.len() >= HITS {
+                if hits.len() >= MAX_HITS {
                     hits.push("There is more; search in a folder or for a longer text.".to_owned());
                     return Ok(hits.join("\n"));
                 }
@@ -147,7 +149,7 @@ impl<'a> Work<'a> {
         Ok(ended(hits, whole))
     }
 
-    pub(super) async fn find(&self) -> Result<String, Failure> {
+    pub(super) async fn find(&self) -> Result<String, ToolFailure> {
         let pattern = required(self.call, "pattern")?;
         let (found, whole) = self.walk().await?;
         let hits = found
@@ -159,7 +161,7 @@ impl<'a> Work<'a> {
     }
 
     /// All files below a folder, and whether that is all.
-    async fn walk(&self) -> Result<(Vec<Item>, bool), Failure> {
+    async fn walk(&self) -> Result<(Vec<DriveItem>, bool), ToolFailure> {
         let mut folders = vec![self.folder()?];
         let (mut found, mut whole, mut looked) = (Vec::new(), true, 0);
         while let Some(folder) = folders.pop() {
@@ -176,14 +178,14 @@ impl<'a> Work<'a> {
                 }
                 if !item.is_folder {
                     found.push(item);
-                } else if looked + folders.len() < FOLDERS {
+                } else if looked + folders.len() < MAX_SEARCHED_FOLDERS {
                     folders.push(item.url);
                 } else {
                     whole = false;
                 }
             }
-            if found.len() >= FILES {
-                found.truncate(FILES);
+            if found.len() >= MAX_SEARCHED_FILES {
+                found.truncate(MAX_SEARCHED_FILES);
                 return Ok((found, false));
             }
         }
@@ -191,15 +193,16 @@ impl<'a> Work<'a> {
         Ok((found, whole))
     }
 
-    pub(super) async fn write(&self) -> Result<String, Failure> {
+    pub(super) async fn write(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
         let content = self
             .call
             .arguments
             .get("content")
             .and_then(serde_json::Value::as_str);
-        let content = content.ok_or_else(|| Failure::parameter("content", "It must be a text."))?;
-        let body = Body::Bytes(bytes::Bytes::copy_from_slice(content.as_bytes()));
+        let content =
+            content.ok_or_else(|| ToolFailure::parameter("content", "It must be a text."))?;
+        let body = UploadBody::Bytes(bytes::Bytes::copy_from_slice(content.as_bytes()));
         self.put("path", &url, body, self.precondition()).await?;
         Ok(format!(
             "{} is written ({}).",
@@ -208,11 +211,11 @@ impl<'a> Work<'a> {
         ))
     }
 
-    fn precondition(&self) -> Precondition {
+    fn precondition(&self) -> UploadPrecondition {
         if is_on(self.call, "overwrite") {
-            Precondition::Any
+            UploadPrecondition::Any
         } else {
-            Precondition::New
+            UploadPrecondition::New
         }
     }
 
@@ -220,10 +223,10 @@ impl<'a> Work<'a> {
         &self,
         parameter: &str,
         url: &str,
-        body: Body,
-        precondition: Precondition,
-    ) -> Result<(), Failure> {
-        let is_new = precondition == Precondition::New;
+        body: UploadBody,
+        precondition: UploadPrecondition,
+    ) -> Result<(), ToolFailure> {
+        let is_new = precondition == UploadPrecondition::New;
         let size = body.size();
         let media_type = dray_content::kind::media_type_of_name(&path::shown(url));
         let put = self
@@ -232,15 +235,15 @@ impl<'a> Work<'a> {
             .await;
         match put {
             Ok(item) if item.size.is_none_or(|told| told == size) => Ok(()),
-            Ok(_) => Err(Failed::new(
+            Ok(_) => Err(HandledFailure::new(
                 "The file storage has not kept the whole file; try again later.",
             )
             .into()),
-            Err(DriveError::Conflict) if is_new => Err(Failure::parameter(
+            Err(DriveError::Conflict) if is_new => Err(ToolFailure::parameter(
                 parameter,
                 "There is such a file already. Take another name, or set overwrite.",
             )),
-            Err(DriveError::Conflict) => Err(Failed::new(
+            Err(DriveError::Conflict) => Err(HandledFailure::new(
                 "The file has changed since it was read. Read it again before you edit it.",
             )
             .into()),
@@ -248,7 +251,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    pub(super) async fn edit(&self) -> Result<String, Failure> {
+    pub(super) async fn edit(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
         let old = self
             .call
@@ -256,20 +259,20 @@ impl<'a> Work<'a> {
             .get("old_text")
             .and_then(serde_json::Value::as_str);
         let old = old.filter(|old| !old.is_empty()).ok_or_else(|| {
-            Failure::parameter("old_text", "It must be a text that is not empty.")
+            ToolFailure::parameter("old_text", "It must be a text that is not empty.")
         })?;
         let new = self
             .call
             .arguments
             .get("new_text")
             .and_then(serde_json::Value::as_str);
-        let new = new.ok_or_else(|| Failure::parameter("new_text", "It must be a text."))?;
+        let new = new.ok_or_else(|| ToolFailure::parameter("new_text", "It must be a text."))?;
         let (content, item) = self.text_of("path", &url).await?;
         let times = content.matches(old).count();
         let all = is_on(self.call, "replace_all");
         match times {
             0 => {
-                return Err(Failure::parameter(
+                return Err(ToolFailure::parameter(
                     "old_text",
                     "It does not occur in the file.",
                 ));
@@ -278,25 +281,25 @@ impl<'a> Work<'a> {
                 let sentence = format!(
                     "It occurs {times} times. Take more of the text around it, or set replace_all."
                 );
-                return Err(Failure::parameter("old_text", sentence));
+                return Err(ToolFailure::parameter("old_text", sentence));
             }
             _ => {}
         }
         let Some(etag) = item.etag else {
-            return Err(Failed::new("The file storage does not tell the state of the file, so it cannot be edited safely.").into());
+            return Err(HandledFailure::new("The file storage does not tell the state of the file, so it cannot be edited safely.").into());
         };
         let edited = content.replace(old, new);
         self.put(
             "path",
             &url,
-            Body::Bytes(edited.into()),
-            Precondition::Unchanged(etag),
+            UploadBody::Bytes(edited.into()),
+            UploadPrecondition::Unchanged(etag),
         )
         .await?;
         Ok(format!("{} is edited: {times} replaced.", self.shown(&url)))
     }
 
-    pub(super) async fn delete(&self) -> Result<String, Failure> {
+    pub(super) async fn delete(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
         let deleted = self.drive.delete(&self.files.caller, &url).await;
         deleted.map_err(|error| drive_failure("path", error))?;
@@ -304,10 +307,10 @@ impl<'a> Work<'a> {
     }
 
     /// Copies piece by piece; a move deletes the source once its copy is there.
-    pub(super) async fn copy(&self, moves: bool) -> Result<String, Failure> {
+    pub(super) async fn copy(&self, moves: bool) -> Result<String, ToolFailure> {
         let (source, target) = (self.file("source")?, self.file("target")?);
         if source == target {
-            return Err(Failure::parameter("target", "It is the same file."));
+            return Err(ToolFailure::parameter("target", "It is the same file."));
         }
         let caller = &self.files.caller;
         let failed = |error| drive_failure("source", error);
@@ -315,14 +318,14 @@ impl<'a> Work<'a> {
         let limit = self.files.services.config.upload_limit.as_u64();
         let bytes = match item.size {
             Some(size) if size > limit => return Err(failed(DriveError::TooLarge { size, limit })),
-            Some(size) => Body::Stream(
+            Some(size) => UploadBody::Stream(
                 self.drive
                     .open(caller, &source, limit)
                     .await
                     .map_err(failed)?,
                 size,
             ),
-            None => Body::Bytes(self.bytes("source", &source, TEXT).await?),
+            None => UploadBody::Bytes(self.bytes("source", &source, MAX_TEXT_BYTES).await?),
         };
         self.put("target", &target, bytes, self.precondition())
             .await?;
@@ -332,7 +335,7 @@ impl<'a> Work<'a> {
         }
         match self.drive.delete(caller, &source).await {
             Ok(()) => Ok(format!("{from} is moved to {to}.")),
-            Err(error) => Err(Failed::new(format!(
+            Err(error) => Err(HandledFailure::new(format!(
                 "{from} is copied to {to}, but could not be deleted."
             ))
             .because(error)
@@ -341,24 +344,33 @@ impl<'a> Work<'a> {
     }
 
     /// The text of a file, with the state that it was read in.
-    async fn text_of(&self, parameter: &str, url: &str) -> Result<(String, Item), Failure> {
+    async fn text_of(
+        &self,
+        parameter: &str,
+        url: &str,
+    ) -> Result<(String, DriveItem), ToolFailure> {
         // The state first: what changes in between makes the edit fail, and never goes lost.
         let item = self.drive.metadata(&self.files.caller, url).await;
         let item = item.map_err(|error| drive_failure(parameter, error))?;
         if item.is_folder {
-            return Err(Failure::parameter(parameter, "It is a folder."));
+            return Err(ToolFailure::parameter(parameter, "It is a folder."));
         }
-        let bytes = self.bytes(parameter, url, TEXT).await?;
+        let bytes = self.bytes(parameter, url, MAX_TEXT_BYTES).await?;
         match String::from_utf8(bytes.into()) {
             Ok(content) if !content.contains('\0') => Ok((content, item)),
-            _ => Err(Failure::parameter(
+            _ => Err(ToolFailure::parameter(
                 parameter,
                 "It is no text. read_attachment reads documents.",
             )),
         }
     }
 
-    async fn bytes(&self, parameter: &str, url: &str, limit: u64) -> Result<bytes::Bytes, Failure> {
+    async fn bytes(
+        &self,
+        parameter: &str,
+        url: &str,
+        limit: u64,
+    ) -> Result<bytes::Bytes, ToolFailure> {
         let failed = |error| drive_failure(parameter, error);
         let mut pieces = self
             .drive
@@ -379,10 +391,10 @@ impl<'a> Work<'a> {
 }
 
 /// What is said of a folder without files.
-const EMPTY: &str = "There are no files.";
+const EMPTY_FOLDER_MESSAGE: &str = "There are no files.";
 
-fn refused(parameter: &str) -> Failure {
-    Failure::parameter(
+fn refused(parameter: &str) -> ToolFailure {
+    ToolFailure::parameter(
         parameter,
         "It must be a path relative to the files of this app, without .., a leading /, or any of : ; , = { } % & \" \\.",
     )

@@ -2,22 +2,22 @@
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_dial::files::{Condition, Metadata};
-use dray_dial::{Class, Core, Error, FileUrl, Folder, Kind};
+use dray_dial::files::{FileMetadata, UploadCondition};
+use dray_dial::{DialClient, DialFolder, Error, ErrorKind, FileUrl, UrlClass};
 use dray_http::ByteStream;
 use futures_util::StreamExt as _;
 
-use super::{Body, Drive, DriveError, Item, Listing, Precondition};
+use super::{Drive, DriveError, DriveItem, FolderListing, UploadBody, UploadPrecondition};
 
 /// Most pages of one folder.
-const PAGES: usize = 20;
+const MAX_FOLDER_PAGES: usize = 20;
 
 #[async_trait]
-impl Drive for Core {
+impl Drive for DialClient {
     fn own(&self, url: &str) -> Option<String> {
         match self.origin().classify(url) {
-            Class::Dial(file) => Some(file.as_str().to_owned()),
-            Class::External | Class::Data | Class::Unsupported => None,
+            UrlClass::Dial(file) => Some(file.as_str().to_owned()),
+            UrlClass::External | UrlClass::Data | UrlClass::Unsupported => None,
         }
     }
 
@@ -26,16 +26,16 @@ impl Drive for Core {
         home.map(|folder| folder.url()).map_err(failed)
     }
 
-    async fn metadata(&self, caller: &Caller, url: &str) -> Result<Item, DriveError> {
+    async fn metadata(&self, caller: &Caller, url: &str) -> Result<DriveItem, DriveError> {
         let found = Self::metadata(self, caller, &file(url)?).await;
         found.map(item).map_err(failed)
     }
 
-    async fn list(&self, caller: &Caller, url: &str) -> Result<Listing, DriveError> {
-        let folder = Folder::parse(url).ok_or(DriveError::Invalid)?;
-        let mut listing = Listing::default();
+    async fn list(&self, caller: &Caller, url: &str) -> Result<FolderListing, DriveError> {
+        let folder = DialFolder::parse(url).ok_or(DriveError::Invalid)?;
+        let mut listing = FolderListing::default();
         let mut token = None;
-        for _ in 0..PAGES {
+        for _ in 0..MAX_FOLDER_PAGES {
             let page = Self::list(self, caller, &folder, token.as_deref()).await;
             let page = page.map_err(failed)?;
             listing.items.extend(page.items.into_iter().map(item));
@@ -51,7 +51,7 @@ impl Drive for Core {
     async fn open(&self, caller: &Caller, url: &str, limit: u64) -> Result<ByteStream, DriveError> {
         let download = self.download(caller, &file(url)?, limit).await;
         download
-            .map(dray_dial::files::Download::into_stream)
+            .map(dray_dial::files::FileDownload::into_stream)
             .map_err(failed)
     }
 
@@ -60,18 +60,18 @@ impl Drive for Core {
         caller: &Caller,
         url: &str,
         media_type: &str,
-        body: Body,
-        precondition: Precondition,
-    ) -> Result<Item, DriveError> {
+        body: UploadBody,
+        precondition: UploadPrecondition,
+    ) -> Result<DriveItem, DriveError> {
         let condition = match precondition {
-            Precondition::New => Condition::NoneMatch,
-            Precondition::Unchanged(etag) => Condition::Match(etag),
-            Precondition::Any => Condition::Any,
+            UploadPrecondition::New => UploadCondition::NoneMatch,
+            UploadPrecondition::Unchanged(etag) => UploadCondition::Match(etag),
+            UploadPrecondition::Any => UploadCondition::Any,
         };
         let size = body.size();
         let bytes: ByteStream = match body {
-            Body::Bytes(bytes) => futures_util::stream::iter([Ok(bytes)]).boxed(),
-            Body::Stream(bytes, _) => bytes,
+            UploadBody::Bytes(bytes) => futures_util::stream::iter([Ok(bytes)]).boxed(),
+            UploadBody::Stream(bytes, _) => bytes,
         };
         let stored = self
             .upload(caller, &file(url)?, media_type, size, bytes, &condition)
@@ -90,9 +90,9 @@ fn file(url: &str) -> Result<FileUrl, DriveError> {
     FileUrl::parse(url).ok_or(DriveError::Invalid)
 }
 
-fn item(metadata: Metadata) -> Item {
+fn item(metadata: FileMetadata) -> DriveItem {
     let is_folder = metadata.is_folder();
-    let Metadata {
+    let FileMetadata {
         name,
         url,
         etag,
@@ -102,13 +102,13 @@ fn item(metadata: Metadata) -> Item {
     } = metadata;
     let path = url.trim_end_matches('/');
     // What DIAL says, in the one spelling that paths have here.
-    let url = match (is_folder, FileUrl::parse(path), Folder::parse(path)) {
+    let url = match (is_folder, FileUrl::parse(path), DialFolder::parse(path)) {
         (true, _, Some(folder)) => folder.url(),
         (false, Some(file), _) => file.as_str().to_owned(),
         _ => url,
     };
     let title = || FileUrl::parse(url.trim_end_matches('/')).map(|file| file.title());
-    Item {
+    DriveItem {
         name: name.or_else(title).unwrap_or_default(),
         is_folder,
         size: content_length,
@@ -121,10 +121,10 @@ fn item(metadata: Metadata) -> Item {
 /// A failure, for the agent by its kind alone; what is behind it is its source.
 fn failed(error: Error) -> DriveError {
     match (error.kind, error.status) {
-        (Kind::Conflict, _) => DriveError::Conflict,
+        (ErrorKind::Conflict, _) => DriveError::Conflict,
         (_, Some(404)) => DriveError::NotFound,
         (_, Some(401 | 403)) => DriveError::Denied,
-        (Kind::Request, _) | (_, Some(400)) => DriveError::Invalid,
+        (ErrorKind::Request, _) | (_, Some(400)) => DriveError::Invalid,
         _ => DriveError::Away(Box::new(error)),
     }
 }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use dray_agent::manifest::feature::{DialFiles, Features};
-use dray_tool::Failure;
+use dray_tool::ToolFailure;
 use serde_json::{Value, json};
 
-use super::world::{Memory, World, lock, run};
+use super::world::{FilesFixture, MemoryDial, lock, run};
 use crate::files::dial_files::offered;
-use crate::files::{Opening, TurnFiles};
+use crate::files::{TurnFiles, TurnStart};
 
-const HOME: &str = "files/b/appdata/app/";
+const HOME_FOLDER: &str = "files/b/appdata/app/";
 
-async fn world(enabled: Option<Vec<&str>>) -> (World, Arc<Memory>, Arc<TurnFiles>) {
-    let mut world = World::new().await;
+async fn world(enabled: Option<Vec<&str>>) -> (FilesFixture, Arc<MemoryDial>, Arc<TurnFiles>) {
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     let features = Features {
         dial_files: Some(DialFiles {
@@ -22,14 +22,14 @@ async fn world(enabled: Option<Vec<&str>>) -> (World, Arc<Memory>, Arc<TurnFiles
         }),
         ..Features::default()
     };
-    let files = world.opened(Opening {
+    let files = world.opened(TurnStart {
         features,
-        ..Opening::default()
+        ..TurnStart::default()
     });
     (world, drive, files)
 }
 
-async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<String, Failure> {
+async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<String, ToolFailure> {
     let name = format!("internal_file_{name}");
     let offered = offered(files);
     let tool = offered
@@ -67,7 +67,7 @@ async fn a_file_is_written_listed_read_searched_and_found() {
         "notes/a b.txt is written (14 B)."
     );
     assert_eq!(
-        lock(&drive.files)[&format!("{HOME}notes/a%20b.txt")],
+        lock(&drive.files)[&format!("{HOME_FOLDER}notes/a%20b.txt")],
         "one\ntwo\nThree\n"
     );
     assert_eq!(call(&files, "list", json!({})).await.unwrap(), "notes/");
@@ -110,7 +110,7 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
     call(&files, "write", write(false)).await.unwrap();
     let failure = call(&files, "write", write(false)).await.unwrap_err();
     assert!(
-        matches!(&failure, Failure::Parameter { name, .. } if name == "path"),
+        matches!(&failure, ToolFailure::Parameter { name, .. } if name == "path"),
         "{failure}"
     );
     call(&files, "write", write(true)).await.unwrap();
@@ -129,7 +129,7 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
     .await
     .unwrap_err();
     assert!(
-        matches!(&failure, Failure::Parameter { name, .. } if name == "target"),
+        matches!(&failure, ToolFailure::Parameter { name, .. } if name == "target"),
         "{failure}"
     );
     assert_eq!(
@@ -152,13 +152,13 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
         "b.txt is deleted."
     );
     let left: Vec<_> = lock(&drive.files).keys().cloned().collect();
-    assert_eq!(left, [format!("{HOME}d/c.txt")]);
+    assert_eq!(left, [format!("{HOME_FOLDER}d/c.txt")]);
 }
 
 #[tokio::test]
 async fn an_edit_takes_a_text_that_occurs_once_or_all_of_them() {
     let (_world, drive, files) = world(None).await;
-    lock(&drive.files).insert(format!("{HOME}a.txt"), "a b a".into());
+    lock(&drive.files).insert(format!("{HOME_FOLDER}a.txt"), "a b a".into());
     let edit = |old: &str, all: bool| json!({"path": "a.txt", "old_text": old, "new_text": "c", "replace_all": all});
     let failure = call(&files, "edit", edit("x", false)).await.unwrap_err();
     assert!(
@@ -177,7 +177,7 @@ async fn an_edit_takes_a_text_that_occurs_once_or_all_of_them() {
         call(&files, "edit", edit("a", true)).await.unwrap(),
         "a.txt is edited: 2 replaced."
     );
-    assert_eq!(lock(&drive.files)[&format!("{HOME}a.txt")], "c c c");
+    assert_eq!(lock(&drive.files)[&format!("{HOME_FOLDER}a.txt")], "c c c");
 }
 
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn no_tool_leaves_the_folder_of_the_app() {
     ] {
         let failure = call(&files, name, arguments).await.unwrap_err();
         assert!(
-            matches!(failure, Failure::Parameter { .. }),
+            matches!(failure, ToolFailure::Parameter { .. }),
             "{name}: {failure}"
         );
     }
@@ -206,7 +206,7 @@ async fn no_tool_leaves_the_folder_of_the_app() {
 #[tokio::test]
 async fn what_is_no_text_is_not_read_as_lines() {
     let (_world, drive, files) = world(None).await;
-    lock(&drive.files).insert(format!("{HOME}a.bin"), vec![0xff, 0].into());
+    lock(&drive.files).insert(format!("{HOME_FOLDER}a.bin"), vec![0xff, 0].into());
     let failure = call(&files, "read_lines", json!({"path": "a.bin"}))
         .await
         .unwrap_err();

@@ -1,18 +1,18 @@
 //! References, and files that are kept.
 
 use dray_agent::manifest::feature::{ExternalUrlFetch, Features};
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1::{self, resolve_reply};
-use dray_tool::{Failure, Resolve as _, Storage as _, UrlClass};
+use dray_tool::{ArgumentResolver as _, FileStorage as _, ToolFailure, UrlClass};
 use dray_types::{Fault, FaultCode, Period, Sha256Digest};
 use serde_json::json;
 
-use super::world::{World, lock, object};
-use crate::files::{Config, Opening};
+use super::world::{FilesFixture, lock, object};
+use crate::files::{Config, TurnStart};
 
 #[tokio::test]
 async fn arguments_without_references_ask_nobody() {
-    let world = World::new().await;
+    let world = FilesFixture::new().await;
     let arguments = object(json!({"a": "see file:text::x", "b": [1, {"c": "file:text::x"}]}));
     let resolved = world
         .turn()
@@ -24,7 +24,7 @@ async fn arguments_without_references_ask_nobody() {
 
 #[tokio::test]
 async fn references_travel_with_credentials_and_limits_and_content_comes_back_by_claim() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         nested: true,
         ..Config::default()
     })
@@ -36,7 +36,7 @@ async fn references_travel_with_credentials_and_limits_and_content_comes_back_by
     let asked = world
         .serve(move |_: &v1::ResolveRequest| {
             let resolved = v1::ResolvedArguments {
-                arguments: Some(Content::Claim(claim.clone()).into()),
+                arguments: Some(ContentSource::Claim(claim.clone()).into()),
                 ..v1::ResolvedArguments::default()
             };
             Ok(v1::ResolveReply {
@@ -51,9 +51,9 @@ async fn references_travel_with_credentials_and_limits_and_content_comes_back_by
         },
         ..Features::default()
     };
-    let files = world.opened(Opening {
+    let files = world.opened(TurnStart {
         features,
-        ..Opening::default()
+        ..TurnStart::default()
     });
     let arguments = object(json!({"doc": {"deep": "file:text::files/b/a.txt"}}));
     let resolved = files.resolve("tool", arguments).await.unwrap();
@@ -74,7 +74,7 @@ async fn references_travel_with_credentials_and_limits_and_content_comes_back_by
 
 #[tokio::test]
 async fn arguments_above_the_inline_limit_go_as_a_claim() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let asked = world
         .serve(|_: &v1::ResolveRequest| Err(Fault::new(FaultCode::Denied, "DIAL refuses the key.")))
         .await;
@@ -85,9 +85,9 @@ async fn arguments_above_the_inline_limit_go_as_a_claim() {
         .await
         .unwrap_err();
     assert_eq!(failure.to_string(), "DIAL refuses the key.");
-    assert!(matches!(failure, Failure::Failed(_)));
+    assert!(matches!(failure, ToolFailure::Failed(_)));
     let content = lock(&asked)[0].1.arguments.clone().unwrap();
-    let Content::Claim(claim) = Content::try_from(content).unwrap() else {
+    let ContentSource::Claim(claim) = ContentSource::try_from(content).unwrap() else {
         panic!("not a claim")
     };
     let sent = world.read(&claim).await;
@@ -96,7 +96,7 @@ async fn arguments_above_the_inline_limit_go_as_a_claim() {
 
 #[tokio::test]
 async fn what_the_model_can_mend_is_an_invalid_parameter() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world
         .serve(|_: &v1::ResolveRequest| {
             let invalid = v1::InvalidParameter {
@@ -114,7 +114,7 @@ async fn what_the_model_can_mend_is_an_invalid_parameter() {
     let arguments = object(json!({"a": "file:text::files/b/a.txt"}));
     let failure = world.turn().resolve("tool", arguments).await.unwrap_err();
     assert!(
-        matches!(&failure, Failure::Parameter { name, message }
+        matches!(&failure, ToolFailure::Parameter { name, message }
             if name == "a" && message == "File size 11 exceeds the limit of 10 bytes."),
         "{failure}"
     );
@@ -122,7 +122,7 @@ async fn what_the_model_can_mend_is_an_invalid_parameter() {
 
 #[tokio::test]
 async fn a_resolver_that_is_down_is_told_of_in_a_sentence() {
-    let world = World::with(Config {
+    let world = FilesFixture::with(Config {
         transfer_timeout: Period::millis(300),
         ..Config::default()
     })
@@ -137,7 +137,7 @@ async fn a_resolver_that_is_down_is_told_of_in_a_sentence() {
 
 #[tokio::test]
 async fn r_2_only_the_exact_origin_of_dial_is_dial() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.drive();
     let files = world.turn();
     for (url, class) in [
@@ -163,14 +163,14 @@ async fn r_2_only_the_exact_origin_of_dial_is_dial() {
 
 #[tokio::test]
 async fn an_unsupported_address_is_refused_without_its_secrets() {
-    let world = World::new().await;
+    let world = FilesFixture::new().await;
     let failure = world
         .turn()
         .durable("attachment_urls", "ftp://u:p@h/x?token=1")
         .await
         .unwrap_err();
     assert!(
-        matches!(&failure, Failure::Parameter { name, message } if name == "attachment_urls" && message
+        matches!(&failure, ToolFailure::Parameter { name, message } if name == "attachment_urls" && message
             == "URL scheme not supported: ftp://h/x. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are \
                 accepted."),
         "{failure}"
@@ -179,7 +179,7 @@ async fn an_unsupported_address_is_refused_without_its_secrets() {
 
 #[tokio::test]
 async fn an_outside_file_is_promoted_once_also_under_concurrency() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     let asked = world.page(b"a,b\n", "text/csv").await;
     let files = world.turn();
@@ -201,7 +201,7 @@ async fn an_outside_file_is_promoted_once_also_under_concurrency() {
 
 #[tokio::test]
 async fn a_failed_promotion_is_tried_again_and_a_refusal_comes_with_advice() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let asked = world
         .serve(|_: &v1::FetchRequest| {
             let sentence = "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false).";
@@ -226,7 +226,7 @@ async fn a_failed_promotion_is_tried_again_and_a_refusal_comes_with_advice() {
 
 #[tokio::test]
 async fn r_9_files_of_one_name_never_overwrite_each_other() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     let files = world.turn();
     let mut urls = Vec::new();
@@ -253,7 +253,7 @@ async fn r_9_files_of_one_name_never_overwrite_each_other() {
 
 #[tokio::test]
 async fn a_storage_that_kept_less_than_it_got_is_not_believed() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     *lock(&drive.lies) = 1;
     let failure = world
@@ -269,7 +269,7 @@ async fn a_storage_that_kept_less_than_it_got_is_not_believed() {
 
 #[tokio::test]
 async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
-    let world = World::new().await;
+    let world = FilesFixture::new().await;
     let kept = world
         .turn()
         .keep("a.txt", "text/plain", "abc".into())
@@ -284,7 +284,7 @@ async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
 
 #[tokio::test]
 async fn inline_data_is_kept_once_and_its_limit_is_told_to_the_letter() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         size_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()
     })

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use dray_agent::message::Attachment;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
-use dray_tool::{Failure, Storage as _};
+use dray_tool::{FileStorage as _, ToolFailure};
 use dray_types::{Clock, Fault, FaultCode, Secret, Sha256Digest, TenantId};
 use serde_json::{Value, json};
 
-use super::world::{Asked, World, call, lock, message, named};
-use crate::files::{Config, Opening, Services, TurnFiles};
+use super::world::{Asked, FilesFixture, call, lock, message, named};
+use crate::files::{Config, FileServices, TurnFiles, TurnStart};
 
 /// A turn of a conversation.
-fn turn(services: &Services, session: &str) -> Arc<TurnFiles> {
-    let opening = Opening {
+fn turn(services: &FileServices, session: &str) -> Arc<TurnFiles> {
+    let opening = TurnStart {
         session: session.to_owned(),
         turn: "t".to_owned(),
-        ..Opening::default()
+        ..TurnStart::default()
     };
     Arc::new(TurnFiles::new(services.clone(), opening))
 }
@@ -34,11 +34,11 @@ async fn is_found(files: &TurnFiles, name: &str) -> bool {
 
 #[tokio::test]
 async fn a_name_opens_its_file_in_later_turns_and_other_replicas_and_in_no_other_conversation() {
-    let world = World::new().await;
+    let world = FilesFixture::new().await;
     let services = &world.services;
     let name = keep(&turn(services, "c-1")).await;
     assert!(is_found(&turn(services, "c-1"), &name).await);
-    let replica = Services::new(
+    let replica = FileServices::new(
         services.bus.clone(),
         services.store.clone(),
         services.clock.clone(),
@@ -55,7 +55,7 @@ async fn a_name_opens_its_file_in_later_turns_and_other_replicas_and_in_no_other
 
 #[tokio::test]
 async fn a_configured_key_is_the_same_for_replicas_with_other_store_credentials() {
-    let world = World::new().await;
+    let world = FilesFixture::new().await;
     let with_key = |key: &str| {
         let services = &world.services;
         let config = Config {
@@ -63,7 +63,7 @@ async fn a_configured_key_is_the_same_for_replicas_with_other_store_credentials(
             ..Config::default()
         };
         let (bus, store) = (services.bus.clone(), services.store.clone());
-        Services::new(bus, store, Clock::system(), TenantId::default(), config)
+        FileServices::new(bus, store, Clock::system(), TenantId::default(), config)
     };
     let name = keep(&turn(&with_key("k"), "c-1")).await;
     assert!(is_found(&turn(&with_key("k"), "c-1"), &name).await);
@@ -73,7 +73,7 @@ async fn a_configured_key_is_the_same_for_replicas_with_other_store_credentials(
 
 #[tokio::test]
 async fn a_model_is_told_the_same_of_a_foreign_name_a_digest_and_nothing() {
-    let world = World::with(Config {
+    let world = FilesFixture::with(Config {
         always_read: true,
         sessions: false,
         ..Config::default()
@@ -87,7 +87,10 @@ async fn a_model_is_told_the_same_of_a_foreign_name_a_digest_and_nothing() {
         let failure = call(&files, "read_attachment", json!({"file_path": path}))
             .await
             .unwrap_err();
-        assert!(matches!(failure, Failure::Parameter { .. }), "{failure}");
+        assert!(
+            matches!(failure, ToolFailure::Parameter { .. }),
+            "{failure}"
+        );
         told.push(failure.to_string());
     }
     assert_eq!(told[0], told[1]);
@@ -95,7 +98,7 @@ async fn a_model_is_told_the_same_of_a_foreign_name_a_digest_and_nothing() {
 }
 
 /// Takes note of conversations, and builds nothing.
-async fn conversations(world: &mut World) -> Asked<v1::BuildContextRequest> {
+async fn conversations(world: &mut FilesFixture) -> Asked<v1::BuildContextRequest> {
     world
         .serve(|_: &v1::BuildContextRequest| Err(Fault::new(FaultCode::Internal, "no")))
         .await
@@ -103,7 +106,7 @@ async fn conversations(world: &mut World) -> Asked<v1::BuildContextRequest> {
 
 fn conversation(asked: &Asked<v1::BuildContextRequest>) -> Value {
     let request = lock(asked)[0].1.request.clone().unwrap();
-    let Ok(Content::Inline(bytes)) = Content::try_from(request) else {
+    let Ok(ContentSource::Inline(bytes)) = ContentSource::try_from(request) else {
         panic!("not inline")
     };
     serde_json::from_slice(&bytes).unwrap()
@@ -117,7 +120,7 @@ fn kept(title: &str, key: &str) -> Attachment {
 
 #[tokio::test]
 async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let asked = conversations(&mut world).await;
     let own = keep(&turn(&world.services, "c-1")).await;
     let foreign = keep(&turn(&world.services, "c-2")).await;
@@ -139,7 +142,7 @@ async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation
 
 #[tokio::test]
 async fn the_reader_is_asked_for_ids_without_links_and_gets_every_name() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         message_files: 7,
         reminder_language: crate::files::config::ReminderLanguage::Zh,
         ..Config::default()

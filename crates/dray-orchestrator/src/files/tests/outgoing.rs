@@ -1,13 +1,13 @@
 //! Files on their way to a person, and tags of answers.
 
 use dray_proto::v1;
-use dray_tool::Failure;
+use dray_tool::ToolFailure;
 use dray_types::{Fault, FaultCode, Period, Sha256Digest};
 use serde_json::{Value, json};
 
-use super::world::{PDF, World, call, lock};
+use super::world::{FilesFixture, PDF_BYTES, call, lock};
 use crate::files::Config;
-use crate::files::media::Media;
+use crate::files::media::MediaTagFilter;
 
 fn honest(_: &mut v1::TransferReceipt) {}
 
@@ -30,7 +30,7 @@ fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
 }
 
 async fn platform(
-    world: &mut World,
+    world: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
 ) -> super::world::Asked<v1::SendFileRequested> {
     let asked = world
@@ -49,10 +49,10 @@ async fn platform(
 
 #[tokio::test]
 async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     world.bind(false).await;
-    world.holds("/w/a.pdf", PDF, honest).await;
+    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
     let files = world.turn();
     let output = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
@@ -60,13 +60,16 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     let told: Value = serde_json::from_str(&output.content).unwrap();
     assert_eq!(told["success"], true);
     assert_eq!(told["files"][0]["state"], "delivered");
-    assert_eq!(told["files"][0]["sha256"], Sha256Digest::of(PDF).to_hex());
+    assert_eq!(
+        told["files"][0]["sha256"],
+        Sha256Digest::of(PDF_BYTES).to_hex()
+    );
     assert_eq!(
         output.attachments[0].kind.as_deref(),
         Some("application/pdf")
     );
     let url = output.attachments[0].url.clone().unwrap();
-    assert_eq!(lock(&drive.files)[&url], PDF);
+    assert_eq!(lock(&drive.files)[&url], PDF_BYTES);
     // The model repeats itself: the same file is not kept twice.
     let again = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
@@ -77,10 +80,10 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
 
 #[tokio::test]
 async fn a_copy_whose_receipt_lies_is_not_called_delivered() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
-        .holds("/w/a.pdf", PDF, |receipt| receipt.bytes += 1)
+        .holds("/w/a.pdf", PDF_BYTES, |receipt| receipt.bytes += 1)
         .await;
     let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
         .await
@@ -92,9 +95,9 @@ async fn a_copy_whose_receipt_lies_is_not_called_delivered() {
 
 #[tokio::test]
 async fn one_missing_file_stops_no_other() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
-    world.holds("/w/a.pdf", PDF, honest).await;
+    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
     let arguments = json!({"paths": ["/w/none", "/w/a.pdf"]});
     let output = call(&world.turn(), "send_file", arguments).await.unwrap();
     let told: Value = serde_json::from_str(&output.content).unwrap();
@@ -114,9 +117,9 @@ async fn one_missing_file_stops_no_other() {
 
 #[tokio::test]
 async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(true).await;
-    let asked = platform(&mut world, |id| delivered(id, PDF)).await;
+    let asked = platform(&mut world, |id| delivered(id, PDF_BYTES)).await;
     for _ in 0..2 {
         let output = call(
             &world.turn(),
@@ -137,10 +140,10 @@ async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
 
 #[tokio::test]
 async fn a_delivery_without_a_digest_is_not_believed() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(true).await;
     platform(&mut world, |id| {
-        let mut report = delivered(id, PDF);
+        let mut report = delivered(id, PDF_BYTES);
         report.files[0].sha256.clear();
         report
     })
@@ -158,7 +161,7 @@ async fn a_delivery_without_a_digest_is_not_believed() {
 
 #[tokio::test]
 async fn a_platform_service_that_is_down_is_told_of_in_a_sentence() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
     })
@@ -175,16 +178,19 @@ async fn a_platform_service_that_is_down_is_told_of_in_a_sentence() {
 
 #[tokio::test]
 async fn nothing_to_send_is_a_mistake_of_the_model() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     let failure = call(&world.turn(), "send_file", json!({"path": " "}))
         .await
         .unwrap_err();
-    assert!(matches!(failure, Failure::Parameter { .. }), "{failure}");
+    assert!(
+        matches!(failure, ToolFailure::Parameter { .. }),
+        "{failure}"
+    );
 }
 
 /// Says an answer in pieces of this many bytes.
-async fn say(media: &mut Media, text: &str, size: usize) -> String {
+async fn say(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
     let mut shown = String::new();
     for piece in text.as_bytes().chunks(size) {
         shown.push_str(&media.push(str::from_utf8(piece).unwrap()).await);
@@ -195,11 +201,11 @@ async fn say(media: &mut Media, text: &str, size: usize) -> String {
 #[tokio::test]
 async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_cut() {
     for size in [1, 3, 7, 100] {
-        let mut world = World::new().await;
+        let mut world = FilesFixture::new().await;
         world.bind(false).await;
-        world.holds("/w/a.pdf", PDF, honest).await;
+        world.holds("/w/a.pdf", PDF_BYTES, honest).await;
         let files = world.turn();
-        let mut media = Media::new(&files).await.unwrap();
+        let mut media = MediaTagFilter::new(&files).await.unwrap();
         let mut shown = say(&mut media, "Here it is:\nMEDIA:/w/a.pdf\nBye", size).await;
         assert!(!shown.contains("MEDIA"), "{shown}");
         let rest = media.finish().await;
@@ -214,14 +220,14 @@ async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_c
 
 #[tokio::test]
 async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
-    world.holds("/w/a.pdf", PDF, honest).await;
+    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
     let files = world.turn();
     call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
-    let mut media = Media::new(&files).await.unwrap();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
     say(&mut media, "MEDIA:/w/a.pdf", 100).await;
     let rest = media.finish().await;
     assert_eq!((rest.text.as_str(), rest.attachments), ("", Vec::new()));
@@ -229,15 +235,15 @@ async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
 
 #[tokio::test]
 async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_told_of() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
-        .holds("/w/a.pdf", PDF, |receipt| {
+        .holds("/w/a.pdf", PDF_BYTES, |receipt| {
             receipt.error = "changed".to_owned();
         })
         .await;
     let files = world.turn();
-    let mut media = Media::new(&files).await.unwrap();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
     say(&mut media, "MEDIA:/w/none.pdf", 100).await;
     let rest = media.finish().await;
     assert!(
@@ -245,7 +251,7 @@ async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_told_of() {
         "{}",
         rest.text
     );
-    let mut media = Media::new(&files).await.unwrap();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
     say(&mut media, "MEDIA:/w/a.pdf", 100).await;
     let rest = media.finish().await;
     assert!(
@@ -258,14 +264,14 @@ async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_told_of() {
 
 #[tokio::test]
 async fn a_sandbox_service_that_goes_away_makes_an_honest_line_and_not_a_lost_answer() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
     })
     .await;
     world.bind(false).await;
     let files = world.turn();
-    let mut media = Media::new(&files).await.unwrap();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
     let shown = say(&mut media, "Done.\nMEDIA:/w/a.pdf\n", 100).await;
     let rest = media.finish().await;
     let all = format!("{shown}{}", rest.text);
@@ -278,11 +284,11 @@ async fn a_sandbox_service_that_goes_away_makes_an_honest_line_and_not_a_lost_an
 
 #[tokio::test]
 async fn answers_of_sessions_without_a_sandbox_are_not_held_back() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world
         .serve(|_: &v1::ShowSessionRequest| {
             Err(Fault::new(FaultCode::NotFound, "There is no such session."))
         })
         .await;
-    assert!(Media::new(&world.turn()).await.is_none());
+    assert!(MediaTagFilter::new(&world.turn()).await.is_none());
 }

@@ -2,16 +2,16 @@
 
 use dray_agent::message::Attachment;
 use dray_proto::v1;
-use dray_tool::Failure;
+use dray_tool::ToolFailure;
 use dray_types::{Claim, Fault, FaultCode, Period, Sha256Digest};
 use serde_json::json;
 
-use super::world::{World, call, lock, message, named};
+use super::world::{FilesFixture, call, lock, message, named};
 use crate::files::{Config, tools};
 
 /// A sandbox that takes what it is given.
 async fn takes(
-    world: &mut World,
+    world: &mut FilesFixture,
     bend: fn(&mut v1::PlacedFile),
 ) -> super::world::Asked<v1::PutSandboxFileRequest> {
     world
@@ -36,7 +36,7 @@ async fn takes(
 
 #[tokio::test]
 async fn tools_of_sandboxes_are_offered_where_there_is_one() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     let offered = tools::offered(&world.turn()).await;
     let names: Vec<_> = offered
@@ -64,7 +64,7 @@ async fn tools_of_sandboxes_are_offered_where_there_is_one() {
 
 #[tokio::test]
 async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     let asked = takes(&mut world, |_| {}).await;
     let arguments = json!({"path": "out/a.txt", "content": "hello"});
@@ -87,7 +87,7 @@ async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
 
 #[tokio::test]
 async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     world.bind(false).await;
     let asked = takes(&mut world, |_| {}).await;
@@ -102,7 +102,7 @@ async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
 
 #[tokio::test]
 async fn r_3_a_file_of_dial_over_the_limit_is_a_mistake_that_the_model_can_mend() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         upload_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()
     })
@@ -128,12 +128,15 @@ async fn r_3_a_file_of_dial_over_the_limit_is_a_mistake_that_the_model_can_mend(
     )
     .await
     .unwrap_err();
-    assert!(matches!(failure, Failure::Parameter { .. }), "{failure}");
+    assert!(
+        matches!(failure, ToolFailure::Parameter { .. }),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
 async fn a_write_that_the_sandbox_does_not_confirm_is_not_called_one() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     takes(&mut world, |placed| placed.size = 1).await;
     let arguments = json!({"path": "a.txt", "content": "hello"});
@@ -150,7 +153,7 @@ async fn a_write_that_the_sandbox_does_not_confirm_is_not_called_one() {
 
 #[tokio::test]
 async fn a_short_text_comes_as_it_is_and_anything_else_as_a_file() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world.holds("/w/a.txt", b"hello", |_| {}).await;
     let output = call(&world.turn(), "sandbox_get", json!({"path": "/w/a.txt"}))
@@ -160,7 +163,7 @@ async fn a_short_text_comes_as_it_is_and_anything_else_as_a_file() {
         (output.content.as_str(), output.attachments.len()),
         ("hello", 0)
     );
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
         .holds("/w/a.png", b"\x89PNG\r\n\x1a\n\0", |_| {})
@@ -180,7 +183,7 @@ async fn a_short_text_comes_as_it_is_and_anything_else_as_a_file() {
 
 #[tokio::test]
 async fn a_directory_is_listed_in_lines() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     let asked = world
         .serve(|_: &v1::ListSandboxRequest| {
@@ -219,7 +222,7 @@ async fn a_directory_is_listed_in_lines() {
 
 #[tokio::test]
 async fn a_turn_goes_on_without_the_sandbox_service_and_does_not_ask_at_once_again() {
-    let world = World::with(Config {
+    let world = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
     })
@@ -231,7 +234,7 @@ async fn a_turn_goes_on_without_the_sandbox_service_and_does_not_ask_at_once_aga
 
 #[tokio::test]
 async fn a_fault_of_the_sandbox_is_told_in_its_own_words() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
         .serve(|_: &v1::ListSandboxRequest| {
@@ -251,7 +254,7 @@ async fn a_fault_of_the_sandbox_is_told_in_its_own_words() {
 }
 
 /// Tells of uploads once their operation is among `ids`, which `Settle` hears of late.
-async fn settles(world: &mut World, ids: Vec<(String, &'static str)>) {
+async fn settles(world: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
     let waits = std::sync::atomic::AtomicU32::new(2);
     world
         .serve(move |_: &v1::SettleUploadsRequest| {
@@ -282,7 +285,7 @@ async fn settles(world: &mut World, ids: Vec<(String, &'static str)>) {
 
 #[tokio::test]
 async fn uploads_are_in_the_sandbox_before_the_turn_goes_on() {
-    let mut world = World::new().await;
+    let mut world = FilesFixture::new().await;
     let drive = world.drive();
     world.bind(false).await;
     lock(&drive.files).insert("files/b/a.csv".to_owned(), "a,b".into());
@@ -317,7 +320,7 @@ async fn uploads_are_in_the_sandbox_before_the_turn_goes_on() {
 
 #[tokio::test]
 async fn an_upload_that_takes_too_long_is_told_of() {
-    let mut world = World::with(Config {
+    let mut world = FilesFixture::with(Config {
         upload_wait: Period::millis(200),
         ..Config::default()
     })
@@ -339,7 +342,7 @@ async fn an_upload_that_takes_too_long_is_told_of() {
 
 #[tokio::test]
 async fn without_a_sandbox_nothing_is_uploaded() {
-    let world = World::with(Config {
+    let world = FilesFixture::with(Config {
         sessions: false,
         ..Config::default()
     })

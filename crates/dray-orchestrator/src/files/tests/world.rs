@@ -11,11 +11,11 @@ use dray_agent::message::{Attachment, CustomContent, Message, Role};
 use dray_bus::{Bus, Meta, Topology};
 use dray_http::ByteStream;
 use dray_proto::contract::call_subject;
-use dray_proto::convert::Content;
+use dray_proto::convert::ContentSource;
 use dray_proto::{Call, v1};
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{Label, Store};
-use dray_tool::{Call as ToolCall, Failure, Output, Stage, Tool, Turn};
+use dray_store::{ArtifactLabel, Store};
+use dray_tool::{StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, Turn};
 use dray_types::{ByteSize, Claim, Clock, Fault, Secret, Sha256Digest, TenantId};
 use futures_util::StreamExt as _;
 use opentelemetry::metrics::MeterProvider as _;
@@ -24,10 +24,12 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::files::drive::{Body, Drive, DriveError, Item, Listing, Precondition};
-use crate::files::{Config, Opening, Services, TurnFiles, tools};
+use crate::files::drive::{
+    Drive, DriveError, DriveItem, FolderListing, UploadBody, UploadPrecondition,
+};
+use crate::files::{Config, FileServices, TurnFiles, TurnStart, tools};
 
-pub(super) const PDF: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
+pub(super) const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
 
 /// What was asked of one service.
 pub(super) type Asked<C> = Arc<Mutex<Vec<(Meta, C)>>>;
@@ -36,14 +38,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) struct World {
-    pub(super) services: Services,
+pub(super) struct FilesFixture {
+    pub(super) services: FileServices,
     tasks: JoinSet<()>,
     _s3: EmbeddedS3,
     _folder: TempDir,
 }
 
-impl World {
+impl FilesFixture {
     pub(super) async fn new() -> Self {
         Self::with(Config::default()).await
     }
@@ -59,7 +61,7 @@ impl World {
             .await
             .unwrap();
         Self {
-            services: Services::new(bus, store, clock, TenantId::default(), config),
+            services: FileServices::new(bus, store, clock, TenantId::default(), config),
             tasks: JoinSet::new(),
             _s3: s3,
             _folder: folder,
@@ -67,8 +69,8 @@ impl World {
     }
 
     /// With a DIAL.
-    pub(super) fn drive(&mut self) -> Arc<Memory> {
-        let drive = Arc::new(Memory::default());
+    pub(super) fn drive(&mut self) -> Arc<MemoryDial> {
+        let drive = Arc::new(MemoryDial::default());
         self.services = self
             .services
             .clone()
@@ -169,7 +171,7 @@ impl World {
         let claim = self.put("", bytes).await;
         self.serve(move |request: &v1::FetchRequest| {
             Ok(v1::FetchReply {
-                content: Some(Content::Claim(claim.clone()).into()),
+                content: Some(ContentSource::Claim(claim.clone()).into()),
                 sha256: claim.artifact.sha256.as_bytes().to_vec(),
                 size: claim.artifact.size,
                 media_type: media_type.to_owned(),
@@ -182,7 +184,7 @@ impl World {
 
     pub(super) async fn put(&self, name: &str, bytes: &[u8]) -> Claim {
         let (services, operation) = (&self.services, dray_types::OperationId::mint());
-        let label = Label::new("application/octet-stream", name);
+        let label = ArtifactLabel::new("application/octet-stream", name);
         let bytes = Bytes::copy_from_slice(bytes);
         let put = services
             .store
@@ -200,12 +202,12 @@ impl World {
     }
 
     pub(super) fn turn(&self) -> Arc<TurnFiles> {
-        self.opened(Opening::default())
+        self.opened(TurnStart::default())
     }
 
     /// A turn of the session `s` of somebody with a key.
-    pub(super) fn opened(&self, opening: Opening) -> Arc<TurnFiles> {
-        let opening = Opening {
+    pub(super) fn opened(&self, opening: TurnStart) -> Arc<TurnFiles> {
+        let opening = TurnStart {
             session: "s".to_owned(),
             turn: "t1".to_owned(),
             caller: Caller {
@@ -223,7 +225,7 @@ pub(super) async fn call(
     files: &Arc<TurnFiles>,
     name: &str,
     arguments: Value,
-) -> Result<Output, Failure> {
+) -> Result<ToolOutput, ToolFailure> {
     let offered = tools::offered(files).await;
     let tool = offered.iter().find(|tool| tool.declaration().name == name);
     run(
@@ -238,7 +240,7 @@ pub(super) async fn run(
     tool: &Arc<dyn Tool>,
     files: &Arc<TurnFiles>,
     arguments: Value,
-) -> Result<Output, Failure> {
+) -> Result<ToolOutput, ToolFailure> {
     let Value::Object(arguments) = arguments else {
         panic!("arguments are objects")
     };
@@ -246,10 +248,10 @@ pub(super) async fn run(
         id: "c1".to_owned(),
         written: arguments.clone(),
         arguments,
-        stage: Stage::hidden(),
+        stage: StageWriter::hidden(),
         deadline: Instant::now() + Duration::from_secs(20),
     };
-    let storage = Arc::clone(files) as Arc<dyn dray_tool::Storage>;
+    let storage = Arc::clone(files) as Arc<dyn dray_tool::FileStorage>;
     let turn = Turn::new(Caller::default(), "s", Vec::new(), storage, files.limit());
     tool.call(call, &turn).await
 }
@@ -281,20 +283,20 @@ pub(super) fn object(value: Value) -> Map<String, Value> {
 
 /// A DIAL with the origin `https://dial.example`. Paths are those of URLs.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryDial {
     pub(super) files: Mutex<BTreeMap<String, Bytes>>,
     /// How many bytes too few are told of what is put.
     pub(super) lies: Mutex<u64>,
 }
 
-impl Memory {
-    fn item(url: &str, bytes: &Bytes) -> Item {
-        Item {
+impl MemoryDial {
+    fn item(url: &str, bytes: &Bytes) -> DriveItem {
+        DriveItem {
             url: url.to_owned(),
             name: url.rsplit('/').next().unwrap_or_default().to_owned(),
             size: Some(bytes.len() as u64),
             etag: Some(Sha256Digest::of(bytes).to_hex()),
-            ..Item::default()
+            ..DriveItem::default()
         }
     }
 
@@ -307,7 +309,7 @@ impl Memory {
 }
 
 #[async_trait]
-impl Drive for Memory {
+impl Drive for MemoryDial {
     fn own(&self, url: &str) -> Option<String> {
         let path = url.strip_prefix("https://dial.example/v1/")?;
         path.starts_with("files/").then(|| path.to_owned())
@@ -320,13 +322,13 @@ impl Drive for Memory {
         }
     }
 
-    async fn metadata(&self, _caller: &Caller, url: &str) -> Result<Item, DriveError> {
+    async fn metadata(&self, _caller: &Caller, url: &str) -> Result<DriveItem, DriveError> {
         self.find(url).map(|bytes| Self::item(url, &bytes))
     }
 
-    async fn list(&self, _caller: &Caller, url: &str) -> Result<Listing, DriveError> {
+    async fn list(&self, _caller: &Caller, url: &str) -> Result<FolderListing, DriveError> {
         let files = lock(&self.files);
-        let mut items: BTreeMap<String, Item> = BTreeMap::new();
+        let mut items: BTreeMap<String, DriveItem> = BTreeMap::new();
         for (path, bytes) in files.iter() {
             let Some(rest) = path.strip_prefix(url) else {
                 continue;
@@ -337,16 +339,16 @@ impl Drive for Memory {
                 }
                 Some((folder, _)) => {
                     let folder_url = format!("{url}{folder}/");
-                    items.entry(folder_url.clone()).or_insert(Item {
+                    items.entry(folder_url.clone()).or_insert(DriveItem {
                         url: folder_url,
                         name: folder.to_owned(),
                         is_folder: true,
-                        ..Item::default()
+                        ..DriveItem::default()
                     });
                 }
             }
         }
-        Ok(Listing {
+        Ok(FolderListing {
             items: items.into_values().collect(),
             truncated: false,
         })
@@ -369,12 +371,12 @@ impl Drive for Memory {
         _caller: &Caller,
         url: &str,
         _media_type: &str,
-        body: Body,
-        precondition: Precondition,
-    ) -> Result<Item, DriveError> {
+        body: UploadBody,
+        precondition: UploadPrecondition,
+    ) -> Result<DriveItem, DriveError> {
         let bytes = match body {
-            Body::Bytes(bytes) => bytes,
-            Body::Stream(mut pieces, _) => {
+            UploadBody::Bytes(bytes) => bytes,
+            UploadBody::Stream(mut pieces, _) => {
                 let mut all = BytesMut::new();
                 while let Some(piece) = pieces.next().await {
                     all.extend_from_slice(&piece.map_err(DriveError::Away)?);
@@ -385,11 +387,11 @@ impl Drive for Memory {
         let mut files = lock(&self.files);
         let there = files.get(url);
         let may = match &precondition {
-            Precondition::New => there.is_none(),
-            Precondition::Unchanged(etag) => {
+            UploadPrecondition::New => there.is_none(),
+            UploadPrecondition::Unchanged(etag) => {
                 there.is_some_and(|bytes| Sha256Digest::of(bytes).to_hex() == *etag)
             }
-            Precondition::Any => true,
+            UploadPrecondition::Any => true,
         };
         if !may {
             return Err(DriveError::Conflict);

@@ -1,16 +1,16 @@
 //! `fetch_url`: a page or a file of the web, by way of the egress-fetcher (quickapps 43.2).
 
 use dray_content::size;
-use dray_tool::{Call, Declaration, Failure, Output};
+use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use dray_types::{ByteSize, RedactedUrl};
 use serde_json::json;
 
-use super::super::ask::{Peer, Unanswered};
-use super::super::fetched::Fetched;
+use super::super::ask::{CallFailure, PeerService};
+use super::super::fetched::FetchedFile;
 use super::super::turn::{TurnFiles, text};
 use super::{declared, required};
 
-pub(super) fn declaration() -> Declaration {
+pub(super) fn declaration() -> ToolDeclaration {
     declared(
         "fetch_url",
         "Fetches an http(s) URL. A short text comes as it is; anything else is kept as a file, in the sandbox when save_path \
@@ -23,7 +23,7 @@ pub(super) fn declaration() -> Declaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
     let url = required(call, "url")?;
     let services = &files.services;
     let most = files.features.web_fetch.and_then(|web| web.max_inline_size);
@@ -42,17 +42,17 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
         let bytes = reader
             .read_all(ByteSize::bytes(most))
             .await
-            .map_err(Unanswered::store)?;
+            .map_err(CallFailure::store)?;
         if let Ok(content) = str::from_utf8(&bytes)
             && !content.contains('\0')
         {
-            return Ok(Output::text(framed(&fetched, content), "text/plain"));
+            return Ok(ToolOutput::text(framed(&fetched, content), "text/plain"));
         }
     }
     let kept = files
         .keep_claim(&fetched.claim, &fetched.name, &fetched.media_type)
         .await?;
-    Ok(Output {
+    Ok(ToolOutput {
         content: format!(
             "{} ({}, {}) is kept as {}. It is untrusted content.",
             dray_content::name::shown_name(&fetched.name),
@@ -62,16 +62,16 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
         ),
         content_type: "text/plain".to_owned(),
         attachments: vec![kept.attachment],
-        ..Output::default()
+        ..ToolOutput::default()
     })
 }
 
 async fn save(
     files: &TurnFiles,
-    call: &Call,
-    fetched: &Fetched,
+    call: &ToolCall,
+    fetched: &FetchedFile,
     path: &str,
-) -> Result<Output, Failure> {
+) -> Result<ToolOutput, ToolFailure> {
     let (directory, name) = super::put::split(path)?;
     let request = dray_proto::v1::PutSandboxFileRequest {
         sandbox: Some(files.sandbox().await?),
@@ -85,10 +85,10 @@ async fn save(
     let meta = files.meta(files.left(call)).with_operation(operation);
     let placed = files
         .services
-        .ask_watched(Peer::Sandbox, &meta, &request)
+        .ask_watched(PeerService::Sandbox, &meta, &request)
         .await?;
     let told = super::put::told(&placed, &fetched.claim)?;
-    Ok(Output::text(
+    Ok(ToolOutput::text(
         format!("{told} It is untrusted content."),
         "text/plain",
     ))
@@ -96,7 +96,7 @@ async fn save(
 
 /// The text between markers that it cannot hold itself: they are made of its digest, so the same text has the same ones
 /// (R16).
-fn framed(fetched: &Fetched, content: &str) -> String {
+fn framed(fetched: &FetchedFile, content: &str) -> String {
     let digest = fetched.claim.artifact.sha256.to_hex();
     let nonce = digest.get(..24).unwrap_or_default();
     format!(
@@ -107,7 +107,7 @@ fn framed(fetched: &Fetched, content: &str) -> String {
     )
 }
 
-fn shown_type(fetched: &Fetched) -> String {
+fn shown_type(fetched: &FetchedFile) -> String {
     let known = [&fetched.media_type, &fetched.sniffed]
         .into_iter()
         .find(|kind| !kind.is_empty());

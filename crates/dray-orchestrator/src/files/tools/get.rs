@@ -2,13 +2,13 @@
 //! conversation.
 
 use dray_content::{kind, name, size};
-use dray_tool::{Call, Declaration, Failure, Output};
+use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use serde_json::json;
 
 use super::super::turn::TurnFiles;
 use super::{declared, required};
 
-pub(super) fn declaration() -> Declaration {
+pub(super) fn declaration() -> ToolDeclaration {
     declared(
         "sandbox_get",
         "Gets a file of the sandbox: the text itself when it is short, otherwise a file of the conversation with its address. \
@@ -20,32 +20,32 @@ pub(super) fn declaration() -> Declaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
     let path = required(call, "path")?;
     let most = files.services.config.inline_limit.as_u64();
     let taken = files.take_out(path.as_bytes(), files.left(call)).await?;
     let claim = &taken.claim;
     let bytes = claim.artifact.size;
-    let head = files.services.head(claim, kind::HEAD).await?;
+    let head = files.services.head(claim, kind::HEAD_BYTES).await?;
     if bytes <= most && !head.contains(&0) {
         let all = files.services.open(claim, files.left(call)).await?;
         let all = all.read_all(dray_types::ByteSize::bytes(most)).await;
-        let all = all.map_err(super::super::ask::Unanswered::store)?;
+        let all = all.map_err(super::super::ask::CallFailure::store)?;
         if let Ok(text) = str::from_utf8(&all) {
-            return Ok(Output::text(text, "text/plain"));
+            return Ok(ToolOutput::text(text, "text/plain"));
         }
     }
     let media_type = super::super::storage::media_type(&head, &taken.name, bytes);
     let kept = files.keep_claim(claim, &taken.name, media_type).await?;
     let shown = name::shown_name(&taken.name);
     let at = kept.reference();
-    Ok(Output {
+    Ok(ToolOutput {
         content: format!(
             "{shown} ({media_type}, {}) is kept as {at}",
             size::human(bytes)
         ),
         content_type: "text/plain".to_owned(),
         attachments: vec![kept.attachment],
-        ..Output::default()
+        ..ToolOutput::default()
     })
 }

@@ -2,31 +2,31 @@
 
 use dray_content::{name, size};
 use dray_proto::v1;
-use dray_tool::{Call, Declaration, Failure, Output};
+use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use serde_json::json;
 
-use super::super::ask::Peer;
+use super::super::ask::PeerService;
 use super::super::turn::{TurnFiles, text};
 use super::declared;
 
 /// Deepest look.
-const DEEPEST: u64 = 8;
+const MAX_DEPTH: u64 = 8;
 /// Most entries that a model is shown.
-const MOST: u32 = 500;
+const MAX_ENTRIES: u32 = 500;
 
-pub(super) fn declaration() -> Declaration {
+pub(super) fn declaration() -> ToolDeclaration {
     declared(
         "sandbox_list",
         "Lists files of the sandbox: path, kind and size of each entry of a directory. Links are named, not followed.",
         &json!({
             "path": {"type": "string", "description": "Directory: absolute, ~/…, or relative to the working directory, which is the default."},
-            "depth": {"type": "integer", "minimum": 1, "maximum": DEEPEST, "description": "Levels below it; 1 by default."},
+            "depth": {"type": "integer", "minimum": 1, "maximum": MAX_DEPTH, "description": "Levels below it; 1 by default."},
         }),
         &[],
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
     let path = text(&call.arguments, "path").unwrap_or(".");
     let depth = call
         .arguments
@@ -36,12 +36,12 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
     let request = v1::ListSandboxRequest {
         sandbox: Some(files.sandbox().await?),
         path: path.as_bytes().to_vec(),
-        depth: u32::try_from(depth.clamp(1, DEEPEST)).unwrap_or(1),
-        limit: MOST,
+        depth: u32::try_from(depth.clamp(1, MAX_DEPTH)).unwrap_or(1),
+        limit: MAX_ENTRIES,
     };
     let reply = files
         .services
-        .ask(Peer::Sandbox, &files.short(call), &request)
+        .ask(PeerService::Sandbox, &files.short(call), &request)
         .await?;
     let mut lines: Vec<String> = reply.entries.iter().map(line).collect();
     if lines.is_empty() {
@@ -50,7 +50,7 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
     if reply.truncated {
         lines.push("There is more; list a directory below it, or less deep.".to_owned());
     }
-    Ok(Output::text(lines.join("\n"), "text/plain"))
+    Ok(ToolOutput::text(lines.join("\n"), "text/plain"))
 }
 
 fn line(entry: &v1::SandboxEntry) -> String {

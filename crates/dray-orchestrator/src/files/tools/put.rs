@@ -3,16 +3,16 @@
 use bytes::Bytes;
 use dray_content::size;
 use dray_proto::v1;
-use dray_tool::{Call, Declaration, Failed, Failure, Output};
+use dray_tool::{HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use dray_types::Claim;
 use serde_json::{Value, json};
 
-use super::super::ask::Peer;
+use super::super::ask::PeerService;
 use super::super::storage::is_proven;
 use super::super::turn::{TurnFiles, text};
 use super::{declared, is_on, required};
 
-pub(super) fn declaration() -> Declaration {
+pub(super) fn declaration() -> ToolDeclaration {
     declared(
         "sandbox_put",
         "Writes a file into the sandbox: either a text, or a file of the conversation, of DIAL or of the web. Says where it \
@@ -27,7 +27,7 @@ pub(super) fn declaration() -> Declaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
     let sandbox = files.sandbox().await?;
     let path = required(call, "path")?;
     let (directory, name) = split(path)?;
@@ -45,7 +45,7 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
                 .await?
         }
         _ => {
-            return Err(Failure::parameter(
+            return Err(ToolFailure::parameter(
                 "content",
                 "Give either content or file.",
             ));
@@ -69,18 +69,18 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
         .with_operation(files.operation(&format!("put/{}", call.id)));
     let placed = files
         .services
-        .ask_watched(Peer::Sandbox, &meta, &request)
+        .ask_watched(PeerService::Sandbox, &meta, &request)
         .await?;
-    Ok(Output::text(told(&placed, &claim)?, "text/plain"))
+    Ok(ToolOutput::text(told(&placed, &claim)?, "text/plain"))
 }
 
 /// The sentence on a file that is provably there.
-pub(super) fn told(placed: &v1::PlacedFile, claim: &Claim) -> Result<String, Failure> {
+pub(super) fn told(placed: &v1::PlacedFile, claim: &Claim) -> Result<String, ToolFailure> {
     let there = placed.size == claim.artifact.size
         && placed.sha256 == claim.artifact.sha256.as_bytes()
         && (placed.existed || is_proven(placed.receipt.as_ref(), claim));
     if !there {
-        return Err(Failed::new(
+        return Err(HandledFailure::new(
             "The sandbox did not confirm the whole file; look at it before you use it.",
         )
         .into());
@@ -97,14 +97,14 @@ pub(super) fn told(placed: &v1::PlacedFile, claim: &Claim) -> Result<String, Fai
 }
 
 /// Directory and name of a path.
-pub(super) fn split(path: &str) -> Result<(&str, &str), Failure> {
+pub(super) fn split(path: &str) -> Result<(&str, &str), ToolFailure> {
     let (directory, name) = match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),
         Some((directory, name)) => (directory, name),
         None => (".", path),
     };
     if name.is_empty() || matches!(name, "." | ".." | "~") {
-        return Err(Failure::parameter(
+        return Err(ToolFailure::parameter(
             "path",
             "It must end in the name of a file.",
         ));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(split("~/b/a.txt").unwrap(), ("~/b", "a.txt"));
         for path in ["a/", "/", "..", "a/.."] {
             assert!(
-                matches!(split(path), Err(Failure::Parameter { .. })),
+                matches!(split(path), Err(ToolFailure::Parameter { .. })),
                 "{path}"
             );
         }

@@ -2,18 +2,20 @@
 //! they are, frame included.
 
 use dray_proto::v1::{self, document_source};
-use dray_tool::{Call, Declaration, Failed, Failure, Output, Storage as _, UrlClass};
+use dray_tool::{
+    FileStorage as _, HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, UrlClass,
+};
 use dray_types::{ByteSize, Claim};
 use serde_json::{Value, json};
 
-use super::super::ask::Peer;
+use super::super::ask::PeerService;
 use super::super::turn::{TurnFiles, text};
 use super::{declared, required};
 
 /// Longest answer of the reader, regardless of its limits.
-const ANSWER: ByteSize = ByteSize::mib(4);
+const MAX_ANSWER_BYTES: ByteSize = ByteSize::mib(4);
 
-pub(super) fn attachment_declaration() -> Declaration {
+pub(super) fn attachment_declaration() -> ToolDeclaration {
     declared(
         "read_attachment",
         "Reads a document (PDF, Office, e-mail, book, text …) as Markdown, or lists an archive (ZIP, tar). Large documents come as a summary; ask for a range \
@@ -31,7 +33,7 @@ pub(super) fn attachment_declaration() -> Declaration {
     )
 }
 
-pub(super) fn files_declaration() -> Declaration {
+pub(super) fn files_declaration() -> ToolDeclaration {
     declared(
         "read_files",
         "Reads the text of documents of the conversation by their ids; several at once share one budget, and nextOffset goes on.",
@@ -45,7 +47,7 @@ pub(super) fn files_declaration() -> Declaration {
     )
 }
 
-pub(super) fn fetch_declaration() -> Declaration {
+pub(super) fn fetch_declaration() -> ToolDeclaration {
     declared(
         "sandbox_fetch_user_file",
         "Copies a file of the conversation into the sandbox, and says where it is.",
@@ -57,7 +59,10 @@ pub(super) fn fetch_declaration() -> Declaration {
     )
 }
 
-pub(super) async fn attachment(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn attachment(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
     let path = required(call, "file_path")?;
     let (source, name) = source(files, path).await?;
     let said = |name| text(&call.arguments, name).unwrap_or_default().to_owned();
@@ -84,23 +89,23 @@ pub(super) async fn attachment(files: &TurnFiles, call: &Call) -> Result<Output,
     let time = files.left(call);
     let services = &files.services;
     let reply = services
-        .ask_watched(Peer::Documents, &files.meta(time), &request)
+        .ask_watched(PeerService::Documents, &files.meta(time), &request)
         .await?;
     let output = services
-        .read(Peer::Documents, reply.output, ANSWER, time)
+        .read(PeerService::Documents, reply.output, MAX_ANSWER_BYTES, time)
         .await?;
     let text = String::from_utf8_lossy(&output).into_owned();
     if reply.outcome == "refuse" {
-        return Err(Failed::new(text).into());
+        return Err(HandledFailure::new(text).into());
     }
-    Ok(Output::text(text, "text/markdown"))
+    Ok(ToolOutput::text(text, "text/markdown"))
 }
 
 /// Where a document is: a file of the conversation first, then what looks like an address, then the sandbox.
 async fn source(
     files: &TurnFiles,
     path: &str,
-) -> Result<(document_source::Source, String), Failure> {
+) -> Result<(document_source::Source, String), ToolFailure> {
     if let Some(entry) = files.catalog_entry(path) {
         if let Some(claim) = files.stored(entry.key.as_deref(), &entry.name).await? {
             return Ok((document_source::Source::Claim(claim.into()), entry.name));
@@ -139,7 +144,7 @@ async fn source(
             };
             Ok((document_source::Source::Sandbox(place), String::new()))
         }
-        UrlClass::Unsupported => Err(Failure::parameter(
+        UrlClass::Unsupported => Err(ToolFailure::parameter(
             "file_path",
             "There is no such file in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
              http(s) URL.",
@@ -147,7 +152,7 @@ async fn source(
     }
 }
 
-pub(super) async fn files(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn files(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
     let services = &files.services;
     let catalog = services
         .content(files.catalog_json(), "application/json")
@@ -162,18 +167,21 @@ pub(super) async fn files(files: &TurnFiles, call: &Call) -> Result<Output, Fail
     };
     let time = files.left(call);
     let reply = services
-        .ask_watched(Peer::Documents, &files.meta(time), &request)
+        .ask_watched(PeerService::Documents, &files.meta(time), &request)
         .await?;
     let output = services
-        .read(Peer::Documents, reply.output, ANSWER, time)
+        .read(PeerService::Documents, reply.output, MAX_ANSWER_BYTES, time)
         .await?;
-    Ok(Output::text(
+    Ok(ToolOutput::text(
         String::from_utf8_lossy(&output).into_owned(),
         "application/json",
     ))
 }
 
-pub(super) async fn fetch_user_file(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn fetch_user_file(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
     let sandbox = files.sandbox().await?;
     let directory = directory(files, call, &sandbox).await?;
     let services = &files.services;
@@ -191,20 +199,20 @@ pub(super) async fn fetch_user_file(files: &TurnFiles, call: &Call) -> Result<Ou
     };
     let time = files.left(call);
     let reply = services
-        .ask_watched(Peer::Documents, &files.meta(time), &request)
+        .ask_watched(PeerService::Documents, &files.meta(time), &request)
         .await?;
     if !reply.written {
-        return Err(Failed::new(reply.output).into());
+        return Err(HandledFailure::new(reply.output).into());
     }
-    Ok(Output::text(reply.output, "text/plain"))
+    Ok(ToolOutput::text(reply.output, "text/plain"))
 }
 
 /// The working directory of the session, absolute; the sandbox's own when none was bound.
 async fn directory(
     files: &TurnFiles,
-    call: &Call,
+    call: &ToolCall,
     sandbox: &v1::SandboxRef,
-) -> Result<String, Failure> {
+) -> Result<String, ToolFailure> {
     let bound = &files.bound().await.working_directory;
     let directory = if bound.is_empty() {
         let request = v1::ProbeSandboxRequest {
@@ -212,7 +220,7 @@ async fn directory(
         };
         let probe = files
             .services
-            .ask(Peer::Sandbox, &files.short(call), &request)
+            .ask(PeerService::Sandbox, &files.short(call), &request)
             .await?;
         probe.working_directory
     } else {

@@ -1,18 +1,18 @@
 //! `send_file`: files to the person (platform-delivery 2).
 
 use dray_proto::v1;
-use dray_tool::{Call, Declaration, Failed, Failure, Output};
+use dray_tool::{HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::outgoing::Parcel;
+use super::super::outgoing::OutgoingFile;
 use super::super::turn::{TurnFiles, text};
 use super::{declared, is_on, texts};
 
 /// Most files of one call.
-const MOST: usize = 50;
+const MAX_FILES: usize = 50;
 
-pub(super) fn declaration() -> Declaration {
+pub(super) fn declaration() -> ToolDeclaration {
     declared(
         "send_file",
         "Sends files to the user: into their chat where there is one, otherwise as attachments of the answer. The result says \
@@ -29,20 +29,20 @@ pub(super) fn declaration() -> Declaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
     let mut paths = texts(call, "path")?;
     paths.extend(texts(call, "paths")?);
     let references = texts(call, "files")?;
     if paths.is_empty() && references.is_empty() {
-        return Err(Failure::parameter(
+        return Err(ToolFailure::parameter(
             "path",
             "Name at least one file in path, paths or files.",
         ));
     }
-    if paths.len() + references.len() > MOST {
-        return Err(Failure::parameter(
+    if paths.len() + references.len() > MAX_FILES {
+        return Err(ToolFailure::parameter(
             "paths",
-            format!("At most {MOST} files go in one call."),
+            format!("At most {MAX_FILES} files go in one call."),
         ));
     }
     if !paths.is_empty() {
@@ -58,7 +58,7 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
                 .await?,
         );
     }
-    let parcel = Parcel {
+    let parcel = OutgoingFile {
         paths: paths.into_iter().map(String::into_bytes).collect(),
         claims,
         message: text(&call.arguments, "message")
@@ -73,12 +73,12 @@ pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failu
     let what = format!("send/{}", call.id);
     let sent = files.dispatch(&what, parcel, end).await?;
     if !sent.any {
-        return Err(Failed::new(sent.told).into());
+        return Err(HandledFailure::new(sent.told).into());
     }
-    Ok(Output {
+    Ok(ToolOutput {
         content: sent.told,
         content_type: "application/json".to_owned(),
         attachments: sent.attachments,
-        ..Output::default()
+        ..ToolOutput::default()
     })
 }

@@ -3,32 +3,32 @@
 use std::sync::atomic::Ordering;
 
 use dray_agent::event::{Event, StageStatus};
-use dray_agent::failure::Failure;
+use dray_agent::failure::RequestFailure;
 use dray_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::scripted::{Do, World, ask, events, read, say};
+use super::scripted::{ScriptedStep, TestSurface, ask, events, read, say};
 
-fn open() -> Do {
-    Do::Send(Event::StageOpened {
+fn open() -> ScriptedStep {
+    ScriptedStep::Send(Event::StageOpened {
         stage: 0,
         name: Some("Call".to_owned()),
     })
 }
 
-fn state() -> Do {
-    Do::Send(Event::State(json!({})))
+fn state() -> ScriptedStep {
+    ScriptedStep::Send(Event::State(json!({})))
 }
 
-fn failure() -> Failure {
-    Failure::new(429, "slow down").display("Please try again later.")
+fn failure() -> RequestFailure {
+    RequestFailure::new(429, "slow down").display("Please try again later.")
 }
 
 #[tokio::test]
 async fn a_stream_is_start_events_end_and_done() {
-    let world = World::start(vec![open(), say("Hé"), state()]).await;
+    let world = TestSurface::start(vec![open(), say("Hé"), state()]).await;
     let answer = world.chat(&ask(true)).await;
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
     let events = events(answer).await;
@@ -61,11 +61,11 @@ async fn a_stream_is_start_events_end_and_done() {
 
 #[tokio::test]
 async fn a_whole_answer_comes_as_one_message() {
-    let close = Do::Send(Event::StageClosed {
+    let close = ScriptedStep::Send(Event::StageClosed {
         stage: 0,
         status: StageStatus::Completed,
     });
-    let world = World::start(vec![open(), say("a"), say("b"), close, state()]).await;
+    let world = TestSurface::start(vec![open(), say("a"), say("b"), close, state()]).await;
     let (status, answer) = read(world.chat(&ask(false)).await).await;
     assert_eq!(
         (status, &answer["object"]),
@@ -83,7 +83,7 @@ async fn a_whole_answer_comes_as_one_message() {
 
 #[tokio::test]
 async fn an_answer_without_events_is_still_an_answer() {
-    let world = World::start(Vec::new()).await;
+    let world = TestSurface::start(Vec::new()).await;
     let events = events(world.chat(&ask(true)).await).await;
     assert_eq!(events.len(), 2);
     assert_eq!(events[1]["choices"][0]["finish_reason"], "stop");
@@ -93,8 +93,11 @@ async fn an_answer_without_events_is_still_an_answer() {
 async fn a_failure_before_anything_is_shown_has_a_status() {
     // The state shows nothing: it does not open the stream.
     for script in [vec![], vec![state()]] {
-        let script = script.into_iter().chain([Do::Fail(failure())]).collect();
-        let world = World::start(script).await;
+        let script = script
+            .into_iter()
+            .chain([ScriptedStep::Fail(failure())])
+            .collect();
+        let world = TestSurface::start(script).await;
         for stream in [true, false] {
             let (status, body) = read(world.chat(&ask(stream)).await).await;
             assert_eq!((status, &body), (429, &failure().body()));
@@ -104,7 +107,13 @@ async fn a_failure_before_anything_is_shown_has_a_status() {
 
 #[tokio::test]
 async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
-    let world = World::start(vec![open(), say("par"), state(), Do::Fail(failure())]).await;
+    let world = TestSurface::start(vec![
+        open(),
+        say("par"),
+        state(),
+        ScriptedStep::Fail(failure()),
+    ])
+    .await;
     let answer = world.chat(&ask(true)).await;
     assert_eq!(answer.status(), 200);
     let events = events(answer).await;
@@ -126,17 +135,17 @@ async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
 
 #[tokio::test]
 async fn a_panic_is_an_unexpected_failure() {
-    let world = World::start(vec![Do::Panic]).await;
+    let world = TestSurface::start(vec![ScriptedStep::Panic]).await;
     let (status, body) = read(world.chat(&ask(true)).await).await;
-    assert_eq!((status, body), (500, Failure::unexpected().body()));
-    let world = World::start(vec![say("a"), Do::Panic]).await;
+    assert_eq!((status, body), (500, RequestFailure::unexpected().body()));
+    let world = TestSurface::start(vec![say("a"), ScriptedStep::Panic]).await;
     let events = events(world.chat(&ask(true)).await).await;
-    assert_eq!(events.last(), Some(&Failure::unexpected().body()));
+    assert_eq!(events.last(), Some(&RequestFailure::unexpected().body()));
 }
 
 #[tokio::test]
 async fn r_17_work_ends_when_the_client_leaves_before_the_first_event() {
-    let world = World::start(vec![Do::Hang]).await;
+    let world = TestSurface::start(vec![ScriptedStep::Hang]).await;
     for stream in [true, false] {
         let body = ask(stream);
         let asking = world.chat(&body);
@@ -150,7 +159,7 @@ async fn r_17_work_ends_when_the_client_leaves_before_the_first_event() {
 
 #[tokio::test]
 async fn r_17_work_ends_when_the_client_leaves_the_stream() {
-    let world = World::start(vec![say("a"), Do::Hang]).await;
+    let world = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
     let mut answer = world.chat(&ask(true)).await;
     answer.chunk().await.unwrap().unwrap();
     assert_eq!(world.agent.working.load(Ordering::SeqCst), 1);
@@ -160,8 +169,8 @@ async fn r_17_work_ends_when_the_client_leaves_the_stream() {
 
 #[tokio::test]
 async fn a_slow_client_makes_the_agent_wait() {
-    const PIECES: usize = 4000;
-    let world = World::start(vec![Do::Flood(PIECES, 64 << 10)]).await;
+    const CHUNK_COUNT: usize = 4000;
+    let world = TestSurface::start(vec![ScriptedStep::Flood(CHUNK_COUNT, 64 << 10)]).await;
     let mut socket = TcpStream::connect_to(world.address).await;
     let body = ask(true).to_string();
     let head = format!(
@@ -182,7 +191,7 @@ async fn a_slow_client_makes_the_agent_wait() {
     })
     .await;
     assert!(
-        (1..PIECES / 2).contains(&before),
+        (1..CHUNK_COUNT / 2).contains(&before),
         "{before} pieces went out"
     );
     drop(socket);
@@ -205,7 +214,7 @@ impl ConnectTo for TcpStream {
 
 #[tokio::test]
 async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
-    let world = World::with(vec![say("a"), Do::Hang], |options| {
+    let world = TestSurface::with(vec![say("a"), ScriptedStep::Hang], |options| {
         options.max_chats = 1;
         options.chat_wait = std::time::Duration::from_millis(1);
     })
@@ -224,7 +233,7 @@ async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
 
 #[tokio::test]
 async fn the_end_of_the_service_ends_chats_after_their_time() {
-    let mut world = World::start(vec![say("a"), Do::Hang]).await;
+    let mut world = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
     let mut answer = world.chat(&ask(true)).await;
     answer.chunk().await.unwrap().unwrap();
     world.stop.cancel();

@@ -1,23 +1,23 @@
 //! `OpenAI`'s own Python client against a surface that listens.
 
-use dray_agent::event::{Event, StageStatus, Tokens};
-use dray_agent::failure::Failure;
+use dray_agent::event::{Event, StageStatus, TokenUsage};
+use dray_agent::failure::RequestFailure;
 use dray_agent::message::Attachment;
 use serde_json::{Value, json};
 
-use super::scripted::{Do, World, keys, say};
+use super::scripted::{ScriptedStep, TestSurface, keys, say};
 
-async fn run(world: &World, what: &str) -> Value {
+async fn run(world: &TestSurface, what: &str) -> Value {
     let url = format!("http://{}", world.address);
     dray_testkit::python::run("openai_client.py", "openai", &[&url, "one", what]).await
 }
 
-async fn start(script: Vec<Do>) -> World {
-    World::with(script, |options| options.clients = keys(&["one"])).await
+async fn start(script: Vec<ScriptedStep>) -> TestSurface {
+    TestSurface::with(script, |options| options.clients = keys(&["one"])).await
 }
 
-fn failure() -> Failure {
-    Failure::new(429, "slow down").display("Please try again later.")
+fn failure() -> RequestFailure {
+    RequestFailure::new(429, "slow down").display("Please try again later.")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,18 +29,18 @@ async fn the_openai_package_reads_all_of_an_answer() {
         ..Attachment::default()
     };
     let script = vec![
-        Do::Send(Event::StageOpened { stage, name }),
+        ScriptedStep::Send(Event::StageOpened { stage, name }),
         say("Hé"),
         say("llo"),
-        Do::Send(Event::StageClosed {
+        ScriptedStep::Send(Event::StageClosed {
             stage,
             status: StageStatus::Completed,
         }),
-        Do::Send(Event::Attachment(attachment)),
-        Do::Send(Event::State(json!({"k": [1]}))),
+        ScriptedStep::Send(Event::Attachment(attachment)),
+        ScriptedStep::Send(Event::State(json!({"k": [1]}))),
     ];
     let world = start(script).await;
-    world.agent.count(Tokens {
+    world.agent.count(TokenUsage {
         prompt: 3,
         completion: 4,
     });
@@ -71,7 +71,7 @@ async fn the_openai_package_reads_all_of_an_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_raises_what_failures_say() {
-    let world = start(vec![Do::Fail(failure())]).await;
+    let world = start(vec![ScriptedStep::Fail(failure())]).await;
     let range = "Your request contained invalid structure on path temperature. Input should be a number from 0 to 2";
     let shown = run(&world, "fails").await;
     for (what, class, status, message, code) in [
@@ -123,7 +123,7 @@ async fn the_openai_package_raises_what_failures_say() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_raises_the_error_of_a_stream_that_breaks() {
-    let world = start(vec![say("par"), Do::Fail(failure())]).await;
+    let world = start(vec![say("par"), ScriptedStep::Fail(failure())]).await;
     let shown = run(&world, "breaks").await;
     assert_eq!(shown["pieces"], json!(["par"]));
     assert_eq!(

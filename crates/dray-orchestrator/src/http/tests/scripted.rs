@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_agent::event::{Ending, Event, Tokens};
-use dray_agent::failure::Failure;
-use dray_agent::layer::Layers;
-use dray_agent::manifest::{Manifest, Reader, Settings};
-use dray_tool::Sink;
+use dray_agent::event::{AnswerEnd, Event, TokenUsage};
+use dray_agent::failure::RequestFailure;
+use dray_agent::layer::LayerSet;
+use dray_agent::manifest::{Manifest, ManifestReader, ManifestSettings};
+use dray_tool::EventSink;
 use dray_types::{ByteSize, Clock, Secret};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -21,27 +21,27 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::permissions::Permissions;
-use crate::http::{Agent, Asked, ManifestSource, Options, Surface, serve};
-use crate::manifests::Manifests;
-use crate::permissions::Identity;
+use crate::http::{Agent, CheckedChatRequest, HttpSurface, ManifestSource, SurfaceOptions, serve};
+use crate::manifests::ManifestDirectory;
+use crate::permissions::CallerIdentity;
 
 /// One thing the agent does.
 #[derive(Clone, Debug)]
-pub(super) enum Do {
+pub(super) enum ScriptedStep {
     Send(Event),
     /// Never goes on.
     Hang,
     Panic,
-    Fail(Failure),
+    Fail(RequestFailure),
     /// Sends so many pieces of text, each of so many bytes.
     Flood(usize, usize),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Scripted {
-    pub(super) script: Vec<Do>,
-    pub(super) ending: std::sync::Mutex<Ending>,
-    pub(super) asked: Mutex<Vec<Asked>>,
+pub(super) struct ScriptedAgent {
+    pub(super) script: Vec<ScriptedStep>,
+    pub(super) ending: std::sync::Mutex<AnswerEnd>,
+    pub(super) asked: Mutex<Vec<CheckedChatRequest>>,
     /// How many answers are being made.
     pub(super) working: Arc<AtomicUsize>,
     /// How many events were taken.
@@ -49,40 +49,48 @@ pub(super) struct Scripted {
 }
 
 /// Counts down when an answer ends, however it ends.
-struct Guard(Arc<AtomicUsize>);
+struct AnswerCounter(Arc<AtomicUsize>);
 
-impl Drop for Guard {
+impl Drop for AnswerCounter {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Scripted {
+impl ScriptedAgent {
     /// Tells these tokens at the end.
-    pub(super) fn count(&self, tokens: Tokens) {
+    pub(super) fn count(&self, tokens: TokenUsage) {
         self.ending.lock().unwrap().usage = Some(tokens);
     }
 }
 
 #[async_trait]
-impl Agent for Scripted {
-    async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure> {
+impl Agent for ScriptedAgent {
+    async fn answer(
+        &self,
+        asked: CheckedChatRequest,
+        sink: EventSink,
+    ) -> Result<AnswerEnd, RequestFailure> {
         self.working.fetch_add(1, Ordering::SeqCst);
-        let _guard = Guard(Arc::clone(&self.working));
+        let _guard = AnswerCounter(Arc::clone(&self.working));
         self.asked.lock().await.push(asked);
         for step in self.script.clone() {
             match step {
-                Do::Send(event) => {
-                    sink.send(event).await.map_err(|_| Failure::unexpected())?;
+                ScriptedStep::Send(event) => {
+                    sink.send(event)
+                        .await
+                        .map_err(|_| RequestFailure::unexpected())?;
                     self.sent.fetch_add(1, Ordering::SeqCst);
                 }
-                Do::Hang => std::future::pending().await,
-                Do::Panic => panic!("as the script says"),
-                Do::Fail(failure) => return Err(failure),
-                Do::Flood(times, size) => {
+                ScriptedStep::Hang => std::future::pending().await,
+                ScriptedStep::Panic => panic!("as the script says"),
+                ScriptedStep::Fail(failure) => return Err(failure),
+                ScriptedStep::Flood(times, size) => {
                     for _ in 0..times {
                         let event = Event::Content("x".repeat(size));
-                        sink.send(event).await.map_err(|_| Failure::unexpected())?;
+                        sink.send(event)
+                            .await
+                            .map_err(|_| RequestFailure::unexpected())?;
                         self.sent.fetch_add(1, Ordering::SeqCst);
                     }
                 }
@@ -91,51 +99,51 @@ impl Agent for Scripted {
         Ok(self.ending.lock().unwrap().clone())
     }
 
-    async fn verify(&self, caller: &Caller) -> Result<Identity, Failure> {
+    async fn verify(&self, caller: &Caller) -> Result<CallerIdentity, RequestFailure> {
         let key = caller.api_key.as_ref().unwrap().expose();
         if key == "unknown" {
-            return Err(Failure::new(401, "unknown key"));
+            return Err(RequestFailure::new(401, "unknown key"));
         }
-        Ok(Identity::Dial(format!("bucket-of-{key}")))
+        Ok(CallerIdentity::Dial(format!("bucket-of-{key}")))
     }
 
     async fn manifest(
         &self,
         _: &Caller,
-        _: &Identity,
+        _: &CallerIdentity,
         source: &ManifestSource,
-    ) -> Result<Arc<Manifest>, Failure> {
+    ) -> Result<Arc<Manifest>, RequestFailure> {
         let ManifestSource::Given(document) = source else {
-            return Err(Failure::new(500, "Error while fetching application"));
+            return Err(RequestFailure::new(500, "Error while fetching application"));
         };
-        let reader = Reader::new(Settings::default());
+        let reader = ManifestReader::new(ManifestSettings::default());
         match reader.manifest(document.clone()) {
             Ok(reading) => Ok(Arc::new(reading.value)),
-            Err(invalid) => Err(Failure::new(400, invalid.to_string())),
+            Err(invalid) => Err(RequestFailure::new(400, invalid.to_string())),
         }
     }
 
-    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure> {
+    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, RequestFailure> {
         let key = caller.api_key.as_ref().unwrap().expose().to_owned();
         Ok(json!({"deployment": deployment, "key": key}))
     }
 }
 
-pub(super) const MANIFEST: &str = r#"{"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [],
+pub(super) const TEST_MANIFEST: &str = r#"{"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [],
     "starters": ["Hello"]}"#;
 
 /// A surface that listens.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) agent: Arc<Scripted>,
+pub(super) struct TestSurface {
+    pub(super) agent: Arc<ScriptedAgent>,
     pub(super) address: SocketAddr,
     pub(super) stop: CancellationToken,
     pub(super) serving: JoinSet<()>,
     _folder: tempfile::TempDir,
 }
 
-pub(super) fn options() -> Options {
-    Options {
+pub(super) fn options() -> SurfaceOptions {
+    SurfaceOptions {
         deployments: vec!["quick_apps2".to_owned()],
         clients: BTreeMap::new(),
         permissions: Permissions::default(),
@@ -152,19 +160,22 @@ pub(super) fn options() -> Options {
     }
 }
 
-impl World {
-    pub(super) async fn start(script: Vec<Do>) -> Self {
+impl TestSurface {
+    pub(super) async fn start(script: Vec<ScriptedStep>) -> Self {
         Self::with(script, |_| {}).await
     }
 
-    pub(super) async fn with(script: Vec<Do>, change: impl FnOnce(&mut Options)) -> Self {
+    pub(super) async fn with(
+        script: Vec<ScriptedStep>,
+        change: impl FnOnce(&mut SurfaceOptions),
+    ) -> Self {
         let mut options = options();
         change(&mut options);
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("helper.json"), MANIFEST).unwrap();
-        let reader = Arc::new(Reader::new(Settings::default()));
-        let manifests = Manifests::open(Some(folder.path().to_owned()), reader).unwrap();
-        let mut layers = Layers::default();
+        std::fs::write(folder.path().join("helper.json"), TEST_MANIFEST).unwrap();
+        let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
+        let manifests = ManifestDirectory::open(Some(folder.path().to_owned()), reader).unwrap();
+        let mut layers = LayerSet::default();
         layers.add("prompt/p.md", "Be kind.").unwrap();
         layers.add("tool/t.json", r#"{"a": 1}"#).unwrap();
         layers
@@ -173,11 +184,11 @@ impl World {
                 r#"{"tools": [{"type": "predefined-tool", "template_name": "t"}]}"#,
             )
             .unwrap();
-        let agent = Arc::new(Scripted {
+        let agent = Arc::new(ScriptedAgent {
             script,
-            ..Scripted::default()
+            ..ScriptedAgent::default()
         });
-        let surface = Surface::new(
+        let surface = HttpSurface::new(
             Arc::clone(&agent) as Arc<dyn Agent>,
             Arc::new(manifests),
             Arc::new(layers),
@@ -204,9 +215,9 @@ impl World {
         }
     }
 
-    pub(super) fn request(&self, method: http::Method, path: &str) -> dray_http::Request {
-        let limits = dray_http::Limits::default();
-        let client = dray_http::Client::new(limits, None).unwrap();
+    pub(super) fn request(&self, method: http::Method, path: &str) -> dray_http::RequestBuilder {
+        let limits = dray_http::HttpTimeouts::default();
+        let client = dray_http::HttpClient::new(limits, None).unwrap();
         client.request(method, &format!("http://{}{path}", self.address))
     }
 
@@ -217,10 +228,10 @@ impl World {
     }
 
     /// A chat in DIAL's manner.
-    pub(super) async fn chat(&self, body: &Value) -> dray_http::Answer {
-        const PATH: &str = "/openai/deployments/quick_apps2/chat/completions";
+    pub(super) async fn chat(&self, body: &Value) -> dray_http::HttpResponse {
+        const CHAT_PATH: &str = "/openai/deployments/quick_apps2/chat/completions";
         let request = self
-            .request(http::Method::POST, PATH)
+            .request(http::Method::POST, CHAT_PATH)
             .header("api-key", "k");
         request.json(body).send(&|_| ()).await.unwrap()
     }
@@ -232,7 +243,7 @@ impl World {
     }
 }
 
-pub(super) async fn read(answer: dray_http::Answer) -> (u16, Value) {
+pub(super) async fn read(answer: dray_http::HttpResponse) -> (u16, Value) {
     let status = answer.status();
     let text = answer.text().await.unwrap();
     (
@@ -242,7 +253,7 @@ pub(super) async fn read(answer: dray_http::Answer) -> (u16, Value) {
 }
 
 /// What was sent as events; the last must be the end of the stream.
-pub(super) async fn events(answer: dray_http::Answer) -> Vec<Value> {
+pub(super) async fn events(answer: dray_http::HttpResponse) -> Vec<Value> {
     let text = answer.text().await.unwrap();
     let mut events: Vec<_> = text.split("\n\n").collect();
     assert_eq!(events.pop(), Some(""), "{text}");
@@ -255,8 +266,8 @@ pub(super) fn ask(stream: bool) -> Value {
     json!({"messages": [{"role": "user", "content": "hi"}], "stream": stream})
 }
 
-pub(super) fn say(text: &str) -> Do {
-    Do::Send(Event::Content(text.to_owned()))
+pub(super) fn say(text: &str) -> ScriptedStep {
+    ScriptedStep::Send(Event::Content(text.to_owned()))
 }
 
 pub(super) fn keys(keys: &[&str]) -> BTreeMap<String, Secret> {

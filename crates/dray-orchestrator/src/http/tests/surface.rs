@@ -3,15 +3,15 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::scripted::{MANIFEST, World, ask, events, keys, read, say};
+use super::scripted::{TEST_MANIFEST, TestSurface, ask, events, keys, read, say};
 use crate::http::ManifestSource;
-use crate::permissions::Identity;
+use crate::permissions::CallerIdentity;
 
-const CHAT: &str = "/openai/deployments/quick_apps2/chat/completions";
-const PLAIN: &str = "/v1/chat/completions";
+const CHAT_PATH: &str = "/openai/deployments/quick_apps2/chat/completions";
+const OPENAI_PATH: &str = "/v1/chat/completions";
 
 async fn post(
-    world: &World,
+    world: &TestSurface,
     path: &str,
     headers: &[(&'static str, &str)],
     body: &Value,
@@ -24,18 +24,18 @@ async fn post(
 }
 
 async fn source(headers: &[(&'static str, &str)]) -> ManifestSource {
-    let world = World::start(Vec::new()).await;
+    let world = TestSurface::start(Vec::new()).await;
     let mut all = vec![("api-key", "k")];
     all.extend(headers);
-    let (status, body) = post(&world, CHAT, &all, &ask(false)).await;
+    let (status, body) = post(&world, CHAT_PATH, &all, &ask(false)).await;
     assert_eq!(status, 200, "{body}");
     world.agent.asked.lock().await.remove(0).manifest
 }
 
 #[tokio::test]
 async fn the_key_is_required() {
-    let world = World::start(Vec::new()).await;
-    let (status, body) = post(&world, CHAT, &[], &ask(true)).await;
+    let world = TestSurface::start(Vec::new()).await;
+    let (status, body) = post(&world, CHAT_PATH, &[], &ask(true)).await;
     assert_eq!(
         (status, body),
         (
@@ -47,32 +47,32 @@ async fn the_key_is_required() {
 
 #[tokio::test]
 async fn a_key_of_dial_is_verified_before_the_body_is_read() {
-    let world = World::with(Vec::new(), |options| options.dial = true).await;
+    let world = TestSurface::with(Vec::new(), |options| options.dial = true).await;
     let headers = [("api-key", "unknown")];
-    let (status, _) = post(&world, CHAT, &headers, &json!("not even a chat")).await;
+    let (status, _) = post(&world, CHAT_PATH, &headers, &json!("not even a chat")).await;
     assert_eq!((status, world.agent.asked.lock().await.len()), (401, 0));
-    let (status, _) = post(&world, CHAT, &[("api-key", "k")], &ask(false)).await;
+    let (status, _) = post(&world, CHAT_PATH, &[("api-key", "k")], &ask(false)).await;
     let identity = world.agent.asked.lock().await.remove(0).identity;
     assert_eq!(status, 200);
-    assert_eq!(identity, Identity::Dial("bucket-of-k".to_owned()));
+    assert_eq!(identity, CallerIdentity::Dial("bucket-of-k".to_owned()));
 }
 
 #[tokio::test]
 async fn a_request_is_from_the_client_whose_key_it_shows() {
-    let world = World::with(Vec::new(), |options| options.clients = keys(&["one"])).await;
+    let world = TestSurface::with(Vec::new(), |options| options.clients = keys(&["one"])).await;
     for headers in [
         [("api-key", "one"), ("x-a", "b")],
         [("api-key", "k"), ("authorization", "Bearer one")],
     ] {
-        post(&world, CHAT, &headers, &ask(false)).await;
+        post(&world, CHAT_PATH, &headers, &ask(false)).await;
         let identity = world.agent.asked.lock().await.remove(0).identity;
-        assert_eq!(identity, Identity::Client("owner-of-one".to_owned()));
+        assert_eq!(identity, CallerIdentity::Client("owner-of-one".to_owned()));
     }
-    let open = World::start(Vec::new()).await;
-    post(&open, CHAT, &[("api-key", "k")], &ask(false)).await;
+    let open = TestSurface::start(Vec::new()).await;
+    post(&open, CHAT_PATH, &[("api-key", "k")], &ask(false)).await;
     assert_eq!(
         open.agent.asked.lock().await.remove(0).identity,
-        Identity::Local
+        CallerIdentity::Local
     );
 }
 
@@ -93,7 +93,7 @@ async fn the_manifest_is_where_the_headers_say() {
 
 #[tokio::test]
 async fn headers_of_the_caller_come_along_without_our_own() {
-    let world = World::start(Vec::new()).await;
+    let world = TestSurface::start(Vec::new()).await;
     let headers = [
         ("api-key", "k"),
         ("authorization", "Bearer u"),
@@ -103,7 +103,7 @@ async fn headers_of_the_caller_come_along_without_our_own() {
         ("accept-language", "de"),
         ("other", "o"),
     ];
-    post(&world, CHAT, &headers, &ask(false)).await;
+    post(&world, CHAT_PATH, &headers, &ask(false)).await;
     let caller = world.agent.asked.lock().await.remove(0).caller;
     assert_eq!(caller.api_key.unwrap().expose(), "k");
     assert_eq!(caller.authorization.unwrap().expose(), "Bearer u");
@@ -119,8 +119,10 @@ async fn headers_of_the_caller_come_along_without_our_own() {
 
 #[tokio::test]
 async fn what_is_no_json_is_told() {
-    let world = World::start(Vec::new()).await;
-    let request = world.request(Method::POST, CHAT).header("api-key", "k");
+    let world = TestSurface::start(Vec::new()).await;
+    let request = world
+        .request(Method::POST, CHAT_PATH)
+        .header("api-key", "k");
     let (status, body) = read(
         request
             .bytes("application/json", "{\"messages\": [".into())
@@ -136,7 +138,7 @@ async fn what_is_no_json_is_told() {
         "{message}"
     );
     let headers = [("api-key", "k"), ("x-dial-application-properties", "{")];
-    let (status, body) = post(&world, CHAT, &headers, &ask(true)).await;
+    let (status, body) = post(&world, CHAT_PATH, &headers, &ask(true)).await;
     let message = body["error"]["message"].as_str().unwrap();
     assert_eq!(status, 400);
     assert!(
@@ -147,9 +149,9 @@ async fn what_is_no_json_is_told() {
 
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused_clearly() {
-    let world = World::start(Vec::new()).await;
+    let world = TestSurface::start(Vec::new()).await;
     let body = json!({"messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
-    let (status, body) = post(&world, CHAT, &[("api-key", "k")], &body).await;
+    let (status, body) = post(&world, CHAT_PATH, &[("api-key", "k")], &body).await;
     assert_eq!(
         (status, &body["error"]["message"]),
         (413, &json!("The request body is larger than 64KiB"))
@@ -162,10 +164,13 @@ async fn a_body_that_is_too_long_is_refused_clearly() {
 
 #[tokio::test]
 async fn starters_rate_and_health_are_there_and_tokenize_is_not() {
-    let world = World::start(Vec::new()).await;
+    let world = TestSurface::start(Vec::new()).await;
     let path = "/openai/deployments/quick_apps2/configuration";
     let request = world.request(Method::GET, path).header("api-key", "k");
-    let request = request.header("x-dial-application-properties", &MANIFEST.replace('\n', ""));
+    let request = request.header(
+        "x-dial-application-properties",
+        &TEST_MANIFEST.replace('\n', ""),
+    );
     let (status, body) = read(request.send(&|_| ()).await.unwrap()).await;
     assert_eq!(
         (status, &body["properties"]["starter"]["oneOf"][0]["title"]),
@@ -203,12 +208,12 @@ async fn starters_rate_and_health_are_there_and_tokenize_is_not() {
         (status, &body["error"]["code"]),
         (404, &json!("DeploymentNotFound"))
     );
-    assert_eq!(world.get(CHAT).await.0, 405);
+    assert_eq!(world.get(CHAT_PATH).await.0, 405);
 }
 
 #[tokio::test]
 async fn editors_find_schema_prompts_tools_and_templates() {
-    let world = World::start(Vec::new()).await;
+    let world = TestSurface::start(Vec::new()).await;
     for (path, status, expected) in [
         ("application-schema", 200, json!({"title": "Manifest"})),
         (
@@ -245,7 +250,7 @@ async fn editors_find_schema_prompts_tools_and_templates() {
 
 #[tokio::test]
 async fn plain_clients_see_local_manifests_as_models() {
-    let world = World::start(vec![say("hello")]).await;
+    let world = TestSurface::start(vec![say("hello")]).await;
     let (_, models) = world.get("/v1/models").await;
     assert_eq!(
         (&models["object"], &models["data"][0]["id"]),
@@ -259,7 +264,7 @@ async fn plain_clients_see_local_manifests_as_models() {
     let mut body = ask(true);
     body["model"] = json!("helper");
     let answer = world
-        .request(Method::POST, PLAIN)
+        .request(Method::POST, OPENAI_PATH)
         .json(&body)
         .send(&|_| ())
         .await
@@ -269,7 +274,7 @@ async fn plain_clients_see_local_manifests_as_models() {
     let asked = world.agent.asked.lock().await.remove(0);
     assert_eq!(asked.manifest, ManifestSource::Named("helper".to_owned()));
     body["model"] = json!("none");
-    let (status, body) = post(&world, PLAIN, &[], &body).await;
+    let (status, body) = post(&world, OPENAI_PATH, &[], &body).await;
     assert_eq!(
         (status, &body["error"]["message"]),
         (404, &json!("The model 'none' does not exist"))
@@ -278,7 +283,7 @@ async fn plain_clients_see_local_manifests_as_models() {
 
 #[tokio::test]
 async fn keys_of_clients_open_the_door_and_go_nowhere() {
-    let world = World::with(vec![say("x")], |options| {
+    let world = TestSurface::with(vec![say("x")], |options| {
         options.clients = keys(&["one", "two"]);
     })
     .await;
@@ -290,10 +295,16 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
         ("Bearer on", 401),
         ("one", 401),
     ] {
-        let (got, answer) = post(&world, PLAIN, &[("authorization", authorization)], &body).await;
+        let (got, answer) = post(
+            &world,
+            OPENAI_PATH,
+            &[("authorization", authorization)],
+            &body,
+        )
+        .await;
         assert_eq!(got, status, "{authorization}: {answer}");
     }
-    let (status, answer) = post(&world, PLAIN, &[], &body).await;
+    let (status, answer) = post(&world, OPENAI_PATH, &[], &body).await;
     assert_eq!(
         (status, &answer["error"]["code"]),
         (401, &json!("invalid_api_key"))
@@ -304,7 +315,7 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
         (vec![("api-key", "x")], 401),
     ] {
         assert_eq!(
-            post(&world, CHAT, &headers, &body).await.0,
+            post(&world, CHAT_PATH, &headers, &body).await.0,
             status,
             "{headers:?}"
         );
@@ -320,7 +331,7 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
 
 #[tokio::test]
 async fn behind_dial_plain_clients_need_a_key_of_ours() {
-    let world = World::with(vec![say("x")], |options| {
+    let world = TestSurface::with(vec![say("x")], |options| {
         options.dial = true;
         options.loopback = false;
     })
@@ -328,20 +339,27 @@ async fn behind_dial_plain_clients_need_a_key_of_ours() {
     let mut body = ask(false);
     body["model"] = json!("helper");
     assert_eq!(
-        post(&world, PLAIN, &[("authorization", "Bearer any")], &body)
-            .await
-            .0,
+        post(
+            &world,
+            OPENAI_PATH,
+            &[("authorization", "Bearer any")],
+            &body
+        )
+        .await
+        .0,
         401
     );
     assert_eq!(
-        post(&world, CHAT, &[("api-key", "of-dial")], &body).await.0,
+        post(&world, CHAT_PATH, &[("api-key", "of-dial")], &body)
+            .await
+            .0,
         200
     );
 }
 
 #[tokio::test]
 async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
-    let world = World::start(vec![say("x")]).await;
+    let world = TestSurface::start(vec![say("x")]).await;
     let mut body = ask(false);
     body["model"] = json!("helper");
     for (name, value, status) in [
@@ -353,7 +371,7 @@ async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
         ("origin", "http://localhost:3000", 200),
     ] {
         assert_eq!(
-            post(&world, PLAIN, &[(name, value)], &body).await.0,
+            post(&world, OPENAI_PATH, &[(name, value)], &body).await.0,
             status,
             "{value}"
         );

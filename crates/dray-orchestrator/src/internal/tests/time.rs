@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn the_time_is_told_in_utc_or_where_it_is_asked_for() {
-    let world = World::new(json!({"features": {}}));
-    let tell = |arguments: Value| world.call(clock::TOOL, arguments);
+    let world = InternalFixture::new(json!({"features": {}}));
+    let tell = |arguments: Value| world.call(clock::CLOCK_TOOL, arguments);
     for arguments in [
         json!({}),
         json!({"timezone": null}),
@@ -48,20 +48,20 @@ async fn the_time_is_told_in_utc_or_where_it_is_asked_for() {
 
 #[tokio::test]
 async fn zones_that_are_none_are_failures_that_strategies_decide_about() {
-    let world = World::new(json!({"features": {}}));
+    let world = InternalFixture::new(json!({"features": {}}));
     for zone in ["Nowhere/Land", "../../etc/passwd", "/etc/localtime"] {
         let failure = world
-            .call(clock::TOOL, json!({ "timezone": zone }))
+            .call(clock::CLOCK_TOOL, json!({ "timezone": zone }))
             .await
             .unwrap_err();
         assert!(
-            matches!(&failure, Failure::Failed(failed) if failed.text.contains(zone)),
+            matches!(&failure, ToolFailure::Failed(failed) if failed.text.contains(zone)),
             "{failure:?}"
         );
     }
     let failure = world
-        .call(clock::TOOL, json!({"timezone": 1}))
+        .call(clock::CLOCK_TOOL, json!({"timezone": 1}))
         .await
         .unwrap_err();
-    assert!(matches!(failure, Failure::Parameter { name, .. } if name == "timezone"));
+    assert!(matches!(failure, ToolFailure::Parameter { name, .. } if name == "timezone"));
 }

@@ -5,30 +5,30 @@ use serde_json::json;
 use super::*;
 
 #[derive(Debug)]
-struct Named(Declaration, Rules);
+struct NamedTool(ToolDeclaration, CallRules);
 
 #[async_trait]
-impl Tool for Named {
-    fn declaration(&self) -> &Declaration {
+impl Tool for NamedTool {
+    fn declaration(&self) -> &ToolDeclaration {
         &self.0
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &CallRules {
         &self.1
     }
 
-    async fn call(&self, call: Call, _: &Turn) -> Result<Output, Failure> {
-        Ok(Output::text(call.id, "text/plain"))
+    async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {
+        Ok(ToolOutput::text(call.id, "text/plain"))
     }
 }
 
-fn tool(name: &str, rules: Rules) -> Arc<dyn Tool> {
-    let declaration = Declaration {
+fn tool(name: &str, rules: CallRules) -> Arc<dyn Tool> {
+    let declaration = ToolDeclaration {
         name: name.to_owned(),
         description: None,
         parameters: json!({}),
     };
-    Arc::new(Named(declaration, rules))
+    Arc::new(NamedTool(declaration, rules))
 }
 
 fn hook(value: &Value) -> Hook {
@@ -38,8 +38,8 @@ fn hook(value: &Value) -> Hook {
     serde_json::from_value(document).unwrap()
 }
 
-fn planned(value: &Value) -> Planned {
-    let (mut planned, missing) = plan(&[hook(value)], &[tool("t", Rules::default())]);
+fn planned(value: &Value) -> PlannedCall {
+    let (mut planned, missing) = plan(&[hook(value)], &[tool("t", CallRules::default())]);
     assert_eq!(missing, []);
     planned.remove(0)
 }
@@ -49,7 +49,7 @@ fn result(text: &str) -> Message {
 }
 
 /// How many pairs there are after these results came, one after the other.
-fn pairs(hook: &Planned, results: &[&str]) -> usize {
+fn pairs(hook: &PlannedCall, results: &[&str]) -> usize {
     let mut messages = vec![Message::new(Role::User, "x")];
     for text in results {
         hook.append(result(text), &mut messages);
@@ -65,11 +65,11 @@ fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
         hook(&json!({"tool": "u", "event": "on_completion"})),
         hook(&json!({"tool": "secret"})),
     ];
-    let hidden = Rules {
+    let hidden = CallRules {
         hidden: true,
-        ..Rules::default()
+        ..CallRules::default()
     };
-    let tools = [tool("t", Rules::default()), tool("secret", hidden)];
+    let tools = [tool("t", CallRules::default()), tool("secret", hidden)];
     let (planned, missing) = plan(&hooks, &tools);
     let names: Vec<_> = planned
         .iter()
@@ -109,7 +109,7 @@ fn a_result_of_other_arguments_is_not_the_same() {
 #[test]
 fn what_the_model_itself_asked_for_counts() {
     let hook = planned(&json!({"arguments": {"q": 1}}));
-    let asked = Pair {
+    let asked = CallPair {
         tool: "t".to_owned(),
         arguments: json!({"q": 1}),
         content: "r".to_owned(),
@@ -140,11 +140,11 @@ fn files_and_state_of_a_result_come_along() {
 #[test]
 fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
     let strict = json!({"strategies": [{"type": "hard_stop"}], "display_error_in_stage": false});
-    let rules = Rules {
+    let rules = CallRules {
         fallback: serde_json::from_value(strict).unwrap(),
-        ..Rules::default()
+        ..CallRules::default()
     };
-    let quiet = Quiet::new(&tool("t", rules));
+    let quiet = ReportingTool::new(&tool("t", rules));
     let fallback = &quiet.rules().fallback;
     assert_eq!(fallback.strategies, Fallback::default().strategies);
     assert!(!fallback.display_error_in_stage);

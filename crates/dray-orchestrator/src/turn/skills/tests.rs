@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use dray_dial::Options;
+use dray_dial::DialOptions;
 use dray_testkit::dial::{ApiTrouble, DialCore};
 use dray_types::Secret;
 use serde_json::json;
 
 use super::*;
 
-async fn double() -> (DialCore, Core, Caller) {
+async fn double() -> (DialCore, DialClient, Caller) {
     let double = DialCore::start().await.unwrap();
     double.add_key("key", "B");
-    let core = Core::new(Options {
+    let core = DialClient::new(DialOptions {
         backoff: Duration::from_millis(1),
-        ..Options::new(double.url(), "2024-10-21")
+        ..DialOptions::new(double.url(), "2024-10-21")
     });
     let caller = Caller {
         api_key: Some(Secret::new("key")),
@@ -30,8 +30,8 @@ fn wanted(urls: &[&str]) -> Vec<SkillRef> {
     urls.iter().map(prompt).collect()
 }
 
-fn fetched(url: &str, content: Result<&str, &str>) -> Fetched {
-    Fetched {
+fn fetched(url: &str, content: Result<&str, &str>) -> FetchedSkill {
+    FetchedSkill {
         url: url.to_owned(),
         content: content.map(str::to_owned).map_err(str::to_owned),
     }

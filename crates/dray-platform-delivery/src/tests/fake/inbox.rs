@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use async_trait::async_trait;
 use dray_platform::{
-    ByteStream, Deliver, Error, ErrorKind, InboundAttachment, InboundMessage, Inbox, StatusUpdate,
-    WebhookReply, WebhookRequest,
+    ByteStream, ErrorKind, InboundAttachment, InboundMessage, InboundSink, InboundSource,
+    PlatformError, StatusUpdate, WebhookReply, WebhookRequest,
 };
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::Fake;
+use super::FakePlatform;
 
 /// What a user sent, as the platform's client finds it.
 #[derive(Clone, Debug)]
-pub(crate) enum Attached {
+pub(crate) enum UserAttachment {
     /// These bytes.
     Bytes(Vec<u8>),
     /// A failure, then the next in the list.
@@ -23,9 +23,9 @@ pub(crate) enum Attached {
     Stalls,
 }
 
-impl Fake {
+impl FakePlatform {
     /// What the next fetches of an attachment bring.
-    pub(crate) fn attach(&self, reference: &str, brings: impl IntoIterator<Item = Attached>) {
+    pub(crate) fn attach(&self, reference: &str, brings: impl IntoIterator<Item = UserAttachment>) {
         let mut state = self.lock();
         let list = state.attached.entry(reference.to_owned()).or_default();
         list.extend(brings);
@@ -48,11 +48,11 @@ impl Fake {
 }
 
 #[async_trait]
-impl Inbox for Fake {
+impl InboundSource for FakePlatform {
     /// A request is signed when it says so; its body is JSON of a message.
-    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error> {
+    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         if !request.headers.iter().any(|(name, _)| name == "x-signed") {
-            return Err(Error::new(ErrorKind::Auth, "not signed"));
+            return Err(PlatformError::new(ErrorKind::Auth, "not signed"));
         }
         if request.query == "status" {
             let update: StatusUpdate = serde_json::from_slice(&request.body).unwrap();
@@ -62,14 +62,18 @@ impl Inbox for Fake {
             });
         }
         let message = serde_json::from_slice(&request.body)
-            .map_err(|_| Error::new(ErrorKind::BadFormat, "no message"))?;
+            .map_err(|_| PlatformError::new(ErrorKind::BadFormat, "no message"))?;
         Ok(WebhookReply {
             messages: vec![message],
             ..WebhookReply::default()
         })
     }
 
-    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+    async fn poll(
+        &self,
+        deliver: &dyn InboundSink,
+        stop: CancellationToken,
+    ) -> Result<(), PlatformError> {
         let waiting = std::mem::take(&mut self.lock().waiting);
         for message in waiting {
             deliver.message(message).await?;
@@ -79,7 +83,7 @@ impl Inbox for Fake {
         Ok(())
     }
 
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         let next = {
             let mut state = self.lock();
             state.fetches += 1;
@@ -87,19 +91,21 @@ impl Inbox for Fake {
             list.and_then(VecDeque::pop_front)
         };
         match next {
-            Some(Attached::Bytes(bytes)) => {
+            Some(UserAttachment::Bytes(bytes)) => {
                 let pieces: Vec<_> = bytes
                     .chunks(7)
                     .map(|piece| Ok(bytes::Bytes::copy_from_slice(piece)))
                     .collect();
                 Ok(Box::pin(futures_util::stream::iter(pieces)))
             }
-            Some(Attached::Stalls) => {
+            Some(UserAttachment::Stalls) => {
                 let first = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]);
                 Ok(Box::pin(first.chain(futures_util::stream::pending())))
             }
-            Some(Attached::Fails(kind)) => Err(Error::new(kind, "the script says so")),
-            None => Err(Error::new(ErrorKind::NotFound, "nothing is there")),
+            Some(UserAttachment::Fails(kind)) => {
+                Err(PlatformError::new(kind, "the script says so"))
+            }
+            None => Err(PlatformError::new(ErrorKind::NotFound, "nothing is there")),
         }
     }
 }

@@ -44,7 +44,10 @@ fn a_blank_alias_counts_as_unset_and_warns() {
         ["variable PEER_FETCH_HOSTS is blank and counts as unset"]
     );
     assert_eq!(
-        loaded.section::<Fetcher>("egress-fetcher").unwrap().hosts,
+        loaded
+            .section::<TestSection>("egress-fetcher")
+            .unwrap()
+            .hosts,
         None
     );
 }

@@ -100,7 +100,7 @@ fn variables_of_others_with_our_prefix_are_ignored_with_a_warning() {
             ("DRAY_EGRESS_FETCHER__AGENT", "me"),
         ]))
         .unwrap();
-    let section: Fetcher = loaded.section("egress-fetcher").unwrap();
+    let section: TestSection = loaded.section("egress-fetcher").unwrap();
     assert_eq!(section.agent, "me");
     let [warning] = loaded.warnings() else {
         panic!("{:?}", loaded.warnings());
@@ -115,7 +115,7 @@ fn variables_of_others_with_our_prefix_are_ignored_with_a_warning() {
 fn files_are_checked_like_everything_else() {
     let check = |text: &str, expected: &str| {
         let toml = file(text);
-        let error = load(&Sources::default().file(toml.path())).unwrap_err();
+        let error = load(&ConfigSources::default().file(toml.path())).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
         assert!(
             error.contains(&format!("file {}", toml.path().display())),
@@ -137,14 +137,14 @@ fn files_are_checked_like_everything_else() {
     );
     check("[egress-fetcher]\n\nenabled = \n", "in line 3");
     check("egress-fetcher = 1\n", "`egress-fetcher`");
-    let error = load(&Sources::default().file("/nowhere/dray.toml")).unwrap_err();
+    let error = load(&ConfigSources::default().file("/nowhere/dray.toml")).unwrap_err();
     assert!(error.contains("must be a readable TOML file"), "{error}");
 }
 
 #[test]
 fn flags_are_checked_like_everything_else() {
     let check = |key: &str, value: &str, expected: &str| {
-        let error = load(&Sources::default().set(key, value)).unwrap_err();
+        let error = load(&ConfigSources::default().set(key, value)).unwrap_err();
         assert!(error.contains(expected), "{error}");
         assert!(error.contains(&format!("flag --set {key}")), "{error}");
     };
@@ -152,8 +152,8 @@ fn flags_are_checked_like_everything_else() {
     check("egress-fetcher.nothing", "1", "is not a known field");
     check("nothing.enabled", "1", "is not a known section");
     for wrong in ["a", "a.b", "a=b"] {
-        assert!(wrong.parse::<Override>().is_err(), "{wrong}");
+        assert!(wrong.parse::<FieldOverride>().is_err(), "{wrong}");
     }
-    let flag: Override = "a.b=c=d".parse().unwrap();
+    let flag: FieldOverride = "a.b=c=d".parse().unwrap();
     assert_eq!((flag.key.as_str(), flag.value.as_str()), ("a.b", "c=d"));
 }

@@ -17,7 +17,7 @@ mod sources;
 /// How strict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum TestMode {
     #[default]
     Loose,
     Tight,
@@ -25,7 +25,7 @@ enum Mode {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Limits {
+struct TestLimits {
     /// Per host.
     per_host: u32,
 }
@@ -33,7 +33,7 @@ struct Limits {
 /// A section with one field of every kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Fetcher {
+struct TestSection {
     /// Whether anything is fetched.
     enabled: bool,
     /// Redirects that are followed, 0 to 10.
@@ -49,16 +49,16 @@ struct Fetcher {
     /// Key for hashes.
     key: Secret,
     /// How strict.
-    mode: Mode,
+    mode: TestMode,
     /// Limits.
-    limits: Limits,
+    limits: TestLimits,
     /// Weight per name.
     weights: BTreeMap<String, f64>,
     /// Free text.
     agent: String,
 }
 
-impl Default for Fetcher {
+impl Default for TestSection {
     fn default() -> Self {
         Self {
             enabled: false,
@@ -68,43 +68,43 @@ impl Default for Fetcher {
             hosts: None,
             ports: vec![80, 443],
             key: Secret::default(),
-            mode: Mode::Loose,
-            limits: Limits { per_host: 4 },
+            mode: TestMode::Loose,
+            limits: TestLimits { per_host: 4 },
             weights: BTreeMap::new(),
             agent: "drayage".to_owned(),
         }
     }
 }
 
-impl Section for Fetcher {
-    fn aliases() -> &'static [Alias] {
+impl Section for TestSection {
+    fn aliases() -> &'static [VariableAlias] {
         &[
-            Alias {
+            VariableAlias {
                 variable: "PEER_FETCH_ENABLED",
                 field: "enabled",
                 parse: parse::strict_bool,
             },
-            Alias {
+            VariableAlias {
                 variable: "PEER_FETCH_MAX_REDIRECTS",
                 field: "max_redirects",
                 parse: parse::integer,
             },
-            Alias {
+            VariableAlias {
                 variable: "PEER_FETCH_TIMEOUT_SECONDS",
                 field: "connect_timeout",
                 parse: parse::seconds,
             },
-            Alias {
+            VariableAlias {
                 variable: "PEER_FETCH_HOSTS",
                 field: "hosts",
                 parse: parse::list,
             },
-            Alias {
+            VariableAlias {
                 variable: "PEER_FETCH_PER_HOST",
                 field: "limits.per_host",
                 parse: parse::integer,
             },
-            Alias {
+            VariableAlias {
                 variable: "PEER_FETCH_KEY",
                 field: "key",
                 parse: parse::text,
@@ -116,30 +116,30 @@ impl Section for Fetcher {
         &["PEER_FETCH_"]
     }
 
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<ConfigProblem> {
         if self.max_redirects > 10 {
-            return vec![Problem::new("max_redirects", "must be 0 to 10")];
+            return vec![ConfigProblem::new("max_redirects", "must be 0 to 10")];
         }
         if self.key.expose() == "short" {
-            return vec![Problem::new("key", "must be at least 16 characters")];
+            return vec![ConfigProblem::new("key", "must be at least 16 characters")];
         }
         Vec::new()
     }
 }
 
-fn loader() -> Loader {
-    Loader::new().section::<Fetcher>("egress-fetcher")
+fn loader() -> ConfigLoader {
+    ConfigLoader::new().section::<TestSection>("egress-fetcher")
 }
 
-fn load(sources: &Sources) -> Result<Fetcher, String> {
+fn load(sources: &ConfigSources) -> Result<TestSection, String> {
     loader()
         .load(sources)
         .map(|loaded| loaded.section("egress-fetcher").unwrap())
         .map_err(|error| error.to_string())
 }
 
-fn with_variables(variables: &[(&str, &str)]) -> Sources {
-    Sources::new(variables.iter().copied().collect())
+fn with_variables(variables: &[(&str, &str)]) -> ConfigSources {
+    ConfigSources::new(variables.iter().copied().collect())
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {

@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn nothing_set_means_the_compiled_defaults() {
-    assert_eq!(load(&Sources::default()), Ok(Fetcher::default()));
+    assert_eq!(load(&ConfigSources::default()), Ok(TestSection::default()));
 }
 
 #[test]
 fn each_source_wins_over_the_one_before() {
     let toml = file("[egress-fetcher]\nmax_redirects = 1\nagent = 'file'\nmode = 'tight'\n");
-    let in_file = Sources::default().file(toml.path());
+    let in_file = ConfigSources::default().file(toml.path());
     assert_eq!(load(&in_file).unwrap().max_redirects, 1);
     let mut sources = with_variables(&[
         ("DRAY_EGRESS_FETCHER__MAX_REDIRECTS", "2"),
@@ -24,7 +24,7 @@ fn each_source_wins_over_the_one_before() {
     let loaded = load(&sources).unwrap();
     assert_eq!(loaded.max_redirects, 4, "the last flag wins");
     assert_eq!(loaded.agent, "variable");
-    assert_eq!(loaded.mode, Mode::Tight);
+    assert_eq!(loaded.mode, TestMode::Tight);
     assert_eq!(loaded.ports, [80, 443]);
 }
 
@@ -48,7 +48,7 @@ fn variables_are_read_as_their_fields_are_typed() {
     .unwrap();
     assert_eq!(
         loaded,
-        Fetcher {
+        TestSection {
             enabled: true,
             max_redirects: 5,
             max_bytes: ByteSize::mib(25),
@@ -56,8 +56,8 @@ fn variables_are_read_as_their_fields_are_typed() {
             hosts: Some(vec!["a.example".to_owned(), "b.example".to_owned()]),
             ports: vec![81, 82],
             key: Secret::new("12345"),
-            mode: Mode::Tight,
-            limits: Limits { per_host: 9 },
+            mode: TestMode::Tight,
+            limits: TestLimits { per_host: 9 },
             weights: [("a".to_owned(), 1.5)].into(),
             agent: "42".to_owned(),
         }
@@ -77,13 +77,13 @@ fn secrets_can_be_read_from_files_in_every_source() {
     assert_eq!(in_variable.key.expose(), "hunter2");
     let toml = file(&format!("[egress-fetcher]\nkey_file = '{path}'\n"));
     assert_eq!(
-        load(&Sources::default().file(toml.path()))
+        load(&ConfigSources::default().file(toml.path()))
             .unwrap()
             .key
             .expose(),
         "hunter2"
     );
-    let in_flag = Sources::default().set("egress-fetcher.key_file", path);
+    let in_flag = ConfigSources::default().set("egress-fetcher.key_file", path);
     assert_eq!(load(&in_flag).unwrap().key.expose(), "hunter2");
 
     let said = complaints(&[("DRAY_EGRESS_FETCHER__KEY_FILE", "/nowhere/at/all")]);
@@ -91,7 +91,7 @@ fn secrets_can_be_read_from_files_in_every_source() {
     let toml = file(&format!(
         "[egress-fetcher]\nkey = 'a'\nkey_file = '{path}'\n"
     ));
-    let error = load(&Sources::default().file(toml.path())).unwrap_err();
+    let error = load(&ConfigSources::default().file(toml.path())).unwrap_err();
     assert!(
         error.contains("must not be set together with `key`"),
         "{error}"

@@ -16,74 +16,80 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use super::error::Failure;
-use super::folder::{Folder, Place};
+use super::error::FolderError;
+use super::folder::{OverwriteRule, ServedDirectory};
 use super::incoming::blocking;
 
 /// The folder behind the protocol.
 #[derive(Debug)]
-pub(super) struct Api {
-    folder: Arc<Folder>,
+pub(super) struct S3Api {
+    folder: Arc<ServedDirectory>,
 }
 
-impl Api {
-    pub(super) fn new(folder: Arc<Folder>) -> Self {
+impl S3Api {
+    pub(super) fn new(folder: Arc<ServedDirectory>) -> Self {
         Self { folder }
     }
 
     /// Runs an operation of the folder where it may block.
     async fn on_folder<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Folder) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&ServedDirectory) -> Result<T, FolderError> + Send + 'static,
     ) -> S3Result<T> {
         let folder = Arc::clone(&self.folder);
         Ok(blocking(move || work(&folder)).await?)
     }
 }
 
-type Answer<T> = S3Result<S3Response<T>>;
+type ApiResponse<T> = S3Result<S3Response<T>>;
 
 #[async_trait::async_trait]
-impl S3 for Api {
+impl S3 for S3Api {
     async fn create_bucket(
         &self,
         request: S3Request<CreateBucketInput>,
-    ) -> Answer<CreateBucketOutput> {
+    ) -> ApiResponse<CreateBucketOutput> {
         let bucket = request.input.bucket;
         self.on_folder(move |folder| {
             if folder.create_bucket(&bucket)? {
                 Ok(())
             } else {
-                Err(Failure::BucketExists)
+                Err(FolderError::BucketExists)
             }
         })
         .await?;
         Ok(S3Response::new(CreateBucketOutput::default()))
     }
 
-    async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+    async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> ApiResponse<HeadBucketOutput> {
         let bucket = request.input.bucket;
         self.on_folder(move |folder| folder.check_bucket(&bucket))
             .await?;
         Ok(S3Response::new(HeadBucketOutput::default()))
     }
 
-    async fn put_object(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+    async fn put_object(&self, request: S3Request<PutObjectInput>) -> ApiResponse<PutObjectOutput> {
         self.put(request).await
     }
 
-    async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> ApiResponse<GetObjectOutput> {
         self.get(request).await
     }
 
-    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> ApiResponse<HeadObjectOutput> {
         self.head(request).await
     }
 
     async fn delete_object(
         &self,
         request: S3Request<DeleteObjectInput>,
-    ) -> Answer<DeleteObjectOutput> {
+    ) -> ApiResponse<DeleteObjectOutput> {
         let input = request.input;
         self.on_folder(move |folder| {
             folder.check_bucket(&input.bucket)?;
@@ -93,46 +99,52 @@ impl S3 for Api {
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
-    async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+    async fn copy_object(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> ApiResponse<CopyObjectOutput> {
         self.copy(request).await
     }
 
     async fn list_objects_v2(
         &self,
         request: S3Request<ListObjectsV2Input>,
-    ) -> Answer<ListObjectsV2Output> {
+    ) -> ApiResponse<ListObjectsV2Output> {
         self.list(request).await
     }
 
     async fn create_multipart_upload(
         &self,
         request: S3Request<CreateMultipartUploadInput>,
-    ) -> Answer<CreateMultipartUploadOutput> {
+    ) -> ApiResponse<CreateMultipartUploadOutput> {
         self.start_upload(request).await
     }
 
-    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> ApiResponse<UploadPartOutput> {
         self.take_part(request).await
     }
 
     async fn complete_multipart_upload(
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
-    ) -> Answer<CompleteMultipartUploadOutput> {
+    ) -> ApiResponse<CompleteMultipartUploadOutput> {
         self.complete_upload(request).await
     }
 
     async fn abort_multipart_upload(
         &self,
         request: S3Request<AbortMultipartUploadInput>,
-    ) -> Answer<AbortMultipartUploadOutput> {
+    ) -> ApiResponse<AbortMultipartUploadOutput> {
         self.abort_upload(request).await
     }
 
     async fn list_multipart_uploads(
         &self,
         request: S3Request<ListMultipartUploadsInput>,
-    ) -> Answer<ListMultipartUploadsOutput> {
+    ) -> ApiResponse<ListMultipartUploadsOutput> {
         self.list_uploads(request).await
     }
 }
@@ -144,11 +156,14 @@ fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
 }
 
 /// Only "nothing may be there" is offered as a condition of a write.
-fn place(if_none_match: Option<&ETagCondition>, has_if_match: bool) -> Result<Place, Failure> {
+fn place(
+    if_none_match: Option<&ETagCondition>,
+    has_if_match: bool,
+) -> Result<OverwriteRule, FolderError> {
     match if_none_match {
-        _ if has_if_match => Err(Failure::NotOffered("a write with if-match")),
-        None => Ok(Place::Any),
-        Some(ETagCondition::Any) => Ok(Place::Free),
-        Some(ETagCondition::ETag(_)) => Err(Failure::NotOffered("if-none-match with a tag")),
+        _ if has_if_match => Err(FolderError::NotOffered("a write with if-match")),
+        None => Ok(OverwriteRule::Any),
+        Some(ETagCondition::Any) => Ok(OverwriteRule::Free),
+        Some(ETagCondition::ETag(_)) => Err(FolderError::NotOffered("if-none-match with a tag")),
     }
 }

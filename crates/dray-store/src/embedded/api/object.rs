@@ -10,16 +10,19 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response};
 use uuid::Uuid;
 
-use super::super::error::Failure;
-use super::super::folder::{Folder, Place};
-use super::super::incoming::{Announced, receive};
-use super::super::listing::Wanted;
+use super::super::error::FolderError;
+use super::super::folder::{OverwriteRule, ServedDirectory};
+use super::super::incoming::{AnnouncedBody, receive};
+use super::super::listing::ListRequest;
 use super::super::outgoing;
-use super::super::record::{Meta, Record};
-use super::{Answer, Api, place, trailer_algorithm};
+use super::super::record::{ObjectMetadata, ObjectRecord};
+use super::{ApiResponse, S3Api, place, trailer_algorithm};
 
-impl Api {
-    pub(super) async fn put(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+impl S3Api {
+    pub(super) async fn put(
+        &self,
+        request: S3Request<PutObjectInput>,
+    ) -> ApiResponse<PutObjectOutput> {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
         let place = place(input.if_none_match.as_ref(), input.if_match.is_some())?;
@@ -29,13 +32,13 @@ impl Api {
                 folder.check_bucket(&bucket)?;
                 let path = folder.path(&bucket, &key)?;
                 // Said again when the object is named; this saves sending the body.
-                if place == Place::Free && path.exists() {
-                    return Err(Failure::Precondition);
+                if place == OverwriteRule::Free && path.exists() {
+                    return Err(FolderError::Precondition);
                 }
                 Ok(path)
             })
             .await?;
-        let announced = Announced {
+        let announced = AnnouncedBody {
             md5: input.content_md5,
             checksum: Checksum {
                 checksum_crc32: input.checksum_crc32,
@@ -51,7 +54,7 @@ impl Api {
         let draft = self.on_folder(|folder| Ok(folder.draft()?)).await?;
         let received = receive(draft, input.body, announced).await?;
         let checksum = received.checksum;
-        let meta = Meta {
+        let meta = ObjectMetadata {
             tag: Uuid::new_v4().to_string(),
             sha256: checksum.checksum_sha256.clone(),
             crc64: checksum.checksum_crc64nvme.clone(),
@@ -72,18 +75,21 @@ impl Api {
         }))
     }
 
-    pub(super) async fn get(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+    pub(super) async fn get(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> ApiResponse<GetObjectOutput> {
         let input = request.input;
         let record = self
             .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
             .await?;
         if !matches(input.if_match.as_ref(), &record) {
-            return Err(Failure::Precondition.into());
+            return Err(FolderError::Precondition.into());
         }
         let (start, length, range) = match input.range {
             None => (0, record.size, None),
             Some(range) => {
-                let range = range.check(record.size).map_err(|_| Failure::Range)?;
+                let range = range.check(record.size).map_err(|_| FolderError::Range)?;
                 let shown = format!("bytes {}-{}/{}", range.start, range.end - 1, record.size);
                 (range.start, range.end - range.start, Some(shown))
             }
@@ -107,13 +113,13 @@ impl Api {
     pub(super) async fn head(
         &self,
         request: S3Request<HeadObjectInput>,
-    ) -> Answer<HeadObjectOutput> {
+    ) -> ApiResponse<HeadObjectOutput> {
         let input = request.input;
         let record = self
             .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
             .await?;
         if !matches(input.if_match.as_ref(), &record) {
-            return Err(Failure::Precondition.into());
+            return Err(FolderError::Precondition.into());
         }
         Ok(S3Response::new(HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
@@ -131,13 +137,13 @@ impl Api {
     pub(super) async fn copy(
         &self,
         request: S3Request<CopyObjectInput>,
-    ) -> Answer<CopyObjectOutput> {
+    ) -> ApiResponse<CopyObjectOutput> {
         // The protocol library does not know this header on copies yet.
         let if_none_match = request.headers.get(http::header::IF_NONE_MATCH);
         let if_none_match = if_none_match
             .map(|value| ETagCondition::parse_http_header(value.as_bytes()))
             .transpose()
-            .map_err(|_| Failure::Invalid("if-none-match"))?;
+            .map_err(|_| FolderError::Invalid("if-none-match"))?;
         let input = request.input;
         let CopySource::Bucket {
             bucket: from_bucket,
@@ -145,7 +151,7 @@ impl Api {
             ..
         } = input.copy_source
         else {
-            return Err(Failure::NotOffered("copying from there").into());
+            return Err(FolderError::NotOffered("copying from there").into());
         };
         let place = place(if_none_match.as_ref(), false)?;
         let replaces = input
@@ -153,26 +159,28 @@ impl Api {
             .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
         let is_itself = *from_bucket == *input.bucket && *from_key == *input.key;
         if replaces && !is_itself {
-            return Err(Failure::NotOffered("replacing metadata of a copy").into());
+            return Err(FolderError::NotOffered("replacing metadata of a copy").into());
         }
         let condition = input.copy_source_if_match;
         let record = self
             .on_folder(move |folder| {
                 let record = folder.open_object(&from_bucket, &from_key)?;
                 if !matches(condition.as_ref(), &record) {
-                    return Err(Failure::Precondition);
+                    return Err(FolderError::Precondition);
                 }
                 folder.check_bucket(&input.bucket)?;
                 let from = folder.path(&from_bucket, &from_key)?;
                 let to = folder.path(&input.bucket, &input.key)?;
                 if !is_itself {
                     folder.link(&from, &to, place)?;
-                } else if place == Place::Free {
-                    return Err(Failure::Precondition);
+                } else if place == OverwriteRule::Free {
+                    return Err(FolderError::Precondition);
                 } else if replaces {
-                    Folder::touch(&to)?;
+                    ServedDirectory::touch(&to)?;
                 } else {
-                    return Err(Failure::Invalid("a copy onto itself must change something"));
+                    return Err(FolderError::Invalid(
+                        "a copy onto itself must change something",
+                    ));
                 }
                 folder.open_object(&input.bucket, &input.key)
             })
@@ -192,10 +200,10 @@ impl Api {
     pub(super) async fn list(
         &self,
         request: S3Request<ListObjectsV2Input>,
-    ) -> Answer<ListObjectsV2Output> {
+    ) -> ApiResponse<ListObjectsV2Output> {
         let input = request.input;
         if input.delimiter.is_some() {
-            return Err(Failure::NotOffered("a list by delimiter").into());
+            return Err(FolderError::NotOffered("a list by delimiter").into());
         }
         let most = input.max_keys.unwrap_or(1000).clamp(0, 1000);
         let (bucket, prefix) = (
@@ -208,7 +216,7 @@ impl Api {
             .or(input.start_after.clone());
         let (found, more) = self
             .on_folder(move |folder| {
-                let wanted = Wanted {
+                let wanted = ListRequest {
                     prefix: &prefix,
                     after: after.as_deref(),
                     most: usize::try_from(most).unwrap_or_default(),
@@ -242,13 +250,13 @@ impl Api {
     }
 }
 
-fn matches(condition: Option<&ETagCondition>, record: &Record) -> bool {
+fn matches(condition: Option<&ETagCondition>, record: &ObjectRecord) -> bool {
     match condition {
         None | Some(ETagCondition::Any) => true,
         Some(ETagCondition::ETag(tag)) => tag.value() == record.meta.tag,
     }
 }
 
-fn shown_metadata(meta: &Meta) -> Option<HashMap<String, String>> {
+fn shown_metadata(meta: &ObjectMetadata) -> Option<HashMap<String, String>> {
     (!meta.metadata.is_empty()).then(|| meta.metadata.clone())
 }

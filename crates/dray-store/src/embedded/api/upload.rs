@@ -9,25 +9,25 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response};
 use uuid::Uuid;
 
-use super::super::error::Failure;
-use super::super::incoming::{Announced, receive};
-use super::super::multipart::{Named, Purpose};
-use super::super::record::Meta;
-use super::{Answer, Api, place, trailer_algorithm};
+use super::super::error::FolderError;
+use super::super::incoming::{AnnouncedBody, receive};
+use super::super::multipart::{NamedPart, UploadPurpose};
+use super::super::record::ObjectMetadata;
+use super::{ApiResponse, S3Api, place, trailer_algorithm};
 
-impl Api {
+impl S3Api {
     pub(super) async fn start_upload(
         &self,
         request: S3Request<CreateMultipartUploadInput>,
-    ) -> Answer<CreateMultipartUploadOutput> {
+    ) -> ApiResponse<CreateMultipartUploadOutput> {
         let input = request.input;
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
-        let purpose = Purpose {
+        let purpose = UploadPurpose {
             key: input.key,
-            meta: Meta {
+            meta: ObjectMetadata {
                 content_type: input.content_type,
                 metadata: input.metadata.unwrap_or_default(),
-                ..Meta::default()
+                ..ObjectMetadata::default()
             },
         };
         let id = self
@@ -45,7 +45,7 @@ impl Api {
     pub(super) async fn take_part(
         &self,
         request: S3Request<UploadPartInput>,
-    ) -> Answer<UploadPartOutput> {
+    ) -> ApiResponse<UploadPartOutput> {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
@@ -57,7 +57,7 @@ impl Api {
                 folder.slot(&folder.upload_folder(&bucket, id)?, number, length)
             })
             .await?;
-        let announced = Announced {
+        let announced = AnnouncedBody {
             md5: input.content_md5,
             checksum: Checksum {
                 checksum_crc32: input.checksum_crc32,
@@ -72,11 +72,11 @@ impl Api {
         };
         let received = receive(draft, input.body, announced).await?;
         let checksum = received.checksum;
-        let meta = Meta {
+        let meta = ObjectMetadata {
             tag: Uuid::new_v4().to_string(),
             sha256: checksum.checksum_sha256.clone(),
             crc64: checksum.checksum_crc64nvme.clone(),
-            ..Meta::default()
+            ..ObjectMetadata::default()
         };
         let tag = meta.tag.clone();
         self.on_folder(move |folder| {
@@ -98,7 +98,7 @@ impl Api {
     pub(super) async fn complete_upload(
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
-    ) -> Answer<CompleteMultipartUploadOutput> {
+    ) -> ApiResponse<CompleteMultipartUploadOutput> {
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
         let place = place(input.if_none_match.as_ref(), input.if_match.is_some())?;
@@ -107,7 +107,7 @@ impl Api {
             .and_then(|upload| upload.parts)
             .unwrap_or_default()
             .into_iter()
-            .map(|part| Named {
+            .map(|part| NamedPart {
                 number: part.part_number.unwrap_or_default(),
                 tag: part.e_tag.map(ETag::into_value),
                 sha256: part.checksum_sha256,
@@ -134,7 +134,7 @@ impl Api {
     pub(super) async fn abort_upload(
         &self,
         request: S3Request<AbortMultipartUploadInput>,
-    ) -> Answer<AbortMultipartUploadOutput> {
+    ) -> ApiResponse<AbortMultipartUploadOutput> {
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
         self.on_folder(move |folder| {
@@ -148,7 +148,7 @@ impl Api {
     pub(super) async fn list_uploads(
         &self,
         request: S3Request<ListMultipartUploadsInput>,
-    ) -> Answer<ListMultipartUploadsOutput> {
+    ) -> ApiResponse<ListMultipartUploadsOutput> {
         let input = request.input;
         let bucket = input.bucket.clone();
         let prefix = input.prefix.clone().unwrap_or_default();
@@ -187,15 +187,15 @@ impl Api {
     }
 }
 
-fn upload_id(text: &str) -> Result<Uuid, Failure> {
-    Uuid::parse_str(text).map_err(|_| Failure::NoSuchUpload)
+fn upload_id(text: &str) -> Result<Uuid, FolderError> {
+    Uuid::parse_str(text).map_err(|_| FolderError::NoSuchUpload)
 }
 
-fn for_key(purpose: &Purpose, key: &str) -> Result<(), Failure> {
+fn for_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
     if purpose.key == key {
         Ok(())
     } else {
-        Err(Failure::NoSuchUpload)
+        Err(FolderError::NoSuchUpload)
     }
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 use dray_types::{Claim, OperationId};
 use http::{Method, StatusCode};
 
-use super::super::{World, tenant};
+use super::super::{TestStore, tenant};
 use super::send;
-use crate::{Label, Options, Store};
+use crate::{ArtifactLabel, Store, StoreOptions};
 
-const HOUR: Duration = Duration::from_hours(1);
+const ONE_HOUR: Duration = Duration::from_hours(1);
 
-async fn put(world: &World, media_type: &str, name: &str) -> Claim {
-    let label = Label::new(media_type, name);
+async fn put(world: &TestStore, media_type: &str, name: &str) -> Claim {
+    let label = ArtifactLabel::new(media_type, name);
     let operation = OperationId::mint();
     world
         .store
@@ -23,12 +23,12 @@ async fn put(world: &World, media_type: &str, name: &str) -> Claim {
 
 #[tokio::test]
 async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let to = world.endpoint.address();
     let claim = put(&world, "text/html", "naïve.html").await;
     let link = world
         .store
-        .presign_get(&tenant("acme"), &claim, HOUR)
+        .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
@@ -43,7 +43,7 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
     let claim = put(&world, "image/png", "").await;
     let link = world
         .store
-        .presign_get(&tenant("acme"), &claim, HOUR)
+        .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     let range = [("range", "bytes=3-7")];
@@ -58,13 +58,13 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
 
 #[tokio::test]
 async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let to = world.endpoint.address();
     let claim = put(&world, "text/html", "a.html").await;
     let other = world.put(&tenant("rival"), "other").await;
     let link = world
         .store
-        .presign_get(&tenant("acme"), &claim, HOUR)
+        .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     let url = link.url.expose();
@@ -97,16 +97,16 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
 
 #[tokio::test]
 async fn links_carry_the_host_that_clients_use() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let to = world.endpoint.address();
     let claim = put(&world, "text/plain", "a.txt").await;
-    let options = Options {
+    let options = StoreOptions {
         public_endpoint: "https://files.example".to_owned(),
         ..world.options.clone()
     };
     let store = Store::open(&options, world.clock.clone()).await.unwrap();
     let link = store
-        .presign_get(&tenant("acme"), &claim, HOUR)
+        .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     let url = link.url.expose();
@@ -124,11 +124,11 @@ async fn links_carry_the_host_that_clients_use() {
 
 #[tokio::test]
 async fn links_do_not_print() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let claim = put(&world, "text/plain", "a.txt").await;
     let link = world
         .store
-        .presign_get(&tenant("acme"), &claim, HOUR)
+        .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     assert!(link.url.expose().contains("X-Amz-Signature="));

@@ -5,27 +5,27 @@ use std::time::Duration;
 use dray_types::{Claim, Clock, Fault};
 use http::{Method, StatusCode};
 
-use super::super::{World, tenant};
+use super::super::{TestStore, tenant};
 use super::send;
-use crate::{LONGEST, Link, Options, PresignError, SHORTEST, Store};
+use crate::{MAX_LIFETIME, MIN_LIFETIME, PresignError, PresignedLink, Store, StoreOptions};
 
-const NOW: u64 = 1_800_000_000_000;
-const DAY: u64 = 24 * 60 * 60 * 1000;
+const NOW_MS: u64 = 1_800_000_000_000;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Mints at [`NOW`] for an object that ends `object` later and credentials that end `credentials` later.
+/// Mints at [`NOW_MS`] for an object that ends `object` later and credentials that end `credentials` later.
 async fn mint(
-    world: &World,
+    world: &TestStore,
     wanted: Duration,
     object: u64,
     credentials: Option<u64>,
-) -> Result<Link, PresignError> {
-    let options = Options {
-        credentials_expire_at_ms: credentials.map_or(0, |left| NOW + left),
+) -> Result<PresignedLink, PresignError> {
+    let options = StoreOptions {
+        credentials_expire_at_ms: credentials.map_or(0, |left| NOW_MS + left),
         ..world.options.clone()
     };
-    let store = Store::open(&options, Clock::manual(NOW)).await.unwrap();
+    let store = Store::open(&options, Clock::manual(NOW_MS)).await.unwrap();
     let claim = Claim {
-        expires_at_ms: NOW + object,
+        expires_at_ms: NOW_MS + object,
         ..world.put(&tenant("acme"), "bytes").await
     };
     store.presign_get(&tenant("acme"), &claim, wanted).await
@@ -33,16 +33,16 @@ async fn mint(
 
 #[tokio::test]
 async fn lifetimes_are_clamped_and_told() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let hour = Duration::from_hours(1);
-    let week = 7 * DAY;
+    let week = 7 * DAY_MS;
     for (wanted, object, credentials, expected_ms) in [
         (Duration::ZERO, week, None, 300_000),
-        (SHORTEST, week, None, 300_000),
+        (MIN_LIFETIME, week, None, 300_000),
         (Duration::from_millis(301_999), week, None, 301_000),
         (hour, week, None, 3_600_000),
-        (LONGEST, 30 * DAY, None, week),
-        (Duration::MAX, 30 * DAY, None, week),
+        (MAX_LIFETIME, 30 * DAY_MS, None, week),
+        (Duration::MAX, 30 * DAY_MS, None, week),
         // No longer than the object.
         (hour, 1_800_000, None, 1_800_000),
         (hour, 1000, None, 1000),
@@ -54,7 +54,7 @@ async fn lifetimes_are_clamped_and_told() {
         let link = mint(&world, wanted, object, credentials).await.unwrap();
         assert_eq!(
             link.expires_at_ms,
-            NOW + expected_ms,
+            NOW_MS + expected_ms,
             "{wanted:?} {object} {credentials:?}"
         );
         let signed = format!("X-Amz-Expires={}&", expected_ms / 1000);
@@ -64,13 +64,13 @@ async fn lifetimes_are_clamped_and_told() {
 
 #[tokio::test]
 async fn no_link_is_made_for_what_ends_at_once() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let hour = Duration::from_hours(1);
     let error = mint(&world, hour, 999, None).await.unwrap_err();
     assert!(matches!(error, PresignError::ObjectEnds));
     assert_eq!(Fault::from(error).detail, "claim_missing");
     for left in [0, 1000, 60_999] {
-        let error = mint(&world, hour, DAY, Some(left)).await.unwrap_err();
+        let error = mint(&world, hour, DAY_MS, Some(left)).await.unwrap_err();
         assert!(matches!(error, PresignError::CredentialsEnd), "{left}");
         assert!(Fault::from(error).is_retryable());
     }
@@ -78,7 +78,7 @@ async fn no_link_is_made_for_what_ends_at_once() {
 
 #[tokio::test]
 async fn a_link_works_until_it_ends_and_not_after() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let claim = world.put(&tenant("acme"), "bytes").await;
     let now = world.clock.now_ms();
     // Seconds after minting at which the link is used; its lifetime is 300 s.
@@ -90,7 +90,7 @@ async fn a_link_works_until_it_ends_and_not_after() {
     ] {
         let (store, _) = world.at(now - age * 1000).await;
         let link = store
-            .presign_get(&tenant("acme"), &claim, SHORTEST)
+            .presign_get(&tenant("acme"), &claim, MIN_LIFETIME)
             .await
             .unwrap();
         let to = world.endpoint.address();
@@ -98,9 +98,9 @@ async fn a_link_works_until_it_ends_and_not_after() {
         assert_eq!(answer.status, status, "{age}");
     }
     // Far from the future it is not valid yet.
-    let (store, _) = world.at(now + DAY).await;
+    let (store, _) = world.at(now + DAY_MS).await;
     let link = store
-        .presign_get(&tenant("acme"), &claim, SHORTEST)
+        .presign_get(&tenant("acme"), &claim, MIN_LIFETIME)
         .await
         .unwrap();
     let answer = send(

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use dray_types::{Fault, FaultCode, OperationId, Sha256Digest};
 use http::{Method, StatusCode};
 
-use super::super::{World, noise, tenant};
-use super::{Answer, send};
-use crate::{ConfirmError, Expected, Label, MAX_OBJECT, PresignError, Ticket};
+use super::super::{TestStore, noise, tenant};
+use super::{HttpResponse, send};
+use crate::{ArtifactLabel, ConfirmError, ExpectedUpload, MAX_OBJECT, PresignError, UploadTicket};
 
-async fn ticket(world: &World, size: u64, sha256: Option<Sha256Digest>) -> Ticket {
-    let expected = Expected {
+async fn ticket(world: &TestStore, size: u64, sha256: Option<Sha256Digest>) -> UploadTicket {
+    let expected = ExpectedUpload {
         size,
         media_type: "text/plain".to_owned(),
         sha256,
@@ -31,11 +31,11 @@ async fn ticket(world: &World, size: u64, sha256: Option<Sha256Digest>) -> Ticke
 
 /// Sends the announced fields, with one of them changed or left out.
 async fn upload(
-    world: &World,
-    ticket: &Ticket,
+    world: &TestStore,
+    ticket: &UploadTicket,
     change: Option<(&str, &str)>,
     body: Bytes,
-) -> Answer {
+) -> HttpResponse {
     let fields: Vec<_> = ticket
         .headers
         .iter()
@@ -49,8 +49,11 @@ async fn upload(
     send(to, Method::PUT, ticket.url.expose(), &fields, body).await
 }
 
-async fn confirm(world: &World, ticket: &Ticket) -> Result<dray_types::Claim, ConfirmError> {
-    let label = Label::new("text/plain", "up.txt");
+async fn confirm(
+    world: &TestStore,
+    ticket: &UploadTicket,
+) -> Result<dray_types::Claim, ConfirmError> {
+    let label = ArtifactLabel::new("text/plain", "up.txt");
     world
         .store
         .confirm_upload(ticket, label, world.deadline())
@@ -59,7 +62,7 @@ async fn confirm(world: &World, ticket: &Ticket) -> Result<dray_types::Claim, Co
 
 #[tokio::test]
 async fn an_upload_becomes_a_claim_when_it_is_confirmed() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     for size in [0, 5, 3 << 20] {
         let bytes = noise(size, 1);
         let digest = Sha256Digest::of(&bytes);
@@ -83,7 +86,7 @@ async fn an_upload_becomes_a_claim_when_it_is_confirmed() {
 
 #[tokio::test]
 async fn the_signed_fields_cannot_be_changed_or_left_out() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let digest = Sha256Digest::of(b"hello");
     let ticket = ticket(&world, 5, Some(digest)).await;
     let names: Vec<_> = ticket
@@ -139,7 +142,7 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
 
 #[tokio::test]
 async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let hello = || Bytes::from_static(b"hello");
     let ticket = ticket(&world, 5, Some(Sha256Digest::of(b"hello"))).await;
 
@@ -159,7 +162,7 @@ async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
 
 #[tokio::test]
 async fn nothing_is_claimed_that_was_not_uploaded_or_is_not_what_was_announced() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let none = ticket(&world, 5, None).await;
     let error = confirm(&world, &none).await.unwrap_err();
     assert!(matches!(error, ConfirmError::NotUploaded));
@@ -187,9 +190,9 @@ async fn nothing_is_claimed_that_was_not_uploaded_or_is_not_what_was_announced()
 
 #[tokio::test]
 async fn announcements_that_cannot_be_signed_are_refused() {
-    let world = World::new().await;
+    let world = TestStore::new().await;
     let presign = async |size, media_type: &str| {
-        let expected = Expected {
+        let expected = ExpectedUpload {
             size,
             media_type: media_type.to_owned(),
             sha256: None,

@@ -1,50 +1,50 @@
 //! One answer, from the first byte to the last.
 
-use dray_agent::event::Tokens;
+use dray_agent::event::TokenUsage;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_dial::chat::Delta;
+use dray_dial::chat::ChunkDelta;
 use dray_types::FaultCode;
 use serde_json::Value;
 
 use super::failed;
-use super::peer::Peer;
-use super::screen::Screen;
-use crate::outcome::Failure;
+use super::peer::ChatPeer;
+use super::screen::ChatScreen;
+use crate::outcome::CommandFailure;
 
 /// Largest answer that is held, in bytes of text, files and state together.
-const LARGEST: usize = 128 << 20;
+const MAX_ANSWER_BYTES: usize = 128 << 20;
 
 /// An answer.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ChatAnswer {
     content: String,
     attachments: Vec<Attachment>,
-    ending: Ending,
+    ending: AnswerEnding,
     size: usize,
 }
 
 /// What an answer says beside its text and files.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct AnswerEnding {
     /// What the other side wants back with the next question.
     pub(super) state: Option<Value>,
     /// Why it ended.
     pub(super) finish_reason: Option<String>,
     /// Tokens, if reported.
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<TokenUsage>,
     /// Whether it asks this client to call tools.
     pub(super) calls_tools: bool,
 }
 
 /// Asks and shows the answer while it comes. Dropping the future closes the connection, which ends the work behind it.
 pub(super) async fn ask(
-    peer: &Peer,
+    peer: &ChatPeer,
     messages: &[&Message],
-    screen: &mut Screen,
-) -> Result<Answer, Failure> {
+    screen: &mut ChatScreen,
+) -> Result<ChatAnswer, CommandFailure> {
     let failure = |error| peer.failure(&error);
     let mut stream = peer.ask(messages).await.map_err(failure)?;
-    let mut answer = Answer::default();
+    let mut answer = ChatAnswer::default();
     while let Some(delta) = stream.next().await.map_err(failure)? {
         if let Some(text) = &delta.content {
             screen.content(text);
@@ -53,13 +53,13 @@ pub(super) async fn ask(
             screen.stage(stage);
         }
         answer.add(delta);
-        if answer.size > LARGEST {
+        if answer.size > MAX_ANSWER_BYTES {
             return Err(failed(
                 FaultCode::TooLarge,
                 "too_large",
                 format!(
                     "The answer is larger than {}.",
-                    dray_content::size::human(LARGEST as u64)
+                    dray_content::size::human(MAX_ANSWER_BYTES as u64)
                 ),
                 "Ask for less at once.",
             ));
@@ -68,8 +68,8 @@ pub(super) async fn ask(
     Ok(answer)
 }
 
-impl Answer {
-    fn add(&mut self, delta: Delta) {
+impl ChatAnswer {
+    fn add(&mut self, delta: ChunkDelta) {
         let ending = &mut self.ending;
         if let Some(text) = delta.content {
             self.size += text.len();
@@ -96,7 +96,7 @@ impl Answer {
     }
 
     /// What it says beside its text and files.
-    pub(super) const fn ending(&self) -> &Ending {
+    pub(super) const fn ending(&self) -> &AnswerEnding {
         &self.ending
     }
 
@@ -149,19 +149,19 @@ mod tests {
 
     #[test]
     fn pieces_become_one_message() {
-        let mut answer = Answer::default();
-        let piece = |text: &str, state| Delta {
+        let mut answer = ChatAnswer::default();
+        let piece = |text: &str, state| ChunkDelta {
             content: Some(text.to_owned()),
             state,
-            ..Delta::default()
+            ..ChunkDelta::default()
         };
         answer.add(piece("one ", Some(json!({"a": {"b": 1}, "c": [1]}))));
         answer.add(piece("two", Some(json!({"a": {"d": null}, "c": [2]}))));
-        answer.add(Delta {
+        answer.add(ChunkDelta {
             finish_reason: Some("stop".to_owned()),
-            ..Delta::default()
+            ..ChunkDelta::default()
         });
-        answer.add(Delta::default());
+        answer.add(ChunkDelta::default());
         assert_eq!(answer.ending().finish_reason.as_deref(), Some("stop"));
         assert_eq!(
             serde_json::to_value(answer.into_message()).unwrap(),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_text_alone_is_a_plain_message() {
-        let message = Answer::default().into_message();
+        let message = ChatAnswer::default().into_message();
         let plain = json!({"role": "assistant", "content": ""});
         assert_eq!(serde_json::to_value(message).unwrap(), plain);
     }

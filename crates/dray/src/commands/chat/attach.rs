@@ -10,18 +10,18 @@ use dray_content::{kind, name, size};
 use dray_types::FaultCode;
 
 use super::failed;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Largest file, in bytes.
-pub(super) const LARGEST: u64 = 10 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 /// Reads a file.
-pub(super) fn read(file: &Path) -> Result<Attachment, Failure> {
-    let wrong = || Failure::local(format!("cannot read {}", file.display()));
+pub(super) fn read(file: &Path) -> Result<Attachment, CommandFailure> {
+    let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = std::fs::metadata(file).map_err(wrong())?;
     // Opening a named pipe would wait for a writer.
     if !metadata.is_file() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{} is no file that could be attached",
             file.display()
         )));
@@ -29,24 +29,24 @@ pub(super) fn read(file: &Path) -> Result<Attachment, Failure> {
     let mut bytes = Vec::new();
     let mut opened = std::fs::File::open(file)
         .map_err(wrong())?
-        .take(LARGEST + 1);
+        .take(MAX_FILE_BYTES + 1);
     opened.read_to_end(&mut bytes).map_err(wrong())?;
     let length = (bytes.len() as u64).max(metadata.len());
-    if length > LARGEST {
+    if length > MAX_FILE_BYTES {
         return Err(failed(
             FaultCode::TooLarge,
             "too_large",
             format!(
                 "{} has {}.",
                 file.display(),
-                size::over_limit(length, LARGEST)
+                size::over_limit(length, MAX_FILE_BYTES)
             ),
             "Attach a smaller file, or a part of it.",
         ));
     }
     let own = file.file_name().unwrap_or_default();
     let title = name::clean(own.as_encoded_bytes());
-    let head = bytes.get(..kind::HEAD).unwrap_or(&bytes);
+    let head = bytes.get(..kind::HEAD_BYTES).unwrap_or(&bytes);
     let media_type = kind::detect(head, &title, length).media_type;
     Ok(Attachment {
         kind: Some(media_type.to_owned()),
@@ -82,15 +82,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("large");
         let large = std::fs::File::create(&file).unwrap();
-        large.set_len(LARGEST + 1).unwrap();
-        assert!(matches!(read(&file), Err(Failure::Fault(_))));
-        large.set_len(LARGEST + (2 << 20)).unwrap();
+        large.set_len(MAX_FILE_BYTES + 1).unwrap();
+        assert!(matches!(read(&file), Err(CommandFailure::Fault(_))));
+        large.set_len(MAX_FILE_BYTES + (2 << 20)).unwrap();
         let refused = read(&file).unwrap_err().to_string();
         assert!(refused.contains("12 MB of 10 MB"), "{refused}");
-        large.set_len(LARGEST).unwrap();
+        large.set_len(MAX_FILE_BYTES).unwrap();
         assert!(read(&file).is_ok());
-        assert!(matches!(read(folder.path()), Err(Failure::Usage(_))));
+        assert!(matches!(read(folder.path()), Err(CommandFailure::Usage(_))));
         let none = read(&folder.path().join("none"));
-        assert!(matches!(none, Err(Failure::Local { .. })));
+        assert!(matches!(none, Err(CommandFailure::Local { .. })));
     }
 }

@@ -7,16 +7,16 @@ use dray_agent::message::{Message, Role, shape};
 use dray_types::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Version of the form of the file.
-const VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 /// Largest file that is read, in bytes.
-const LARGEST: u64 = 256 << 20;
+const MAX_CONVERSATION_BYTES: u64 = 256 << 20;
 
 /// What the file holds.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct SavedConversation {
     version: u32,
     messages: Vec<Message>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ struct Kept {
 
 /// A conversation.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct ConversationFile {
     /// Questions and answers in turn; ends with an answer.
     messages: Vec<Message>,
     /// A question whose answer failed or was stopped.
@@ -37,15 +37,15 @@ pub(super) struct Book {
 
 /// What is asked.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct ChatQuestion {
     message: Message,
     /// How many messages stand before it.
     after: usize,
 }
 
-impl Book {
+impl ConversationFile {
     /// A new conversation, or the one in `file`. Whether the file can be written is found out now.
-    pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn open(file: Option<&Path>) -> Result<Self, CommandFailure> {
         let Some(file) = file else {
             return Ok(Self::default());
         };
@@ -53,8 +53,10 @@ impl Book {
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let found = read(&file)?;
         let folder = folder_of(&file);
-        tempfile::NamedTempFile::new_in(folder)
-            .map_err(Failure::local(format!("cannot write {}", file.display())))?;
+        tempfile::NamedTempFile::new_in(folder).map_err(CommandFailure::local(format!(
+            "cannot write {}",
+            file.display()
+        )))?;
         let Some(bytes) = found else {
             return Ok(Self {
                 file: Some(file),
@@ -62,7 +64,7 @@ impl Book {
             });
         };
         let kept = understood(&bytes).map_err(|why| {
-            Failure::Usage(format!(
+            CommandFailure::Usage(format!(
                 "{} is no conversation: {why}. It was left as it is; name another file with --conversation",
                 file.display()
             ))
@@ -81,54 +83,54 @@ impl Book {
     }
 
     /// A new question. One that had no answer is given up.
-    pub(super) fn ask(&mut self, message: Message) -> Question {
+    pub(super) fn ask(&mut self, message: Message) -> ChatQuestion {
         self.unanswered = None;
-        Question {
+        ChatQuestion {
             message,
             after: self.messages.len(),
         }
     }
 
     /// The last question again: the one without an answer, or else the one whose answer is replaced.
-    pub(super) fn again(&mut self) -> Option<Question> {
+    pub(super) fn again(&mut self) -> Option<ChatQuestion> {
         if let Some(message) = self.unanswered.take() {
-            return Some(Question {
+            return Some(ChatQuestion {
                 message,
                 after: self.messages.len(),
             });
         }
         let after = self.messages.len().checked_sub(2)?;
         let message = self.messages.get(after)?.clone();
-        Some(Question { message, after })
+        Some(ChatQuestion { message, after })
     }
 
     /// All that is sent with a question.
-    pub(super) fn messages<'a>(&'a self, question: &'a Question) -> Vec<&'a Message> {
+    pub(super) fn messages<'a>(&'a self, question: &'a ChatQuestion) -> Vec<&'a Message> {
         let before = self.messages.iter().take(question.after);
         before.chain([&question.message]).collect()
     }
 
     /// A question has its answer.
-    pub(super) fn answered(&mut self, question: Question, answer: Message) {
+    pub(super) fn answered(&mut self, question: ChatQuestion, answer: Message) {
         self.messages.truncate(question.after);
         self.messages.extend([question.message, answer]);
     }
 
     /// A question has none; `/retry` asks it again. Where it had one before, that one stays.
-    pub(super) fn unanswered(&mut self, question: Question) {
+    pub(super) fn unanswered(&mut self, question: ChatQuestion) {
         if question.after == self.messages.len() {
             self.unanswered = Some(question.message);
         }
     }
 
     /// Writes the file, where there is one.
-    pub(super) fn keep(&mut self) -> Result<(), Failure> {
+    pub(super) fn keep(&mut self) -> Result<(), CommandFailure> {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
         let there = read(&file)?.map(|bytes| Sha256Digest::of(&bytes));
         if there != self.known {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "{} was changed by somebody else and is left as it is; keep this conversation with /save FILE",
                 file.display()
             )));
@@ -138,17 +140,17 @@ impl Book {
     }
 
     /// Writes a copy to a new file.
-    pub(super) fn copy(&self, file: &Path) -> Result<(), Failure> {
+    pub(super) fn copy(&self, file: &Path) -> Result<(), CommandFailure> {
         self.write(file, false).map(drop)
     }
 
-    fn write(&self, file: &Path, replace: bool) -> Result<Sha256Digest, Failure> {
-        let kept = Kept {
-            version: VERSION,
+    fn write(&self, file: &Path, replace: bool) -> Result<Sha256Digest, CommandFailure> {
+        let kept = SavedConversation {
+            version: FORMAT_VERSION,
             messages: self.messages.clone(),
             unanswered: self.unanswered.clone(),
         };
-        let wrong = || Failure::local(format!("cannot write {}", file.display()));
+        let wrong = || CommandFailure::local(format!("cannot write {}", file.display()));
         let bytes = serde_json::to_vec_pretty(&kept)
             .map_err(std::io::Error::from)
             .map_err(wrong())?;
@@ -173,8 +175,8 @@ fn folder_of(file: &Path) -> &Path {
 }
 
 /// The file's bytes, `None` when there is none.
-fn read(file: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    let wrong = || Failure::local(format!("cannot read {}", file.display()));
+fn read(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
+    let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = match file.metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -182,7 +184,7 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, Failure> {
     };
     // Opening a named pipe would wait for a writer.
     if !metadata.is_file() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{} is no file that could keep a conversation",
             file.display()
         )));
@@ -190,10 +192,10 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, Failure> {
     let mut bytes = Vec::new();
     let mut opened = std::fs::File::open(file)
         .map_err(wrong())?
-        .take(LARGEST + 1);
+        .take(MAX_CONVERSATION_BYTES + 1);
     opened.read_to_end(&mut bytes).map_err(wrong())?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(Failure::Usage(format!(
+    if bytes.len() as u64 > MAX_CONVERSATION_BYTES {
+        return Err(CommandFailure::Usage(format!(
             "{} is too large for a conversation",
             file.display()
         )));
@@ -201,19 +203,20 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(bytes))
 }
 
-fn understood(bytes: &[u8]) -> Result<Kept, String> {
+fn understood(bytes: &[u8]) -> Result<SavedConversation, String> {
     #[derive(Deserialize)]
-    struct Head {
+    struct VersionHead {
         version: u32,
     }
-    let head: Head = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    if head.version != VERSION {
+    let head: VersionHead = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if head.version != FORMAT_VERSION {
         return Err(format!(
-            "its version is {}, and this program knows {VERSION}",
+            "its version is {}, and this program knows {FORMAT_VERSION}",
             head.version
         ));
     }
-    let kept: Kept = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let kept: SavedConversation =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut roles: Vec<_> = kept.messages.iter().map(|message| message.role).collect();
     roles.push(
         kept.unanswered
@@ -236,12 +239,12 @@ mod tests {
         Message::new(Role::User, text)
     }
 
-    fn answered(book: &mut Book, text: &str, answer: &Message) {
+    fn answered(book: &mut ConversationFile, text: &str, answer: &Message) {
         let question = book.ask(user(text));
         book.answered(question, answer.clone());
     }
 
-    fn texts(book: &Book, question: &Question) -> Vec<String> {
+    fn texts(book: &ConversationFile, question: &ChatQuestion) -> Vec<String> {
         let text = |message: &&Message| serde_json::to_value(&message.content).unwrap();
         let texts = book.messages(question);
         texts
@@ -259,12 +262,12 @@ mod tests {
             "custom_content": {"state": {"tool_execution_history": [{"role": "tool", "z": 1.50}], "mine": null}},
         }))
         .unwrap();
-        let mut book = Book::open(Some(&file)).unwrap();
+        let mut book = ConversationFile::open(Some(&file)).unwrap();
         answered(&mut book, "one", &answer);
         book.keep().unwrap();
         let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let mut book = Book::open(Some(&file)).unwrap();
+        let mut book = ConversationFile::open(Some(&file)).unwrap();
         assert_eq!(book.messages, [user("one"), answer]);
         let question = book.ask(user("two"));
         assert_eq!(texts(&book, &question), ["one", "yes", "two"]);
@@ -276,12 +279,12 @@ mod tests {
     fn a_question_without_an_answer_is_asked_again_and_never_sent_twice() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let mut book = Book::open(Some(&file)).unwrap();
+        let mut book = ConversationFile::open(Some(&file)).unwrap();
         answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
         let question = book.ask(user("two"));
         book.unanswered(question);
         book.keep().unwrap();
-        let mut book = Book::open(Some(&file)).unwrap();
+        let mut book = ConversationFile::open(Some(&file)).unwrap();
         let question = book.again().unwrap();
         assert_eq!(texts(&book, &question), ["one", "1", "two"]);
         book.unanswered(question);
@@ -291,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_second_answer_takes_the_place_of_the_first() {
-        let mut book = Book::default();
+        let mut book = ConversationFile::default();
         assert!(book.again().is_none());
         answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
         let question = book.again().unwrap();
@@ -323,26 +326,26 @@ mod tests {
             ),
         ] {
             std::fs::write(&file, text).unwrap();
-            let refused = Book::open(Some(&file)).unwrap_err().to_string();
+            let refused = ConversationFile::open(Some(&file)).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         }
-        let refused = Book::open(Some(folder.path())).unwrap_err();
-        assert!(matches!(refused, Failure::Usage(_)));
-        let refused = Book::open(Some(&folder.path().join("none/a.json"))).unwrap_err();
-        assert!(matches!(refused, Failure::Local { .. }));
+        let refused = ConversationFile::open(Some(folder.path())).unwrap_err();
+        assert!(matches!(refused, CommandFailure::Usage(_)));
+        let refused = ConversationFile::open(Some(&folder.path().join("none/a.json"))).unwrap_err();
+        assert!(matches!(refused, CommandFailure::Local { .. }));
     }
 
     #[test]
     fn what_somebody_else_wrote_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let mut book = Book::open(Some(&file)).unwrap();
+        let mut book = ConversationFile::open(Some(&file)).unwrap();
         std::fs::write(&file, "mine").unwrap();
-        assert!(matches!(book.keep(), Err(Failure::Usage(why)) if why.contains("/save")));
+        assert!(matches!(book.keep(), Err(CommandFailure::Usage(why)) if why.contains("/save")));
         assert!(book.copy(&file).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
         book.copy(&folder.path().join("b.json")).unwrap();
-        assert!(Book::open(Some(&folder.path().join("b.json"))).is_ok());
+        assert!(ConversationFile::open(Some(&folder.path().join("b.json"))).is_ok());
     }
 }

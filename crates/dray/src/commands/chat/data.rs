@@ -7,7 +7,7 @@ use dray_agent::message::Attachment;
 use percent_encoding::percent_decode_str;
 
 /// Standard base64, with padding or without.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
@@ -56,7 +56,7 @@ fn url(url: &str) -> Option<Vec<u8>> {
 
 fn base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
     let plain: Vec<u8> = text.filter(|byte| !byte.is_ascii_whitespace()).collect();
-    BASE64.decode(plain).ok()
+    LENIENT_BASE64.decode(plain).ok()
 }
 
 #[cfg(test)]

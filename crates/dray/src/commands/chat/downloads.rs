@@ -9,31 +9,31 @@ use std::path::{Path, PathBuf};
 use dray_agent::caller::Caller;
 use dray_agent::message::Attachment;
 use dray_content::name;
-use dray_dial::{Class, Core, Origin};
-use dray_http::Client;
+use dray_dial::{DialClient, DialOrigin, UrlClass};
+use dray_http::HttpClient;
 use percent_encoding::percent_decode_str;
 use tempfile::NamedTempFile;
 
 use super::data;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Largest file that is fetched, in bytes.
-const LARGEST: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Most names that are tried for one file.
 const MOST_NAMES: u32 = 1000;
 
 /// The folder, and what may be dialled to fill it.
 #[derive(Debug)]
-pub(super) struct Downloads {
+pub(super) struct DownloadDirectory {
     folder: PathBuf,
-    http: Client,
-    origins: Vec<Origin>,
-    dial: Option<(Core, Caller)>,
+    http: HttpClient,
+    origins: Vec<DialOrigin>,
+    dial: Option<(DialClient, Caller)>,
 }
 
 /// What became of a file.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum DownloadOutcome {
     /// It is there.
     Saved {
         /// Where.
@@ -47,15 +47,15 @@ pub(super) enum Taken {
     Failed(String),
 }
 
-impl Downloads {
+impl DownloadDirectory {
     /// Makes the folder ready.
     pub(super) fn open(
         folder: &Path,
-        http: Client,
-        origins: Vec<Origin>,
-        dial: Option<(Core, Caller)>,
-    ) -> Result<Self, Failure> {
-        let wrong = || Failure::local(format!("cannot write into {}", folder.display()));
+        http: HttpClient,
+        origins: Vec<DialOrigin>,
+        dial: Option<(DialClient, Caller)>,
+    ) -> Result<Self, CommandFailure> {
+        let wrong = || CommandFailure::local(format!("cannot write into {}", folder.display()));
         std::fs::create_dir_all(folder).map_err(wrong())?;
         NamedTempFile::new_in(folder).map_err(wrong())?;
         Ok(Self {
@@ -67,15 +67,15 @@ impl Downloads {
     }
 
     /// Takes one file.
-    pub(super) async fn take(&self, attachment: &Attachment) -> Taken {
+    pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
         let taken = match data::held(attachment) {
             Some(bytes) => self.keep(attachment, &bytes).map(Some),
             None => self.fetch(attachment).await,
         };
         match taken {
-            Ok(Some((path, size))) => Taken::Saved { path, size },
-            Ok(None) => Taken::Left,
-            Err(why) => Taken::Failed(why),
+            Ok(Some((path, size))) => DownloadOutcome::Saved { path, size },
+            Ok(None) => DownloadOutcome::Left,
+            Err(why) => DownloadOutcome::Failed(why),
         }
     }
 
@@ -90,9 +90,9 @@ impl Downloads {
             return Ok(None);
         };
         if let Some((core, caller)) = &self.dial
-            && let Class::Dial(file) = core.origin().classify(url)
+            && let UrlClass::Dial(file) = core.origin().classify(url)
         {
-            let mut download = match core.download(caller, &file, LARGEST).await {
+            let mut download = match core.download(caller, &file, MAX_FILE_BYTES).await {
                 Ok(download) => download,
                 Err(error) => return Err(error.to_string()),
             };
@@ -114,14 +114,14 @@ impl Downloads {
             return Err(format!("the link answers with status {}", answer.status()));
         }
         let told = answer.length();
-        if told.is_some_and(|length| length > LARGEST) {
+        if told.is_some_and(|length| length > MAX_FILE_BYTES) {
             return Err(too_large());
         }
         let mut part = self.part()?;
         let mut size = 0;
         while let Some(bytes) = answer.chunk().await.map_err(|error| error.to_string())? {
             size += bytes.len() as u64;
-            if size > LARGEST {
+            if size > MAX_FILE_BYTES {
                 return Err(too_large());
             }
             part.write_all(&bytes).map_err(unwritten)?;
@@ -187,7 +187,10 @@ fn unwritten(error: std::io::Error) -> String {
 }
 
 fn too_large() -> String {
-    format!("it is larger than {}", dray_content::size::human(LARGEST))
+    format!(
+        "it is larger than {}",
+        dray_content::size::human(MAX_FILE_BYTES)
+    )
 }
 
 #[cfg(test)]
@@ -195,18 +198,20 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use dray_http::Limits;
-    use dray_http::double::{Closed, Received, Reply, Server, Shared, cut, reply, with_header};
+    use dray_http::HttpTimeouts;
+    use dray_http::double::{
+        ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, cut, reply, with_header,
+    };
     use futures_util::future::BoxFuture;
 
     use super::*;
 
-    type Log = Vec<(String, Option<String>)>;
+    type RequestLog = Vec<(String, Option<String>)>;
 
     fn answer(
-        log: Arc<Shared<Log>>,
-        request: Received,
-    ) -> BoxFuture<'static, Result<Reply, Closed>> {
+        log: Arc<SharedState<RequestLog>>,
+        request: ReceivedRequest,
+    ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         Box::pin(async move {
             let key = request.header("api-key").map(ToOwned::to_owned);
             log.lock().push((request.path.clone(), key));
@@ -220,15 +225,15 @@ mod tests {
         })
     }
 
-    struct World {
-        server: Server<Log>,
+    struct DownloadFixture {
+        server: FakeServer<RequestLog>,
         folder: tempfile::TempDir,
     }
 
-    impl World {
+    impl DownloadFixture {
         async fn new() -> Self {
             Self {
-                server: Server::start(Vec::new(), answer).await.unwrap(),
+                server: FakeServer::start(Vec::new(), answer).await.unwrap(),
                 folder: tempfile::tempdir().unwrap(),
             }
         }
@@ -237,10 +242,10 @@ mod tests {
             self.server.shared().url()
         }
 
-        fn downloads(&self) -> Downloads {
-            let http = Client::new(Limits::default(), None).unwrap();
-            let origin = Origin::parse(&self.url()).unwrap();
-            Downloads::open(self.folder.path(), http, vec![origin], None).unwrap()
+        fn downloads(&self) -> DownloadDirectory {
+            let http = HttpClient::new(HttpTimeouts::default(), None).unwrap();
+            let origin = DialOrigin::parse(&self.url()).unwrap();
+            DownloadDirectory::open(self.folder.path(), http, vec![origin], None).unwrap()
         }
 
         fn names(&self) -> Vec<String> {
@@ -263,12 +268,12 @@ mod tests {
 
     #[tokio::test]
     async fn names_stay_in_the_folder_and_nothing_is_overwritten() {
-        let world = World::new().await;
+        let world = DownloadFixture::new().await;
         let downloads = world.downloads();
         for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {
             let taken = downloads.take(&linked(title, "data:,x")).await;
             assert!(
-                matches!(taken, Taken::Saved { size: 1, .. }),
+                matches!(taken, DownloadOutcome::Saved { size: 1, .. }),
                 "{title} {taken:?}"
             );
         }
@@ -280,12 +285,15 @@ mod tests {
 
     #[tokio::test]
     async fn only_links_of_the_own_origin_are_dialled() {
-        let (world, elsewhere) = (World::new().await, World::new().await);
+        let (world, elsewhere) = (DownloadFixture::new().await, DownloadFixture::new().await);
         let downloads = world.downloads();
         let taken = downloads
             .take(&linked("", &format!("{}/d/b%20c.txt?s=1", world.url())))
             .await;
-        assert!(matches!(taken, Taken::Saved { size: 5, .. }), "{taken:?}");
+        assert!(
+            matches!(taken, DownloadOutcome::Saved { size: 5, .. }),
+            "{taken:?}"
+        );
         assert_eq!(world.names(), ["b c.txt"]);
         let port = world.url().rsplit_once(':').unwrap().1.to_owned();
         for url in [
@@ -298,7 +306,7 @@ mod tests {
             "//127.0.0.1/a".to_owned(),
         ] {
             let taken = downloads.take(&linked("a", &url)).await;
-            assert!(matches!(taken, Taken::Left), "{url} {taken:?}");
+            assert!(matches!(taken, DownloadOutcome::Left), "{url} {taken:?}");
         }
         assert!(elsewhere.server.shared().lock().is_empty());
         assert_eq!(world.server.shared().lock().len(), 1);
@@ -306,13 +314,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_cut_refused_or_moved_leaves_nothing_behind() {
-        let world = World::new().await;
+        let world = DownloadFixture::new().await;
         let downloads = world.downloads();
         for path in ["cut", "gone", "moved"] {
             let taken = downloads
                 .take(&linked("a", &format!("{}/{path}", world.url())))
                 .await;
-            assert!(matches!(taken, Taken::Failed(_)), "{path} {taken:?}");
+            assert!(
+                matches!(taken, DownloadOutcome::Failed(_)),
+                "{path} {taken:?}"
+            );
         }
         assert_eq!(world.names(), [""; 0]);
         // Nothing was followed.
@@ -321,19 +332,22 @@ mod tests {
 
     #[tokio::test]
     async fn files_of_dial_are_fetched_with_the_key_and_other_links_without() {
-        let world = World::new().await;
-        let core = Core::new(dray_dial::Options::new(world.url(), "v")).unwrap();
+        let world = DownloadFixture::new().await;
+        let core = DialClient::new(dray_dial::DialOptions::new(world.url(), "v")).unwrap();
         let caller = Caller {
             api_key: Some(dray_types::Secret::new("k-1")),
             ..Caller::default()
         };
-        let downloads = Downloads {
+        let downloads = DownloadDirectory {
             dial: Some((core, caller)),
             ..world.downloads()
         };
         for url in ["files/b/a.txt".to_owned(), format!("{}/other", world.url())] {
             let taken = downloads.take(&linked("", &url)).await;
-            assert!(matches!(taken, Taken::Saved { .. }), "{url} {taken:?}");
+            assert!(
+                matches!(taken, DownloadOutcome::Saved { .. }),
+                "{url} {taken:?}"
+            );
         }
         let log = world.server.shared().lock().clone();
         let key = Some("k-1".to_owned());

@@ -3,17 +3,17 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
-use dray_dial::Origin;
+use dray_dial::DialOrigin;
 use dray_service::settings::{BusMode, BusSection, StateSection, StoreMode, StoreSection};
 use dray_types::Secret;
 use serde_json::json;
 
-use crate::cli::{Chat, Global};
-use crate::outcome::Failure;
-use crate::world::{self, World};
+use crate::cli::{ChatArgs, GlobalOptions};
+use crate::outcome::CommandFailure;
+use crate::world::{self, SystemConnection};
 
 /// All that an agent may need.
-const SERVICES: [&str; 5] = [
+const AGENT_SERVICES: [&str; 5] = [
     "orchestrator",
     "file-resolver",
     "egress-fetcher",
@@ -21,11 +21,11 @@ const SERVICES: [&str; 5] = [
     "platform-delivery",
 ];
 /// Name of the manifest that stands in where there is none.
-const PLAIN: &str = "chat";
+const DEFAULT_MANIFEST: &str = "chat";
 
 /// Services that run for one chat.
 #[derive(Debug)]
-pub(super) struct Embedded {
+pub(super) struct EmbeddedServices {
     /// Where the orchestrator listens.
     pub(super) url: String,
     /// What it asks clients for.
@@ -33,15 +33,18 @@ pub(super) struct Embedded {
     /// The manifest that the configuration or this program decides for.
     pub(super) manifest: Option<String>,
     /// Where links to stored files lead.
-    pub(super) store: Option<Origin>,
-    world: World,
+    pub(super) store: Option<DialOrigin>,
+    world: SystemConnection,
     /// Removed with the manifest that stands in.
     _folder: Option<tempfile::TempDir>,
 }
 
-impl Embedded {
+impl EmbeddedServices {
     /// Starts them. What the command line says comes on top of the configuration.
-    pub(super) async fn start(global: &Global, chat: &Chat) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        global: &GlobalOptions,
+        chat: &ChatArgs,
+    ) -> Result<Self, CommandFailure> {
         let mut global = global.clone();
         let mut set = |field: &str, value: &str| {
             let line = format!("orchestrator.{field}={value}");
@@ -56,7 +59,7 @@ impl Embedded {
         if let Some(folder) = &chat.manifests {
             set("manifests", &folder.to_string_lossy());
         }
-        let listen = free_port().map_err(Failure::local("there is no free port"))?;
+        let listen = free_port().map_err(CommandFailure::local("there is no free port"))?;
         set("listen", &listen);
         let config = configured(&global)?;
         let mut manifest = config.default_manifest.clone();
@@ -68,10 +71,10 @@ impl Embedded {
             global
                 .overrides
                 .push(format!("orchestrator.manifests={line}"));
-            manifest = Some(PLAIN.to_owned());
+            manifest = Some(DEFAULT_MANIFEST.to_owned());
             stand_in = Some(folder);
         }
-        let world = World::open(&global, &SERVICES).await?;
+        let world = SystemConnection::open(&global, &AGENT_SERVICES).await?;
         let store = store(&world);
         Ok(Self {
             url: format!("http://{listen}"),
@@ -90,17 +93,17 @@ impl Embedded {
 }
 
 /// The section of the orchestrator; refuses what cannot work here.
-fn configured(global: &Global) -> Result<dray_orchestrator::config::Config, Failure> {
+fn configured(global: &GlobalOptions) -> Result<dray_orchestrator::config::Config, CommandFailure> {
     let loaded = world::load(&world::sources(global)?)?;
     let bus: BusSection = world::section(&loaded, "bus")?;
     if bus.mode == BusMode::Nats {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "the services of a running system have an orchestrator of their own: name it with --url".to_owned(),
         ));
     }
     let config: dray_orchestrator::config::Config = world::section(&loaded, "orchestrator")?;
     if config.model_url.is_none() && config.dial_url.is_none() {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "there is no model to ask: name a running orchestrator with --url, or a model with --model-url".to_owned(),
         ));
     }
@@ -108,23 +111,26 @@ fn configured(global: &Global) -> Result<dray_orchestrator::config::Config, Fail
 }
 
 /// A folder with a manifest of nothing but a model.
-fn plain_manifest(model: Option<&str>, chat: &Chat) -> Result<tempfile::TempDir, Failure> {
+fn plain_manifest(
+    model: Option<&str>,
+    chat: &ChatArgs,
+) -> Result<tempfile::TempDir, CommandFailure> {
     let Some(model) = model else {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "name the model with --model, or a folder of manifests with --manifests".to_owned(),
         ));
     };
     if let Some(name) = &chat.manifest {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "name the folder that holds the manifest {name} with --manifests"
         )));
     }
-    let wrong = || Failure::local("cannot make a temporary folder");
+    let wrong = || CommandFailure::local("cannot make a temporary folder");
     let folder = tempfile::tempdir().map_err(wrong())?;
     let manifest = json!({
         "orchestrator": { "deployment": { "deployment_id": model } }, "contexts": [], "tool_sets": [],
     });
-    let file = folder.path().join(format!("{PLAIN}.json"));
+    let file = folder.path().join(format!("{DEFAULT_MANIFEST}.json"));
     std::fs::write(file, manifest.to_string()).map_err(wrong())?;
     Ok(folder)
 }
@@ -136,7 +142,7 @@ fn free_port() -> std::io::Result<String> {
 }
 
 /// Where the store's links lead.
-fn store(world: &World) -> Option<Origin> {
+fn store(world: &SystemConnection) -> Option<DialOrigin> {
     let config = world.config()?;
     let section: StoreSection = config.section("store").ok()?;
     let url = match section.mode {
@@ -148,5 +154,5 @@ fn store(world: &World) -> Option<Origin> {
             dray_store::embedded::serving(folder).ok()?.endpoint
         }
     };
-    Origin::parse(&url)
+    DialOrigin::parse(&url)
 }

@@ -4,14 +4,14 @@ use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Longest message, in bytes.
-const LONGEST: u64 = 4 << 20;
+const MAX_MESSAGE_BYTES: u64 = 4 << 20;
 
 /// A line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// Its text, without its end.
     Text(String),
     /// Why it is none.
@@ -19,19 +19,19 @@ pub(super) enum Line {
 }
 
 /// The lines.
-pub(super) struct Input {
-    lines: Receiver<Line>,
+pub(super) struct ChatInput {
+    lines: Receiver<InputLine>,
     is_terminal: bool,
 }
 
-impl Input {
+impl ChatInput {
     /// Begins to read.
-    pub(super) fn start() -> Result<Self, Failure> {
+    pub(super) fn start() -> Result<Self, CommandFailure> {
         let (sender, lines) = channel(1);
         std::thread::Builder::new()
             .name("lines".to_owned())
             .spawn(move || forward(&mut std::io::stdin().lock(), &sender))
-            .map_err(Failure::local("cannot read standard input"))?;
+            .map_err(CommandFailure::local("cannot read standard input"))?;
         Ok(Self {
             lines,
             is_terminal: std::io::stdin().is_terminal(),
@@ -52,12 +52,12 @@ impl Input {
     }
 
     /// The next line, `None` after the last.
-    pub(super) async fn next(&mut self) -> Option<Line> {
+    pub(super) async fn next(&mut self) -> Option<InputLine> {
         self.lines.recv().await
     }
 }
 
-fn forward(input: &mut impl BufRead, lines: &Sender<Line>) {
+fn forward(input: &mut impl BufRead, lines: &Sender<InputLine>) {
     while let Some(line) = read(input) {
         if lines.blocking_send(line).is_err() {
             return;
@@ -66,26 +66,29 @@ fn forward(input: &mut impl BufRead, lines: &Sender<Line>) {
 }
 
 /// Reads a line. One that is too long is skipped whole.
-fn read(input: &mut impl BufRead) -> Option<Line> {
+fn read(input: &mut impl BufRead) -> Option<InputLine> {
     let mut bytes = Vec::new();
-    match input.take(LONGEST + 1).read_until(b'\n', &mut bytes) {
+    match input
+        .take(MAX_MESSAGE_BYTES + 1)
+        .read_until(b'\n', &mut bytes)
+    {
         Ok(0) => return None,
         Ok(_) => {}
         Err(error) => {
-            return Some(Line::Unusable(format!(
+            return Some(InputLine::Unusable(format!(
                 "cannot read standard input: {error}"
             )))
             .filter(|_| error.kind() == std::io::ErrorKind::InvalidData);
         }
     }
     let is_whole = bytes.last() == Some(&b'\n');
-    if bytes.len() as u64 > LONGEST && !is_whole {
+    if bytes.len() as u64 > MAX_MESSAGE_BYTES && !is_whole {
         skip(input);
-        return Some(Line::Unusable(too_long()));
+        return Some(InputLine::Unusable(too_long()));
     }
     Some(String::from_utf8(bytes).map_or_else(
-        |_| Line::Unusable("the line is not UTF-8 and was not sent".to_owned()),
-        |text| Line::Text(text.trim_end_matches(['\n', '\r']).to_owned()),
+        |_| InputLine::Unusable("the line is not UTF-8 and was not sent".to_owned()),
+        |text| InputLine::Text(text.trim_end_matches(['\n', '\r']).to_owned()),
     ))
 }
 
@@ -108,49 +111,49 @@ fn skip(input: &mut impl BufRead) {
 fn too_long() -> String {
     format!(
         "the message is longer than {}; attach it as a file",
-        dray_content::size::human(LONGEST)
+        dray_content::size::human(MAX_MESSAGE_BYTES)
     )
 }
 
 /// All of standard input as one message.
-pub(super) fn whole() -> Result<String, Failure> {
+pub(super) fn whole() -> Result<String, CommandFailure> {
     let mut bytes = Vec::new();
     let input = std::io::stdin().lock();
     input
-        .take(LONGEST + 1)
+        .take(MAX_MESSAGE_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(Failure::local("cannot read standard input"))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(Failure::Usage(too_long()));
+        .map_err(CommandFailure::local("cannot read standard input"))?;
+    if bytes.len() as u64 > MAX_MESSAGE_BYTES {
+        return Err(CommandFailure::Usage(too_long()));
     }
     String::from_utf8(bytes)
         .map(|text| text.trim_end_matches(['\n', '\r']).to_owned())
-        .map_err(|_| Failure::Usage("standard input is not UTF-8".to_owned()))
+        .map_err(|_| CommandFailure::Usage("standard input is not UTF-8".to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lines(mut input: &[u8]) -> Vec<Line> {
+    fn lines(mut input: &[u8]) -> Vec<InputLine> {
         std::iter::from_fn(|| read(&mut input)).collect()
     }
 
     #[test]
     fn a_line_that_is_not_utf_8_costs_no_other() {
         let lines = lines(b"a\r\n\xff\xfe\n\nb");
-        assert!(matches!(&lines[1], Line::Unusable(why) if why.contains("UTF-8")));
-        let text = |text: &str| Line::Text(text.to_owned());
+        assert!(matches!(&lines[1], InputLine::Unusable(why) if why.contains("UTF-8")));
+        let text = |text: &str| InputLine::Text(text.to_owned());
         assert_eq!((&lines[0], &lines[2]), (&text("a"), &text("")));
         assert_eq!(lines[3..], [text("b")]);
     }
 
     #[test]
     fn a_line_that_is_too_long_is_skipped_whole() {
-        let mut input = vec![b'x'; usize::try_from(LONGEST).unwrap() * 2];
+        let mut input = vec![b'x'; usize::try_from(MAX_MESSAGE_BYTES).unwrap() * 2];
         input.extend(b"\nafter\n");
         let lines = lines(&input);
-        assert!(matches!(&lines[0], Line::Unusable(why) if why.contains("4.0 MB")));
-        assert_eq!(lines[1..], [Line::Text("after".to_owned())]);
+        assert!(matches!(&lines[0], InputLine::Unusable(why) if why.contains("4.0 MB")));
+        assert_eq!(lines[1..], [InputLine::Text("after".to_owned())]);
     }
 }

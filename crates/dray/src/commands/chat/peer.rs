@@ -5,92 +5,95 @@ use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_agent::message::Message;
-use dray_dial::chat::{Chat as Completions, ChatError, ChatStream};
-use dray_dial::{Core, Options, Origin};
-use dray_http::{Client, Limits};
+use dray_dial::chat::{ChatClient as Completions, ChatError, ChatStream};
+use dray_dial::{DialClient, DialOptions, DialOrigin};
+use dray_http::{HttpClient, HttpTimeouts};
 use dray_service::config::Environment;
 use dray_types::{FaultCode, RedactedUrl, Secret};
 use serde_json::{Value, json};
 
-use super::downloads::Downloads;
-use super::embedded::Embedded;
+use super::downloads::DownloadDirectory;
+use super::embedded::EmbeddedServices;
 use super::{failed, trouble};
-use crate::cli::{Chat, Global};
-use crate::outcome::Failure;
+use crate::cli::{ChatArgs, GlobalOptions};
+use crate::outcome::CommandFailure;
 
 /// `api-version` of requests in DIAL's manner.
 const API_VERSION: &str = "2025-01-01-preview";
 /// Longest list of models that is read, in bytes.
-const LIST: usize = 4 << 20;
+const MAX_MODEL_LIST_BYTES: usize = 4 << 20;
 /// Most names of models that are shown.
-const TOLD: usize = 20;
+const MAX_SHOWN_MODELS: usize = 20;
 
 /// Who is asked.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct ChatPeer {
     completions: Completions,
     caller: Caller,
     deployment: String,
     model: Option<String>,
     /// Where files of DIAL are, when it is asked in DIAL's manner.
-    dial: Option<Core>,
-    http: Client,
+    dial: Option<DialClient>,
+    http: HttpClient,
     /// What is trusted to be dialled for files.
-    origins: Vec<Origin>,
+    origins: Vec<DialOrigin>,
     url: String,
     silence: Duration,
-    embedded: Option<Embedded>,
+    embedded: Option<EmbeddedServices>,
 }
 
 /// Where, and with which key.
 #[derive(Debug)]
-struct Place<'a> {
+struct PeerAddress<'a> {
     url: &'a str,
-    origin: Origin,
+    origin: DialOrigin,
     key: Option<Secret>,
-    limits: Limits,
+    limits: HttpTimeouts,
     ca_file: Option<&'a Path>,
 }
 
-impl Peer {
+impl ChatPeer {
     /// Makes ready who the command line names; without an address the services start here.
-    pub(super) async fn open(global: &Global, chat: &Chat) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        global: &GlobalOptions,
+        chat: &ChatArgs,
+    ) -> Result<Self, CommandFailure> {
         if let Some(url) = &chat.url {
             let named = chat.manifest.as_ref().or(chat.model.as_ref());
             if chat.manifest.is_some() && chat.model.is_some() {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "--manifest and --model are the same on the wire of --url: name one".to_owned(),
                 ));
             }
             let key = key(chat, url)?;
             return Self::at(chat, url, key, named.map(String::as_str), None).await;
         }
-        let embedded = Embedded::start(global, chat).await?;
+        let embedded = EmbeddedServices::start(global, chat).await?;
         let (url, key) = (embedded.url.clone(), embedded.key.clone());
         let named = chat.manifest.clone().or_else(|| embedded.manifest.clone());
         Self::at(chat, &url, key, named.as_deref(), Some(embedded)).await
     }
 
     async fn at(
-        chat: &Chat,
+        chat: &ChatArgs,
         url: &str,
         key: Option<Secret>,
         named: Option<&str>,
-        embedded: Option<Embedded>,
-    ) -> Result<Self, Failure> {
+        embedded: Option<EmbeddedServices>,
+    ) -> Result<Self, CommandFailure> {
         let url = url.trim().trim_end_matches('/');
-        let origin = Origin::parse(url).ok_or_else(|| {
-            Failure::Usage(
+        let origin = DialOrigin::parse(url).ok_or_else(|| {
+            CommandFailure::Usage(
                 "--url is no http or https URL without user, query and fragment".to_owned(),
             )
         })?;
         let silence = Duration::from_secs(chat.timeout);
-        let limits = Limits {
+        let limits = HttpTimeouts {
             idle: silence,
             answer: silence,
-            ..Limits::default()
+            ..HttpTimeouts::default()
         };
-        let place = Place {
+        let place = PeerAddress {
             url,
             origin,
             key,
@@ -131,14 +134,14 @@ impl Peer {
     }
 
     /// What an answer that failed means.
-    pub(super) fn failure(&self, error: &ChatError) -> Failure {
+    pub(super) fn failure(&self, error: &ChatError) -> CommandFailure {
         trouble::failure(error, &self.url, self.silence)
     }
 
     /// Where files that come are put.
-    pub(super) fn downloads(&self, folder: &Path) -> Result<Downloads, Failure> {
+    pub(super) fn downloads(&self, folder: &Path) -> Result<DownloadDirectory, CommandFailure> {
         let dial = self.dial.clone().map(|core| (core, self.caller.clone()));
-        Downloads::open(folder, self.http.clone(), self.origins.clone(), dial)
+        DownloadDirectory::open(folder, self.http.clone(), self.origins.clone(), dial)
     }
 
     /// Ends what runs here.
@@ -149,21 +152,21 @@ impl Peer {
     }
 }
 
-impl Place<'_> {
-    fn deployment(self, deployment: &str) -> Result<Peer, Failure> {
+impl PeerAddress<'_> {
+    fn deployment(self, deployment: &str) -> Result<ChatPeer, CommandFailure> {
         let key = self.key.ok_or_else(|| {
-            Failure::Usage(
+            CommandFailure::Usage(
                 "DIAL asks for a key: name its file with --api-key-file, or set DIAL_URL and DIAL_API_KEY"
                     .to_owned(),
             )
         })?;
-        let options = Options {
+        let options = DialOptions {
             ca_file: self.ca_file.map(Path::to_owned),
             chat: self.limits,
-            ..Options::new(self.url, API_VERSION)
+            ..DialOptions::new(self.url, API_VERSION)
         };
-        let core = Core::new(options).map_err(|_| unusable())?;
-        Ok(Peer {
+        let core = DialClient::new(options).map_err(|_| unusable())?;
+        Ok(ChatPeer {
             completions: core.chat().once(),
             caller: Caller {
                 api_key: Some(key),
@@ -172,7 +175,7 @@ impl Place<'_> {
             deployment: deployment.to_owned(),
             model: None,
             dial: Some(core),
-            http: Client::new(self.limits, self.ca_file).map_err(|_| unusable())?,
+            http: HttpClient::new(self.limits, self.ca_file).map_err(|_| unusable())?,
             origins: vec![self.origin],
             url: shown(self.url),
             silence: self.limits.idle,
@@ -180,8 +183,8 @@ impl Place<'_> {
         })
     }
 
-    async fn plain(self, named: Option<&str>) -> Result<Peer, Failure> {
-        let http = Client::new(self.limits, self.ca_file).map_err(|_| unusable())?;
+    async fn plain(self, named: Option<&str>) -> Result<ChatPeer, CommandFailure> {
+        let http = HttpClient::new(self.limits, self.ca_file).map_err(|_| unusable())?;
         let base = if self.url.ends_with("/v1") {
             self.url.to_owned()
         } else {
@@ -199,7 +202,7 @@ impl Place<'_> {
             Duration::from_millis(500),
         )
         .map_err(|_| unusable())?;
-        Ok(Peer {
+        Ok(ChatPeer {
             completions: completions.once(),
             caller: Caller::default(),
             deployment: String::new(),
@@ -214,12 +217,12 @@ impl Place<'_> {
     }
 
     /// The one model there is.
-    async fn only_model(&self, http: &Client, base: &str) -> Result<String, Failure> {
+    async fn only_model(&self, http: &HttpClient, base: &str) -> Result<String, CommandFailure> {
         let mut request = http.get(&format!("{base}/models"));
         if let Some(key) = &self.key {
             request = request.authorization("Bearer", key);
         }
-        let unreachable = |error: &dray_http::Error| Failure::Unreachable {
+        let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {
             what: format!("{} does not answer: {error}", shown(self.url)),
             advice: "Start an orchestrator with `dray up`, or check --url.".to_owned(),
         };
@@ -240,7 +243,7 @@ impl Place<'_> {
                 ));
             }
         }
-        let body = answer.bytes(LIST).await;
+        let body = answer.bytes(MAX_MODEL_LIST_BYTES).await;
         let body = body.map_err(|error| unreachable(&error))?;
         let list: Value = serde_json::from_slice(&body).unwrap_or_default();
         let models = list.get("data").and_then(Value::as_array);
@@ -253,7 +256,7 @@ impl Place<'_> {
 }
 
 /// The one of these names.
-fn only(names: &[&str], url: &str) -> Result<String, Failure> {
+fn only(names: &[&str], url: &str) -> Result<String, CommandFailure> {
     match names {
         [only] => Ok((*only).to_owned()),
         [] => Err(failed(
@@ -263,12 +266,16 @@ fn only(names: &[&str], url: &str) -> Result<String, Failure> {
             "Put one into its folder of manifests, or name another --url.",
         )),
         names => {
-            let told = names.iter().take(TOLD);
+            let told = names.iter().take(MAX_SHOWN_MODELS);
             let told: Vec<_> = told
                 .map(|name| dray_content::name::shown(name, 100))
                 .collect();
-            let more = if names.len() > TOLD { ", …" } else { "" };
-            Err(Failure::Usage(format!(
+            let more = if names.len() > MAX_SHOWN_MODELS {
+                ", …"
+            } else {
+                ""
+            };
+            Err(CommandFailure::Usage(format!(
                 "there are several agents, name one with --manifest: {}{more}",
                 told.join(", ")
             )))
@@ -276,8 +283,8 @@ fn only(names: &[&str], url: &str) -> Result<String, Failure> {
     }
 }
 
-fn unusable() -> Failure {
-    Failure::Usage("--url or --ca-file cannot be used".to_owned())
+fn unusable() -> CommandFailure {
+    CommandFailure::Usage("--url or --ca-file cannot be used".to_owned())
 }
 
 fn shown(url: &str) -> String {
@@ -285,21 +292,26 @@ fn shown(url: &str) -> String {
 }
 
 /// The key for `url`: the one that was named, or that of the environment where it belongs to the same origin.
-fn key(chat: &Chat, url: &str) -> Result<Option<Secret>, Failure> {
+fn key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure> {
     if let Some(key) = &chat.api_key {
         return Ok(Some(key.clone()));
     }
     if let Some(file) = &chat.api_key_file {
-        let text = std::fs::read_to_string(file)
-            .map_err(Failure::local(format!("cannot read {}", file.display())))?;
+        let text = std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
+            "cannot read {}",
+            file.display()
+        )))?;
         let key = text.trim();
         if key.is_empty() {
-            return Err(Failure::Usage(format!("{} holds no key", file.display())));
+            return Err(CommandFailure::Usage(format!(
+                "{} holds no key",
+                file.display()
+            )));
         }
         return Ok(Some(Secret::new(key)));
     }
     let environment = Environment::from_process();
-    let dial = environment.get("DIAL_URL").and_then(Origin::parse);
+    let dial = environment.get("DIAL_URL").and_then(DialOrigin::parse);
     let is_dial = dial.is_some_and(|dial| dial.owns(url));
     let key = environment.get("DIAL_API_KEY").filter(|_| is_dial);
     Ok(key.map(|key| Secret::new(key.trim())))

@@ -10,23 +10,23 @@ use dray_dial::chat::{StageDelta, StageEnd};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::ask::Ending;
+use super::ask::AnswerEnding;
 use super::data;
-use super::downloads::Taken;
-use crate::outcome::{self, Failure, print_line};
+use super::downloads::DownloadOutcome;
+use crate::outcome::{self, CommandFailure, print_line};
 use crate::progress;
 
 /// Longest name of a stage that is shown, in characters.
-const NAME: usize = 160;
+const MAX_NAME_CHARACTERS: usize = 160;
 /// Most that is kept of the name and of the text of a stage, in bytes.
-const KEPT: usize = 256 << 10;
+const MAX_STAGE_BYTES: usize = 256 << 10;
 /// Longest link that is shown, in characters.
-const LINK: usize = 4000;
+const MAX_LINK_CHARACTERS: usize = 4000;
 
 /// Where things are shown.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(super) struct Screen {
+pub(super) struct ChatScreen {
     json: bool,
     stages: bool,
     verbose: bool,
@@ -35,16 +35,16 @@ pub(super) struct Screen {
     /// Text was written whose line has not ended.
     in_line: bool,
     bar: Option<ProgressBar>,
-    open: BTreeMap<u32, Stage>,
+    open: BTreeMap<u32, ShownStage>,
 }
 
 #[derive(Debug, Default)]
-struct Stage {
+struct ShownStage {
     name: String,
     content: String,
 }
 
-impl Screen {
+impl ChatScreen {
     /// For people, or with `json` for scripts.
     pub(super) fn new(json: bool, stages: bool, verbose: bool) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Screen {
             Some(end) => self.finish(delta.index, Some(end)),
             None if self.stages => {
                 let names: Vec<_> = self.open.values().map(|stage| stage.name.trim()).collect();
-                let names = name::shown(names.join(", "), NAME);
+                let names = name::shown(names.join(", "), MAX_NAME_CHARACTERS);
                 self.working(&names);
             }
             None => {}
@@ -120,7 +120,7 @@ impl Screen {
                 "event": "stage", "index": index, "name": stage.name, "status": status, "content": stage.content,
             }));
         } else if self.stages {
-            let shown = name::shown(stage.name.trim(), NAME);
+            let shown = name::shown(stage.name.trim(), MAX_NAME_CHARACTERS);
             self.note(&format!("{mark} {shown}"));
             if self.verbose {
                 for line in tame(&stage.content).lines() {
@@ -144,7 +144,11 @@ impl Screen {
     }
 
     /// A file that came, and what became of it.
-    pub(super) fn file(&mut self, attachment: &Attachment, taken: Option<&Taken>) -> String {
+    pub(super) fn file(
+        &mut self,
+        attachment: &Attachment,
+        taken: Option<&DownloadOutcome>,
+    ) -> String {
         let line = described(attachment, taken);
         if self.json {
             let mut told = json!({
@@ -156,15 +160,15 @@ impl Screen {
                 let url = attachment.url.as_ref().filter(|_| !is_held);
                 fields.insert("url".to_owned(), json!(url));
                 match taken {
-                    Some(Taken::Saved { path, size }) => {
+                    Some(DownloadOutcome::Saved { path, size }) => {
                         let path = path.to_string_lossy();
                         fields.insert("saved_to".to_owned(), json!(path));
                         fields.insert("size".to_owned(), json!(size));
                     }
-                    Some(Taken::Failed(why)) => {
+                    Some(DownloadOutcome::Failed(why)) => {
                         fields.insert("error".to_owned(), json!(why));
                     }
-                    Some(Taken::Left) | None => {}
+                    Some(DownloadOutcome::Left) | None => {}
                 }
             }
             event(&told);
@@ -175,7 +179,7 @@ impl Screen {
     }
 
     /// The answer is whole.
-    pub(super) fn end(&mut self, ending: &Ending) {
+    pub(super) fn end(&mut self, ending: &AnswerEnding) {
         if !self.json {
             return;
         }
@@ -189,10 +193,10 @@ impl Screen {
     }
 
     /// Reports a failure once. The same failure is not reported again.
-    pub(super) fn failure(&mut self, failure: Failure) -> Failure {
+    pub(super) fn failure(&mut self, failure: CommandFailure) -> CommandFailure {
         self.rest();
         match failure {
-            Failure::Reported | Failure::Told(_) => failure,
+            CommandFailure::Reported | CommandFailure::Told(_) => failure,
             failure => {
                 if self.json {
                     let fault = outcome::fault_json(&failure.as_fault());
@@ -200,7 +204,7 @@ impl Screen {
                 } else {
                     failure.report(false);
                 }
-                Failure::Told(Box::new(failure))
+                CommandFailure::Told(Box::new(failure))
             }
         }
     }
@@ -230,7 +234,7 @@ impl Screen {
         }
     }
 
-    /// Takes away what [`Screen::working`] shows.
+    /// Takes away what [`ChatScreen::working`] shows.
     fn rest(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -251,13 +255,13 @@ fn event(event: &Value) {
 }
 
 /// A file in one line.
-fn described(attachment: &Attachment, taken: Option<&Taken>) -> String {
+fn described(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
     let mut line = format!("file: {}", name::shown(title, name::SHOWN_MAX));
     let held = data::held(attachment).map(|bytes| bytes.len() as u64);
     let kind = attachment.kind.as_deref().map(|kind| name::shown(kind, 80));
     let size = match taken {
-        Some(Taken::Saved { size, .. }) => Some(*size),
+        Some(DownloadOutcome::Saved { size, .. }) => Some(*size),
         _ => held,
     };
     let about: Vec<_> = kind.into_iter().chain(size.map(size::human)).collect();
@@ -268,20 +272,23 @@ fn described(attachment: &Attachment, taken: Option<&Taken>) -> String {
     }
     let url = attachment.url.as_deref().filter(|_| held.is_none());
     match (taken, url) {
-        (Some(Taken::Saved { path, .. }), _) => {
+        (Some(DownloadOutcome::Saved { path, .. }), _) => {
             line.push_str(" saved to ");
-            line.push_str(&name::shown(path.to_string_lossy().as_bytes(), LINK));
+            line.push_str(&name::shown(
+                path.to_string_lossy().as_bytes(),
+                MAX_LINK_CHARACTERS,
+            ));
         }
-        (Some(Taken::Failed(why)), _) => {
+        (Some(DownloadOutcome::Failed(why)), _) => {
             line.push_str(" could not be saved: ");
-            line.push_str(&name::shown(why, LINK));
+            line.push_str(&name::shown(why, MAX_LINK_CHARACTERS));
         }
         (_, Some(url)) => {
             line.push_str(" at ");
-            line.push_str(&name::shown(url, LINK));
+            line.push_str(&name::shown(url, MAX_LINK_CHARACTERS));
         }
         (None, None) => line.push_str("; --downloads DIR saves it"),
-        (Some(Taken::Left), None) => {}
+        (Some(DownloadOutcome::Left), None) => {}
     }
     line
 }
@@ -294,7 +301,7 @@ fn tame(text: &str) -> String {
 
 fn append(text: &mut String, more: Option<&str>) {
     let more = more.unwrap_or_default();
-    let room = KEPT.saturating_sub(text.len());
+    let room = MAX_STAGE_BYTES.saturating_sub(text.len());
     let end = more.floor_char_boundary(room.min(more.len()));
     text.push_str(more.get(..end).unwrap_or_default());
 }
@@ -336,7 +343,7 @@ mod tests {
             described(&attachment, None),
             "file: a.csv (text/csv, 3 B); --downloads DIR saves it"
         );
-        let saved = Taken::Saved {
+        let saved = DownloadOutcome::Saved {
             path: "out/a.csv".into(),
             size: 3,
         };
@@ -344,17 +351,17 @@ mod tests {
             described(&attachment, Some(&saved)),
             "file: a.csv (text/csv, 3 B) saved to out/a.csv"
         );
-        let failed = Taken::Failed("status 403".to_owned());
+        let failed = DownloadOutcome::Failed("status 403".to_owned());
         assert!(described(&attachment, Some(&failed)).ends_with("could not be saved: status 403"));
     }
 
     #[test]
     fn what_is_kept_of_a_stage_is_bounded() {
-        let mut text = "x".repeat(KEPT - 1);
+        let mut text = "x".repeat(MAX_STAGE_BYTES - 1);
         append(&mut text, Some("é and more"));
-        assert_eq!(text.len(), KEPT - 1);
+        assert_eq!(text.len(), MAX_STAGE_BYTES - 1);
         append(&mut text, None);
         append(&mut text, Some("ab"));
-        assert_eq!(text.len(), KEPT);
+        assert_eq!(text.len(), MAX_STAGE_BYTES);
     }
 }

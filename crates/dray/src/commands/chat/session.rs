@@ -7,21 +7,21 @@ use dray_content::name;
 use dray_types::FaultCode;
 use tokio::signal::unix::Signal;
 
-use super::ask::{self, Answer};
-use super::conversation::{Book, Question};
-use super::downloads::{Downloads, Taken};
-use super::peer::Peer;
-use super::screen::Screen;
+use super::ask::{self, ChatAnswer};
+use super::conversation::{ChatQuestion, ConversationFile};
+use super::downloads::{DownloadDirectory, DownloadOutcome};
+use super::peer::ChatPeer;
+use super::screen::ChatScreen;
 use super::{attach, failed};
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// A conversation and all around it.
 #[derive(Debug)]
-pub(super) struct Session<'a> {
-    peer: &'a Peer,
-    book: Book,
-    downloads: Option<Downloads>,
-    screen: Screen,
+pub(super) struct ChatSession<'a> {
+    peer: &'a ChatPeer,
+    book: ConversationFile,
+    downloads: Option<DownloadDirectory>,
+    screen: ChatScreen,
     /// For the next message.
     pending: Vec<Attachment>,
     /// Lines about the files that came.
@@ -30,13 +30,13 @@ pub(super) struct Session<'a> {
     ended: bool,
 }
 
-impl<'a> Session<'a> {
+impl<'a> ChatSession<'a> {
     /// A session whose first message carries `files`.
     pub(super) const fn new(
-        peer: &'a Peer,
-        book: Book,
-        downloads: Option<Downloads>,
-        screen: Screen,
+        peer: &'a ChatPeer,
+        book: ConversationFile,
+        downloads: Option<DownloadDirectory>,
+        screen: ChatScreen,
         files: Vec<Attachment>,
     ) -> Self {
         Self {
@@ -52,7 +52,11 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a message and shows the answer.
-    pub(super) async fn say(&mut self, text: &str, interrupts: &mut Signal) -> Result<(), Failure> {
+    pub(super) async fn say(
+        &mut self,
+        text: &str,
+        interrupts: &mut Signal,
+    ) -> Result<(), CommandFailure> {
         let mut message = Message::new(Role::User, text);
         if !self.pending.is_empty() {
             message.custom_content = Some(CustomContent {
@@ -65,14 +69,18 @@ impl<'a> Session<'a> {
     }
 
     /// Sends the last message again.
-    pub(super) async fn retry(&mut self, interrupts: &mut Signal) -> Result<(), Failure> {
+    pub(super) async fn retry(&mut self, interrupts: &mut Signal) -> Result<(), CommandFailure> {
         let question = self.book.again();
         let question = question
-            .ok_or_else(|| Failure::Usage("there is no message to ask again".to_owned()))?;
+            .ok_or_else(|| CommandFailure::Usage("there is no message to ask again".to_owned()))?;
         self.turn(question, interrupts).await
     }
 
-    async fn turn(&mut self, question: Question, interrupts: &mut Signal) -> Result<(), Failure> {
+    async fn turn(
+        &mut self,
+        question: ChatQuestion,
+        interrupts: &mut Signal,
+    ) -> Result<(), CommandFailure> {
         self.screen.begin();
         let messages = self.book.messages(&question);
         let asked = tokio::select! {
@@ -95,10 +103,10 @@ impl<'a> Session<'a> {
     /// Keeps the answer before anything else is tried.
     async fn answered(
         &mut self,
-        question: Question,
-        answer: Answer,
+        question: ChatQuestion,
+        answer: ChatAnswer,
         interrupts: &mut Signal,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         self.interrupted = false;
         let ending = answer.ending().clone();
         if ending.calls_tools {
@@ -111,7 +119,7 @@ impl<'a> Session<'a> {
         let mut lost = 0;
         for file in &files {
             let taken = self.take(file, interrupts).await;
-            lost += usize::from(matches!(taken, Some(Taken::Failed(_))));
+            lost += usize::from(matches!(taken, Some(DownloadOutcome::Failed(_))));
             let line = self.screen.file(file, taken.as_ref());
             self.received.push(line);
         }
@@ -128,19 +136,23 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn take(&mut self, file: &Attachment, interrupts: &mut Signal) -> Option<Taken> {
+    async fn take(
+        &mut self,
+        file: &Attachment,
+        interrupts: &mut Signal,
+    ) -> Option<DownloadOutcome> {
         let downloads = self.downloads.as_ref()?;
         let taken = tokio::select! {
             taken = downloads.take(file) => taken,
             _ = interrupts.recv() => {
                 self.interrupted = true;
-                Taken::Failed("interrupted".to_owned())
+                DownloadOutcome::Failed("interrupted".to_owned())
             }
         };
         Some(taken)
     }
 
-    fn interrupt(&mut self) -> Failure {
+    fn interrupt(&mut self) -> CommandFailure {
         self.ended = self.interrupted;
         self.interrupted = true;
         failed(
@@ -162,7 +174,7 @@ impl<'a> Session<'a> {
     }
 
     /// Adds a file to the next message.
-    pub(super) fn attach(&mut self, file: &Path) -> Result<(), Failure> {
+    pub(super) fn attach(&mut self, file: &Path) -> Result<(), CommandFailure> {
         let attachment = attach::read(file)?;
         let line = about(&attachment);
         self.screen.remark(&format!("to be sent: {line}"));
@@ -183,7 +195,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes the conversation to its file, or a copy to a new one.
-    pub(super) fn save(&mut self, file: Option<&Path>) -> Result<(), Failure> {
+    pub(super) fn save(&mut self, file: Option<&Path>) -> Result<(), CommandFailure> {
         match file {
             Some(file) => {
                 self.book.copy(file)?;
@@ -192,7 +204,9 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             None if self.book.is_kept() => self.book.keep(),
-            None => Err(Failure::Usage("name the file: /save FILE".to_owned())),
+            None => Err(CommandFailure::Usage(
+                "name the file: /save FILE".to_owned(),
+            )),
         }
     }
 
@@ -202,7 +216,7 @@ impl<'a> Session<'a> {
     }
 
     /// Prints a failure.
-    pub(super) fn tell(&mut self, failure: Failure) -> Failure {
+    pub(super) fn tell(&mut self, failure: CommandFailure) -> CommandFailure {
         self.screen.failure(failure)
     }
 

@@ -7,18 +7,18 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::{Fault, FaultCode};
 
 use super::failed;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Longest text of the other side that is shown, in characters.
-const LONGEST: usize = 500;
+const MAX_SHOWN_CHARACTERS: usize = 500;
 /// What can be done about most failures.
-const AGAIN: &str = "The message is kept: /retry asks it again.";
+const RETRY_ADVICE: &str = "The message is kept: /retry asks it again.";
 
 /// Describes a failed answer of `url`, which had this timeout.
-pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failure {
+pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> CommandFailure {
     let said = said(error);
     match error.kind {
-        ChatKind::Connect => Failure::Unreachable {
+        ChatKind::Connect => CommandFailure::Unreachable {
             what: format!("{url} cannot be reached"),
             advice: "Start an orchestrator with `dray up`, or check --url; then /retry.".to_owned(),
         },
@@ -34,13 +34,13 @@ pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failur
             FaultCode::Unavailable,
             "agent_failed",
             format!("The answer failed: {said}"),
-            AGAIN,
+            RETRY_ADVICE,
         ),
         ChatKind::Broken => failed(
             FaultCode::Unavailable,
             "broke_off",
             "The connection broke in the middle of the answer.",
-            AGAIN,
+            RETRY_ADVICE,
         ),
         ChatKind::Malformed => failed(
             FaultCode::Unavailable,
@@ -55,11 +55,11 @@ pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failur
 fn said(error: &ChatError) -> String {
     let text = error.display_message.as_deref().unwrap_or(&error.message);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    name::shown(lines.join("; "), LONGEST)
+    name::shown(lines.join("; "), MAX_SHOWN_CHARACTERS)
 }
 
 /// The key was not accepted.
-pub(super) fn refused(status: u16, said: Option<&str>) -> Failure {
+pub(super) fn refused(status: u16, said: Option<&str>) -> CommandFailure {
     failed(
         FaultCode::Denied,
         "not_allowed",
@@ -71,7 +71,7 @@ pub(super) fn refused(status: u16, said: Option<&str>) -> Failure {
     )
 }
 
-fn of_status(status: u16, said: &str, error: &ChatError) -> Failure {
+fn of_status(status: u16, said: &str, error: &ChatError) -> CommandFailure {
     let (code, detail, advice) = match status {
         401 | 403 => return refused(status, Some(said)),
         404 => (
@@ -90,7 +90,7 @@ fn of_status(status: u16, said: &str, error: &ChatError) -> Failure {
             "Say it differently, or begin a new conversation.",
         ),
         429 => (FaultCode::RateLimited, "busy", "Wait, then /retry."),
-        _ => (FaultCode::Unavailable, "agent_failed", AGAIN),
+        _ => (FaultCode::Unavailable, "agent_failed", RETRY_ADVICE),
     };
     let mut fault = Fault::new(code, format!("{said} (status {status})"))
         .detail(detail)

@@ -9,12 +9,16 @@ use dray_reading::summary::Stub;
 use dray_service::Service as _;
 use dray_types::{Fault, FaultCode};
 
-use crate::cli::{Global, Read};
-use crate::outcome::Failure;
+use crate::cli::{GlobalOptions, ReadArgs};
+use crate::outcome::CommandFailure;
 use crate::world;
 
 /// The reader with the model for summaries and with OCR.
-pub(super) fn configured(global: &Global, read: &Read, reader: Reader) -> Result<Reader, Failure> {
+pub(super) fn configured(
+    global: &GlobalOptions,
+    read: &ReadArgs,
+    reader: Reader,
+) -> Result<Reader, CommandFailure> {
     let (reader, config) = if read.stub_summarizer {
         (reader.with_summarizer(Arc::new(Stub)), Config::default())
     } else {
@@ -29,11 +33,11 @@ pub(super) fn configured(global: &Global, read: &Read, reader: Reader) -> Result
 }
 
 /// The reader with the model that the configuration names for summaries.
-fn with_model(reader: Reader, config: &Config) -> Result<Reader, Failure> {
+fn with_model(reader: Reader, config: &Config) -> Result<Reader, CommandFailure> {
     let summary = &config.reading.summary;
     let model = summary
         .model()
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
+        .map_err(|error| CommandFailure::Configuration(error.to_string()))?;
     Ok(match model {
         Some(model) => reader
             .with_summarizer(model)
@@ -43,7 +47,7 @@ fn with_model(reader: Reader, config: &Config) -> Result<Reader, Failure> {
 }
 
 /// How the text of pictures is recognised; nothing when it is off.
-fn ocr(read: &Read, config: &Config) -> Result<Option<OcrSettings>, Failure> {
+fn ocr(read: &ReadArgs, config: &Config) -> Result<Option<OcrSettings>, CommandFailure> {
     let settings = config.reading.ocr.settings().filter(|_| !read.no_ocr);
     let Some(languages) = &read.ocr_languages else {
         return Ok(settings);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dray_types::Sha256Digest;
 
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// Files of all directories together.
 const MAX_FILES: usize = 10_000;
@@ -13,13 +13,13 @@ const MAX_DEPTH: usize = 64;
 
 /// Where a document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum DocumentLocation {
     Path,
     Url,
     Artifact(Sha256Digest),
 }
 
-impl Source {
+impl DocumentLocation {
     /// `primary` is the root in which a file of that name would be looked for; the current folder when there is none.
     pub(super) fn of(what: &str, primary: Option<&Path>) -> Self {
         let is_url = ["http://", "https://"].iter().any(|scheme| {
@@ -41,10 +41,10 @@ impl Source {
 
 /// One document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct ReadTarget {
     /// As the caller named it; of a file of a directory, its path.
     pub(super) what: String,
-    pub(super) source: Source,
+    pub(super) source: DocumentLocation,
     /// The directory of the file, which may be read although it was not named as a root.
     pub(super) folder: Option<PathBuf>,
 }
@@ -54,32 +54,35 @@ pub(super) struct Target {
 /// # Errors
 ///
 /// When a directory cannot be listed or holds too many files.
-pub(super) fn expand(arguments: &[String], primary: Option<&Path>) -> Result<Vec<Target>, Failure> {
+pub(super) fn expand(
+    arguments: &[String],
+    primary: Option<&Path>,
+) -> Result<Vec<ReadTarget>, CommandFailure> {
     let mut targets = Vec::new();
     for what in arguments {
-        let source = Source::of(what, primary);
+        let source = DocumentLocation::of(what, primary);
         let path = below(what, primary);
-        if source == Source::Path && path.is_dir() {
+        if source == DocumentLocation::Path && path.is_dir() {
             let mut files = Vec::new();
             list(&path, Path::new(what), 0, &mut files)?;
-            targets.extend(files.into_iter().map(|file| Target {
+            targets.extend(files.into_iter().map(|file| ReadTarget {
                 what: file.to_string_lossy().into_owned(),
-                source: Source::Path,
+                source: DocumentLocation::Path,
                 folder: Some(PathBuf::from(what)),
             }));
         } else {
             let folder = match source {
-                Source::Path => parent(Path::new(what)),
-                Source::Url | Source::Artifact(_) => None,
+                DocumentLocation::Path => parent(Path::new(what)),
+                DocumentLocation::Url | DocumentLocation::Artifact(_) => None,
             };
-            targets.push(Target {
+            targets.push(ReadTarget {
                 what: what.clone(),
                 source,
                 folder,
             });
         }
         if targets.len() > MAX_FILES {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "{what} and what comes before it hold more than {MAX_FILES} files. Name fewer."
             )));
         }
@@ -105,8 +108,8 @@ fn list(
     shown: &Path,
     depth: usize,
     files: &mut Vec<PathBuf>,
-) -> Result<(), Failure> {
-    let failed = || Failure::local(format!("cannot list {}", shown.display()));
+) -> Result<(), CommandFailure> {
+    let failed = || CommandFailure::local(format!("cannot list {}", shown.display()));
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed())? {
         let entry = entry.map_err(failed())?;
@@ -137,10 +140,10 @@ mod tests {
     fn a_file_whose_name_looks_like_a_digest_is_looked_for_in_the_primary_root() {
         let folder = tempfile::tempdir().unwrap();
         let name = "ab".repeat(32);
-        let source = || Source::of(&name, Some(folder.path()));
-        assert!(matches!(source(), Source::Artifact(_)));
+        let source = || DocumentLocation::of(&name, Some(folder.path()));
+        assert!(matches!(source(), DocumentLocation::Artifact(_)));
         std::fs::write(folder.path().join(&name), "words").unwrap();
-        assert!(matches!(source(), Source::Path));
+        assert!(matches!(source(), DocumentLocation::Path));
     }
 
     #[test]
@@ -175,7 +178,7 @@ mod tests {
                 "missing.txt"
             ]
         );
-        assert_eq!(targets[0].source, Source::Url);
+        assert_eq!(targets[0].source, DocumentLocation::Url);
         assert_eq!(targets[1].folder.as_deref(), Some(top));
     }
 }

@@ -8,42 +8,42 @@ use std::time::Duration;
 use dray_content::name;
 use dray_proto::v1;
 use dray_sandbox_transfer::Config;
-use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile};
+use dray_sandbox_transfer::direct::{DirectSandbox, PutFile};
 use dray_sandbox_transfer::files::{FileSink, Progress};
 use dray_types::{Claim, Fault, FaultCode};
 use futures_util::{StreamExt as _, stream};
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
-use super::direct::{self, is_kept, until};
-use super::end::{End, Found, local_path};
-use super::operands::Operand;
-use super::plan::{Destination, Job, Plan, is_about_one_file, join};
-use super::report::{FileReport, Report};
+use super::direct::{self, until};
+use super::end::{CopyEndpoint, PathKind, local_path};
+use super::operands::CopyOperand;
+use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join};
+use super::report::{CopyReport, FileReport, interrupted};
 use super::{address, ask, explained};
-use crate::cli::{Global, SandboxCp, SandboxPut, TransferOptions};
+use crate::cli::{GlobalOptions, SandboxCp, SandboxPut, TransferOptions};
 use crate::commands::fetch::write_claim;
 use crate::commands::upload;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 use crate::progress;
-use crate::world::World;
+use crate::world::SystemConnection;
 
 /// Files that are copied at the same time; sandboxes have limits of their own.
 const MAX_PARALLEL: usize = 4;
 
 /// How the sandboxes of a command are reached.
-pub(super) enum Reach<'a> {
+pub(super) enum SandboxAccess<'a> {
     /// This process opens them.
     Direct(&'a Config),
     /// A running system does.
-    Served(&'a World),
+    Served(&'a SystemConnection),
 }
 
 /// A copy of everything that was named.
-struct Copy<'a> {
-    global: &'a Global,
-    source: End<'a>,
-    target: End<'a>,
+struct SandboxCopy<'a> {
+    global: &'a GlobalOptions,
+    source: CopyEndpoint<'a>,
+    target: CopyEndpoint<'a>,
     collision: &'a str,
     /// The mode of a file in a sandbox that has these permission bits where it comes from.
     mode: fn(u32) -> u32,
@@ -51,7 +51,7 @@ struct Copy<'a> {
     time: Duration,
     bar: ProgressBar,
     moved: AtomicU64,
-    report: Mutex<Report>,
+    report: Mutex<CopyReport>,
     stop: AtomicBool,
     cancel: CancellationToken,
 }
@@ -75,60 +75,64 @@ impl Progress for JobProgress<'_> {
 
 /// `put` of several files or of directories.
 pub(super) async fn put(
-    global: &Global,
-    reach: &Reach<'_>,
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'_>,
     put: &SandboxPut,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let operands = put.parse()?;
     let target = open(global, reach, operands.sandbox).await;
     let target = target.map_err(|failure| explained(failure, operands.sandbox, false))?;
     let directory = super::raw(operands.directory);
     let named: Vec<_> = operands.files.iter().map(|file| super::raw(file)).collect();
-    let copy = Copy::new(
+    let copy = SandboxCopy::new(
         global,
-        (End::Local, target),
+        (CopyEndpoint::Local, target),
         &put.collision,
         put.transfer,
         |mode| 0o644 | (mode & 0o111),
     );
-    copy.run(&named, Destination::Into(&directory)).await
+    copy.run(&named, CopyDestination::Into(&directory)).await
 }
 
 /// `cp`.
-pub(super) async fn cp(global: &Global, reach: &Reach<'_>, cp: &SandboxCp) -> Result<(), Failure> {
+pub(super) async fn cp(
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'_>,
+    cp: &SandboxCp,
+) -> Result<(), CommandFailure> {
     let (from, to) = cp.parse()?;
     let first = from.first().and_then(|from| from.sandbox.as_deref());
     if cp.transfer.resume && first.is_some() && to.sandbox.is_some() {
         let text = "--resume is for copies from or to this machine; between sandboxes, the same command again passes \
                     over the files that are there already";
-        return Err(Failure::Usage(text.to_owned()));
+        return Err(CommandFailure::Usage(text.to_owned()));
     }
     let source = open_operand(global, reach, first).await?;
     let target = open_operand(global, reach, to.sandbox.as_deref()).await?;
     let is_directory = from.len() > 1;
     let named: Vec<_> = from
         .iter()
-        .map(|operand: &Operand| operand.path.clone())
+        .map(|operand: &CopyOperand| operand.path.clone())
         .collect();
     let destination = if is_directory {
         check_directory(&target, &to.path).await?;
-        Destination::Into(&to.path)
+        CopyDestination::Into(&to.path)
     } else {
-        Destination::To(&to.path)
+        CopyDestination::To(&to.path)
     };
     let ends = (source, target);
-    let copy = Copy::new(global, ends, &cp.collision, cp.transfer, |mode| {
+    let copy = SandboxCopy::new(global, ends, &cp.collision, cp.transfer, |mode| {
         mode | 0o600
     });
     copy.run(&named, destination).await
 }
 
 /// Several things need a directory to go into; one that is missing must be asked for with a slash.
-async fn check_directory(target: &End<'_>, path: &[u8]) -> Result<(), Failure> {
+async fn check_directory(target: &CopyEndpoint<'_>, path: &[u8]) -> Result<(), CommandFailure> {
     match target.stat(path).await? {
-        Found::Directory => Ok(()),
-        Found::Nothing if path.ends_with(b"/") => Ok(()),
-        _ => Err(Failure::Usage(format!(
+        PathKind::Directory => Ok(()),
+        PathKind::Nothing if path.ends_with(b"/") => Ok(()),
+        _ => Err(CommandFailure::Usage(format!(
             "{} is not a directory; several things need one, and `/` at its end makes it",
             super::plain(path)
         ))),
@@ -136,35 +140,35 @@ async fn check_directory(target: &End<'_>, path: &[u8]) -> Result<(), Failure> {
 }
 
 async fn open_operand<'a>(
-    global: &Global,
-    reach: &Reach<'a>,
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'a>,
     sandbox: Option<&'a str>,
-) -> Result<End<'a>, Failure> {
+) -> Result<CopyEndpoint<'a>, CommandFailure> {
     let Some(sandbox) = sandbox else {
-        return Ok(End::Local);
+        return Ok(CopyEndpoint::Local);
     };
     let opened = open(global, reach, sandbox).await;
     opened.map_err(|failure| explained(failure, sandbox, false))
 }
 
 async fn open<'a>(
-    global: &Global,
-    reach: &Reach<'a>,
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'a>,
     sandbox: &'a str,
-) -> Result<End<'a>, Failure> {
+) -> Result<CopyEndpoint<'a>, CommandFailure> {
     Ok(match reach {
-        Reach::Served(world) => End::Served(world, sandbox),
-        Reach::Direct(config) => {
+        SandboxAccess::Served(world) => CopyEndpoint::Served(world, sandbox),
+        SandboxAccess::Direct(config) => {
             let opened = direct::open(global, (*config).clone(), sandbox).await?;
-            End::Direct(Box::new(opened))
+            CopyEndpoint::Direct(Box::new(opened))
         }
     })
 }
 
-impl<'a> Copy<'a> {
+impl<'a> SandboxCopy<'a> {
     fn new(
-        global: &'a Global,
-        (source, target): (End<'a>, End<'a>),
+        global: &'a GlobalOptions,
+        (source, target): (CopyEndpoint<'a>, CopyEndpoint<'a>),
         collision: &'a str,
         options: TransferOptions,
         mode: fn(u32) -> u32,
@@ -185,7 +189,11 @@ impl<'a> Copy<'a> {
         }
     }
 
-    async fn run(self, named: &[Vec<u8>], destination: Destination<'_>) -> Result<(), Failure> {
+    async fn run(
+        self,
+        named: &[Vec<u8>],
+        destination: CopyDestination<'_>,
+    ) -> Result<(), CommandFailure> {
         let outcome = until(self.time, &self.cancel, self.copy_all(named, destination)).await;
         self.bar.finish_and_clear();
         let report = self
@@ -195,7 +203,7 @@ impl<'a> Copy<'a> {
         report.finish(self.global, outcome.err())
     }
 
-    fn note(&self, change: impl FnOnce(&mut Report)) {
+    fn note(&self, change: impl FnOnce(&mut CopyReport)) {
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         self.bar.suspend(|| change(&mut report));
     }
@@ -203,16 +211,16 @@ impl<'a> Copy<'a> {
     async fn copy_all(
         &self,
         named: &[Vec<u8>],
-        destination: Destination<'_>,
-    ) -> Result<(), Failure> {
-        let mut plan = Plan::default();
+        destination: CopyDestination<'_>,
+    ) -> Result<(), CommandFailure> {
+        let mut plan = CopyPlan::default();
         for from in named {
             let added = plan
                 .add(&self.source, from, &self.target, destination)
                 .await;
             added.map_err(|failure| self.explained(failure))?;
         }
-        let Plan {
+        let CopyPlan {
             directories,
             jobs,
             skipped,
@@ -233,7 +241,11 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    async fn make_directories(&self, directories: &[Vec<u8>], jobs: &[Job]) -> Result<(), Failure> {
+    async fn make_directories(
+        &self,
+        directories: &[Vec<u8>],
+        jobs: &[CopyJob],
+    ) -> Result<(), CommandFailure> {
         let mut made = 0;
         let mut lost = Vec::new();
         for directory in directories {
@@ -241,7 +253,7 @@ impl<'a> Copy<'a> {
             if outcome.map_err(|failure| self.explained(failure))? {
                 made += 1;
             } else if !jobs.iter().any(|job| job.directory.starts_with(directory)) {
-                let called = name::shown(directory, super::SHOWN);
+                let called = name::shown(directory, super::MAX_SHOWN_CHARACTERS);
                 lost.push(format!(
                     "{called}: a running system makes no empty directories"
                 ));
@@ -254,7 +266,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    async fn copy_one(&self, job: &Job) {
+    async fn copy_one(&self, job: &CopyJob) {
         if self.stop.load(Ordering::Relaxed) || self.cancel.is_cancelled() {
             self.note(|report| report.not_tried(job.from.clone()));
             return;
@@ -281,26 +293,37 @@ impl<'a> Copy<'a> {
     }
 
     /// A failure with the name of the sandbox, where there is only one.
-    fn explained(&self, failure: Failure) -> Failure {
+    fn explained(&self, failure: CommandFailure) -> CommandFailure {
         match (&self.source, &self.target) {
-            (End::Local, End::Served(_, sandbox)) | (End::Served(_, sandbox), End::Local) => {
+            (CopyEndpoint::Local, CopyEndpoint::Served(_, sandbox))
+            | (CopyEndpoint::Served(_, sandbox), CopyEndpoint::Local) => {
                 explained(failure, sandbox, false)
             }
             _ => failure,
         }
     }
 
-    async fn copy_file(&self, job: &Job, progress: &dyn Progress) -> Result<FileReport, Failure> {
+    async fn copy_file(
+        &self,
+        job: &CopyJob,
+        progress: &dyn Progress,
+    ) -> Result<FileReport, CommandFailure> {
         match (&self.source, &self.target) {
-            (End::Local, End::Direct(sandbox)) => self.send(job, sandbox, progress).await,
-            (End::Direct(sandbox), End::Local) => self.receive(job, sandbox, progress).await,
-            (End::Direct(from), End::Direct(to)) => self.pass(job, from, to, progress).await,
-            (End::Local, End::Served(world, to)) => {
+            (CopyEndpoint::Local, CopyEndpoint::Direct(sandbox)) => {
+                self.send(job, sandbox, progress).await
+            }
+            (CopyEndpoint::Direct(sandbox), CopyEndpoint::Local) => {
+                self.receive(job, sandbox, progress).await
+            }
+            (CopyEndpoint::Direct(from), CopyEndpoint::Direct(to)) => {
+                self.pass(job, from, to, progress).await
+            }
+            (CopyEndpoint::Local, CopyEndpoint::Served(world, to)) => {
                 let file = local_path(&job.from);
                 let claim = upload::file(self.global, world, &file, None).await?;
                 self.place(job, world, to, claim).await
             }
-            (End::Served(world, from), End::Served(_, to)) => {
+            (CopyEndpoint::Served(world, from), CopyEndpoint::Served(_, to)) => {
                 let (claim, receipt) = self.store(job, world, from).await?;
                 let placed = self.place(job, world, to, claim).await?;
                 Ok(FileReport {
@@ -308,7 +331,9 @@ impl<'a> Copy<'a> {
                     ..placed
                 })
             }
-            (End::Served(world, from), End::Local) => self.write(job, world, from).await,
+            (CopyEndpoint::Served(world, from), CopyEndpoint::Local) => {
+                self.write(job, world, from).await
+            }
             _ => Err(Fault::internal().into()),
         }
     }
@@ -316,17 +341,17 @@ impl<'a> Copy<'a> {
     /// From this machine into a sandbox.
     async fn send(
         &self,
-        job: &Job,
+        job: &CopyJob,
         sandbox: &DirectSandbox,
         progress: &dyn Progress,
-    ) -> Result<FileReport, Failure> {
+    ) -> Result<FileReport, CommandFailure> {
         let (source, _, content) = direct::source(&local_path(&job.from)).await?;
         let put = self.put_file(job, self.resume.then_some(content.as_str()));
         let placed = sandbox.put(put, &source, progress, &self.cancel).await?;
         Ok(FileReport::placed(job.from.clone(), placed))
     }
 
-    fn put_file<'b>(&'b self, job: &'b Job, resume: Option<&'b str>) -> PutFile<'b> {
+    fn put_file<'b>(&'b self, job: &'b CopyJob, resume: Option<&'b str>) -> PutFile<'b> {
         PutFile {
             directory: &job.directory,
             name: &job.name,
@@ -339,15 +364,15 @@ impl<'a> Copy<'a> {
     /// From a sandbox to this machine.
     async fn receive(
         &self,
-        job: &Job,
+        job: &CopyJob,
         sandbox: &DirectSandbox,
         progress: &dyn Progress,
-    ) -> Result<FileReport, Failure> {
+    ) -> Result<FileReport, CommandFailure> {
         let (output, renamed) = self.local_target(job)?;
         let mut sink = if self.resume {
             FileSink::resumable(&output, sandbox.origin(&job.from)?)
         } else {
-            let failed = Failure::local(format!("cannot write {}", output.display()));
+            let failed = CommandFailure::local(format!("cannot write {}", output.display()));
             FileSink::create(&output).map_err(failed)?
         };
         if self.collision != "overwrite" {
@@ -373,7 +398,7 @@ impl<'a> Copy<'a> {
     }
 
     /// The file of this machine that is written, and whether another name had to be taken.
-    fn local_target(&self, job: &Job) -> Result<(PathBuf, bool), Failure> {
+    fn local_target(&self, job: &CopyJob) -> Result<(PathBuf, bool), CommandFailure> {
         let wanted = local_path(&join(&job.directory, &job.name));
         let Ok(there) = std::fs::symlink_metadata(&wanted) else {
             return Ok((wanted, false));
@@ -401,11 +426,11 @@ impl<'a> Copy<'a> {
     /// From one sandbox into another.
     async fn pass(
         &self,
-        job: &Job,
+        job: &CopyJob,
         from: &DirectSandbox,
         to: &DirectSandbox,
         progress: &dyn Progress,
-    ) -> Result<FileReport, Failure> {
+    ) -> Result<FileReport, CommandFailure> {
         let put = self.put_file(job, None);
         let copied = from.copy_file(&job.from, job.size, to, put, progress, &self.cancel);
         let copied = copied.await?;
@@ -418,11 +443,11 @@ impl<'a> Copy<'a> {
     /// Puts a stored file into a sandbox of a running system.
     async fn place(
         &self,
-        job: &Job,
-        world: &World,
+        job: &CopyJob,
+        world: &SystemConnection,
         sandbox: &str,
         claim: Claim,
-    ) -> Result<FileReport, Failure> {
+    ) -> Result<FileReport, CommandFailure> {
         let request = v1::PutSandboxFileRequest {
             sandbox: Some(address(sandbox)),
             claim: Some(claim.into()),
@@ -438,10 +463,10 @@ impl<'a> Copy<'a> {
     /// Stores a file of a sandbox of a running system.
     async fn store(
         &self,
-        job: &Job,
-        world: &World,
+        job: &CopyJob,
+        world: &SystemConnection,
         sandbox: &str,
-    ) -> Result<(Claim, Option<v1::TransferReceipt>), Failure> {
+    ) -> Result<(Claim, Option<v1::TransferReceipt>), CommandFailure> {
         let request = v1::GetSandboxFileRequest {
             sandbox: Some(address(sandbox)),
             path: job.from.clone(),
@@ -452,7 +477,12 @@ impl<'a> Copy<'a> {
         Ok((Claim::try_from(claim).map_err(Fault::from)?, file.receipt))
     }
 
-    async fn write(&self, job: &Job, world: &World, sandbox: &str) -> Result<FileReport, Failure> {
+    async fn write(
+        &self,
+        job: &CopyJob,
+        world: &SystemConnection,
+        sandbox: &str,
+    ) -> Result<FileReport, CommandFailure> {
         let (output, renamed) = self.local_target(job)?;
         let (claim, receipt) = self.store(job, world, sandbox).await?;
         write_claim(self.global, world, &claim, &output).await?;
@@ -467,13 +497,4 @@ impl<'a> Copy<'a> {
             read_receipt: None,
         })
     }
-}
-
-/// What a copy that was cut short is called; what is kept of it is still said.
-fn interrupted(failure: &Failure) -> Failure {
-    let fault = Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted");
-    if is_kept(failure) {
-        return fault.advice(KEPT_ADVICE).into();
-    }
-    fault.into()
 }

@@ -15,11 +15,11 @@ use indicatif::ProgressBar;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use super::{SHOWN, free_name_in, raw};
-use crate::cli::{Global, SandboxGet, SandboxPut};
+use super::{MAX_SHOWN_CHARACTERS, free_name_in, raw};
+use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
 use crate::commands::reach::absolute;
 use crate::commands::upload;
-use crate::outcome::{Failure, note};
+use crate::outcome::{CommandFailure, note};
 use crate::{progress, world};
 
 /// Mode bits of a file that is put, less those that let it be executed.
@@ -28,7 +28,7 @@ const FILE_MODE: u32 = 0o644;
 const CONTENT_DIGITS: usize = 24;
 
 /// A file that was fetched.
-pub(super) struct Fetched {
+pub(super) struct FetchedFile {
     /// Where it is; `None` when it went to standard output.
     pub(super) output: Option<PathBuf>,
     /// What it is, and how it came.
@@ -36,9 +36,9 @@ pub(super) struct Fetched {
 }
 
 /// Shows progress as a bar.
-struct Bar(ProgressBar);
+struct TransferBar(ProgressBar);
 
-impl Progress for Bar {
+impl Progress for TransferBar {
     fn moved(&self, done: u64, of: u64) {
         self.0.set_length(of);
         self.0.set_position(done);
@@ -47,13 +47,13 @@ impl Progress for Bar {
 
 /// Copies a file or a directory out of a sandbox.
 pub(super) async fn get(
-    global: &Global,
+    global: &GlobalOptions,
     sandbox: &DirectSandbox,
     path: &Path,
     get: &SandboxGet,
     cancel: &CancellationToken,
-) -> Result<Fetched, Failure> {
-    let bar = Bar(progress::bytes(Some(0), global.json));
+) -> Result<FetchedFile, CommandFailure> {
+    let bar = TransferBar(progress::bytes(Some(0), global.json));
     let got = fetch(sandbox, path, get, &bar, cancel).await;
     bar.0.finish_and_clear();
     got
@@ -63,9 +63,9 @@ async fn fetch(
     sandbox: &DirectSandbox,
     path: &Path,
     get: &SandboxGet,
-    bar: &Bar,
+    bar: &TransferBar,
     cancel: &CancellationToken,
-) -> Result<Fetched, Failure> {
+) -> Result<FetchedFile, CommandFailure> {
     let path = raw(path);
     let most = get.size_limit.map_or(0, ByteSize::as_u64);
     let origin = if get.transfer.resume {
@@ -74,7 +74,7 @@ async fn fetch(
         None
     };
     let output = get.output.as_deref();
-    let mut target = Target::new(output, origin, || sandbox.file_name(&path))?;
+    let mut target = DownloadTarget::new(output, origin, || sandbox.file_name(&path))?;
     let got = sandbox
         .get(&path, most, &mut target.sink, bar, cancel)
         .await;
@@ -84,33 +84,33 @@ async fn fetch(
     let received = match got {
         Err(fault) if fault.detail == "is_directory" => {
             let format = if get.tar { "tar" } else { "zip" };
-            target = Target::new(output, None, || sandbox.archive_name(&path, format))?;
+            target = DownloadTarget::new(output, None, || sandbox.archive_name(&path, format))?;
             let sink = &mut target.sink;
             sandbox.get_tree(&path, format, most, sink, cancel).await?
         }
         got => got?,
     };
     let output = target.deliver().await?;
-    Ok(Fetched { output, received })
+    Ok(FetchedFile { output, received })
 }
 
 /// Says that what an earlier command brought of a file is of no use.
 pub(super) fn note_restart(path: &[u8], why: &str) {
     note(&format!(
         "{}: copied from its beginning, since {why}",
-        name::shown(path, SHOWN)
+        name::shown(path, MAX_SHOWN_CHARACTERS)
     ));
 }
 
 /// Copies a file of this machine, or standard input, into a sandbox.
 pub(super) async fn put(
-    global: &Global,
+    global: &GlobalOptions,
     config: Config,
     put: &SandboxPut,
-) -> Result<v1::PlacedFile, Failure> {
+) -> Result<v1::PlacedFile, CommandFailure> {
     let operands = put.parse()?;
     let file = operands.files.first().ok_or_else(Fault::internal)?;
-    let bar = Bar(progress::bytes(Some(0), global.json));
+    let bar = TransferBar(progress::bytes(Some(0), global.json));
     let cancel = CancellationToken::new();
     let sending = async {
         let (source, executable, content) = source(file).await?;
@@ -135,10 +135,10 @@ pub(super) async fn put(
 
 /// Opens a sandbox for one command.
 pub(super) async fn open(
-    global: &Global,
+    global: &GlobalOptions,
     config: Config,
     sandbox: &str,
-) -> Result<DirectSandbox, Failure> {
+) -> Result<DirectSandbox, CommandFailure> {
     let tenant = world::tenant(global)?;
     let address = absolute(sandbox);
     Ok(DirectSandbox::open(config, Clock::system(), &tenant, &address).await?)
@@ -146,9 +146,9 @@ pub(super) async fn open(
 
 /// A file to send, the bits of its mode that let it be executed, and what stands for its content: the same for as long
 /// as nothing touches the file.
-pub(super) async fn source(file: &Path) -> Result<(FileSource, u32, String), Failure> {
+pub(super) async fn source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
     if file == Path::new("-") {
-        let failed = || Failure::local("cannot read standard input");
+        let failed = || CommandFailure::local("cannot read standard input");
         let held = tokio::task::spawn_blocking(hold_input).await;
         let held = held.map_err(std::io::Error::other).and_then(|held| held);
         let (held, size) = held.map_err(failed())?;
@@ -156,7 +156,7 @@ pub(super) async fn source(file: &Path) -> Result<(FileSource, u32, String), Fai
     }
     let (opened, size) = upload::open(file).await?;
     let opened = opened.into_std().await;
-    let failed = Failure::local(format!("cannot read {}", file.display()));
+    let failed = CommandFailure::local(format!("cannot read {}", file.display()));
     let seen = opened.metadata().map_err(failed)?;
     let state = format!(
         "{} {} {size} {} {}",
@@ -182,8 +182,8 @@ fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
 pub(super) async fn until<T>(
     time: Duration,
     cancel: &CancellationToken,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, CommandFailure>>,
+) -> Result<T, CommandFailure> {
     let mut work = std::pin::pin!(work);
     let mut failure = tokio::select! {
         done = &mut work => return done,
@@ -203,15 +203,15 @@ pub(super) async fn until<T>(
 }
 
 /// Whether a later command can go on with what this failure left.
-pub(super) fn is_kept(failure: &Failure) -> bool {
-    matches!(failure, Failure::Fault(fault) if fault.advice == KEPT_ADVICE)
+pub(super) fn is_kept(failure: &CommandFailure) -> bool {
+    matches!(failure, CommandFailure::Fault(fault) if fault.advice == KEPT_ADVICE)
 }
 
 /// How long the removal of what was half done may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the bytes of a get go.
-struct Target {
+struct DownloadTarget {
     sink: FileSink,
     /// `None` for standard output.
     output: Option<PathBuf>,
@@ -225,19 +225,19 @@ fn is_stream(output: &Path) -> bool {
     output == Path::new("-") || there().is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-impl Target {
+impl DownloadTarget {
     fn new(
         output: Option<&Path>,
         origin: Option<Vec<u8>>,
         called: impl FnOnce() -> Result<String, Fault>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         if let Some(output) = output.filter(|output| is_stream(output)) {
             if origin.is_some() {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "--resume needs a file to write to".to_owned(),
                 ));
             }
-            let failed = || Failure::local("cannot make a temporary folder");
+            let failed = || CommandFailure::local("cannot make a temporary folder");
             let folder = tempfile::tempdir().map_err(failed())?;
             let file = folder.path().join("content");
             return Ok(Self {
@@ -251,7 +251,7 @@ impl Target {
             Some(output) => output.to_path_buf(),
             None => free_name_in(Path::new(""), called()?.as_bytes()),
         };
-        let failed = Failure::local(format!("cannot write {}", output.display()));
+        let failed = CommandFailure::local(format!("cannot write {}", output.display()));
         let sink = match origin {
             Some(origin) => FileSink::resumable(&output, origin),
             None => FileSink::create(&output).map_err(failed)?,
@@ -264,7 +264,7 @@ impl Target {
     }
 
     /// Copies what was proved to where it is to go, unless it is there already.
-    async fn deliver(self) -> Result<Option<PathBuf>, Failure> {
+    async fn deliver(self) -> Result<Option<PathBuf>, CommandFailure> {
         let Some((_folder, file)) = &self.held else {
             return Ok(self.output);
         };
@@ -272,7 +272,7 @@ impl Target {
             Some(output) => output.display().to_string(),
             None => "to standard output".to_owned(),
         };
-        let failed = || Failure::local(format!("cannot write {to}"));
+        let failed = || CommandFailure::local(format!("cannot write {to}"));
         let mut file = tokio::fs::File::open(file).await.map_err(failed())?;
         let mut out: Box<dyn AsyncWrite + Send + Unpin> = match &self.output {
             Some(output) => {
@@ -309,7 +309,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_device_is_told_as_what_it_is() {
-        let target = Target::new(Some(Path::new("/dev/full")), None, || Ok(String::new())).unwrap();
+        let target =
+            DownloadTarget::new(Some(Path::new("/dev/full")), None, || Ok(String::new())).unwrap();
         let (_folder, held) = target.held.as_ref().unwrap();
         std::fs::write(held, "content").unwrap();
         let failure = target.deliver().await.unwrap_err();

@@ -9,23 +9,23 @@ use dray_proto::v1;
 use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree};
 use dray_types::{Fault, FaultCode};
 
-use super::{SHORT, SHOWN, address, ask};
-use crate::outcome::Failure;
-use crate::world::World;
+use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, address, ask};
+use crate::outcome::CommandFailure;
+use crate::world::SystemConnection;
 
 /// Levels and entries that a running system is asked for.
 const MAX_SERVED: (u32, u32) = (64, 10_000);
 
 /// One end.
-pub(super) enum End<'a> {
+pub(super) enum CopyEndpoint<'a> {
     Local,
     Direct(Box<DirectSandbox>),
-    Served(&'a World, &'a str),
+    Served(&'a SystemConnection, &'a str),
 }
 
 /// What a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum PathKind {
     Nothing,
     Directory,
     /// A regular file of this size and these permission bits.
@@ -33,9 +33,9 @@ pub(super) enum Found {
     Special,
 }
 
-impl End<'_> {
+impl CopyEndpoint<'_> {
     /// What a path is, links followed.
-    pub(super) async fn stat(&self, path: &[u8]) -> Result<Found, Failure> {
+    pub(super) async fn stat(&self, path: &[u8]) -> Result<PathKind, CommandFailure> {
         let entry = match self {
             Self::Local => return stat_local(path),
             Self::Direct(sandbox) => sandbox.stat(path).await?,
@@ -45,29 +45,29 @@ impl End<'_> {
                     path: path.to_vec(),
                     follow: true,
                 };
-                match ask(world, SHORT, &request).await {
-                    Err(Failure::Fault(fault)) if fault.detail == "not_found" => None,
+                match ask(world, CALL_TIMEOUT, &request).await {
+                    Err(CommandFailure::Fault(fault)) if fault.detail == "not_found" => None,
                     entry => Some(entry?),
                 }
             }
         };
         Ok(match entry {
-            None => Found::Nothing,
+            None => PathKind::Nothing,
             Some(entry) => match entry.kind.as_str() {
-                "dir" => Found::Directory,
-                "file" => Found::File(entry.size, entry.mode & 0o777),
-                _ => Found::Special,
+                "dir" => PathKind::Directory,
+                "file" => PathKind::File(entry.size, entry.mode & 0o777),
+                _ => PathKind::Special,
             },
         })
     }
 
     /// What lies beneath a directory.
-    pub(super) async fn tree(&self, path: &[u8]) -> Result<Tree, Failure> {
+    pub(super) async fn tree(&self, path: &[u8]) -> Result<Tree, CommandFailure> {
         match self {
             Self::Local => {
                 let path = local_path(path);
                 let walked = tokio::task::spawn_blocking(move || walk(&path)).await;
-                walked.map_err(|error| Failure::local("cannot list files")(error.into()))?
+                walked.map_err(|error| CommandFailure::local("cannot list files")(error.into()))?
             }
             Self::Direct(sandbox) => Ok(sandbox.tree(path).await?),
             Self::Served(world, sandbox) => served_tree(world, sandbox, path).await,
@@ -75,11 +75,11 @@ impl End<'_> {
     }
 
     /// Makes a directory and what is missing above it. Returns whether this end can do so.
-    pub(super) async fn make_directory(&self, path: &[u8]) -> Result<bool, Failure> {
+    pub(super) async fn make_directory(&self, path: &[u8]) -> Result<bool, CommandFailure> {
         match self {
             Self::Local => {
                 let path = local_path(path);
-                let failed = Failure::local(format!("cannot make {}", path.display()));
+                let failed = CommandFailure::local(format!("cannot make {}", path.display()));
                 std::fs::create_dir_all(&path).map_err(failed)?;
             }
             Self::Direct(sandbox) => sandbox.make_directory(path).await?,
@@ -95,24 +95,25 @@ pub(super) fn local_path(path: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()))
 }
 
-fn stat_local(path: &[u8]) -> Result<Found, Failure> {
+fn stat_local(path: &[u8]) -> Result<PathKind, CommandFailure> {
     let path = local_path(path);
     match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => Ok(Found::Directory),
-        Ok(found) if found.is_file() => Ok(Found::File(
+        Ok(found) if found.is_dir() => Ok(PathKind::Directory),
+        Ok(found) if found.is_file() => Ok(PathKind::File(
             found.size(),
             found.permissions().mode() & 0o777,
         )),
-        Ok(_) => Ok(Found::Special),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Found::Nothing),
-        Err(error) => Err(Failure::local(format!("cannot read {}", path.display()))(
-            error,
-        )),
+        Ok(_) => Ok(PathKind::Special),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(PathKind::Nothing),
+        Err(error) => Err(CommandFailure::local(format!(
+            "cannot read {}",
+            path.display()
+        ))(error)),
     }
 }
 
 /// What lies beneath a directory of this machine. Links are named and not followed.
-fn walk(directory: &Path) -> Result<Tree, Failure> {
+fn walk(directory: &Path) -> Result<Tree, CommandFailure> {
     let mut tree = Tree {
         path: directory.as_os_str().as_bytes().to_vec(),
         ..Tree::default()
@@ -120,7 +121,7 @@ fn walk(directory: &Path) -> Result<Tree, Failure> {
     let mut pending = vec![PathBuf::new()];
     while let Some(relative) = pending.pop() {
         let here = directory.join(&relative);
-        let failed = || Failure::local(format!("cannot read {}", here.display()));
+        let failed = || CommandFailure::local(format!("cannot read {}", here.display()));
         let entries = std::fs::read_dir(&here).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = entries.map_err(failed())?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -143,15 +144,21 @@ fn walk(directory: &Path) -> Result<Tree, Failure> {
                 } else {
                     "not a regular file"
                 };
-                tree.skipped
-                    .push(format!("{}: {why}", name::shown(&name, SHOWN)));
+                tree.skipped.push(format!(
+                    "{}: {why}",
+                    name::shown(&name, MAX_SHOWN_CHARACTERS)
+                ));
             }
         }
     }
     Ok(tree)
 }
 
-async fn served_tree(world: &World, sandbox: &str, path: &[u8]) -> Result<Tree, Failure> {
+async fn served_tree(
+    world: &SystemConnection,
+    sandbox: &str,
+    path: &[u8],
+) -> Result<Tree, CommandFailure> {
     let (depth, limit) = MAX_SERVED;
     let request = v1::ListSandboxRequest {
         sandbox: Some(address(sandbox)),
@@ -159,7 +166,7 @@ async fn served_tree(world: &World, sandbox: &str, path: &[u8]) -> Result<Tree, 
         depth,
         limit,
     };
-    let listing = ask(world, SHORT, &request).await?;
+    let listing = ask(world, CALL_TIMEOUT, &request).await?;
     if listing.truncated {
         let text = "The directory has more entries than a running system lists.";
         let advice = "Copy its parts one by one, or leave out --nats.";
@@ -172,7 +179,7 @@ async fn served_tree(world: &World, sandbox: &str, path: &[u8]) -> Result<Tree, 
         path: path.to_vec(),
         follow: true,
     };
-    tree.path = ask(world, SHORT, &stat).await?.real_path;
+    tree.path = ask(world, CALL_TIMEOUT, &stat).await?.real_path;
     for entry in listing.entries {
         let Some(called) = entry.path.strip_prefix(tree.path.as_slice()) else {
             continue;
@@ -185,9 +192,10 @@ async fn served_tree(world: &World, sandbox: &str, path: &[u8]) -> Result<Tree, 
                 size: entry.size,
                 mode: entry.mode & 0o777,
             }),
-            kind => tree
-                .skipped
-                .push(format!("{}: {kind}", name::shown(&called, SHOWN))),
+            kind => tree.skipped.push(format!(
+                "{}: {kind}",
+                name::shown(&called, MAX_SHOWN_CHARACTERS)
+            )),
         }
     }
     Ok(tree)

@@ -9,53 +9,57 @@ use dray_sandbox_transfer::direct::{DirectSandbox, Received};
 use dray_types::{ByteSize, Claim, Fault};
 use tokio_util::sync::CancellationToken;
 
-use super::copy::Reach;
-use super::direct::{self, Fetched, until};
+use super::copy::SandboxAccess;
+use super::direct::{self, FetchedFile, until};
 use super::plan::is_about_one_file;
-use super::report::{FileReport, Report};
-use super::{SHOWN, address, ask, explained, free_name_in, hex, raw, written};
-use crate::cli::{Global, SandboxGet};
+use super::report::{CopyReport, FileReport};
+use super::{MAX_SHOWN_CHARACTERS, address, ask, explained, free_name_in, hex, raw, written};
+use crate::cli::{GlobalOptions, SandboxGet};
 use crate::commands::fetch::write_claim;
-use crate::outcome::{Failure, note};
+use crate::outcome::{CommandFailure, note};
 use crate::progress;
-use crate::world::World;
+use crate::world::SystemConnection;
 
 /// The sandbox that is read.
-enum Source<'a> {
+enum GetSource<'a> {
     Direct(Box<DirectSandbox>),
-    Served(&'a World),
+    Served(&'a SystemConnection),
 }
 
 /// One get.
-struct Get<'a> {
-    global: &'a Global,
-    source: Source<'a>,
+struct GetRun<'a> {
+    global: &'a GlobalOptions,
+    source: GetSource<'a>,
     command: &'a SandboxGet,
     cancel: CancellationToken,
 }
 
 pub(super) async fn run(
-    global: &Global,
-    reach: &Reach<'_>,
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'_>,
     command: &SandboxGet,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let outcome = try_run(global, reach, command).await;
     outcome.map_err(|failure| explained(failure, &command.sandbox, false))
 }
 
-async fn try_run(global: &Global, reach: &Reach<'_>, command: &SandboxGet) -> Result<(), Failure> {
+async fn try_run(
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'_>,
+    command: &SandboxGet,
+) -> Result<(), CommandFailure> {
     let time = Duration::from_secs(command.transfer.timeout);
     let cancel = CancellationToken::new();
     let opened = async {
         Ok(match reach {
-            Reach::Direct(config) => {
+            SandboxAccess::Direct(config) => {
                 let opened = direct::open(global, (*config).clone(), &command.sandbox).await?;
-                Source::Direct(Box::new(opened))
+                GetSource::Direct(Box::new(opened))
             }
-            Reach::Served(world) => Source::Served(world),
+            SandboxAccess::Served(world) => GetSource::Served(world),
         })
     };
-    let get = Get {
+    let get = GetRun {
         source: until(time, &cancel, opened).await?,
         global,
         command,
@@ -71,20 +75,23 @@ async fn try_run(global: &Global, reach: &Reach<'_>, command: &SandboxGet) -> Re
     }
 }
 
-impl Get<'_> {
-    async fn fetch(&self, path: &Path) -> Result<Fetched, Failure> {
+impl GetRun<'_> {
+    async fn fetch(&self, path: &Path) -> Result<FetchedFile, CommandFailure> {
         match &self.source {
-            Source::Direct(sandbox) => {
+            GetSource::Direct(sandbox) => {
                 direct::get(self.global, sandbox, path, self.command, &self.cancel).await
             }
-            Source::Served(world) => self.fetch_served(world, path).await,
+            GetSource::Served(world) => self.fetch_served(world, path).await,
         }
     }
 
-    fn print(&self, fetched: &Fetched) {
-        let Fetched { output, received } = fetched;
+    fn print(&self, fetched: &FetchedFile) {
+        let FetchedFile { output, received } = fetched;
         for skipped in &received.skipped {
-            note(&format!("left out: {}", name::shown(skipped, SHOWN)));
+            note(&format!(
+                "left out: {}",
+                name::shown(skipped, MAX_SHOWN_CHARACTERS)
+            ));
         }
         if let Some(output) = output {
             let (size, sha256) = (received.size, hex(&received.sha256));
@@ -93,19 +100,19 @@ impl Get<'_> {
     }
 
     /// Several paths into one directory; those that can be had come, the others are named.
-    async fn run_many(&self, paths: &[PathBuf], time: Duration) -> Result<(), Failure> {
+    async fn run_many(&self, paths: &[PathBuf], time: Duration) -> Result<(), CommandFailure> {
         if let Some(output) = self
             .command
             .output
             .as_deref()
             .filter(|output| !output.is_dir())
         {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "{} is not a directory, and several paths need one",
                 output.display()
             )));
         }
-        let mut report = Report::default();
+        let mut report = CopyReport::default();
         let fetching = async {
             let mut stopped = false;
             for path in paths {
@@ -128,8 +135,8 @@ impl Get<'_> {
         report.finish(self.global, outcome.err())
     }
 
-    fn note(&self, report: &mut Report, path: &Path, fetched: Fetched) {
-        let Fetched { output, received } = fetched;
+    fn note(&self, report: &mut CopyReport, path: &Path, fetched: FetchedFile) {
+        let FetchedFile { output, received } = fetched;
         report.skipped(self.global, received.skipped);
         let file = FileReport {
             from: raw(path),
@@ -145,7 +152,11 @@ impl Get<'_> {
     }
 
     /// Through the store of a running system.
-    async fn fetch_served(&self, world: &World, path: &Path) -> Result<Fetched, Failure> {
+    async fn fetch_served(
+        &self,
+        world: &SystemConnection,
+        path: &Path,
+    ) -> Result<FetchedFile, CommandFailure> {
         let waiting = progress::waiting("fetching from the sandbox", self.global.json);
         let stored = self.store(world, path).await;
         waiting.finish_and_clear();
@@ -157,13 +168,17 @@ impl Get<'_> {
             None => free_name_in(Path::new(""), called().as_bytes()),
         };
         write_claim(self.global, world, &claim, &output).await?;
-        Ok(Fetched {
+        Ok(FetchedFile {
             output: (output != Path::new("-")).then_some(output),
             received,
         })
     }
 
-    async fn store(&self, world: &World, path: &Path) -> Result<(Claim, Received), Failure> {
+    async fn store(
+        &self,
+        world: &SystemConnection,
+        path: &Path,
+    ) -> Result<(Claim, Received), CommandFailure> {
         let sandbox = || Some(address(&self.command.sandbox));
         let time = Duration::from_secs(self.command.transfer.timeout);
         let stat = v1::StatSandboxRequest {

@@ -3,9 +3,9 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{Sandbox, SandboxCp, SandboxPut};
+use crate::cli::{SandboxCommand, SandboxCp, SandboxPut};
 use crate::commands::reach;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// The operands of `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct PutOperands<'a> {
 
 impl SandboxPut {
     /// Files, the sandbox, and the directory: the first operand after a file that reads KIND:NAME is the sandbox.
-    pub(super) fn parse(&self) -> Result<PutOperands<'_>, Failure> {
+    pub(super) fn parse(&self) -> Result<PutOperands<'_>, CommandFailure> {
         let is_sandbox = |operand: &PathBuf| {
             operand
                 .to_str()
@@ -33,7 +33,7 @@ impl SandboxPut {
             [sandbox, directory] => (sandbox, directory.as_path()),
             _ => {
                 let text = "one directory at most follows the sandbox; files stand before it";
-                return Err(Failure::Usage(text.to_owned()));
+                return Err(CommandFailure::Usage(text.to_owned()));
             }
         };
         let operands = PutOperands {
@@ -46,16 +46,18 @@ impl SandboxPut {
     }
 
     /// What a sandbox would look like, shown at the operand that should have been one.
-    fn no_sandbox(&self) -> Failure {
+    fn no_sandbox(&self) -> CommandFailure {
         let last = self.operands.last().map(|last| last.to_string_lossy());
         let refused = reach::check(&last.unwrap_or_default());
         refused.err().unwrap_or_else(|| {
-            Failure::Usage("name the sandbox after the files, for example docker:web".to_owned())
+            CommandFailure::Usage(
+                "name the sandbox after the files, for example docker:web".to_owned(),
+            )
         })
     }
 
-    fn check(&self, operands: PutOperands<'_>) -> Result<(), Failure> {
-        let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+    fn check(&self, operands: PutOperands<'_>) -> Result<(), CommandFailure> {
+        let usage = |text: &str| Err(CommandFailure::Usage(text.to_owned()));
         let has_input = operands.files.iter().any(|file| file == Path::new("-"));
         match operands.files {
             [_] if has_input && self.name.is_none() => {
@@ -74,14 +76,14 @@ impl SandboxPut {
 
 /// One end of a copy as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Operand {
+pub(super) struct CopyOperand {
     /// `None` for this machine.
     pub(super) sandbox: Option<String>,
     /// A path there.
     pub(super) path: Vec<u8>,
 }
 
-impl Operand {
+impl CopyOperand {
     /// `KIND:NAME:PATH`, `KIND:NAME`, or a path of this machine.
     pub(super) fn parse(typed: &Path) -> Self {
         let bytes = typed.as_os_str().as_bytes();
@@ -122,13 +124,13 @@ impl Operand {
 
 impl SandboxCp {
     /// What is copied, and where to.
-    pub(super) fn parse(&self) -> Result<(Vec<Operand>, Operand), Failure> {
+    pub(super) fn parse(&self) -> Result<(Vec<CopyOperand>, CopyOperand), CommandFailure> {
         let mut operands: Vec<_> = self
             .operands
             .iter()
-            .map(|path| Operand::parse(path))
+            .map(|path| CopyOperand::parse(path))
             .collect();
-        let usage = |text: &str| Failure::Usage(text.to_owned());
+        let usage = |text: &str| CommandFailure::Usage(text.to_owned());
         let to = operands.pop().ok_or_else(|| usage("name where to copy"))?;
         if operands
             .iter()
@@ -157,15 +159,15 @@ impl SandboxCp {
 }
 
 /// Every sandbox that a command names.
-pub(super) fn sandboxes(command: &Sandbox) -> Result<Vec<String>, Failure> {
+pub(super) fn sandboxes(command: &SandboxCommand) -> Result<Vec<String>, CommandFailure> {
     Ok(match command {
-        Sandbox::Probe { sandbox }
-        | Sandbox::Stat { sandbox, .. }
-        | Sandbox::Ls { sandbox, .. }
-        | Sandbox::Rm { sandbox, .. } => vec![sandbox.clone()],
-        Sandbox::Get(get) => vec![get.sandbox.clone()],
-        Sandbox::Put(put) => vec![put.parse()?.sandbox.to_owned()],
-        Sandbox::Cp(cp) => {
+        SandboxCommand::Probe { sandbox }
+        | SandboxCommand::Stat { sandbox, .. }
+        | SandboxCommand::Ls { sandbox, .. }
+        | SandboxCommand::Rm { sandbox, .. } => vec![sandbox.clone()],
+        SandboxCommand::Get(get) => vec![get.sandbox.clone()],
+        SandboxCommand::Put(put) => vec![put.parse()?.sandbox.to_owned()],
+        SandboxCommand::Cp(cp) => {
             let (from, to) = cp.parse()?;
             let first = from.into_iter().next();
             first
@@ -182,12 +184,12 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, DrayCommand};
 
     fn put(operands: &[&str]) -> SandboxPut {
         let arguments = ["dray", "sandbox", "put"].iter().chain(operands);
         match Cli::try_parse_from(arguments).unwrap().command {
-            Command::Sandbox(Sandbox::Put(put)) => put,
+            DrayCommand::Sandbox(SandboxCommand::Put(put)) => put,
             other => panic!("{other:?}"),
         }
     }
@@ -270,7 +272,7 @@ mod tests {
             ("-x", None, "-x"),
             ("Report: final.txt", None, "Report: final.txt"),
         ] {
-            let operand = Operand::parse(Path::new(typed));
+            let operand = CopyOperand::parse(Path::new(typed));
             assert_eq!(operand.sandbox.as_deref(), sandbox, "{typed}");
             assert_eq!(operand.path, path.as_bytes(), "{typed}");
         }

@@ -1,12 +1,12 @@
 //! Which files a copy is made of, and where each goes.
 
-use super::end::{End, Found};
-use crate::outcome::Failure;
+use super::end::{CopyEndpoint, PathKind};
+use crate::outcome::CommandFailure;
 use dray_types::{Fault, FaultCode};
 
 /// One file to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct CopyJob {
     pub(super) from: Vec<u8>,
     /// Directory at the other end.
     pub(super) directory: Vec<u8>,
@@ -18,19 +18,19 @@ pub(super) struct Job {
 
 /// All that a copy does.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct CopyPlan {
     /// Directories to make, each after the one that holds it.
     pub(super) directories: Vec<Vec<u8>>,
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<CopyJob>,
     /// What is left out, a line each.
     pub(super) skipped: Vec<String>,
     /// What cannot be copied.
-    pub(super) failed: Vec<(Vec<u8>, Failure)>,
+    pub(super) failed: Vec<(Vec<u8>, CommandFailure)>,
 }
 
 /// Where a copy goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Destination<'a> {
+pub(super) enum CopyDestination<'a> {
     /// Into this directory, under the source's own name.
     Into(&'a [u8]),
     /// To this path: into it when it is a directory, otherwise under its name.
@@ -70,15 +70,15 @@ fn own_name(path: &[u8]) -> Option<&[u8]> {
     is_name.then_some(name)
 }
 
-impl Plan {
+impl CopyPlan {
     /// Adds what is at one path of the source.
     pub(super) async fn add(
         &mut self,
-        source: &End<'_>,
+        source: &CopyEndpoint<'_>,
         from: &[u8],
-        target: &End<'_>,
-        destination: Destination<'_>,
-    ) -> Result<(), Failure> {
+        target: &CopyEndpoint<'_>,
+        destination: CopyDestination<'_>,
+    ) -> Result<(), CommandFailure> {
         let found = match source.stat(from).await {
             Ok(found) => found,
             Err(failure) if is_about_one_file(&failure) => {
@@ -88,9 +88,9 @@ impl Plan {
             Err(failure) => return Err(failure),
         };
         match found {
-            Found::File(size, mode) => {
+            PathKind::File(size, mode) => {
                 let (directory, name) = place_file(from, target, destination).await?;
-                self.jobs.push(Job {
+                self.jobs.push(CopyJob {
                     from: from.to_vec(),
                     directory,
                     name,
@@ -98,16 +98,16 @@ impl Plan {
                     mode,
                 });
             }
-            Found::Directory => {
+            PathKind::Directory => {
                 let root = place_directory(from, target, destination).await?;
                 self.add_tree(source, from, &root).await?;
             }
-            Found::Nothing => {
+            PathKind::Nothing => {
                 let fault = Fault::new(FaultCode::NotFound, "There is no such file.");
                 self.failed
                     .push((from.to_vec(), fault.detail("not_found").into()));
             }
-            Found::Special => {
+            PathKind::Special => {
                 let text = "Only regular files and directories are copied.";
                 let fault = Fault::new(FaultCode::InvalidArgument, text).detail("not_regular");
                 self.failed.push((from.to_vec(), fault.into()));
@@ -118,10 +118,10 @@ impl Plan {
 
     async fn add_tree(
         &mut self,
-        source: &End<'_>,
+        source: &CopyEndpoint<'_>,
         from: &[u8],
         root: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let tree = match source.tree(from).await {
             Ok(tree) => tree,
             Err(failure) if is_about_one_file(&failure) => {
@@ -137,7 +137,7 @@ impl Plan {
         for file in tree.files {
             let whole = join(root, &file.name);
             let (directory, name) = split(&whole);
-            self.jobs.push(Job {
+            self.jobs.push(CopyJob {
                 from: join(&tree.path, &file.name),
                 directory: directory.to_vec(),
                 name: name.to_vec(),
@@ -154,21 +154,22 @@ impl Plan {
     }
 }
 
-fn nameless() -> Failure {
-    Failure::Usage("name the file that is copied, not only its directory".to_owned())
+fn nameless() -> CommandFailure {
+    CommandFailure::Usage("name the file that is copied, not only its directory".to_owned())
 }
 
 /// The directory and the name that a file gets.
 async fn place_file(
     from: &[u8],
-    target: &End<'_>,
-    destination: Destination<'_>,
-) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    target: &CopyEndpoint<'_>,
+    destination: CopyDestination<'_>,
+) -> Result<(Vec<u8>, Vec<u8>), CommandFailure> {
     let own = own_name(from).ok_or_else(nameless);
     match destination {
-        Destination::Into(directory) => Ok((directory.to_vec(), own?.to_vec())),
-        Destination::To(path) => {
-            let is_directory = path.ends_with(b"/") || target.stat(path).await? == Found::Directory;
+        CopyDestination::Into(directory) => Ok((directory.to_vec(), own?.to_vec())),
+        CopyDestination::To(path) => {
+            let is_directory =
+                path.ends_with(b"/") || target.stat(path).await? == PathKind::Directory;
             if is_directory || own_name(path).is_none() {
                 return Ok((path.to_vec(), own?.to_vec()));
             }
@@ -181,20 +182,20 @@ async fn place_file(
 /// The directory that a directory becomes.
 async fn place_directory(
     from: &[u8],
-    target: &End<'_>,
-    destination: Destination<'_>,
-) -> Result<Vec<u8>, Failure> {
+    target: &CopyEndpoint<'_>,
+    destination: CopyDestination<'_>,
+) -> Result<Vec<u8>, CommandFailure> {
     let inside = |directory: &[u8]| match own_name(from) {
         Some(name) => join(directory, name),
         None => directory.to_vec(),
     };
     match destination {
-        Destination::Into(directory) => Ok(inside(directory)),
-        Destination::To(path) if path.ends_with(b"/") => Ok(inside(path)),
-        Destination::To(path) => match target.stat(path).await? {
-            Found::Directory => Ok(inside(path)),
-            Found::Nothing => Ok(path.to_vec()),
-            Found::File(..) | Found::Special => {
+        CopyDestination::Into(directory) => Ok(inside(directory)),
+        CopyDestination::To(path) if path.ends_with(b"/") => Ok(inside(path)),
+        CopyDestination::To(path) => match target.stat(path).await? {
+            PathKind::Directory => Ok(inside(path)),
+            PathKind::Nothing => Ok(path.to_vec()),
+            PathKind::File(..) | PathKind::Special => {
                 let text = "A directory cannot take the place of a file.";
                 let fault = Fault::new(FaultCode::InvalidArgument, text).detail("not_directory");
                 Err(fault.into())
@@ -204,8 +205,8 @@ async fn place_directory(
 }
 
 /// Whether a failure speaks of one file, so that others may still be copied.
-pub(super) fn is_about_one_file(failure: &Failure) -> bool {
-    const DETAILS: [&str; 14] = [
+pub(super) fn is_about_one_file(failure: &CommandFailure) -> bool {
+    const FAULT_DETAILS: [&str; 14] = [
         "not_found",
         "is_directory",
         "not_directory",
@@ -222,15 +223,15 @@ pub(super) fn is_about_one_file(failure: &Failure) -> bool {
         "local",
     ];
     match failure {
-        Failure::Fault(fault) => DETAILS.contains(&fault.detail.as_str()),
-        Failure::Local { source, .. } => !matches!(
+        CommandFailure::Fault(fault) => FAULT_DETAILS.contains(&fault.detail.as_str()),
+        CommandFailure::Local { source, .. } => !matches!(
             source.kind(),
             std::io::ErrorKind::StorageFull
                 | std::io::ErrorKind::ReadOnlyFilesystem
                 | std::io::ErrorKind::QuotaExceeded
         ),
-        Failure::Usage(_) | Failure::Told(_) | Failure::Reported => false,
-        Failure::Configuration(_) | Failure::Unreachable { .. } => false,
+        CommandFailure::Usage(_) | CommandFailure::Told(_) | CommandFailure::Reported => false,
+        CommandFailure::Configuration(_) | CommandFailure::Unreachable { .. } => false,
     }
 }
 
@@ -273,10 +274,10 @@ mod tests {
         };
         std::fs::create_dir_all(here.path().join("d/e")).unwrap();
         std::fs::write(here.path().join("f"), "1").unwrap();
-        let local = End::Local;
+        let local = CopyEndpoint::Local;
         let place = async |to: &str| {
             let to = at(to);
-            place_file(b"/x/own", &local, Destination::To(&to))
+            place_file(b"/x/own", &local, CopyDestination::To(&to))
                 .await
                 .unwrap()
         };
@@ -287,7 +288,7 @@ mod tests {
             (at("")[..at("").len() - 1].to_vec(), b"new".to_vec())
         );
         let into = async |from: &str, to: &str| {
-            place_directory(from.as_bytes(), &local, Destination::To(&at(to))).await
+            place_directory(from.as_bytes(), &local, CopyDestination::To(&at(to))).await
         };
         assert_eq!(into("/x/own", "d").await.unwrap(), at("d/own"));
         assert_eq!(into("/x/own", "new").await.unwrap(), at("new"));

@@ -4,30 +4,30 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_proto::v1;
-use dray_store::Label;
+use dray_store::ArtifactLabel;
 use dray_types::Fault;
 
-use super::copy::{self, Reach};
+use super::copy::{self, SandboxAccess};
 use super::{address, ask, direct, explained, placed, raw};
-use crate::cli::{Global, SandboxPut};
+use crate::cli::{GlobalOptions, SandboxPut};
 use crate::commands::upload;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 use crate::progress;
-use crate::world::World;
+use crate::world::SystemConnection;
 
 pub(super) async fn run(
-    global: &Global,
-    reach: &Reach<'_>,
+    global: &GlobalOptions,
+    reach: &SandboxAccess<'_>,
     command: &SandboxPut,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let operands = command.parse()?;
     let one_file = matches!(operands.files, [file] if !file.is_dir());
     if !one_file {
         return copy::put(global, reach, command).await;
     }
     let put = match reach {
-        Reach::Direct(config) => direct::put(global, (*config).clone(), command).await,
-        Reach::Served(world) => serve(global, world, command).await,
+        SandboxAccess::Direct(config) => direct::put(global, (*config).clone(), command).await,
+        SandboxAccess::Served(world) => serve(global, world, command).await,
     };
     let put = put.map_err(|failure| explained(failure, operands.sandbox, false))?;
     placed(global, &put);
@@ -36,15 +36,15 @@ pub(super) async fn run(
 
 /// Through the store of a running system.
 async fn serve(
-    global: &Global,
-    world: &World,
+    global: &GlobalOptions,
+    world: &SystemConnection,
     command: &SandboxPut,
-) -> Result<v1::PlacedFile, Failure> {
+) -> Result<v1::PlacedFile, CommandFailure> {
     let operands = command.parse()?;
     let file = operands.files.first().ok_or_else(Fault::internal)?;
     let claim = match &command.name {
         Some(called) if file == Path::new("-") => {
-            let label = Label::new("application/octet-stream", called);
+            let label = ArtifactLabel::new("application/octet-stream", called);
             upload::stream(global, world, tokio::io::stdin(), None, label).await?
         }
         called => upload::file(global, world, file, called.as_deref()).await?,

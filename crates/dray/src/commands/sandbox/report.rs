@@ -2,11 +2,14 @@
 
 use dray_content::size::human;
 use dray_proto::v1;
+use dray_sandbox_transfer::direct::KEPT_ADVICE;
+use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
+use super::direct::is_kept;
 use super::{hex, plain, receipt_json, receipt_line};
-use crate::cli::Global;
-use crate::outcome::{Failure, fault_json, note, print_line};
+use crate::cli::GlobalOptions;
+use crate::outcome::{CommandFailure, fault_json, note, print_line};
 
 /// A file that is in its place.
 #[derive(Debug)]
@@ -63,17 +66,17 @@ impl FileReport {
 
 /// What became of a copy of several files.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct CopyReport {
     files: Vec<FileReport>,
     directories: usize,
     skipped: Vec<String>,
-    failed: Vec<(Vec<u8>, Failure)>,
+    failed: Vec<(Vec<u8>, CommandFailure)>,
     not_tried: Vec<Vec<u8>>,
 }
 
-impl Report {
+impl CopyReport {
     /// Notes a file that arrived, and says so to people.
-    pub(super) fn arrived(&mut self, global: &Global, file: FileReport) {
+    pub(super) fn arrived(&mut self, global: &GlobalOptions, file: FileReport) {
         if !global.json {
             print_line(&file.to_line());
         }
@@ -85,7 +88,11 @@ impl Report {
     }
 
     /// Notes what is left out, and says so to people.
-    pub(super) fn skipped(&mut self, global: &Global, lines: impl IntoIterator<Item = String>) {
+    pub(super) fn skipped(
+        &mut self,
+        global: &GlobalOptions,
+        lines: impl IntoIterator<Item = String>,
+    ) {
         for line in lines {
             if !global.json {
                 note(&format!("left out: {line}"));
@@ -95,7 +102,12 @@ impl Report {
     }
 
     /// Notes a file that did not arrive, and says so to people.
-    pub(super) fn failed(&mut self, global: &Global, from: Vec<u8>, failure: Failure) {
+    pub(super) fn failed(
+        &mut self,
+        global: &GlobalOptions,
+        from: Vec<u8>,
+        failure: CommandFailure,
+    ) {
         if !global.json {
             note(&format!("not copied: {}", plain(&from)));
             failure.report(false);
@@ -111,9 +123,9 @@ impl Report {
     /// before its time.
     pub(super) fn finish(
         mut self,
-        global: &Global,
-        stopped: Option<Failure>,
-    ) -> Result<(), Failure> {
+        global: &GlobalOptions,
+        stopped: Option<CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         self.files.sort_by(|one, other| one.from.cmp(&other.from));
         if global.json {
             print_line(&self.to_json(stopped.as_ref()).to_string());
@@ -125,7 +137,7 @@ impl Report {
         }
         let first = self.failed.into_iter().map(|(_, failure)| failure).next();
         match stopped.or(first) {
-            Some(failure) => Err(Failure::Told(Box::new(failure))),
+            Some(failure) => Err(CommandFailure::Told(Box::new(failure))),
             None => Ok(()),
         }
     }
@@ -144,7 +156,7 @@ impl Report {
         note(&sum);
     }
 
-    fn to_json(&self, stopped: Option<&Failure>) -> Value {
+    fn to_json(&self, stopped: Option<&CommandFailure>) -> Value {
         let failed: Vec<_> = self
             .failed
             .iter()
@@ -161,4 +173,13 @@ impl Report {
             "fault": stopped.map(|failure| fault_json(&failure.as_fault())),
         })
     }
+}
+
+/// What a copy that was cut short is called; what is kept of it is still said.
+pub(super) fn interrupted(failure: &CommandFailure) -> CommandFailure {
+    let fault = Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted");
+    if is_kept(failure) {
+        return fault.advice(KEPT_ADVICE).into();
+    }
+    fault.into()
 }

@@ -3,7 +3,7 @@
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
-use dray_testkit::docker::Engine;
+use dray_testkit::docker::DockerEngine;
 
 use super::*;
 use crate::demo::delivery;
@@ -22,9 +22,9 @@ async fn left(socket: &Path, name: &str) -> Vec<u16> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_made_from_nothing_and_leaves_nothing() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let socket = engine.socket();
-    let container = Container::create(&socket).await.unwrap();
+    let container = DemoContainer::create(&socket).await.unwrap();
     assert_eq!(left(&socket, &container.name).await, [200, 200]);
     container.remove().await;
     assert_eq!(left(&socket, &container.name).await, [404, 404]);
@@ -32,14 +32,14 @@ async fn a_container_is_made_from_nothing_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_round_trip_is_told_with_a_real_engine() {
-    let engine = Engine::shared();
+    let engine = DockerEngine::shared();
     let folder = tempfile::tempdir().unwrap();
-    let system = System::start(folder.path(), &engine.socket())
+    let system = DemoSystem::start(folder.path(), &engine.socket())
         .await
         .unwrap();
-    let teller = Teller::new(true);
+    let teller = StepReporter::new(true);
     let sent = delivery::tell(&system, &teller).await.unwrap();
-    let container = Container::create(&engine.socket()).await.unwrap();
+    let container = DemoContainer::create(&engine.socket()).await.unwrap();
     round_trip(&system, &teller, &container, &sent)
         .await
         .unwrap();
@@ -58,7 +58,7 @@ async fn the_round_trip_is_told_with_a_real_engine() {
 async fn without_an_engine_it_is_said_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("none");
-    let reason = Container::create(&socket).await.unwrap_err();
+    let reason = DemoContainer::create(&socket).await.unwrap_err();
     assert!(
         reason.starts_with("No Docker Engine answers at "),
         "{reason}"
@@ -83,7 +83,7 @@ async fn an_engine_that_refuses_is_no_failure_of_the_demo() {
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         }
     });
-    let reason = Container::create(&socket).await.unwrap_err();
+    let reason = DemoContainer::create(&socket).await.unwrap_err();
     assert_eq!(
         reason,
         "The Docker Engine made no container: it answered 403."

@@ -1,0 +1,125 @@
+//! Tests of the configuration.
+
+use super::*;
+
+fn check(change: impl FnOnce(&mut Config), field: &str) {
+    let mut config = Config::default();
+    change(&mut config);
+    let fields: Vec<_> = config
+        .validate()
+        .into_iter()
+        .map(|problem| problem.field)
+        .collect();
+    assert_eq!(fields, [field]);
+}
+
+#[test]
+fn defaults_are_valid() {
+    assert_eq!(Config::default().validate(), []);
+}
+
+#[test]
+fn every_field_has_its_bounds() {
+    check(|config| config.max_files = 0, "max_files");
+    check(|config| config.max_files = 101, "max_files");
+    check(
+        |config| config.max_file_size = ByteSize::default(),
+        "max_file_size",
+    );
+    check(
+        |config| config.max_message = ByteSize::default(),
+        "max_message",
+    );
+    check(|config| config.patience = Period::default(), "patience");
+    check(
+        |config| config.patience = Period::secs(6 * 86_400),
+        "patience",
+    );
+    check(
+        |config| config.link_lifetime = Period::secs(1),
+        "link_lifetime",
+    );
+    let account = |name: &str, account: AccountConfig| BTreeMap::from([(name.to_owned(), account)]);
+    check(
+        |config| config.accounts = account("bot", AccountConfig::default()),
+        "accounts.bot",
+    );
+    let telegram = AccountConfig {
+        telegram: Some(dray_platform_telegram::TelegramOptions::default()),
+        ..AccountConfig::default()
+    };
+    check(
+        |config| config.accounts = account("A bot", telegram.clone()),
+        "accounts.A bot",
+    );
+    let both = AccountConfig {
+        slack: Some(dray_platform_slack::SlackOptions::default()),
+        ..telegram
+    };
+    check(
+        |config| config.accounts = account("bot", both.clone()),
+        "accounts.bot",
+    );
+    check(
+        |config| config.allowed_targets = vec!["nonsense".to_owned()],
+        "allowed_targets.0",
+    );
+    let token = |token: &str| BTreeMap::from([("acme".to_owned(), Secret::new(token))]);
+    check(
+        |config| config.upload_tokens = token("short"),
+        "upload_tokens.acme",
+    );
+}
+
+#[test]
+fn bots_and_mailboxes_have_a_way_in() {
+    let accounts = BTreeMap::from([
+        (
+            "bot".to_owned(),
+            AccountConfig {
+                discord: Some(dray_platform_discord::DiscordOptions {
+                    token: Secret::new("t"),
+                    ..dray_platform_discord::DiscordOptions::default()
+                }),
+                ..AccountConfig::default()
+            },
+        ),
+        (
+            "mail".to_owned(),
+            AccountConfig {
+                email: Some(dray_platform_email::EmailOptions {
+                    host: "mail.example.org".to_owned(),
+                    from: "bot@example.org".to_owned(),
+                    ..dray_platform_email::EmailOptions::default()
+                }),
+                ..AccountConfig::default()
+            },
+        ),
+    ]);
+    let config = Config {
+        accounts,
+        ..Config::default()
+    };
+    let opened = config.accounts(&Clock::default()).unwrap();
+    for name in ["bot", "mail"] {
+        assert!(opened.named(name).unwrap().inbox.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn policy_lists_a_chat_or_all_chats_of_a_platform() {
+    let config = Config {
+        allowed_targets: vec!["telegram:42".to_owned(), "slack/work:*".to_owned()],
+        ..Config::default()
+    };
+    for (target, expected) in [
+        ("telegram:42", true),
+        ("telegram/bot:42#7", true),
+        ("telegram:43", false),
+        ("slack/work:C1", true),
+        ("slack/home:C1", false),
+        ("discord:42", false),
+    ] {
+        assert_eq!(config.lists(&target.parse().unwrap()), expected, "{target}");
+    }
+}
