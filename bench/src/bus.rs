@@ -19,7 +19,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
-use crate::say;
+use crate::print_line;
 
 /// Calls per measurement.
 const CALL_COUNT: usize = 500;
@@ -31,18 +31,18 @@ const SMALL_BYTES: usize = 128;
 pub(crate) async fn run() -> anyhow::Result<()> {
     let server = NatsServer::start();
     for size in [SMALL_BYTES, 32 * 1024] {
-        say(&compare(&server, size).await?.to_string());
+        print_line(&compare_sizes(&server, size).await?.to_string());
     }
-    say(&compare_grpc(&server).await?.to_string());
+    print_line(&compare_grpc(&server).await?.to_string());
     Ok(())
 }
 
 /// Small calls over gRPC. A listener that holds small replies back (Nagle's algorithm against a delayed
 /// acknowledgement) takes 40 ms for each.
 async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
-    let request = request(SMALL_BYTES);
+    let request = resolve_request(SMALL_BYTES);
     let payload = Bytes::from(request.encode_to_vec());
-    let bare = bare(server).await?;
+    let bare = bare_client(server).await?;
     let folder = tempfile::tempdir()?;
     let settings = Settings::embedded(folder.path())
         .set("grpc.listen", "127.0.0.1:0")
@@ -63,7 +63,7 @@ async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
         },
         || async {
             for _ in 0..CALL_COUNT {
-                send(channel.clone(), request.clone()).await?;
+                send_call(channel.clone(), request.clone()).await?;
             }
             Ok(())
         },
@@ -80,7 +80,7 @@ async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
     })
 }
 
-async fn send(channel: Channel, request: v1::ResolveRequest) -> anyhow::Result<()> {
+async fn send_call(channel: Channel, request: v1::ResolveRequest) -> anyhow::Result<()> {
     let mut request = tonic::Request::new(request);
     request
         .metadata_mut()
@@ -93,12 +93,16 @@ async fn send(channel: Channel, request: v1::ResolveRequest) -> anyhow::Result<(
     Ok(())
 }
 
-async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<BenchComparison> {
-    let request = request(size);
+async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<BenchComparison> {
+    let request = resolve_request(size);
     let payload = Bytes::from(request.encode_to_vec());
-    let bare = bare(server).await?;
-    let provisioner =
-        Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter()).await?;
+    let bare = bare_client(server).await?;
+    let provisioner = Bus::connect(
+        &NatsOptions::at(server.url()),
+        Clock::system(),
+        &noop_meter(),
+    )
+    .await?;
     provisioner
         .apply_topology(&Topology::new(1, 256 << 20))
         .await?;
@@ -109,7 +113,12 @@ async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<BenchCompar
         .set("limits.free_disk_percent", "0");
     let running = Host::new(settings).with::<EchoService>().start().await?;
     running.ready().await;
-    let caller = Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter()).await?;
+    let caller = Bus::connect(
+        &NatsOptions::at(server.url()),
+        Clock::system(),
+        &noop_meter(),
+    )
+    .await?;
     let (baseline, ours) = side_by_side(
         ROUND_COUNT,
         || async {
@@ -143,11 +152,11 @@ async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<BenchCompar
     })
 }
 
-fn meter() -> opentelemetry::metrics::Meter {
+fn noop_meter() -> opentelemetry::metrics::Meter {
     dray_service::telemetry::no_meter()
 }
 
-fn request(size: usize) -> v1::ResolveRequest {
+fn resolve_request(size: usize) -> v1::ResolveRequest {
     let arguments = ContentSource::Inline(Bytes::from(vec![b'x'; size]));
     v1::ResolveRequest {
         arguments: Some(arguments.into()),
@@ -156,7 +165,7 @@ fn request(size: usize) -> v1::ResolveRequest {
 }
 
 /// A client whose partner echoes, as a program would do it with nothing but the client library.
-async fn bare(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
+async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
     let responder = async_nats::connect(server.url()).await?;
     let mut requests = responder
         .queue_subscribe("bench.echo", "bench".to_owned())

@@ -56,19 +56,19 @@ impl IntegrityCheck {
 }
 
 /// Measures `sandbox`: containers and hosts.
-pub(crate) fn sandboxes(binary: Option<&Path>) -> anyhow::Result<()> {
-    let dray = built(binary)?;
+pub(crate) fn measure_sandbox_commands(binary: Option<&Path>) -> anyhow::Result<()> {
+    let dray = built_binary(binary)?;
     docker::run(&dray)?;
     ssh::run(&dray)
 }
 
 /// Measures `start`.
-pub(crate) fn start(binary: Option<&Path>) -> anyhow::Result<()> {
-    start::run(&built(binary)?)
+pub(crate) fn measure_start(binary: Option<&Path>) -> anyhow::Result<()> {
+    start::run(&built_binary(binary)?)
 }
 
 /// The binary that is measured: the one that was named, or one that is built beside this program.
-fn built(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
+fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(binary) = binary {
         return Ok(binary.to_path_buf());
     }
@@ -87,11 +87,11 @@ fn built(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 /// A path as an argument.
-fn text(path: &Path) -> anyhow::Result<&str> {
+fn path_text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path is not UTF-8")
 }
 
 /// Waits until files that were just made are old enough to be distinguished from changed ones.
-fn settle() {
+fn wait_until_settled() {
     std::thread::sleep(std::time::Duration::from_secs(3));
 }

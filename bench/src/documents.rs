@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::say;
+use crate::print_line;
 
 /// What the comparison needs from the Python package index. Of markitdown only the formats that the corpus has.
 const PYTHON_PACKAGES: [&str; 7] = [
@@ -26,12 +26,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("the measurements have no workspace")?;
-    let converter = built(root)?;
-    say("(e) documents to Markdown, warm, one core, beside markitdown");
-    let mut measure = match python(root) {
+    let converter = built_converter(root)?;
+    print_line("(e) documents to Markdown, warm, one core, beside markitdown");
+    let mut measure = match python_interpreter(root) {
         Ok(interpreter) => Command::new(interpreter),
         Err(error) => {
-            say(&format!("  markitdown cannot be installed: {error:#}"));
+            print_line(&format!("  markitdown cannot be installed: {error:#}"));
             Command::new("python3")
         }
     };
@@ -46,7 +46,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// The program that converts, built beside this one.
-fn built(root: &Path) -> anyhow::Result<PathBuf> {
+fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe()?;
     let release = here
         .parent()
@@ -66,7 +66,7 @@ fn built(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// An interpreter with [`PYTHON_PACKAGES`], kept below `target/`.
-fn python(root: &Path) -> anyhow::Result<PathBuf> {
+fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-python");
     let interpreter = environment.join("bin/python");
     if !interpreter.exists() {

@@ -3,20 +3,20 @@
 use anyhow::Context as _;
 
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
-use crate::say;
+use crate::print_line;
 use crate::world::BenchFixture;
 
 /// Measures 1 KiB, 1 MiB and 100 MiB.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let world = BenchFixture::start().await?;
     for (size, rounds) in [(1 << 10, 41), (1 << 20, 21), (100 << 20, 7)] {
-        say(&compare(&world, size, rounds).await?.to_string());
+        print_line(&compare_sizes(&world, size, rounds).await?.to_string());
     }
     world.running.stop().await;
     Ok(())
 }
 
-async fn compare(
+async fn compare_sizes(
     world: &BenchFixture,
     size: u64,
     rounds: usize,

@@ -90,9 +90,9 @@ impl fmt::Display for BenchComparison {
                 f,
                 "  {:<52} {:>11.3} ms   ({:.3} to {:.3}, {} runs)",
                 measured.label,
-                millis(measured.median()),
-                millis(least),
-                millis(most),
+                to_millis(measured.median()),
+                to_millis(least),
+                to_millis(most),
                 measured.times.len()
             )?;
         }
@@ -112,7 +112,7 @@ impl fmt::Display for BenchComparison {
     }
 }
 
-fn millis(time: Duration) -> f64 {
+fn to_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
@@ -132,17 +132,17 @@ where
     let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for round in 0..rounds {
         if round % 2 == 0 {
-            first.push(timed(baseline()).await?);
-            second.push(timed(ours()).await?);
+            first.push(time_work(baseline()).await?);
+            second.push(time_work(ours()).await?);
         } else {
-            second.push(timed(ours()).await?);
-            first.push(timed(baseline()).await?);
+            second.push(time_work(ours()).await?);
+            first.push(time_work(baseline()).await?);
         }
     }
     Ok((first, second))
 }
 
-async fn timed(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
+async fn time_work(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
     let start = Instant::now();
     work.await?;
     Ok(start.elapsed())

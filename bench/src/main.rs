@@ -65,7 +65,7 @@ async fn main() -> ExitCode {
     match run(&arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            print_line(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -76,7 +76,7 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
         return memory::fetch_once(size).await;
     }
     if let Some(order) = &arguments.transfer_once {
-        return transfer::memory::once(order).await;
+        return transfer::memory::transfer_once(order).await;
     }
     if let Some(unknown) = arguments
         .names
@@ -105,10 +105,10 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     }
     let binary = arguments.binary.as_deref();
     if wanted("sandbox") {
-        commands::sandboxes(binary)?;
+        commands::measure_sandbox_commands(binary)?;
     }
     if wanted("start") {
-        commands::start(binary)?;
+        commands::measure_start(binary)?;
     }
     if wanted("documents") {
         documents::run()?;
@@ -127,6 +127,6 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     clippy::print_stdout,
     reason = "the report is what this program is for"
 )]
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     println!("{line}");
 }

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use dray_types::ByteSize;
 
-use crate::say;
+use crate::print_line;
 use crate::world::BenchFixture;
 
 const FILE_BYTES: u64 = 1 << 30;
@@ -24,15 +24,15 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
     let world = BenchFixture::start().await?;
     world.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
-    let idle = status("VmRSS:")?;
+    let idle = process_status("VmRSS:")?;
     world.fetch(BenchFixture::url(size), size).await?;
-    let peak = status("VmHWM:")?;
+    let peak = process_status("VmHWM:")?;
     let above = peak.saturating_sub(idle);
-    say(&format!(
+    print_line(&format!(
         "(d) memory while {} is fetched into the embedded store",
         ByteSize::bytes(size)
     ));
-    say(&format!(
+    print_line(&format!(
         "  idle {} KiB, peak {} KiB, above idle {} KiB",
         idle >> 10,
         peak >> 10,
@@ -43,7 +43,7 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
     } else {
         "MISSED"
     };
-    say(&format!(
+    print_line(&format!(
         "  server, fetcher and embedded S3 in one process, aim at most {} above idle: {verdict}",
         ByteSize::bytes(MAX_MEMORY_BYTES)
     ));
@@ -52,7 +52,7 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
 }
 
 /// One line of this process's status, in bytes.
-pub(crate) fn status(field: &str) -> anyhow::Result<u64> {
+pub(crate) fn process_status(field: &str) -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text
         .lines()

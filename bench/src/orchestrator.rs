@@ -26,12 +26,12 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 }
 
 /// Signed milliseconds: a difference may be below nothing.
-fn millis(time: Duration) -> f64 {
+fn signed_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
 /// The value below which so many of a hundred are.
-fn percentile(values: &mut [f64], percent: usize) -> f64 {
+fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);
     let place = (values.len() * percent / 100).min(last);
@@ -39,24 +39,24 @@ fn percentile(values: &mut [f64], percent: usize) -> f64 {
 }
 
 /// Whether an aim was met.
-const fn verdict(met: bool) -> &'static str {
+const fn verdict_text(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::percentile;
+    use super::percentile_of;
 
     #[test]
     fn percentiles_are_of_the_sorted_values() {
         let mut values: Vec<f64> = (0..100_u8).rev().map(f64::from).collect();
-        assert!((percentile(&mut values, 50) - 50.0).abs() < f64::EPSILON);
-        assert!((percentile(&mut values, 99) - 99.0).abs() < f64::EPSILON);
-        assert!((percentile(&mut values, 100) - 99.0).abs() < f64::EPSILON);
+        assert!((percentile_of(&mut values, 50) - 50.0).abs() < f64::EPSILON);
+        assert!((percentile_of(&mut values, 99) - 99.0).abs() < f64::EPSILON);
+        assert!((percentile_of(&mut values, 100) - 99.0).abs() < f64::EPSILON);
     }
 
     #[test]
     fn nothing_measured_is_nothing() {
-        assert!(percentile(&mut [], 50).abs() < f64::EPSILON);
+        assert!(percentile_of(&mut [], 50).abs() < f64::EPSILON);
     }
 }

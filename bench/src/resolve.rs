@@ -8,7 +8,7 @@ use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
-use crate::say;
+use crate::print_line;
 use crate::world::BenchFixture;
 
 const FILE_BYTES: u64 = 10 << 20;
@@ -19,14 +19,14 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let world = BenchFixture::start().await?;
     for source in [FileOrigin::Dial, FileOrigin::Outside] {
         for count in [1, 32] {
-            say(&compare(&world, source, count).await?.to_string());
+            print_line(&compare_counts(&world, source, count).await?.to_string());
         }
     }
     world.running.stop().await;
     Ok(())
 }
 
-async fn compare(
+async fn compare_counts(
     world: &BenchFixture,
     source: FileOrigin,
     count: usize,
@@ -47,7 +47,7 @@ async fn compare(
             Ok(())
         },
         || async {
-            let calls = (0..count).map(|_| resolve(world, source));
+            let calls = (0..count).map(|_| resolve_file(world, source));
             futures_util::future::try_join_all(calls).await?;
             Ok(())
         },
@@ -101,7 +101,7 @@ impl FileOrigin {
     }
 }
 
-async fn resolve(world: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
+async fn resolve_file(world: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
     // A fresh number makes a fresh result: one that is stored already would not be written again.
     let fresh = world.server.fresh();
     let arguments = serde_json::json!({ "n": fresh, "file": source.reference(fresh) }).to_string();

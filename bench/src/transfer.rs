@@ -15,7 +15,7 @@ mod world;
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Options, Sshd};
 
-pub(crate) use world::make;
+pub(crate) use world::write_random_file;
 use world::{IntegrityCheck, TransferFixture};
 
 /// Sizes and rounds.
@@ -37,7 +37,7 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
     let sshd = Sshd::start(&Options::default());
     for proof in [IntegrityCheck::Digest, IntegrityCheck::State] {
         let world = TransferFixture::start(&engine, &sshd, proof).await?;
-        measure(&world, &wanted).await?;
+        measure_parts(&world, &wanted).await?;
         world.stop().await;
     }
     if wanted("memory") {
@@ -48,17 +48,20 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
 }
 
 /// The parts that go through one system.
-async fn measure(world: &TransferFixture<'_>, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+async fn measure_parts(
+    world: &TransferFixture<'_>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> anyhow::Result<()> {
     for (size, rounds) in SIZES_AND_ROUNDS.into_iter().filter(|_| wanted("docker")) {
-        docker::get(world, size, rounds).await?;
-        docker::put(world, size, rounds).await?;
+        docker::measure_get(world, size, rounds).await?;
+        docker::measure_put(world, size, rounds).await?;
     }
     for (size, rounds) in SSH_SIZES.into_iter().filter(|_| wanted("ssh")) {
-        ssh::get(world, size, rounds).await?;
-        ssh::put(world, size, rounds).await?;
+        ssh::measure_get(world, size, rounds).await?;
+        ssh::measure_put(world, size, rounds).await?;
     }
     if wanted("exec") {
-        docker::exec(world, 25 << 20, 9).await?;
+        docker::measure_exec(world, 25 << 20, 9).await?;
     }
     if wanted("delivery") {
         delivery::run(world, 25 << 20, 9).await?;

@@ -95,7 +95,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.lines().collect::<Vec<_>>()));
     assert!(same_shape(&value, &replace_agent_file_ids_with_urls(&value, &built.file_url_map)));
-    let done = substitute::substitute(&value, &built.catalog, |entry| entry.public_url.clone());
+    let done = substitute::substitute_ids(&value, &built.catalog, |entry| entry.public_url.clone());
     assert!(same_shape(&value, &done.value));
     if let Ok(arguments) = ReadArguments::parse("read_files", &text) {
         let plan = ReadPlan::new(&arguments, &built.catalog, 300);

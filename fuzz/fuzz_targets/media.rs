@@ -13,7 +13,7 @@ fn check_media(choice: u8, piece: usize, text: &str) {
         let exists = choice == 0 || path.len() % usize::from(choice) == 0;
         exists.then(|| path.to_owned())
     };
-    let asked = media::paths(text);
+    let asked = media::tag_paths(text);
     let whole = media::extract_with(text, |path| {
         assert!(asked.iter().any(|known| known == path), "{path:?} was not announced");
         resolve(path)
@@ -45,17 +45,17 @@ fn check_media(choice: u8, piece: usize, text: &str) {
 }
 
 fn check_names(raw: &[u8]) {
-    let cleaned = name::clean(raw);
+    let cleaned = name::clean_name(raw);
     assert!(!cleaned.is_empty() && cleaned.len() <= name::CLEAN_MAX && !cleaned.contains(['/', '\\', '\0']));
-    assert_eq!(name::clean(&cleaned), cleaned);
-    assert!(name::part(raw, "nonce").len() <= name::FILE_MAX);
-    let path = format!("/workspace/uploads/{}", name::upload(raw));
-    let said = line::uploaded(&cleaned, 1, &path);
-    assert!(line::read(&said).is_some() && said.matches(']').count() == 1 && !said.contains('\n'));
-    for header in [name::attachment(&cleaned), name::form_data("file", &cleaned)] {
+    assert_eq!(name::clean_name(&cleaned), cleaned);
+    assert!(name::part_file_name(raw, "nonce").len() <= name::FILE_MAX);
+    let path = format!("/workspace/uploads/{}", name::upload_name(raw));
+    let said = line::uploaded_line(&cleaned, 1, &path);
+    assert!(line::read_line(&said).is_some() && said.matches(']').count() == 1 && !said.contains('\n'));
+    for header in [name::attachment_disposition(&cleaned), name::form_data("file", &cleaned)] {
         assert!(!header.contains(char::is_control));
     }
-    let found = kind::detect(raw, &cleaned, raw.len() as u64);
+    let found = kind::detect_kind(raw, &cleaned, raw.len() as u64);
     assert_eq!(found.kind == kind::ContentKind::Empty, raw.is_empty());
 }
 
@@ -68,7 +68,7 @@ fuzz_target!(|bytes: &[u8]| {
     check_media(choice % 4, usize::from(*piece).max(1), &text);
     for unit in [caption::CaptionUnit::Utf16, caption::CaptionUnit::Chars, caption::CaptionUnit::Bytes] {
         let limit = usize::from(*piece).max(4);
-        for part in caption::split(&text, limit, unit) {
+        for part in caption::split_text(&text, limit, unit) {
             assert!(!part.is_empty() && unit.count(&part) <= limit);
         }
     }

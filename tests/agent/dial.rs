@@ -12,7 +12,7 @@ use crate::support;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
-    let mut server = python::script("mcp_server.py", "mcp")
+    let mut server = python::script_command("mcp_server.py", "mcp")
         .arg("http")
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use dray_egress_fetcher::dial::{DialedStream, Dialer};
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
 use dray_guard::{CanonicalName, DnsAnswer, Judge, PinnedAddr};
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, converse};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, serve_request};
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
@@ -65,7 +65,7 @@ impl Dialer for FakeInternet {
             let responder = self.responder.clone();
             self.tasks.spawn(async move {
                 // Clients may hang up early.
-                let _ = converse(theirs, &responder).await;
+                let _ = serve_request(theirs, &responder).await;
             });
             Ok(DialedStream {
                 io: Box::new(ours),

@@ -24,7 +24,7 @@ async fn answer(
             "{}\n{LONG_TEXT_END}\n",
             "A line of a long result.\n".repeat(4000)
         );
-        return Ok(double::reply(200, "text/plain", text.into()));
+        return Ok(double::bytes_reply(200, "text/plain", text.into()));
     }
     let (mut reader, mut body) = (received.into_reader(), Vec::new());
     while let Some(piece) = reader.piece().await.map_err(|_| ConnectionClosed)? {
@@ -32,7 +32,7 @@ async fn answer(
     }
     let body = serde_json::from_slice(&body).map_err(|_| ConnectionClosed)?;
     shared.lock().push(body);
-    Ok(double::json(200, &json!({"taken": true})))
+    Ok(double::json_reply(200, &json!({"taken": true})))
 }
 
 impl FakeEndpoint {

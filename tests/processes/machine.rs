@@ -162,7 +162,7 @@ impl ProcessFixture {
         let client = async_nats::connect(self.nats.url()).await.unwrap();
         let mut headers = async_nats::HeaderMap::new();
         for (name, value) in meta
-            .headers(&dray_proto::contract::schema::<v1::ToolCallRequested>())
+            .headers(&dray_proto::contract::schema_name::<v1::ToolCallRequested>())
             .iter()
         {
             headers.append(name, value);

@@ -5,9 +5,11 @@ use std::path::Path;
 use crate::{step, suite};
 
 /// Stops at the first failure: what comes later would only repeat it.
-pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
-    step::cargo(root).args(["fmt", "--all", "--check"]).run()?;
-    step::cargo(root)
+pub(crate) fn run_checks(root: &Path) -> anyhow::Result<()> {
+    step::cargo_step(root)
+        .args(["fmt", "--all", "--check"])
+        .run()?;
+    step::cargo_step(root)
         .args([
             "clippy",
             "--workspace",
@@ -17,7 +19,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
             "warnings",
         ])
         .run()?;
-    step::cargo(root)
+    step::cargo_step(root)
         .args([
             "doc",
             "--workspace",
@@ -27,5 +29,5 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;
     // Generated files and source rules are part of it.
-    suite::test(root, &[])
+    suite::run_tests(root, &[])
 }

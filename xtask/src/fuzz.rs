@@ -7,16 +7,19 @@ use anyhow::{Context as _, bail};
 use crate::step;
 
 /// Runs one target or all of them, and stops at the first finding.
-pub(crate) fn run(root: &Path, minutes: u64, target: Option<&str>) -> anyhow::Result<()> {
-    if !step::cargo(root).args(["fuzz", "--version"]).succeeds() {
-        step::cargo(root)
+pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> anyhow::Result<()> {
+    if !step::cargo_step(root)
+        .args(["fuzz", "--version"])
+        .succeeds()
+    {
+        step::cargo_step(root)
             .args(["install", "cargo-fuzz", "--locked"])
             .run()
             .context("cargo-fuzz is missing and could not be installed")?;
     }
-    let all = fuzz(root).arg("list").output()?;
-    for target in selected(&all, target)? {
-        fuzz(root)
+    let all = fuzz_step(root).arg("list").output()?;
+    for target in select_targets(&all, target)? {
+        fuzz_step(root)
             // Our own code forbids `unsafe`; without the address sanitizer twice as many inputs are tried.
             .args(["run", "--sanitizer", "none", target, "--"])
             .arg(format!("-max_total_time={}", minutes.saturating_mul(60)))
@@ -27,12 +30,17 @@ pub(crate) fn run(root: &Path, minutes: u64, target: Option<&str>) -> anyhow::Re
 }
 
 /// `cargo fuzz` on a stable compiler: coverage instrumentation is an unstable switch of it.
-fn fuzz(root: &Path) -> step::ProgramStep {
-    step::cargo(root).arg("fuzz").env("RUSTC_BOOTSTRAP", "1")
+fn fuzz_step(root: &Path) -> step::ProgramStep {
+    step::cargo_step(root)
+        .arg("fuzz")
+        .env("RUSTC_BOOTSTRAP", "1")
 }
 
 /// The wanted target, or all.
-fn selected<'names>(all: &'names str, wanted: Option<&str>) -> anyhow::Result<Vec<&'names str>> {
+fn select_targets<'names>(
+    all: &'names str,
+    wanted: Option<&str>,
+) -> anyhow::Result<Vec<&'names str>> {
     let names: Vec<_> = all.split_whitespace().collect();
     let Some(wanted) = wanted else {
         return Ok(names);
@@ -54,13 +62,19 @@ mod tests {
 
     #[test]
     fn without_a_name_every_target_runs() {
-        assert_eq!(selected("url\nhead\n", None).unwrap(), ["url", "head"]);
-        assert_eq!(selected("url\nhead\n", Some("head")).unwrap(), ["head"]);
+        assert_eq!(
+            select_targets("url\nhead\n", None).unwrap(),
+            ["url", "head"]
+        );
+        assert_eq!(
+            select_targets("url\nhead\n", Some("head")).unwrap(),
+            ["head"]
+        );
     }
 
     #[test]
     fn an_unknown_target_is_answered_with_the_known_ones() {
-        let error = selected("url\nhead\n", Some("hea")).unwrap_err();
+        let error = select_targets("url\nhead\n", Some("hea")).unwrap_err();
         assert_eq!(
             error.to_string(),
             "no fuzz target `hea`; there are: url, head"

@@ -32,18 +32,18 @@ const GENERATED_PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics",
 const STORE_POLICIES: &str = "deploy/minio/policies";
 
 /// Writes every generated file, or with `check` only compares.
-pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
+pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     // The pages come from a binary that is built from the contracts.
-    contracts(root, check)?;
-    step::cargo(root)
+    generate_contracts(root, check)?;
+    step::cargo_step(root)
         .args(["build", "--quiet", "--package", "dray"])
         .run()?;
-    pages(root, check, &root.join("target/debug/dray"))
+    generate_pages(root, check, &root.join("target/debug/dray"))
 }
 
 /// The Rust types of `proto/`.
-pub(crate) fn contracts(root: &Path, check: bool) -> anyhow::Result<()> {
-    let files = compile(root)?;
+pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()> {
+    let files = compile_proto(root)?;
     let folder = root.join("crates/dray-proto/src/generated");
     let mut stale = stale_files(root, &files);
     stale.extend(extra_files(root, &folder, &files)?);
@@ -57,13 +57,15 @@ pub(crate) fn contracts(root: &Path, check: bool) -> anyhow::Result<()> {
 }
 
 /// The reference pages and the files of `deploy/`, as this binary writes them.
-pub(crate) fn pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
+pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
     let mut files = Files::new();
     for page in GENERATED_PAGES {
-        let text = step::program(binary).args(["reference", page]).output()?;
+        let text = step::program_step(binary)
+            .args(["reference", page])
+            .output()?;
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }
-    files.extend(deployment(binary)?);
+    files.extend(deployment_files(binary)?);
     let mut stale = stale_files(root, &files);
     let policies = extra_files(root, &root.join(STORE_POLICIES), &files)?;
     stale.extend(policies.clone());
@@ -77,8 +79,8 @@ pub(crate) fn pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<(
 }
 
 /// Permissions of the bus and of the store, as this binary writes them.
-fn deployment(binary: &Path) -> anyhow::Result<Files> {
-    let text = step::program(binary)
+fn deployment_files(binary: &Path) -> anyhow::Result<Files> {
+    let text = step::program_step(binary)
         .args(["reference", "deployment"])
         .output()?;
     let files: BTreeMap<String, String> = serde_json::from_str(&text)?;
@@ -137,7 +139,7 @@ fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<
 }
 
 /// Rust types and the descriptor set of `proto/`.
-fn compile(root: &Path) -> anyhow::Result<Files> {
+fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     let proto = root.join("proto");
     let mut sources: Vec<_> = fs::read_dir(proto.join("dray/v1"))?
         .map(|entry| Ok(entry?.path()))

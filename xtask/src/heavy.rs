@@ -32,32 +32,32 @@ struct CompileTimings {
 }
 
 /// Builds from nothing in a folder of its own, or reads the report of another build; prints the tree or writes it.
-pub(crate) fn run(root: &Path, report: Option<PathBuf>, write: bool) -> anyhow::Result<()> {
+pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> anyhow::Result<()> {
     let report = match report {
         Some(report) => report,
-        None => build(root)?,
+        None => clean_build(root)?,
     };
     let html =
         fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
-    let timings = parse(&html)?;
-    let text = tree(&CargoMetadata::read(root)?, &timings);
+    let timings = parse_timings(&html)?;
+    let text = dependency_tree(&CargoMetadata::read(root)?, &timings);
     if !write {
         eprint!("{text}");
         return Ok(());
     }
     let page = root.join("CONTRIBUTING.md");
     let old = fs::read_to_string(&page)?;
-    fs::write(&page, replaced(&old, &text)?)?;
+    fs::write(&page, replace_tree(&old, &text)?)?;
     Ok(())
 }
 
 /// A first build, as a newcomer has it.
-fn build(root: &Path) -> anyhow::Result<PathBuf> {
+fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = root.join("target/heavy");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    step::cargo(root)
+    step::cargo_step(root)
         .args(["build", "--release", "--package", "dray", "--timings"])
         .arg("--target-dir")
         .arg(&folder)
@@ -66,7 +66,7 @@ fn build(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Reads the list of units out of cargo's report.
-fn parse(html: &str) -> anyhow::Result<CompileTimings> {
+fn parse_timings(html: &str) -> anyhow::Result<CompileTimings> {
     let (_, rest) = html
         .split_once("const UNIT_DATA = ")
         .context("not a timing report of cargo")?;
@@ -85,8 +85,8 @@ fn parse(html: &str) -> anyhow::Result<CompileTimings> {
 }
 
 /// The tree as text.
-fn tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String {
-    let parents = parents(metadata, "dray");
+fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String {
+    let parents = nearest_parents(metadata, "dray");
     let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in timings.seconds.keys().filter(|name| *name != "dray") {
         // What only build scripts need is not in the graph of normal dependencies.
@@ -108,7 +108,7 @@ fn tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String {
 }
 
 /// For each crate the nearest one that needs it, beginning at the root.
-fn parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, String> {
+fn nearest_parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, String> {
     let mut parents = BTreeMap::new();
     let mut open: VecDeque<_> = metadata
         .packages
@@ -174,7 +174,7 @@ impl DependencyTree<'_> {
 }
 
 /// The page with the tree between its two lines.
-fn replaced(page: &str, tree: &str) -> anyhow::Result<String> {
+fn replace_tree(page: &str, tree: &str) -> anyhow::Result<String> {
     let (Some(begin), Some(end)) = (page.find(BEGIN_MARKER), page.find(END_MARKER)) else {
         bail!("CONTRIBUTING.md has no place for the tree");
     };
@@ -228,7 +228,7 @@ const CONCURRENCY_DATA = [];</script>"#;
 
     #[test]
     fn seconds_add_up_under_whoever_needs_them() {
-        let text = tree(&metadata(), &parse(REPORT_HTML).unwrap());
+        let text = dependency_tree(&metadata(), &parse_timings(REPORT_HTML).unwrap());
         let lines: Vec<String> = text
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -246,22 +246,22 @@ const CONCURRENCY_DATA = [];</script>"#;
 
     #[test]
     fn what_is_no_report_is_refused() {
-        assert!(parse("<html>").is_err());
-        assert!(parse("const UNIT_DATA = [{").is_err());
+        assert!(parse_timings("<html>").is_err());
+        assert!(parse_timings("const UNIT_DATA = [{").is_err());
     }
 
     #[test]
     fn the_page_keeps_everything_else() {
         let page = format!("before\n{BEGIN_MARKER} (how) -->\nold\n{END_MARKER}\nafter\n");
-        let new = replaced(&page, "tree\n").unwrap();
+        let new = replace_tree(&page, "tree\n").unwrap();
         assert_eq!(
             new,
             format!(
                 "before\n{BEGIN_MARKER} (how) -->\n\n```text\ntree\n```\n\n{END_MARKER}\nafter\n"
             )
         );
-        assert_eq!(replaced(&new, "tree\n").unwrap(), new);
-        assert!(replaced("nothing", "tree").is_err());
-        assert!(replaced(&format!("{END_MARKER}{BEGIN_MARKER}"), "tree").is_err());
+        assert_eq!(replace_tree(&new, "tree\n").unwrap(), new);
+        assert!(replace_tree("nothing", "tree").is_err());
+        assert!(replace_tree(&format!("{END_MARKER}{BEGIN_MARKER}"), "tree").is_err());
     }
 }

@@ -107,7 +107,7 @@ enum XtaskCommand {
 }
 
 fn main() -> ExitCode {
-    match run(XtaskArgs::parse().command) {
+    match run_command(XtaskArgs::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -116,30 +116,32 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: XtaskCommand) -> anyhow::Result<()> {
+fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
     let root = workspace_root()?;
     match command {
-        XtaskCommand::Check => check::run(&root),
-        XtaskCommand::Test { prepare: true, .. } => suite::prepare(&root).map(drop),
-        XtaskCommand::Test { filter, .. } => suite::test(&root, &filter),
-        XtaskCommand::Bench { names } => bench(&root, &names),
+        XtaskCommand::Check => check::run_checks(&root),
+        XtaskCommand::Test { prepare: true, .. } => suite::prepare_environment(&root).map(drop),
+        XtaskCommand::Test { filter, .. } => suite::run_tests(&root, &filter),
+        XtaskCommand::Bench { names } => run_benchmarks(&root, &names),
         XtaskCommand::Soak {
             rounds,
             seed,
             filter,
-        } => suite::soak(&root, rounds, seed, &filter),
-        XtaskCommand::Blackbox { filter } => suite::blackbox(&root, &filter),
-        XtaskCommand::Fuzz { minutes, target } => fuzz::run(&root, minutes, target.as_deref()),
-        XtaskCommand::Generate { check } => generate::run(&root, check),
-        XtaskCommand::Heavy { report, write } => heavy::run(&root, report, write),
-        XtaskCommand::Tidy => tidy::run(&root),
+        } => suite::run_soak(&root, rounds, seed, &filter),
+        XtaskCommand::Blackbox { filter } => suite::run_blackbox(&root, &filter),
+        XtaskCommand::Fuzz { minutes, target } => {
+            fuzz::run_targets(&root, minutes, target.as_deref())
+        }
+        XtaskCommand::Generate { check } => generate::run_generators(&root, check),
+        XtaskCommand::Heavy { report, write } => heavy::run_report(&root, report, write),
+        XtaskCommand::Tidy => tidy::run_tidy(&root),
     }
 }
 
 /// The measurements are a binary of their own, so that this one stays small.
-fn bench(root: &Path, names: &[String]) -> anyhow::Result<()> {
-    need::ensure(need::BENCH_PROGRAMS)?;
-    step::cargo(root)
+fn run_benchmarks(root: &Path, names: &[String]) -> anyhow::Result<()> {
+    need::ensure_programs(need::BENCH_PROGRAMS)?;
+    step::cargo_step(root)
         .args(["run", "--release", "--package", "dray-bench", "--"])
         .args(names)
         .run()

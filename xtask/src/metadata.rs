@@ -48,7 +48,7 @@ pub(crate) struct DeclaredDependency {
 impl CargoMetadata {
     /// Asks cargo.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
-        let text = step::cargo(root)
+        let text = step::cargo_step(root)
             .args(["metadata", "--format-version", "1", "--all-features"])
             .output()?;
         Self::parse(&text)
@@ -57,18 +57,20 @@ impl CargoMetadata {
     /// Reads the answer of cargo.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let value: Value = serde_json::from_str(text)?;
-        let root = at(&value, "/workspace_root").as_str().unwrap_or_default();
-        let members: BTreeSet<&str> = list(at(&value, "/workspace_members"))
+        let root = value_at(&value, "/workspace_root")
+            .as_str()
+            .unwrap_or_default();
+        let members: BTreeSet<&str> = array_at(value_at(&value, "/workspace_members"))
             .iter()
             .filter_map(Value::as_str)
             .collect();
         let mut packages = BTreeMap::new();
-        for package in list(at(&value, "/packages")) {
+        for package in array_at(value_at(&value, "/packages")) {
             let id = text_of(package, "id")?;
             let member = members.contains(id.as_str());
             packages.insert(id, parse_package(package, member, root)?);
         }
-        for node in list(at(&value, "/resolve/nodes")) {
+        for node in array_at(value_at(&value, "/resolve/nodes")) {
             let id = text_of(node, "id")?;
             if let Some(package) = packages.get_mut(&id) {
                 package.normal = normal_dependencies(node);
@@ -121,26 +123,26 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Ca
         .and_then(|folder| folder.strip_prefix(root).ok())
         .map(|folder| folder.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let declared = list(at(package, "/dependencies"))
+    let declared = array_at(value_at(package, "/dependencies"))
         .iter()
         .map(|dependency| {
             Ok(DeclaredDependency {
                 name: text_of(dependency, "name")?,
-                rename: at(dependency, "/rename").as_str().map(str::to_owned),
-                dev: at(dependency, "/kind").as_str() == Some("dev"),
+                rename: value_at(dependency, "/rename").as_str().map(str::to_owned),
+                dev: value_at(dependency, "/kind").as_str() == Some("dev"),
             })
         })
         .collect::<anyhow::Result<_>>()?;
-    let tests = list(at(package, "/targets"))
+    let tests = array_at(value_at(package, "/targets"))
         .iter()
-        .filter(|target| at(target, "/kind/0").as_str() == Some("test"))
-        .filter_map(|target| at(target, "/name").as_str().map(str::to_owned))
+        .filter(|target| value_at(target, "/kind/0").as_str() == Some("test"))
+        .filter_map(|target| value_at(target, "/name").as_str().map(str::to_owned))
         .collect();
     Ok(CargoPackage {
         name: text_of(package, "name")?,
         version: text_of(package, "version")?,
-        licence: at(package, "/license").as_str().map(str::to_owned),
-        source: at(package, "/source").as_str().map(str::to_owned),
+        licence: value_at(package, "/license").as_str().map(str::to_owned),
+        source: value_at(package, "/source").as_str().map(str::to_owned),
         member,
         folder,
         tests,
@@ -151,23 +153,23 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Ca
 
 /// Ids of the dependencies of one node whose kind is neither `dev` nor `build`.
 fn normal_dependencies(node: &Value) -> BTreeSet<String> {
-    list(at(node, "/deps"))
+    array_at(value_at(node, "/deps"))
         .iter()
         .filter(|dependency| {
-            list(at(dependency, "/dep_kinds"))
+            array_at(value_at(dependency, "/dep_kinds"))
                 .iter()
-                .any(|kind| at(kind, "/kind").is_null())
+                .any(|kind| value_at(kind, "/kind").is_null())
         })
-        .filter_map(|dependency| at(dependency, "/pkg").as_str().map(str::to_owned))
+        .filter_map(|dependency| value_at(dependency, "/pkg").as_str().map(str::to_owned))
         .collect()
 }
 
 /// What stands at a JSON pointer; null when nothing does.
-fn at<'value>(value: &'value Value, pointer: &str) -> &'value Value {
+fn value_at<'value>(value: &'value Value, pointer: &str) -> &'value Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
 
-fn list(value: &Value) -> &[Value] {
+fn array_at(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 

@@ -143,50 +143,53 @@ pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
 ];
 
 /// Makes sure that everything is there, or says what is not.
-pub(crate) fn ensure(needs: &[NeededProgram]) -> anyhow::Result<()> {
-    let missing = missing(needs);
+pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
+    let missing = missing_programs(needs);
     if missing.is_empty() {
         return Ok(());
     }
     if !may_install() {
-        bail!("{}", advice(&missing));
+        bail!("{}", install_advice(&missing));
     }
-    install(&missing)?;
-    let still = self::missing(missing);
+    install_packages(&missing)?;
+    let still = self::missing_programs(missing);
     if !still.is_empty() {
-        bail!("installed, but still not usable:\n{}", advice(&still));
+        bail!(
+            "installed, but still not usable:\n{}",
+            install_advice(&still)
+        );
     }
     Ok(())
 }
 
 /// What is not there.
-fn missing<'need>(
+fn missing_programs<'need>(
     needs: impl IntoIterator<Item = &'need NeededProgram>,
 ) -> Vec<&'need NeededProgram> {
     needs
         .into_iter()
-        .filter(|need| !need.probes.iter().any(|probe| succeeds(probe)))
+        .filter(|need| !need.probes.iter().any(|probe| probe_succeeds(probe)))
         .collect()
 }
 
 /// Whether a probe ends well.
-fn succeeds(probe: &[&str]) -> bool {
+fn probe_succeeds(probe: &[&str]) -> bool {
     probe
         .split_first()
-        .is_some_and(|(name, arguments)| step::program(name).args(arguments).succeeds())
+        .is_some_and(|(name, arguments)| step::program_step(name).args(arguments).succeeds())
 }
 
 /// Root on a machine with `apt-get`.
 fn may_install() -> bool {
-    let root = step::program("id")
+    let root = step::program_step("id")
         .arg("-u")
         .output()
         .is_ok_and(|user| user.trim() == "0");
-    root && step::program("apt-get").arg("--version").succeeds()
+    root && step::program_step("apt-get").arg("--version").succeeds()
 }
 
 /// What to install, and why.
-fn advice(missing: &[&NeededProgram]) -> String {
+fn install_advice(missing: &[&NeededProgram]) -> String {
     let mut lines = vec!["this machine lacks what the command needs:".to_owned()];
     for need in missing {
         lines.push(format!("  {:<18} {}", need.program, need.reason));
@@ -201,11 +204,11 @@ fn advice(missing: &[&NeededProgram]) -> String {
 }
 
 /// Installs the Debian packages, without starting any service that they bring.
-fn install(missing: &[&NeededProgram]) -> anyhow::Result<()> {
+fn install_packages(missing: &[&NeededProgram]) -> anyhow::Result<()> {
     let _quiet = NoServices::declare(Path::new("/usr/sbin/policy-rc.d"))?;
     // A stale index may still do, so a failure here is not one yet.
-    let _ = step::program("apt-get").args(["update", "-qq"]).run();
-    step::program("apt-get")
+    let _ = step::program_step("apt-get").args(["update", "-qq"]).run();
+    step::program_step("apt-get")
         .args(["install", "-y", "-qq", "--no-install-recommends"])
         .args(missing.iter().map(|need| need.package))
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -259,14 +262,14 @@ mod tests {
     #[test]
     fn one_probe_that_ends_well_is_enough() {
         let needs = [PRESENT_PROGRAM, NOT_THERE];
-        let missing = missing(&needs);
+        let missing = missing_programs(&needs);
         assert_eq!(missing.len(), 1);
         assert_eq!(missing[0].program, "warp");
     }
 
     #[test]
     fn the_advice_names_program_reason_and_package() {
-        let advice = advice(&[&NOT_THERE]);
+        let advice = install_advice(&[&NOT_THERE]);
         assert!(advice.contains("warp "), "{advice}");
         assert!(advice.contains("speed"), "{advice}");
         assert!(

@@ -9,24 +9,25 @@ use anyhow::Context as _;
 use crate::step;
 
 /// Makes the environment when needed; the path of its interpreter.
-pub(crate) fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn ensure_environment(root: &Path) -> anyhow::Result<PathBuf> {
     let requirements = root.join("tests/python/requirements.txt");
     let wanted = fs::read_to_string(&requirements)
         .with_context(|| format!("cannot read {}", requirements.display()))?;
     let folder = root.join("target/python");
     let interpreter = folder.join("bin/python");
     let stamp = folder.join("requirements.txt");
-    if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) && works(&interpreter) {
+    if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) && interpreter_works(&interpreter)
+    {
         return Ok(interpreter);
     }
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    step::program("python3")
+    step::program_step("python3")
         .args(["-m", "venv"])
         .arg(&folder)
         .run()?;
-    step::program(&interpreter)
+    step::program_step(&interpreter)
         .args(["-m", "pip", "install", "--quiet", "--requirement"])
         .arg(&requirements)
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
@@ -37,6 +38,6 @@ pub(crate) fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// An environment dies with the interpreter that it was made from.
-fn works(interpreter: &Path) -> bool {
-    step::program(interpreter).args(["-c", ""]).succeeds()
+fn interpreter_works(interpreter: &Path) -> bool {
+    step::program_step(interpreter).args(["-c", ""]).succeeds()
 }

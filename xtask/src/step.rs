@@ -13,12 +13,12 @@ pub(crate) struct ProgramStep {
 }
 
 /// `cargo`, in the workspace.
-pub(crate) fn cargo(root: &Path) -> ProgramStep {
-    program(env!("CARGO")).inside(root)
+pub(crate) fn cargo_step(root: &Path) -> ProgramStep {
+    program_step(env!("CARGO")).inside(root)
 }
 
 /// Any program by name or path.
-pub(crate) fn program(name: impl AsRef<OsStr>) -> ProgramStep {
+pub(crate) fn program_step(name: impl AsRef<OsStr>) -> ProgramStep {
     ProgramStep {
         command: Command::new(name),
     }
@@ -116,19 +116,19 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_line_and_the_status() {
-        let error = program("sh").args(["-c", "exit 3"]).run().unwrap_err();
+        let error = program_step("sh").args(["-c", "exit 3"]).run().unwrap_err();
         assert_eq!(error.to_string(), "`sh -c exit 3` failed (exit status: 3)");
     }
 
     #[test]
     fn a_missing_program_does_not_succeed() {
-        assert!(!program("no-such-program-here").succeeds());
-        assert!(program("true").succeeds());
+        assert!(!program_step("no-such-program-here").succeeds());
+        assert!(program_step("true").succeeds());
     }
 
     #[test]
     fn variables_reach_the_program_alone() {
-        let seen = program("sh")
+        let seen = program_step("sh")
             .args(["-c", "printf %s \"$DRAY_STEP\""])
             .env("DRAY_STEP", "here")
             .output()

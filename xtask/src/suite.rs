@@ -13,9 +13,9 @@ use crate::{generate, need, python, step, tidy};
 type Variables = Vec<(String, String)>;
 
 /// Installs what is missing, and says what tests find in their environment.
-pub(crate) fn prepare(root: &Path) -> anyhow::Result<Variables> {
-    need::ensure(need::TEST_PROGRAMS)?;
-    let python = python::ensure(root)?;
+pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
+    need::ensure_programs(need::TEST_PROGRAMS)?;
+    let python = python::ensure_environment(root)?;
     Ok(vec![(
         "DRAY_TEST_PYTHON".to_owned(),
         python.display().to_string(),
@@ -24,8 +24,8 @@ pub(crate) fn prepare(root: &Path) -> anyhow::Result<Variables> {
 
 /// All tests, then documentation examples; source rules and generated files first. A failure of one does not
 /// hide the next.
-pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    let mut variables = prepare(root)?;
+pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
+    let mut variables = prepare_environment(root)?;
     let mut failures = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
         if let Err(error) = result {
@@ -34,19 +34,22 @@ pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
         }
     };
     if filter.is_empty() {
-        note("generated files", generate::contracts(root, true));
-        note("source rules", tidy::run(root));
+        note("generated files", generate::generate_contracts(root, true));
+        note("source rules", tidy::run_tidy(root));
     }
     // One graph for binaries and tests: system tests start the binary that stands beside them.
-    step::cargo(root)
+    step::cargo_step(root)
         .args(["build", "--workspace", "--bins", "--tests"])
         .run()?;
     let binary = root.join("target/debug/dray");
     if filter.is_empty() {
-        note("reference pages", generate::pages(root, true, &binary));
+        note(
+            "reference pages",
+            generate::generate_pages(root, true, &binary),
+        );
         note(
             "documentation examples",
-            step::cargo(root)
+            step::cargo_step(root)
                 .args(["test", "--quiet", "--workspace", "--doc"])
                 .run(),
         );
@@ -61,11 +64,13 @@ pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
 
 /// Through `cargo nextest` where it is installed: it runs tests of all crates side by side and ends hanging ones.
 fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Result<()> {
-    let nextest = step::cargo(root).args(["nextest", "--version"]).succeeds();
+    let nextest = step::cargo_step(root)
+        .args(["nextest", "--version"])
+        .succeeds();
     let runner = if nextest {
-        step::cargo(root).args(["nextest", "run", "--workspace", "--bins", "--tests"])
+        step::cargo_step(root).args(["nextest", "run", "--workspace", "--bins", "--tests"])
     } else {
-        step::cargo(root).args([
+        step::cargo_step(root).args([
             "test",
             "--workspace",
             "--no-fail-fast",
@@ -78,17 +83,17 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
 }
 
 /// The fault tests that need minutes.
-pub(crate) fn soak(
+pub(crate) fn run_soak(
     root: &Path,
     rounds: Option<u64>,
     seed: Option<u64>,
     filter: &[String],
 ) -> anyhow::Result<()> {
-    let mut variables = prepare(root)?;
+    let mut variables = prepare_environment(root)?;
     for (name, number) in [("DRAY_SOAK_ROUNDS", rounds), ("DRAY_SOAK_SEED", seed)] {
         variables.extend(number.map(|number| (name.to_owned(), number.to_string())));
     }
-    step::cargo(root)
+    step::cargo_step(root)
         .args(["build", "--package", "dray"])
         .run()?;
     let binary = root.join("target/debug/dray");
@@ -96,10 +101,10 @@ pub(crate) fn soak(
 }
 
 /// The suite that looks at the release binary from outside.
-pub(crate) fn blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    need::ensure(need::BLACKBOX_PROGRAMS)?;
-    let variables = prepare(root)?;
-    step::cargo(root)
+pub(crate) fn run_blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
+    need::ensure_programs(need::BLACKBOX_PROGRAMS)?;
+    let variables = prepare_environment(root)?;
+    step::cargo_step(root)
         .args(["build", "--release", "--package", "dray"])
         .run()?;
     let binary = root.join("target/release/dray");
@@ -119,7 +124,7 @@ fn run_apart(
         bail!("no package has a test binary called `{name}`");
     }
     for package in packages {
-        step::cargo(root)
+        step::cargo_step(root)
             .args(["test", "--package", &package, "--test", name])
             .args(["--features", name, "--", "--test-threads", "1"])
             .args(filter)

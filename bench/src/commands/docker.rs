@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
-use super::pair::{BenchPair, BenchSide, words};
-use super::{IntegrityCheck, SIZES_AND_ROUNDS, settle, text};
-use crate::transfer::make;
+use super::pair::{BenchPair, BenchSide, to_words};
+use super::{IntegrityCheck, SIZES_AND_ROUNDS, path_text, wait_until_settled};
+use crate::transfer::write_random_file;
 
 /// Where files lie in the container.
 const CONTAINER_DIRECTORY: &str = "/workspace";
@@ -23,18 +23,18 @@ struct DockerFixture<'a> {
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let engine = DockerEngine::start();
     let world = DockerFixture {
-        dray: text(dray)?,
+        dray: path_text(dray)?,
         engine: format!("unix://{}", engine.socket().display()),
         container: engine.container(ContainerOptions::default()),
         folder: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {
-        make(&world.local("in"), size)?;
+        write_random_file(&world.local("in"), size)?;
         let file = format!("{CONTAINER_DIRECTORY}/out");
         world
             .container
             .sh(&format!("head -c {size} /dev/urandom >{file}"));
-        settle();
+        wait_until_settled();
         for proof in IntegrityCheck::ALL_CHECKS {
             world.pair(size, rounds, proof, "get")?.run()?;
             world.pair(size, rounds, proof, "put")?.run()?;
@@ -59,12 +59,12 @@ impl DockerFixture<'_> {
         direction: &str,
     ) -> anyhow::Result<BenchPair<'_>> {
         let (from, to) = (self.local("in"), self.local("out"));
-        let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
+        let (from, to) = (path_text(&from)?.to_owned(), path_text(&to)?.to_owned());
         let id = self.container.id();
         let get = direction == "get";
         let (source, target) = (from.clone(), to.clone());
         let theirs = move |round: usize| {
-            let copy = words(["docker", "--host", &self.engine, "cp", "--quiet"]);
+            let copy = to_words(["docker", "--host", &self.engine, "cp", "--quiet"]);
             let inside = format!("{id}:{CONTAINER_DIRECTORY}");
             let ends = if get {
                 [format!("{inside}/out"), target.clone()]
@@ -80,12 +80,12 @@ impl DockerFixture<'_> {
             let endpoint = format!("sandbox-transfer.docker.endpoint={}", self.engine);
             let name = format!("dray-{round}");
             let ends = if get {
-                words(["get", &sandbox, &file, "--output", &to])
+                to_words(["get", &sandbox, &file, "--output", &to])
             } else {
-                words(["put", &from, &sandbox, CONTAINER_DIRECTORY, "--name", &name])
+                to_words(["put", &from, &sandbox, CONTAINER_DIRECTORY, "--name", &name])
             };
-            let settings = words(["--set", &endpoint, "--set", proof.setting()]);
-            [words([self.dray, "sandbox"]), ends, settings].concat()
+            let settings = to_words(["--set", &endpoint, "--set", proof.setting()]);
+            [to_words([self.dray, "sandbox"]), ends, settings].concat()
         };
         Ok(BenchPair {
             name: format!("(n) {direction} {size} B, container, {}", proof.name()),

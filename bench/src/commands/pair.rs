@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::MAX_PRIVATE_BYTES;
 use crate::harness::{BenchComparison, RatioTarget, SampleSet};
-use crate::say;
+use crate::print_line;
 
 /// Runs a command and returns what it used.
 const USAGE_SCRIPT: &str = include_str!("usage.py");
@@ -68,8 +68,8 @@ impl BenchPair<'_> {
     fn report(&self, theirs: &[ResourceUsage], ours: &[ResourceUsage], private_bytes: u64) {
         let comparison = BenchComparison {
             name: self.name.clone(),
-            baseline: SampleSet::new(label(&self.theirs.name, theirs), times(theirs)),
-            ours: SampleSet::new(label(&self.ours.name, ours), times(ours)),
+            baseline: SampleSet::new(side_label(&self.theirs.name, theirs), wall_times(theirs)),
+            ours: SampleSet::new(side_label(&self.ours.name, ours), wall_times(ours)),
             aim: RatioTarget::TimeAtMost(self.aim),
         };
         let verdict = if private_bytes <= MAX_PRIVATE_BYTES {
@@ -78,8 +78,8 @@ impl BenchPair<'_> {
             "MISSED"
         };
         let mib = |bytes: u64| bytes >> 20;
-        say(comparison.to_string().trim_end());
-        say(&format!(
+        print_line(comparison.to_string().trim_end());
+        print_line(&format!(
             "  memory of its own {} MiB, aim at most {} MiB: {verdict}\n",
             mib(private_bytes),
             mib(MAX_PRIVATE_BYTES)
@@ -88,18 +88,18 @@ impl BenchPair<'_> {
 }
 
 /// The name of a side with its processor time and memory.
-fn label(name: &str, used: &[ResourceUsage]) -> String {
-    let cpu = middle(used.iter().map(|usage| usage.cpu * 1_000.0).collect());
+fn side_label(name: &str, used: &[ResourceUsage]) -> String {
+    let cpu = median_of(used.iter().map(|usage| usage.cpu * 1_000.0).collect());
     let peak = used.iter().map(|usage| usage.peak_kib >> 10).max();
     format!("{name} (CPU {cpu:.0} ms, {} MiB)", peak.unwrap_or_default())
 }
 
-fn times(used: &[ResourceUsage]) -> Vec<Duration> {
+fn wall_times(used: &[ResourceUsage]) -> Vec<Duration> {
     let seconds = used.iter().map(|usage| usage.seconds);
     seconds.map(Duration::from_secs_f64).collect()
 }
 
-fn middle(mut values: Vec<f64>) -> f64 {
+fn median_of(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
@@ -120,7 +120,7 @@ fn run(private: bool, words: &[String]) -> anyhow::Result<ResourceUsage> {
 }
 
 /// Words of a command.
-pub(super) fn words<const COUNT: usize>(words: [&str; COUNT]) -> Vec<String> {
+pub(super) fn to_words<const COUNT: usize>(words: [&str; COUNT]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
@@ -130,10 +130,10 @@ mod tests {
 
     #[test]
     fn a_run_tells_its_time_and_memory_and_a_failure_is_one() {
-        let usage = run(false, &words(["sleep", "0.05"])).unwrap();
+        let usage = run(false, &to_words(["sleep", "0.05"])).unwrap();
         assert!(usage.seconds >= 0.05 && usage.peak_kib > 0, "{usage:?}");
-        let usage = run(true, &words(["sleep", "0.05"])).unwrap();
+        let usage = run(true, &to_words(["sleep", "0.05"])).unwrap();
         assert!(usage.private_kib > 0, "{usage:?}");
-        assert!(run(false, &words(["false"])).is_err());
+        assert!(run(false, &to_words(["false"])).is_err());
     }
 }

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use dray_testkit::sshd::{Options, Sshd};
 
-use super::pair::{BenchPair, BenchSide, words};
-use super::{IntegrityCheck, SIZES_AND_ROUNDS, settle, text};
-use crate::transfer::make;
+use super::pair::{BenchPair, BenchSide, to_words};
+use super::{IntegrityCheck, SIZES_AND_ROUNDS, path_text, wait_until_settled};
+use crate::transfer::write_random_file;
 
 /// Whether a connection is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,14 @@ struct SshFixture<'a> {
 /// Measures all sizes, connections and proofs.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let world = SshFixture {
-        dray: text(dray)?,
+        dray: path_text(dray)?,
         sshd: Sshd::start(&Options::default()),
         folder: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {
-        make(&world.local("in"), size)?;
-        make(&world.sshd.home().join("out"), size)?;
-        settle();
+        write_random_file(&world.local("in"), size)?;
+        write_random_file(&world.sshd.home().join("out"), size)?;
+        wait_until_settled();
         for connection in [ConnectionState::New, ConnectionState::Shared] {
             for proof in IntegrityCheck::ALL_CHECKS {
                 for direction in ["get", "put"] {
@@ -147,19 +147,19 @@ impl SshFixture<'_> {
         get: bool,
     ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
         let (from, to) = (self.local("in"), self.local("out"));
-        let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
+        let (from, to) = (path_text(&from)?.to_owned(), path_text(&to)?.to_owned());
         let (home, key) = (self.sshd.home(), self.sshd.key());
-        let inside = format!("{}@127.0.0.1:{}", self.sshd.user(), text(&home)?);
+        let inside = format!("{}@127.0.0.1:{}", self.sshd.user(), path_text(&home)?);
         let port = self.sshd.port().to_string();
-        let mut copy = words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
-        copy.extend(words(["-i", text(&key)?, "-o", "BatchMode=yes"]));
-        copy.extend(words(["-o", "StrictHostKeyChecking=no"]));
-        copy.extend(words(["-o", "UserKnownHostsFile=/dev/null"]));
+        let mut copy = to_words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
+        copy.extend(to_words(["-i", path_text(&key)?, "-o", "BatchMode=yes"]));
+        copy.extend(to_words(["-o", "StrictHostKeyChecking=no"]));
+        copy.extend(to_words(["-o", "UserKnownHostsFile=/dev/null"]));
         if connection == ConnectionState::Shared {
             let socket = self.local("scp.sock");
-            let path = format!("ControlPath={}", text(&socket)?);
-            copy.extend(words(["-o", "ControlMaster=auto", "-o", &path]));
-            copy.extend(words(["-o", "ControlPersist=60"]));
+            let path = format!("ControlPath={}", path_text(&socket)?);
+            copy.extend(to_words(["-o", "ControlMaster=auto", "-o", &path]));
+            copy.extend(to_words(["-o", "ControlPersist=60"]));
         }
         Ok(move |round| {
             let ends = if get {
@@ -177,29 +177,29 @@ impl SshFixture<'_> {
         get: bool,
     ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
         let (from, to) = (self.local("in"), self.local("out"));
-        let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
+        let (from, to) = (path_text(&from)?.to_owned(), path_text(&to)?.to_owned());
         let (home, key, control) = (self.sshd.home(), self.sshd.key(), self.local("control"));
-        let home = text(&home)?.to_owned();
+        let home = path_text(&home)?.to_owned();
         let (user, port) = (self.sshd.user(), self.sshd.port());
         let sandbox = format!("ssh:{user}@127.0.0.1:{port}{home}");
-        let key = format!("sandbox-transfer.ssh.identity_file={}", text(&key)?);
-        let control = text(&control)?;
+        let key = format!("sandbox-transfer.ssh.identity_file={}", path_text(&key)?);
+        let control = path_text(&control)?;
         let control = format!("sandbox-transfer.ssh.control_directory={control}");
         let config = "sandbox-transfer.ssh.config_file=/dev/null";
         let roots = format!("sandbox-transfer.policy.roots=[\"{home}\"]");
         let mut settings = Vec::new();
         for setting in [&key, &control, config, &roots, proof.setting()] {
-            settings.extend(words(["--set", setting]));
+            settings.extend(to_words(["--set", setting]));
         }
         Ok(move |round| {
             let name = format!("dray-{round}");
             let file = format!("{home}/out");
             let ends = if get {
-                words(["get", &sandbox, &file, "--output", &to])
+                to_words(["get", &sandbox, &file, "--output", &to])
             } else {
-                words(["put", &from, &sandbox, &home, "--name", &name])
+                to_words(["put", &from, &sandbox, &home, "--name", &name])
             };
-            [words([self.dray, "sandbox"]), ends, settings.clone()].concat()
+            [to_words([self.dray, "sandbox"]), ends, settings.clone()].concat()
         })
     }
 }

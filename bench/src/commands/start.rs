@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::pair::{BenchPair, BenchSide, words};
-use super::text;
+use super::pair::{BenchPair, BenchSide, to_words};
+use super::path_text;
 
 /// Rounds.
 const ROUND_COUNT: usize = 21;
@@ -13,9 +13,9 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("note.txt");
     std::fs::write(&file, "ten bytes\n")?;
-    let (dray, file) = (text(dray)?.to_owned(), text(&file)?.to_owned());
-    let version = words([&dray, "--version"]);
-    let read = words([&dray, "read", &file]);
+    let (dray, file) = (path_text(dray)?.to_owned(), path_text(&file)?.to_owned());
+    let version = to_words([&dray, "--version"]);
+    let read = to_words([&dray, "read", &file]);
     let pair = BenchPair {
         name: "(p) reading ten bytes".to_owned(),
         theirs: BenchSide {

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::relay::RelayProcess;
-use super::world::{OrchestratorFixture, question};
-use super::{millis, percentile, verdict};
-use crate::say;
+use super::world::{OrchestratorFixture, question_body};
+use super::{percentile_of, signed_millis, verdict_text};
+use crate::print_line;
 
 /// Concurrent chats, and turns of each.
 const CHATS_AND_TURNS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
@@ -18,25 +18,25 @@ pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
     let relay = match RelayProcess::start(&world.model.url()).await {
         Ok(relay) => Some(relay),
         Err(error) => {
-            say(&format!("(l) the relay in Python is left out: {error:#}"));
+            print_line(&format!("(l) the relay in Python is left out: {error:#}"));
             None
         }
     };
-    say("(l) chats at once, aim 0 failed");
+    print_line("(l) chats at once, aim 0 failed");
     for (chats, turns) in CHATS_AND_TURNS {
-        let plain = question("lead", "hello");
-        side(world, "model", &world.direct(), &plain, chats, turns).await;
-        let through = question("agent", "hello");
-        side(world, "orchestrator", &world.ours(), &through, chats, turns).await;
+        let plain = question_body("lead", "hello");
+        measure_side(world, "model", &world.direct(), &plain, chats, turns).await;
+        let through = question_body("agent", "hello");
+        measure_side(world, "orchestrator", &world.ours(), &through, chats, turns).await;
         if let Some(relay) = &relay {
-            side(world, "openai relay", relay.url(), &plain, chats, turns).await;
+            measure_side(world, "openai relay", relay.url(), &plain, chats, turns).await;
         }
     }
-    say("");
+    print_line("");
     Ok(())
 }
 
-async fn side(
+async fn measure_side(
     world: &OrchestratorFixture,
     name: &str,
     url: &str,
@@ -61,17 +61,18 @@ async fn side(
     let mut times: Vec<f64> = good
         .iter()
         .flatten()
-        .map(|took| millis(took.whole))
+        .map(|took| signed_millis(took.whole))
         .collect();
-    let rate = 1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / millis(took);
-    say(&format!(
+    let rate =
+        1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / signed_millis(took);
+    print_line(&format!(
         "  {chats:>3} at once  {name:<13} {rate:>8.0} turns/s, p50 {:>8.3} ms, p99 {:>8.3} ms, {} failed: {}",
-        percentile(&mut times, 50),
-        percentile(&mut times, 99),
+        percentile_of(&mut times, 50),
+        percentile_of(&mut times, 99),
         bad.len(),
-        verdict(bad.is_empty())
+        verdict_text(bad.is_empty())
     ));
     if let Some(Err(error)) = bad.first() {
-        say(&format!("    failed: {error:#}"));
+        print_line(&format!("    failed: {error:#}"));
     }
 }

@@ -1,8 +1,8 @@
 //! (k) What we add to the first token, to a turn, and to a call of a tool; one chat after the other.
 
-use super::world::{OrchestratorFixture, TurnTiming, answered, question};
-use super::{millis, percentile, verdict};
-use crate::say;
+use super::world::{OrchestratorFixture, TurnTiming, answered_body, question_body};
+use super::{percentile_of, signed_millis, verdict_text};
+use crate::print_line;
 
 /// Rounds that count, and those before that do not.
 const ROUND_COUNT: usize = 500;
@@ -13,13 +13,16 @@ const TOOL_AIM: f64 = 3.0;
 
 /// Measures both.
 pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    turns(world).await?;
-    tools(world).await
+    measure_turns(world).await?;
+    measure_tools(world).await
 }
 
-async fn turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
+async fn measure_turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
     let (direct, ours) = (world.direct(), world.ours());
-    let (plain, through) = (question("lead", "hello"), question("agent", "hello"));
+    let (plain, through) = (
+        question_body("lead", "hello"),
+        question_body("agent", "hello"),
+    );
     let mut taken: Vec<(TurnTiming, TurnTiming)> = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // Who goes first changes, so that neither always finds the caches that the other warmed.
@@ -35,42 +38,46 @@ async fn turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
         }
     }
     world.model.forget();
-    say(&format!(
+    print_line(&format!(
         "(k) what the orchestrator adds, over {ROUND_COUNT} chats one after the other"
     ));
-    let first = |took: &TurnTiming| millis(took.first);
-    let whole = |took: &TurnTiming| millis(took.whole);
-    let added = row("first token", &taken, first);
-    say(&format!(
+    let first = |took: &TurnTiming| signed_millis(took.first);
+    let whole = |took: &TurnTiming| signed_millis(took.whole);
+    let added = print_row("first token", &taken, first);
+    print_line(&format!(
         "    aim at most {FIRST_AIM} ms at p50: {}",
-        verdict(added <= FIRST_AIM)
+        verdict_text(added <= FIRST_AIM)
     ));
-    row("whole turn", &taken, whole);
+    print_row("whole turn", &taken, whole);
     Ok(())
 }
 
 /// Prints a row and returns the median of what was added.
-fn row(name: &str, taken: &[(TurnTiming, TurnTiming)], of: impl Fn(&TurnTiming) -> f64) -> f64 {
+fn print_row(
+    name: &str,
+    taken: &[(TurnTiming, TurnTiming)],
+    of: impl Fn(&TurnTiming) -> f64,
+) -> f64 {
     let mut model: Vec<f64> = taken.iter().map(|(model, _)| of(model)).collect();
     let mut ours: Vec<f64> = taken.iter().map(|(_, ours)| of(ours)).collect();
     let mut added: Vec<f64> = taken
         .iter()
         .map(|(model, ours)| of(ours) - of(model))
         .collect();
-    let (base, through) = (percentile(&mut model, 50), percentile(&mut ours, 50));
-    let middle = percentile(&mut added, 50);
-    say(&format!(
+    let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
+    let middle = percentile_of(&mut added, 50);
+    print_line(&format!(
         "  {name:<12} model {base:>8.3} ms, ours {through:>8.3} ms, ratio {:>5.2}; added p50 {middle:>7.3} ms, p99 {:>7.3} ms",
         through / base,
-        percentile(&mut added, 99)
+        percentile_of(&mut added, 99)
     ));
     middle
 }
 
-async fn tools(world: &OrchestratorFixture) -> anyhow::Result<()> {
+async fn measure_tools(world: &OrchestratorFixture) -> anyhow::Result<()> {
     let (direct, ours) = (world.direct(), world.ours());
-    let (asked, after) = (question("lead", "find it"), answered());
-    let through = question("agent", "find it");
+    let (asked, after) = (question_body("lead", "find it"), answered_body());
+    let through = question_body("agent", "find it");
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         let calls = world.ask(&direct, &asked).await?.whole;
@@ -78,19 +85,19 @@ async fn tools(world: &OrchestratorFixture) -> anyhow::Result<()> {
         let ends = world.ask(&direct, &after).await?.whole;
         let turn = world.ask(&ours, &through).await?.whole;
         if round >= WARM_UP_ROUNDS {
-            added.push(millis(turn) - millis(calls + tool + ends));
+            added.push(signed_millis(turn) - signed_millis(calls + tool + ends));
         }
     }
     world.model.forget();
-    let middle = percentile(&mut added, 50);
-    say(&format!(
+    let middle = percentile_of(&mut added, 50);
+    print_line(&format!(
         "  {:<12} beside two calls of the model and one of the tool: added p50 {middle:>7.3} ms, p99 {:>7.3} ms",
         "tool call",
-        percentile(&mut added, 99)
+        percentile_of(&mut added, 99)
     ));
-    say(&format!(
+    print_line(&format!(
         "    aim at most {TOOL_AIM} ms at p50: {}\n",
-        verdict(middle <= TOOL_AIM)
+        verdict_text(middle <= TOOL_AIM)
     ));
     Ok(())
 }

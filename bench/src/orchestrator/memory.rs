@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::verdict;
-use super::world::{OrchestratorFixture, question, script};
-use crate::memory::status;
-use crate::say;
+use super::verdict_text;
+use super::world::{OrchestratorFixture, model_script, question_body};
+use crate::memory::process_status;
+use crate::print_line;
 
 /// Clients, or chats.
 const CLIENT_COUNT: usize = 200;
@@ -27,19 +27,19 @@ const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
 /// Measures both.
 pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    say(&format!("(m) memory, {CLIENT_COUNT} at once"));
-    idle(world).await?;
-    active(world).await
+    print_line(&format!("(m) memory, {CLIENT_COUNT} at once"));
+    measure_idle_clients(world).await?;
+    measure_active_chats(world).await
 }
 
-async fn idle(world: &OrchestratorFixture) -> anyhow::Result<()> {
+async fn measure_idle_clients(world: &OrchestratorFixture) -> anyhow::Result<()> {
     for _ in 0..WARM_UP_CHATS {
         world
-            .ask(&world.ours(), &question("agent", "hello"))
+            .ask(&world.ours(), &question_body("agent", "hello"))
             .await?;
     }
     world.model.forget();
-    let before = status("VmRSS:")?;
+    let before = process_status("VmRSS:")?;
     let mut clients = Vec::with_capacity(CLIENT_COUNT);
     for _ in 0..CLIENT_COUNT {
         #[expect(
@@ -55,45 +55,45 @@ async fn idle(world: &OrchestratorFixture) -> anyhow::Result<()> {
         anyhow::ensure!(read > 0, "a client was turned away");
         clients.push(client);
     }
-    let per = status("VmRSS:")?.saturating_sub(before) / CLIENT_COUNT as u64;
-    say(&format!("  {:>8} KiB per idle connection", per >> 10));
+    let per = process_status("VmRSS:")?.saturating_sub(before) / CLIENT_COUNT as u64;
+    print_line(&format!("  {:>8} KiB per idle connection", per >> 10));
     drop(clients);
     Ok(())
 }
 
-async fn active(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    world.model.follow(script(CHUNK_DELAY_MS)?);
-    let (url, body) = (world.ours(), question("agent", "hello"));
-    let before = status("VmRSS:")?;
+async fn measure_active_chats(world: &OrchestratorFixture) -> anyhow::Result<()> {
+    world.model.follow(model_script(CHUNK_DELAY_MS)?);
+    let (url, body) = (world.ours(), question_body("agent", "hello"));
+    let before = process_status("VmRSS:")?;
     let mut after = Vec::with_capacity(ROUND_COUNT);
     for round in 1..=ROUND_COUNT {
         let chats = join_all((0..CLIENT_COUNT).map(|_| world.ask(&url, &body)));
         let watch = async {
             tokio::time::sleep(MIDDLE_DELAY).await;
-            status("VmRSS:")
+            process_status("VmRSS:")
         };
         let (answers, middle) = tokio::join!(chats, watch);
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         world.model.forget();
-        let (middle, now) = (middle?, status("VmRSS:")?);
+        let (middle, now) = (middle?, process_status("VmRSS:")?);
         let per = middle.saturating_sub(before) / CLIENT_COUNT as u64;
-        say(&format!(
+        print_line(&format!(
             "  {:>8} KiB per active chat in round {round}, {} KiB in all afterwards, {failed} failed",
             per >> 10,
             now >> 10
         ));
         after.push(now);
     }
-    world.model.follow(script(0)?);
+    world.model.follow(model_script(0)?);
     let (first, last) = (after.get(ROUND_COUNT / 2).copied(), after.last().copied());
     let grown = last
         .unwrap_or_default()
         .saturating_sub(first.unwrap_or_default());
-    say(&format!(
+    print_line(&format!(
         "  grown by {} KiB in the second half of the rounds, aim flat (at most {} KiB): {}\n",
         grown >> 10,
         MAX_GROWTH_BYTES >> 10,
-        verdict(grown <= MAX_GROWTH_BYTES)
+        verdict_text(grown <= MAX_GROWTH_BYTES)
     ));
     Ok(())
 }

@@ -23,7 +23,7 @@ impl RelayProcess {
     /// Starts a relay to a model; an error says what is missing.
     pub(super) async fn start(model: &str) -> anyhow::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let interpreter = python(root.parent().unwrap_or(root)).await?;
+        let interpreter = python_interpreter(root.parent().unwrap_or(root)).await?;
         let mut process = Command::new(interpreter)
             .arg(root.join("src/orchestrator/relay.py"))
             .arg(model)
@@ -51,23 +51,23 @@ impl RelayProcess {
 }
 
 /// An interpreter that has the packages; made once.
-async fn python(root: &Path) -> anyhow::Result<PathBuf> {
+async fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-relay");
     let interpreter = environment.join("bin/python");
     if !interpreter.exists() {
         let mut make = Command::new("python3");
         make.args(["-m", "venv"]).arg(&environment);
-        succeed(&mut make, "no environment can be made").await?;
+        run_successfully(&mut make, "no environment can be made").await?;
     }
     let mut install = Command::new(&interpreter);
     install
         .args(["-m", "pip", "install", "--quiet"])
         .args(PYTHON_PACKAGES);
-    succeed(&mut install, "its packages cannot be installed").await?;
+    run_successfully(&mut install, "its packages cannot be installed").await?;
     Ok(interpreter)
 }
 
-async fn succeed(command: &mut Command, otherwise: &'static str) -> anyhow::Result<()> {
+async fn run_successfully(command: &mut Command, otherwise: &'static str) -> anyhow::Result<()> {
     let status = command.status().await.context(otherwise)?;
     anyhow::ensure!(status.success(), otherwise);
     Ok(())

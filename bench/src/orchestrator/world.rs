@@ -42,12 +42,12 @@ pub(super) struct OrchestratorFixture {
 impl OrchestratorFixture {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let tool = FakeServer::start((), found).await?;
+        let tool = FakeServer::start((), tool_response).await?;
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests)?;
-        let manifest = manifest(&tool.shared().url());
+        let manifest = agent_manifest(&tool.shared().url());
         std::fs::write(manifests.join("agent.json"), manifest.to_string())?;
-        let model = RehearsalServer::start(script(0)?).await?;
+        let model = RehearsalServer::start(model_script(0)?).await?;
         let mut config = Config {
             listen: "127.0.0.1:0".parse()?,
             model_url: Some(format!("{}/v1", model.url())),
@@ -109,14 +109,17 @@ impl OrchestratorFixture {
         let (mut first, mut text) = (None, Vec::new());
         while let Some(piece) = answer.chunk().await? {
             text.extend_from_slice(&piece);
-            if first.is_none() && holds(&text, b"\"content\":\"w") {
+            if first.is_none() && contains_bytes(&text, b"\"content\":\"w") {
                 first = Some(start.elapsed());
             }
         }
         let whole = start.elapsed();
-        anyhow::ensure!(holds(&text, b"[DONE]"), "the answer has no end");
-        anyhow::ensure!(!holds(&text, b"\"error\":{"), "the answer tells an error");
-        if holds(&text, b"tool_calls") && first.is_none() {
+        anyhow::ensure!(contains_bytes(&text, b"[DONE]"), "the answer has no end");
+        anyhow::ensure!(
+            !contains_bytes(&text, b"\"error\":{"),
+            "the answer tells an error"
+        );
+        if contains_bytes(&text, b"tool_calls") && first.is_none() {
             first = Some(whole);
         }
         let first = first.context("the answer has no text")?;
@@ -135,7 +138,7 @@ impl OrchestratorFixture {
 }
 
 /// A question of one message.
-pub(super) fn question(model: &str, text: &str) -> Value {
+pub(super) fn question_body(model: &str, text: &str) -> Value {
     json!({"model": model, "stream": true, "messages": [
         {"role": "system", "content": "You help."},
         {"role": "user", "content": text},
@@ -143,7 +146,7 @@ pub(super) fn question(model: &str, text: &str) -> Value {
 }
 
 /// What the model is asked after the tool has answered.
-pub(super) fn answered() -> Value {
+pub(super) fn answered_body() -> Value {
     let call = json!({"id": "call_2_0", "type": "function",
         "function": {"name": "find", "arguments": "{\"q\":\"x\"}"}});
     json!({"model": "lead", "stream": true, "messages": [
@@ -155,7 +158,7 @@ pub(super) fn answered() -> Value {
 }
 
 /// Answers in ten pieces, after a call of the tool where it is asked to find something.
-pub(super) fn script(delay_ms: u64) -> anyhow::Result<Script> {
+pub(super) fn model_script(delay_ms: u64) -> anyhow::Result<Script> {
     let text = "words of ten.".repeat(10);
     let reply = json!({"say": text, "piece": 13, "delay_ms": delay_ms});
     let script = json!({"rules": [
@@ -167,19 +170,19 @@ pub(super) fn script(delay_ms: u64) -> anyhow::Result<Script> {
     Ok(Script::from_json(&script.to_string())?)
 }
 
-fn holds(text: &[u8], wanted: &[u8]) -> bool {
+fn contains_bytes(text: &[u8], wanted: &[u8]) -> bool {
     text.windows(wanted.len()).any(|part| part == wanted)
 }
 
-fn found(
+fn tool_response(
     _: Arc<SharedState<()>>,
     _: ReceivedRequest,
 ) -> BoxFuture<'static, Result<double::Reply, ConnectionClosed>> {
     let body = Bytes::from_static(b"{\"found\":true}");
-    Box::pin(async move { Ok(double::reply(200, "application/json", body)) })
+    Box::pin(async move { Ok(double::bytes_reply(200, "application/json", body)) })
 }
 
-fn manifest(tool: &str) -> Value {
+fn agent_manifest(tool: &str) -> Value {
     let find = json!({
         "type": "restapi-tool",
         "open_ai_tool": {"function": {"name": "find", "parameters": {"properties": {

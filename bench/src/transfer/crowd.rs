@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use dray_testkit::docker::{Container, ContainerOptions};
 use futures_util::future::join_all;
 
-use super::world::{TransferFixture, make, text};
-use crate::say;
+use super::world::{TransferFixture, path_text, write_random_file};
+use crate::print_line;
 
 /// Concurrent transfers.
 const TRANSFER_COUNT: usize = 100;
@@ -22,9 +22,9 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
         .collect();
     let host = world.sshd.home().join("crowd");
     std::fs::create_dir_all(&host)?;
-    let host = text(&host)?;
+    let host = path_text(&host)?;
     for number in 0..TRANSFER_COUNT {
-        make(format!("{host}/{number}").as_ref(), FILE_BYTES)?;
+        write_random_file(format!("{host}/{number}").as_ref(), FILE_BYTES)?;
     }
     for number in 0..TRANSFER_COUNT {
         if let Some(container) = containers.get(number % CONTAINER_COUNT) {
@@ -38,7 +38,7 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
         "ssh:{}@127.0.0.1:{}{}",
         world.sshd.user(),
         world.sshd.port(),
-        text(&world.sshd.home())?
+        path_text(&world.sshd.home())?
     );
     TransferFixture::settle().await;
     let start = Instant::now();
@@ -66,23 +66,23 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
     let outcomes = join_all(transfers).await;
     let took = start.elapsed();
     std::fs::remove_dir_all(&host)?;
-    report(world, outcomes, took);
+    print_report(world, outcomes, took);
     Ok(())
 }
 
-fn report(world: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
-    say(&format!(
+fn print_report(world: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
+    print_line(&format!(
         "(h) {TRANSFER_COUNT} transfers of {} MiB at once, out of and into {CONTAINER_COUNT} containers and a host, {}",
         FILE_BYTES >> 20,
         world.proof.words()
     ));
     let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     for error in failed.iter().take(3) {
-        say(&format!("  failed: {error:#}"));
+        print_line(&format!("  failed: {error:#}"));
     }
     let mib = (TRANSFER_COUNT as u64 * FILE_BYTES) >> 20;
     let verdict = if failed.is_empty() { "met" } else { "MISSED" };
-    say(&format!(
+    print_line(&format!(
         "  {} failed, {mib} MiB in {:.1} s, aim 0 failed: {verdict}\n",
         failed.len(),
         took.as_secs_f64()

@@ -4,16 +4,22 @@
 use dray_proto::v1;
 use tokio::process::Command;
 
-use super::docker::{RoundCounter, fill};
-use super::world::{TransferFixture, comparison, docker, run as run_program, text};
+use super::docker::{RoundCounter, fill_directory};
+use super::world::{
+    TransferFixture, docker_client, path_text, run_command as run_program, to_comparison,
+};
 use crate::harness::side_by_side;
-use crate::say;
+use crate::print_line;
 
 /// Milliseconds that one question after an outcome waits.
 const WAIT_MS: u64 = 20_000;
 
 /// Sends a file and waits until the platform confirmed it.
-async fn send(world: &TransferFixture<'_>, path: &str, chat: i64) -> anyhow::Result<()> {
+async fn send_and_confirm(
+    world: &TransferFixture<'_>,
+    path: &str,
+    chat: i64,
+) -> anyhow::Result<()> {
     let request = v1::SendFileRequested {
         paths: vec![path.as_bytes().to_vec()],
         sandbox: format!("docker:{}", world.container.id()),
@@ -45,7 +51,7 @@ pub(super) async fn run(
     rounds: usize,
 ) -> anyhow::Result<()> {
     let folder = "/workspace/sent";
-    fill(world, folder, size, rounds).await;
+    fill_directory(world, folder, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = world.local("sent");
     let (theirs_chat, ours_chat) = (world.telegram.chat(), world.telegram.chat());
@@ -55,14 +61,14 @@ pub(super) async fn run(
         world.telegram.url(),
         token.expose()
     );
-    let form = format!("document=@{}", text(&target)?);
+    let form = format!("document=@{}", path_text(&target)?);
     let times = side_by_side(
         rounds,
         || {
             let source = format!("{}:{folder}/{}", world.container.id(), theirs.next());
             let (target, form, url) = (&target, &form, &url);
             async move {
-                let mut command = docker(world.engine);
+                let mut command = docker_client(world.engine);
                 command.args(["cp", &source]).arg(target);
                 run_program(command).await?;
                 let mut command = Command::new("curl");
@@ -73,7 +79,7 @@ pub(super) async fn run(
         },
         || {
             let path = format!("{folder}/{}", ours.next());
-            async move { send(world, &path, ours_chat).await }
+            async move { send_and_confirm(world, &path, ours_chat).await }
         },
     )
     .await?;
@@ -91,6 +97,6 @@ pub(super) async fn run(
         "(g) send_file of {size} B from a container to a platform double, {}",
         world.proof.words()
     );
-    say(&comparison(name, "docker cp, then curl -F", times).to_string());
+    print_line(&to_comparison(name, "docker cp, then curl -F", times).to_string());
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::world::{TransferFixture, comparison, docker, run, text};
+use super::world::{TransferFixture, docker_client, path_text, run_command, to_comparison};
 use crate::harness::side_by_side;
-use crate::say;
+use crate::print_line;
 
 /// Numbers the rounds of one side.
 #[derive(Default)]
@@ -17,7 +17,12 @@ impl RoundCounter {
 }
 
 /// Makes a file for each round, and one for the round that does not count.
-pub(super) async fn fill(world: &TransferFixture<'_>, folder: &str, size: u64, rounds: usize) {
+pub(super) async fn fill_directory(
+    world: &TransferFixture<'_>,
+    folder: &str,
+    size: u64,
+    rounds: usize,
+) {
     world.container.sh(&format!("mkdir -p {folder}"));
     for round in 0..=rounds {
         let file = format!("{folder}/{round}");
@@ -29,23 +34,23 @@ pub(super) async fn fill(world: &TransferFixture<'_>, folder: &str, size: u64, r
 }
 
 /// Out, against `docker cp`.
-pub(super) async fn get(
+pub(super) async fn measure_get(
     world: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", world.container.id());
     let folder = "/workspace/out";
-    fill(world, folder, size, rounds).await;
+    fill_directory(world, folder, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
-    let target = text(&world.local("docker-cp"))?;
+    let target = path_text(&world.local("docker-cp"))?;
     let times = side_by_side(
         rounds,
         || {
-            let mut command = docker(world.engine);
+            let mut command = docker_client(world.engine);
             let source = format!("{}:{folder}/{}", world.container.id(), theirs.next());
             command.args(["cp", &source, &target]);
-            run(command)
+            run_command(command)
         },
         || {
             let path = format!("{folder}/{}", ours.next());
@@ -56,12 +61,12 @@ pub(super) async fn get(
     .await?;
     world.container.sh(&format!("rm -rf {folder}"));
     let name = format!("(e) get {size} B from a container, {}", world.proof.words());
-    say(&comparison(name, "docker cp", times).to_string());
+    print_line(&to_comparison(name, "docker cp", times).to_string());
     Ok(())
 }
 
 /// In, against `docker cp`.
-pub(super) async fn put(
+pub(super) async fn measure_put(
     world: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
@@ -69,34 +74,34 @@ pub(super) async fn put(
     let sandbox = format!("docker:{}", world.container.id());
     let source = world.make("docker-in", size)?;
     let claim = world.store(&source).await?;
-    let source = text(&source)?;
+    let source = path_text(&source)?;
     world.container.sh("mkdir -p /workspace/in");
     let times = side_by_side(
         rounds,
         || {
-            let mut command = docker(world.engine);
+            let mut command = docker_client(world.engine);
             let target = format!("{}:/workspace/in/cp-{}", world.container.id(), world.next());
             command.args(["cp", &source, &target]);
-            run(command)
+            run_command(command)
         },
         || world.put(&sandbox, "/workspace/in", claim.clone()),
     )
     .await?;
     world.container.sh("rm -rf /workspace/in");
     let name = format!("(e) put {size} B into a container, {}", world.proof.words());
-    say(&comparison(name, "docker cp", times).to_string());
+    print_line(&to_comparison(name, "docker cp", times).to_string());
     Ok(())
 }
 
 /// Out of a memory file system, which the archive calls do not see, against `docker exec cat`.
-pub(super) async fn exec(
+pub(super) async fn measure_exec(
     world: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", world.container.id());
     let folder = "/memory/out";
-    fill(world, folder, size, rounds).await;
+    fill_directory(world, folder, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = world.local("docker-exec");
     let times = side_by_side(
@@ -105,7 +110,7 @@ pub(super) async fn exec(
             let path = format!("{folder}/{}", theirs.next());
             let target = std::fs::File::create(&target);
             async move {
-                let mut command = docker(world.engine);
+                let mut command = docker_client(world.engine);
                 command.args(["exec", world.container.id(), "cat", &path]);
                 let status = command.stdout(target?).status().await?;
                 anyhow::ensure!(status.success(), "docker exec failed");
@@ -124,6 +129,6 @@ pub(super) async fn exec(
         "(e) get {size} B by a command, from memory of a container, {}",
         world.proof.words()
     );
-    say(&comparison(name, "docker exec cat", times).to_string());
+    print_line(&to_comparison(name, "docker exec cat", times).to_string());
     Ok(())
 }

@@ -12,8 +12,8 @@ use dray_types::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::world::{self, TransferFixture};
-use crate::memory::status;
-use crate::say;
+use crate::memory::process_status;
+use crate::print_line;
 
 const FILE_BYTES: u64 = 1 << 30;
 /// A transfer before, so that what is made once is there.
@@ -62,34 +62,34 @@ pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow:
 }
 
 /// Moves a small file to be warm, then a large one, and reports how far the peak rose.
-pub(crate) async fn once(order: &str) -> anyhow::Result<()> {
+pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
     let order: TransferOrder = serde_json::from_str(order)?;
     std::fs::create_dir_all(&order.folder)?;
-    let running = start(&order).await?;
+    let running = start_services(&order).await?;
     let sandbox = format!("docker:{}", order.container);
     let store = &running.context().store;
     let (warm, large) = if order.put {
         let path = order.folder.join("content");
-        world::make(&path, WARM_UP_BYTES)?;
-        let warm = world::store(store, &path).await?;
-        world::make(&path, FILE_BYTES)?;
-        (Some(warm), Some(world::store(store, &path).await?))
+        world::write_random_file(&path, WARM_UP_BYTES)?;
+        let warm = world::store_file(store, &path).await?;
+        world::write_random_file(&path, FILE_BYTES)?;
+        (Some(warm), Some(world::store_file(store, &path).await?))
     } else {
         (None, None)
     };
-    step(&running, &sandbox, "small", WARM_UP_BYTES, warm).await?;
+    transfer_step(&running, &sandbox, "small", WARM_UP_BYTES, warm).await?;
     // The high-water mark starts again at current use.
     std::fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")?;
-    let before = status("VmRSS:")?;
-    step(&running, &sandbox, "large", FILE_BYTES, large).await?;
-    let above = status("VmHWM:")?.saturating_sub(before);
+    let before = process_status("VmRSS:")?;
+    transfer_step(&running, &sandbox, "large", FILE_BYTES, large).await?;
+    let above = process_status("VmHWM:")?.saturating_sub(before);
     let verdict = if above <= MAX_MEMORY_BYTES {
         "met"
     } else {
         "MISSED"
     };
     let what = if order.put { "put into" } else { "get from" };
-    say(&format!(
+    print_line(&format!(
         "(i) memory of one {what} a container of {}: {} KiB above {} KiB, aim at most {}: {verdict}",
         ByteSize::bytes(FILE_BYTES),
         above >> 10,
@@ -100,7 +100,7 @@ pub(crate) async fn once(order: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(order: &TransferOrder) -> anyhow::Result<RunningHost> {
+async fn start_services(order: &TransferOrder) -> anyhow::Result<RunningHost> {
     let docker = format!("unix://{}", order.docker.display());
     let settings = Settings::embedded(&order.folder)
         .set("limits.free_disk_percent", "0")
@@ -120,7 +120,7 @@ async fn start(order: &TransferOrder) -> anyhow::Result<RunningHost> {
     Ok(running)
 }
 
-async fn step(
+async fn transfer_step(
     running: &RunningHost,
     sandbox: &str,
     name: &str,
@@ -129,9 +129,9 @@ async fn step(
 ) -> anyhow::Result<()> {
     if let Some(claim) = claim {
         let name = format!("{name}-in");
-        world::put(running, sandbox, "/workspace", name, claim).await
+        world::put_file(running, sandbox, "/workspace", name, claim).await
     } else {
         let path = format!("/workspace/{name}");
-        world::get(running, sandbox, &path, size).await
+        world::get_file(running, sandbox, &path, size).await
     }
 }

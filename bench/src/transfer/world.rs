@@ -76,11 +76,17 @@ impl<'a> TransferFixture<'a> {
         let folder = tempfile::tempdir()?;
         let telegram = FakeTelegram::start().await?;
         let control = folder.path().join("ssh");
-        let settings = settings(folder.path(), engine)
+        let settings = embedded_settings(folder.path(), engine)
             .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
             .set("sandbox-transfer.digest_always_up_to", proof.limit())
-            .set("sandbox-transfer.ssh.identity_file", text(&sshd.key())?)
-            .set("sandbox-transfer.ssh.control_directory", text(&control)?)
+            .set(
+                "sandbox-transfer.ssh.identity_file",
+                path_text(&sshd.key())?,
+            )
+            .set(
+                "sandbox-transfer.ssh.control_directory",
+                path_text(&control)?,
+            )
             .set("sandbox-transfer.ssh.config_file", "/dev/null")
             .set("platform-delivery.allow_targets", "true")
             .set(format!("{FAKE_ACCOUNT}.base_url"), telegram.url())
@@ -126,11 +132,11 @@ impl<'a> TransferFixture<'a> {
     }
 
     pub(super) fn meta(&self) -> Meta {
-        meta(&self.running)
+        call_meta(&self.running)
     }
 
     pub(super) async fn get(&self, sandbox: &str, path: &str, size: u64) -> anyhow::Result<()> {
-        get(&self.running, sandbox, path, size).await
+        get_file(&self.running, sandbox, path, size).await
     }
 
     /// Puts what is stored, under a new name.
@@ -141,19 +147,19 @@ impl<'a> TransferFixture<'a> {
         claim: v1::Claim,
     ) -> anyhow::Result<()> {
         let name = format!("put-{}", self.next());
-        put(&self.running, sandbox, directory, name, claim).await
+        put_file(&self.running, sandbox, directory, name, claim).await
     }
 
     /// Content that no other file has, in a file here.
     pub(super) fn make(&self, name: &str, size: u64) -> anyhow::Result<PathBuf> {
         let path = self.local(name);
-        make(&path, size)?;
+        write_random_file(&path, size)?;
         Ok(path)
     }
 
     /// Content of a file here in the store.
     pub(super) async fn store(&self, path: &Path) -> anyhow::Result<v1::Claim> {
-        store(&self.running.context().store, path).await
+        store_file(&self.running.context().store, path).await
     }
 
     /// Waits until what was just made counts as settled.
@@ -163,7 +169,7 @@ impl<'a> TransferFixture<'a> {
 }
 
 /// Settings of an embedded system that reaches containers.
-pub(super) fn settings(folder: &Path, engine: &DockerEngine) -> Settings {
+pub(super) fn embedded_settings(folder: &Path, engine: &DockerEngine) -> Settings {
     let endpoint = format!("unix://{}", engine.socket().display());
     Settings::embedded(folder)
         .set("limits.free_disk_percent", "0")
@@ -174,29 +180,29 @@ pub(super) fn settings(folder: &Path, engine: &DockerEngine) -> Settings {
         )
 }
 
-pub(super) fn meta(running: &RunningHost) -> Meta {
+pub(super) fn call_meta(running: &RunningHost) -> Meta {
     let now = running.context().clock.now_ms();
     Meta::new(TenantId::default(), Deadline::after(now, OPERATION_TIMEOUT))
 }
 
-pub(super) async fn get(
+pub(super) async fn get_file(
     running: &RunningHost,
     sandbox: &str,
     path: &str,
     size: u64,
 ) -> anyhow::Result<()> {
     let request = v1::GetSandboxFileRequest {
-        sandbox: Some(address(sandbox)),
+        sandbox: Some(sandbox_ref(sandbox)),
         path: path.as_bytes().to_vec(),
         max_bytes: 0,
     };
-    let file = ask(running, &request).await?;
+    let file = call_with_retry(running, &request).await?;
     let receipt = file.receipt.unwrap_or_default();
     anyhow::ensure!(receipt.bytes == size, "{receipt:?}");
     Ok(())
 }
 
-pub(super) async fn put(
+pub(super) async fn put_file(
     running: &RunningHost,
     sandbox: &str,
     directory: &str,
@@ -204,20 +210,20 @@ pub(super) async fn put(
     claim: v1::Claim,
 ) -> anyhow::Result<()> {
     let request = v1::PutSandboxFileRequest {
-        sandbox: Some(address(sandbox)),
+        sandbox: Some(sandbox_ref(sandbox)),
         claim: Some(claim),
         directory: directory.as_bytes().to_vec(),
         name: name.into_bytes(),
         ..v1::PutSandboxFileRequest::default()
     };
-    let placed = ask(running, &request).await?;
+    let placed = call_with_retry(running, &request).await?;
     anyhow::ensure!(!placed.existed, "the file was there already");
     Ok(())
 }
 
 /// Asks, and again when the service is too busy and says when to.
-async fn ask<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::Reply> {
-    let meta = meta(running);
+async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::Reply> {
+    let meta = call_meta(running);
     loop {
         match running.context().bus.call(&meta, request).await {
             Err(CallError::Fault(Fault {
@@ -231,7 +237,7 @@ async fn ask<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::R
 }
 
 /// The content of a file here in a store.
-pub(super) async fn store(store: &Store, path: &Path) -> anyhow::Result<v1::Claim> {
+pub(super) async fn store_file(store: &Store, path: &Path) -> anyhow::Result<v1::Claim> {
     let mut writer = store.writer(&TenantId::default(), &OperationId::mint(), 1);
     let mut left = tokio::fs::File::open(path).await?;
     loop {
@@ -245,21 +251,21 @@ pub(super) async fn store(store: &Store, path: &Path) -> anyhow::Result<v1::Clai
     Ok(writer.finish(label).await?.into())
 }
 
-fn address(sandbox: &str) -> v1::SandboxRef {
+fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
     v1::SandboxRef {
         sandbox: Some(v1::sandbox_ref::Sandbox::Address(sandbox.to_owned())),
     }
 }
 
 /// Writes random content.
-pub(crate) fn make(path: &Path, size: u64) -> anyhow::Result<()> {
+pub(crate) fn write_random_file(path: &Path, size: u64) -> anyhow::Result<()> {
     let mut file = std::fs::File::create(path)?;
     let mut random = std::io::Read::take(std::fs::File::open("/dev/urandom")?, size);
     std::io::copy(&mut random, &mut file)?;
     Ok(())
 }
 
-pub(super) fn comparison(
+pub(super) fn to_comparison(
     name: String,
     other: &str,
     (baseline, ours): (Vec<Duration>, Vec<Duration>),
@@ -273,7 +279,7 @@ pub(super) fn comparison(
 }
 
 /// Runs a program of the other side.
-pub(super) async fn run(mut command: Command) -> anyhow::Result<()> {
+pub(super) async fn run_command(mut command: Command) -> anyhow::Result<()> {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let program = command.as_std().get_program().to_owned();
     let program = program.display();
@@ -286,7 +292,7 @@ pub(super) async fn run(mut command: Command) -> anyhow::Result<()> {
 }
 
 /// The Docker client on the engine of the measurement.
-pub(super) fn docker(engine: &DockerEngine) -> Command {
+pub(super) fn docker_client(engine: &DockerEngine) -> Command {
     let mut command = Command::new("docker");
     command
         .arg("--host")
@@ -294,7 +300,7 @@ pub(super) fn docker(engine: &DockerEngine) -> Command {
     command
 }
 
-pub(super) fn text(path: &Path) -> anyhow::Result<String> {
+pub(super) fn path_text(path: &Path) -> anyhow::Result<String> {
     path.to_str()
         .map(str::to_owned)
         .context("a path is not UTF-8")

@@ -8,7 +8,10 @@ use crate::failure::RequestFailure;
 ///
 /// # Errors
 /// 400 for `required` or a named function without any tool.
-pub fn check(tool_choice: Option<&Value>, has_tools: bool) -> Result<(), Box<RequestFailure>> {
+pub fn check_tool_choice(
+    tool_choice: Option<&Value>,
+    has_tools: bool,
+) -> Result<(), Box<RequestFailure>> {
     let forces = tool_choice.is_some_and(|choice| {
         choice == "required" || choice.get("type").is_some_and(|kind| kind == "function")
     });
@@ -34,7 +37,7 @@ mod tests {
             json!("required"),
             json!({"type": "function", "function": {"name": "t"}}),
         ] {
-            let failure = check(Some(&choice), false).unwrap_err();
+            let failure = check_tool_choice(Some(&choice), false).unwrap_err();
             assert_eq!(failure.status, 400);
             assert_eq!(
                 failure.message,
@@ -45,7 +48,7 @@ mod tests {
                 "Cannot enforce tool_choice: no tools are available. Configure at least one tool set or use \
                  tool_choice='auto'."
             );
-            assert_eq!(check(Some(&choice), true), Ok(()));
+            assert_eq!(check_tool_choice(Some(&choice), true), Ok(()));
         }
     }
 
@@ -57,8 +60,8 @@ mod tests {
             json!({"type": "auto"}),
             json!({}),
         ] {
-            assert_eq!(check(Some(&choice), false), Ok(()), "{choice}");
+            assert_eq!(check_tool_choice(Some(&choice), false), Ok(()), "{choice}");
         }
-        assert_eq!(check(None, false), Ok(()));
+        assert_eq!(check_tool_choice(None, false), Ok(()));
     }
 }

@@ -15,7 +15,7 @@ pub const METADATA_KEY: &str = "_message_metadata";
 
 /// Notes in the state of a tool message when it was made, unless that is there. `iso` is ISO 8601 with milliseconds;
 /// `source` is `default` or `request`. A state that is not an object stays as it is.
-pub fn enrich(message: &mut Message, iso: &str, source: &str, zone: &str) {
+pub fn note_time(message: &mut Message, iso: &str, source: &str, zone: &str) {
     if message.role != Role::Tool {
         return;
     }
@@ -34,22 +34,22 @@ pub fn enrich(message: &mut Message, iso: &str, source: &str, zone: &str) {
 
 /// What the tool says: the time in ISO 8601, the zone by its IANA name, and whether that was asked for (`request`) or
 /// not (`default`).
-pub fn result(iso: &str, zone: &str, source: &str) -> String {
+pub fn clock_result(iso: &str, zone: &str, source: &str) -> String {
     format!("{iso} ({zone}, source={source})")
 }
 
 /// The pair that gives the model the time of a request, in UTC.
-pub fn pair(iso: &str) -> CallPair {
+pub fn clock_pair(iso: &str) -> CallPair {
     CallPair {
         tool: CLOCK_TOOL.to_owned(),
         arguments: json!({}),
-        content: result(iso, "UTC", "default"),
+        content: clock_result(iso, "UTC", "default"),
     }
 }
 
 /// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that tell the time
 /// themselves, and content that is not text, stay as they are.
-pub fn annotate(messages: &mut [Message]) {
+pub fn annotate_times(messages: &mut [Message]) {
     let former: HashSet<_> = messages
         .iter()
         .flat_map(Message::calls)
@@ -62,7 +62,7 @@ pub fn annotate(messages: &mut [Message]) {
         if message.role != Role::Tool || tells_time {
             continue;
         }
-        if let Some(line) = line(message)
+        if let Some(line) = time_line(message)
             && let Some(Content::Text(text)) = &mut message.content
         {
             text.push_str(&line);
@@ -70,7 +70,7 @@ pub fn annotate(messages: &mut [Message]) {
     }
 }
 
-fn line(message: &Message) -> Option<String> {
+fn time_line(message: &Message) -> Option<String> {
     let state = message.custom_content.as_ref()?.state.as_ref()?;
     let noted = state.get(METADATA_KEY)?.get("timestamp")?;
     let iso = noted.get("response_timestamp")?.as_str()?;
@@ -89,7 +89,7 @@ mod tests {
     fn noted(id: &str) -> Message {
         let mut message = Message::new(Role::Tool, "r");
         message.tool_call_id = Some(id.to_owned());
-        enrich(
+        note_time(
             &mut message,
             "2026-01-02T03:04:05.678+00:00",
             "default",
@@ -102,7 +102,7 @@ mod tests {
     fn the_time_is_noted_once_and_shown_in_copies() {
         let mut message = noted("call_1");
         let noted = message.clone();
-        enrich(
+        note_time(
             &mut message,
             "2027-01-01T00:00:00.000+00:00",
             "request",
@@ -117,7 +117,7 @@ mod tests {
             }}})
         );
         let mut copies = [message, Message::new(Role::Tool, "plain")];
-        annotate(&mut copies);
+        annotate_times(&mut copies);
         let text = |text: &str| Some(Content::Text(text.to_owned()));
         assert_eq!(
             copies[0].content,
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_time_is_not_told_of_the_time() {
         let mut copies = [noted(&format!("s_{CLOCK_TOOL}_abcdef_012345"))];
-        annotate(&mut copies);
+        annotate_times(&mut copies);
         assert_eq!(copies[0].content, Some(Content::Text("r".to_owned())));
     }
 
@@ -138,11 +138,11 @@ mod tests {
         let former = |tool: &str| {
             let pair = CallPair {
                 tool: tool.to_owned(),
-                ..pair("now")
+                ..clock_pair("now")
             };
             let [call, _] = pair.messages_as("synthetic_0123456789ab".to_owned());
             let mut copies = [call, noted("synthetic_0123456789ab")];
-            annotate(&mut copies);
+            annotate_times(&mut copies);
             copies[1].content.clone()
         };
         assert_eq!(former(CLOCK_TOOL), Some(Content::Text("r".to_owned())));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_request_is_told_in_utc() {
-        let pair = pair("2026-01-02T03:04:05.678+00:00");
+        let pair = clock_pair("2026-01-02T03:04:05.678+00:00");
         assert_eq!(pair.tool, "internal_timeawareness_current_timestamp");
         assert_eq!(
             pair.content,
@@ -166,7 +166,7 @@ mod tests {
         let mut message = noted("call_1");
         message.content = Some(Content::Parts(Vec::new()));
         let mut copies = [message.clone()];
-        annotate(&mut copies);
+        annotate_times(&mut copies);
         assert_eq!(copies, [message]);
     }
 }

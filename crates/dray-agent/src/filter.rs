@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::message::{Attachment, Content, Message, Role};
-use crate::text::escape;
+use crate::text::escape_markup;
 
 /// Whether an attachment of a message stays inline.
 pub type InlinePolicy<'a> = &'a dyn Fn(&Message, &Attachment) -> bool;
@@ -18,11 +18,11 @@ pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
 pub fn for_model(messages: &[Message], policies: &[InlinePolicy<'_>]) -> Vec<Message> {
     messages
         .iter()
-        .map(|message| filtered(message, policies))
+        .map(|message| filter_message(message, policies))
         .collect()
 }
 
-fn filtered(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
+fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     let mut copy = message.clone();
     let Some(custom) = copy.custom_content.as_mut() else {
         return copy;
@@ -42,13 +42,13 @@ fn filtered(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
         .content
         .get_or_insert_with(|| Content::Text(String::new()));
     if message.role != Role::Assistant {
-        append(content, &format!("\n{}", listing(&attachments)));
+        append_text(content, &format!("\n{}", attachments_listing(&attachments)));
     }
     copy
 }
 
 /// Appends to text, or adds a part of text.
-fn append(content: &mut Content, text: &str) {
+fn append_text(content: &mut Content, text: &str) {
     match content {
         Content::Text(before) => before.push_str(text),
         Content::Parts(parts) => parts.push(Map::from_iter([
@@ -58,7 +58,7 @@ fn append(content: &mut Content, text: &str) {
     }
 }
 
-fn listing(attachments: &[Attachment]) -> String {
+fn attachments_listing(attachments: &[Attachment]) -> String {
     let mut lines = vec!["<attachments>".to_owned()];
     for one in attachments {
         lines.push("  <attachment>".to_owned());
@@ -67,13 +67,13 @@ fn listing(attachments: &[Attachment]) -> String {
             ("type", &one.kind),
             ("url", &one.url),
         ] {
-            let value = escape(value.as_deref().unwrap_or_default());
+            let value = escape_markup(value.as_deref().unwrap_or_default());
             lines.push(format!("    <{name}>{value}</{name}>"));
         }
         if let Some(url) = &one.reference_url {
             lines.push(format!(
                 "    <reference_url>{}</reference_url>",
-                escape(url)
+                escape_markup(url)
             ));
         }
         lines.push("  </attachment>".to_owned());

@@ -78,7 +78,7 @@ impl IssueLog {
             lines.push(format!("- **{tool}{toolset}**: {}", issue.message));
             if !issue.details.is_empty() {
                 let details = issue.details.join("\n");
-                let fence = fence(&details);
+                let fence = fence_for(&details);
                 lines.push(format!("{fence}\n{details}\n{fence}"));
             }
         }
@@ -118,7 +118,7 @@ impl IssueLog {
 }
 
 /// A fence that the text does not end.
-fn fence(text: &str) -> String {
+fn fence_for(text: &str) -> String {
     let mut fence = "```".to_owned();
     while text.contains(&fence) {
         fence.push('`');

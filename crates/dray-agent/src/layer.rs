@@ -13,7 +13,7 @@ mod patch;
 mod resolve;
 
 pub use built_in::built_in;
-pub use patch::{RefusedPatch, apply};
+pub use patch::{RefusedPatch, apply_patch};
 pub use resolve::{ResolvedToolsets, TemplateFailure, TemplateFailureCause};
 
 /// What an entry is.
@@ -67,7 +67,7 @@ impl LayerSet {
     ///
     /// [`LayerFileError`] for a tool or tool set that is not JSON.
     pub fn add(&mut self, path: &str, content: &str) -> Result<bool, LayerFileError> {
-        let Some((kind, name)) = entry(path) else {
+        let Some((kind, name)) = classify_entry(path) else {
             return Ok(false);
         };
         let key = (kind, name.to_owned());
@@ -107,7 +107,7 @@ impl LayerSet {
 }
 
 /// What a file of a layer is.
-fn entry(path: &str) -> Option<(EntryKind, &str)> {
+fn classify_entry(path: &str) -> Option<(EntryKind, &str)> {
     let (folder, file) = path.split_once('/')?;
     let (kind, name) = match folder {
         "prompt" => (EntryKind::Prompt, file.strip_suffix(".md")?),
@@ -149,7 +149,7 @@ mod tests {
             ("other/a.json", None),
             ("README.md", None),
         ] {
-            assert_eq!(entry(path), expected, "{path}");
+            assert_eq!(classify_entry(path), expected, "{path}");
         }
     }
 

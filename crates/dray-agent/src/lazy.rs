@@ -32,14 +32,14 @@ struct GivenFile {
 }
 
 /// Whether the model takes files of a type. `types` are patterns as in quickapps 19.2.
-pub fn accepts(types: &[String], kind: Option<&str>) -> bool {
+pub fn accepts_type(types: &[String], kind: Option<&str>) -> bool {
     types
         .iter()
-        .any(|pattern| media_type::matches(kind, pattern))
+        .any(|pattern| media_type::matches_pattern(kind, pattern))
 }
 
 /// What the tool says of a file that it gives.
-pub fn given(attachment: &Attachment) -> String {
+pub fn given_file_text(attachment: &Attachment) -> String {
     json!({
         "ok": true,
         "url": attachment.url,
@@ -50,18 +50,18 @@ pub fn given(attachment: &Attachment) -> String {
 }
 
 /// What the tool says when it gives none, and which types it would give.
-pub fn refused(error: &str, types: &[String]) -> String {
+pub fn refused_file_text(error: &str, types: &[String]) -> String {
     json!({"ok": false, "error": error, "accepted_types": types}).to_string()
 }
 
 /// Whether a file stays with its message: the tool gave it, it is kept by DIAL, and the model takes its type.
-pub fn keeps(message: &Message, attachment: &Attachment, types: &[String]) -> bool {
+pub fn keeps_attachment(message: &Message, attachment: &Attachment, types: &[String]) -> bool {
     let Some(url) = attachment.url.as_deref() else {
         return false;
     };
     message.role == Role::Tool
         && url.starts_with("files/")
-        && accepts(types, attachment.kind.as_deref())
+        && accepts_type(types, attachment.kind.as_deref())
         && is_given(message, url)
 }
 
@@ -74,25 +74,27 @@ fn is_given(message: &Message, url: &str) -> bool {
 }
 
 /// Gives the model the files of the last user message as if it had asked for them, directly after that message.
-pub fn inject(messages: &mut Vec<Message>, types: &[String]) {
+pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
     let user = |message: &Message| message.role == Role::User;
     let Some(last) = messages.iter().rposition(user) else {
         return;
     };
-    let files = messages.get(last).map_or_else(Vec::new, attachments);
+    let files = messages
+        .get(last)
+        .map_or_else(Vec::new, message_attachments);
     let mut seen = HashSet::new();
     let mut at = last + 1;
     for file in files {
-        let file = plain(file);
+        let file = canonical_attachment(file);
         let url = file.url.clone().unwrap_or_default();
-        let is_wanted = url.starts_with("files/") && accepts(types, file.kind.as_deref());
+        let is_wanted = url.starts_with("files/") && accepts_type(types, file.kind.as_deref());
         if !is_wanted || !seen.insert(url.clone()) {
             continue;
         }
         let pair = CallPair {
             tool: CONTENT_TOOL.to_owned(),
             arguments: json!({ "attachment_url": format!("file:url::{url}") }),
-            content: given(&file),
+            content: given_file_text(&file),
         };
         let [call, mut result] = pair.messages_as(pair.id_in(messages));
         let custom = result.custom_content.get_or_insert_default();
@@ -104,17 +106,17 @@ pub fn inject(messages: &mut Vec<Message>, types: &[String]) {
 
 /// Takes out files that the model was given, after it refused them: the answers become failures. `false` when there
 /// was none, so that calling again cannot help.
-pub fn recover(messages: &mut [Message], types: &[String]) -> bool {
+pub fn remove_refused_files(messages: &mut [Message], types: &[String]) -> bool {
     let mut found = false;
     for message in messages {
-        if !attachments(message)
+        if !message_attachments(message)
             .iter()
-            .any(|one| keeps(message, one, types))
+            .any(|one| keeps_attachment(message, one, types))
         {
             continue;
         }
         found = true;
-        message.content = Some(Content::Text(refused(NOT_ACCEPTED, types)));
+        message.content = Some(Content::Text(refused_file_text(NOT_ACCEPTED, types)));
         if let Some(custom) = &mut message.custom_content {
             custom.attachments = None;
         }
@@ -122,7 +124,7 @@ pub fn recover(messages: &mut [Message], types: &[String]) -> bool {
     found
 }
 
-fn attachments(message: &Message) -> Vec<Attachment> {
+fn message_attachments(message: &Message) -> Vec<Attachment> {
     let custom = message.custom_content.as_ref();
     custom
         .and_then(|custom| custom.attachments.clone())
@@ -130,7 +132,7 @@ fn attachments(message: &Message) -> Vec<Attachment> {
 }
 
 /// The file with its address as DIAL writes it: without the slash that clients may put before it, with a title.
-fn plain(file: Attachment) -> Attachment {
+fn canonical_attachment(file: Attachment) -> Attachment {
     let url = file.url.map(|url| match url.strip_prefix('/') {
         Some(rest) => rest.to_owned(),
         None => url,

@@ -4,7 +4,7 @@ use crate::message::{Message, Role};
 use crate::state::ORCHESTRATOR_KEY;
 
 /// Makes `state.orchestrator_state` of assistant messages their whole state. For the copies that go to the model.
-pub fn lift(messages: &mut [Message]) {
+pub fn lift_orchestrator_state(messages: &mut [Message]) {
     for message in messages {
         if message.role == Role::Assistant
             && let Some(custom) = &mut message.custom_content
@@ -29,7 +29,7 @@ mod tests {
         let lifted = |role: &str, state: &serde_json::Value| {
             let wire = json!({"role": role, "custom_content": {"state": state}});
             let mut messages = [serde_json::from_value::<Message>(wire).unwrap()];
-            lift(&mut messages);
+            lift_orchestrator_state(&mut messages);
             messages[0].custom_content.clone().unwrap().state.unwrap()
         };
         let state = json!({"orchestrator_state": {"a": 1}, "other": 2});

@@ -80,7 +80,7 @@ pub enum Context {
         /// What is in it.
         description: Option<String>,
         /// How many levels down, 1 to 10.
-        #[serde(default = "ten")]
+        #[serde(default = "default_ten")]
         #[schemars(range(min = 1, max = 10))]
         max_depth: u32,
     },
@@ -105,10 +105,10 @@ pub struct ToolDefaults {
     pub timeout_seconds: Option<f64>,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
-const fn ten() -> u32 {
+const fn default_ten() -> u32 {
     10
 }

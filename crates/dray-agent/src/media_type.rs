@@ -1,7 +1,7 @@
 //! MIME types by extension, for files that are named and not read.
 
 /// The type of a file by the extension of its name or address; `None` when it says nothing.
-pub fn guess(name: &str) -> Option<&'static str> {
+pub fn guess_from_name(name: &str) -> Option<&'static str> {
     let last = name.rsplit('/').next()?;
     let (_, extension) = last.rsplit_once('.')?;
     Some(match extension.to_ascii_lowercase().as_str() {
@@ -44,7 +44,7 @@ pub fn guess(name: &str) -> Option<&'static str> {
 
 /// Whether a type is of a pattern: `*/*` is any type, `x/*` any that begins with `x/`, anything else must be equal
 /// but for the case of ASCII letters. No type is of no pattern (quickapps 19.2).
-pub fn matches(kind: Option<&str>, pattern: &str) -> bool {
+pub fn matches_pattern(kind: Option<&str>, pattern: &str) -> bool {
     let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
         return false;
     };
@@ -63,18 +63,25 @@ mod tests {
 
     #[test]
     fn the_extension_of_the_last_segment_counts() {
-        assert_eq!(guess("files/B/a.b/C.PDF"), Some("application/pdf"));
-        assert_eq!(guess("files/a.pdf/b"), None);
-        assert_eq!(guess("x.unheard"), None);
+        assert_eq!(
+            guess_from_name("files/B/a.b/C.PDF"),
+            Some("application/pdf")
+        );
+        assert_eq!(guess_from_name("files/a.pdf/b"), None);
+        assert_eq!(guess_from_name("x.unheard"), None);
     }
 
     #[test]
     fn no_type_is_of_no_pattern_and_a_family_ends_at_its_slash() {
-        assert!(matches(Some("image/png"), "*/*") && matches(Some("Image/PNG"), "image/*"));
-        assert!(matches(Some("text/csv"), "text/CSV"));
         assert!(
-            !matches(Some("imagery/png"), "image/*") && !matches(Some("image/png"), "image/p*")
+            matches_pattern(Some("image/png"), "*/*")
+                && matches_pattern(Some("Image/PNG"), "image/*")
         );
-        assert!(!matches(None, "*/*") && !matches(Some(""), "*/*"));
+        assert!(matches_pattern(Some("text/csv"), "text/CSV"));
+        assert!(
+            !matches_pattern(Some("imagery/png"), "image/*")
+                && !matches_pattern(Some("image/png"), "image/p*")
+        );
+        assert!(!matches_pattern(None, "*/*") && !matches_pattern(Some(""), "*/*"));
     }
 }

@@ -106,7 +106,7 @@ pub struct ToolCall {
     /// The id its result names.
     pub id: String,
     /// Always `function`.
-    #[serde(rename = "type", default = "function")]
+    #[serde(rename = "type", default = "function_type")]
     pub kind: String,
     /// What is called.
     pub function: FunctionCall,
@@ -171,7 +171,7 @@ pub struct Attachment {
     pub rest: Map<String, Value>,
 }
 
-fn function() -> String {
+fn function_type() -> String {
     "function".to_owned()
 }
 

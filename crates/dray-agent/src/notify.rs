@@ -60,7 +60,7 @@ impl FileNotice {
             if let Context::File { url, description } = context
                 && urls.insert(url.as_str())
             {
-                entries.push(entry(url, description.clone(), &seen));
+                entries.push(file_entry(url, description.clone(), &seen));
             }
         }
         let gone = seen
@@ -96,7 +96,7 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
 }
 
 /// What is to be put at the end of the conversation; `None` without news.
-pub fn pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
+pub fn notice_pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
     let notice = FileNotice::of(contexts, messages);
     (is_active(contexts, messages) && !notice.is_known()).then(|| CallPair {
         tool: LIST_TOOL.to_owned(),
@@ -105,8 +105,10 @@ pub fn pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
     })
 }
 
-fn entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> FileEntry {
-    let kind = media_type::guess(url).unwrap_or_default().to_owned();
+fn file_entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> FileEntry {
+    let kind = media_type::guess_from_name(url)
+        .unwrap_or_default()
+        .to_owned();
     let status = match seen.iter().find(|old| old.url == url) {
         None => Some(FileStatus::New),
         Some(old) if old.kind != kind || old.description != description => {
@@ -164,17 +166,17 @@ mod tests {
             file("files/B/ä.pdf", None),
         ];
         assert_eq!(
-            pair(&contexts, &[]).unwrap().content,
+            notice_pair(&contexts, &[]).unwrap().content,
             r#"{"entries":[{"title":"ä.pdf","url":"files/B/ä.pdf","type":"application/pdf","description":"d","status":"new"}]}"#
         );
-        assert_eq!(pair(&[], &[]), None);
+        assert_eq!(notice_pair(&[], &[]), None);
     }
 
     #[test]
     fn later_notices_say_what_changed_and_then_nothing() {
         let mut talk = Vec::new();
         talk.extend(
-            pair(&[file("a/x", None), file("a/y.txt", None)], &talk)
+            notice_pair(&[file("a/x", None), file("a/y.txt", None)], &talk)
                 .unwrap()
                 .messages(),
         );
@@ -193,21 +195,21 @@ mod tests {
                 ("a/x", Some(FileStatus::Removed)),
             ]
         );
-        talk.extend(pair(&now, &talk).unwrap().messages());
-        assert_eq!(pair(&now, &talk), None);
+        talk.extend(notice_pair(&now, &talk).unwrap().messages());
+        assert_eq!(notice_pair(&now, &talk), None);
     }
 
     #[test]
     fn results_that_cannot_be_read_are_passed_over() {
         let contexts = [file("a/x", None)];
-        let mut talk = pair(&contexts, &[]).unwrap().messages().to_vec();
+        let mut talk = notice_pair(&contexts, &[]).unwrap().messages().to_vec();
         let broken = CallPair {
             tool: LIST_TOOL.to_owned(),
             arguments: json!({}),
             content: "broken".to_owned(),
         };
         talk.extend(broken.messages());
-        assert_eq!(pair(&contexts, &talk), None);
+        assert_eq!(notice_pair(&contexts, &talk), None);
         assert!(is_active(&[], &talk) && !is_active(&[], &[]));
     }
 
@@ -217,14 +219,14 @@ mod tests {
             let (with, without) = ([file("a/x", None)], []);
             let mut talk = vec![Message::new(Role::User, "x")];
             for contexts in [&with[..], &without[..], &with[..], &without[..]] {
-                let news = pair(contexts, &talk).unwrap();
-                pair::insert(
+                let news = notice_pair(contexts, &talk).unwrap();
+                pair::insert_pair(
                     &mut talk,
                     &news,
                     pair::PairPlace::End,
                     pair::PairFrequency::Always,
                 );
-                assert_eq!(pair(contexts, &talk), None);
+                assert_eq!(notice_pair(contexts, &talk), None);
             }
             talk
         };

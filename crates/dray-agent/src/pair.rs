@@ -44,8 +44,13 @@ impl CallPair {
     /// The id of the call: the same for the same pair, so that prompt caches stay warm. The order of the arguments
     /// makes no difference.
     pub fn id(&self) -> String {
-        let arguments = sorted(&self.arguments).to_string();
-        format!("s_{}_{}_{}", self.tool, six(&arguments), six(&self.content))
+        let arguments = sort_members(&self.arguments).to_string();
+        format!(
+            "s_{}_{}_{}",
+            self.tool,
+            six_hex_digits(&arguments),
+            six_hex_digits(&self.content)
+        )
     }
 
     /// The id in a conversation where the same pair may stand already: later ones end with `_2`, `_3` and so on.
@@ -76,7 +81,7 @@ impl CallPair {
             kind: "function".to_owned(),
             function: FunctionCall {
                 name: self.tool.clone(),
-                arguments: sorted(&self.arguments).to_string(),
+                arguments: sort_members(&self.arguments).to_string(),
                 rest: Map::new(),
             },
             rest: Map::new(),
@@ -114,7 +119,7 @@ fn is_hex(text: &str, length: usize) -> bool {
 }
 
 /// Puts a pair into the conversation.
-pub fn insert(
+pub fn insert_pair(
     messages: &mut Vec<Message>,
     pair: &CallPair,
     place: PairPlace,
@@ -143,7 +148,11 @@ pub fn insert(
 }
 
 /// The newest result of a tool that was called with these arguments, by whomever; nothing when it holds no text.
-pub fn newest<'a>(messages: &'a [Message], tool: &str, arguments: &Value) -> Option<&'a str> {
+pub fn newest_result<'a>(
+    messages: &'a [Message],
+    tool: &str,
+    arguments: &Value,
+) -> Option<&'a str> {
     let is_same = |call: &&ToolCall| {
         let given = serde_json::from_str::<Value>(&call.function.arguments);
         call.function.name == tool && given.is_ok_and(|given| given == *arguments)
@@ -172,7 +181,7 @@ fn is_part(message: &Message, tool: &str) -> bool {
     }
 }
 
-fn six(text: &str) -> String {
+fn six_hex_digits(text: &str) -> String {
     Sha256Digest::of(text.as_bytes())
         .to_hex()
         .chars()
@@ -181,17 +190,17 @@ fn six(text: &str) -> String {
 }
 
 /// The value with the members of each object in order of their names.
-fn sorted(value: &Value) -> Value {
+fn sort_members(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
             members.sort_by_key(|(name, _)| *name);
             members
                 .into_iter()
-                .map(|(name, value)| (name.clone(), sorted(value)))
+                .map(|(name, value)| (name.clone(), sort_members(value)))
                 .collect()
         }
-        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Array(items) => items.iter().map(sort_members).collect(),
         other => other.clone(),
     }
 }
@@ -219,7 +228,7 @@ mod tests {
 
     fn places(place: PairPlace) -> Vec<&'static str> {
         let mut messages = talk();
-        insert(&mut messages, &pair("r"), place, PairFrequency::Always);
+        insert_pair(&mut messages, &pair("r"), place, PairFrequency::Always);
         messages.iter().map(|one| one.role.as_str()).collect()
     }
 
@@ -247,7 +256,7 @@ mod tests {
         let twice = || {
             let mut messages = talk();
             for _ in 0..3 {
-                insert(
+                insert_pair(
                     &mut messages,
                     &pair("r"),
                     PairPlace::End,
@@ -304,8 +313,8 @@ mod tests {
     fn once_always_and_refresh_differ() {
         let count = |frequency, second: &str| {
             let mut messages = talk();
-            insert(&mut messages, &pair("r"), PairPlace::End, frequency);
-            insert(&mut messages, &pair(second), PairPlace::End, frequency);
+            insert_pair(&mut messages, &pair("r"), PairPlace::End, frequency);
+            insert_pair(&mut messages, &pair(second), PairPlace::End, frequency);
             messages.len() - talk().len()
         };
         assert_eq!(count(PairFrequency::Once, "r"), 2);
@@ -318,9 +327,9 @@ mod tests {
     fn the_newest_result_is_of_the_same_tool_and_arguments() {
         let asked = json!({"a": {"c": 3, "d": 2}, "b": 1});
         let mut messages = talk();
-        assert_eq!(newest(&messages, "t", &asked), None);
+        assert_eq!(newest_result(&messages, "t", &asked), None);
         for content in ["old", "new"] {
-            insert(
+            insert_pair(
                 &mut messages,
                 &pair(content),
                 PairPlace::End,
@@ -331,11 +340,11 @@ mod tests {
             arguments: json!({}),
             ..pair("other")
         };
-        insert(&mut messages, &other, PairPlace::End, PairFrequency::Always);
-        assert_eq!(newest(&messages, "t", &asked), Some("new"));
-        assert_eq!(newest(&messages, "t", &json!({})), Some("other"));
-        assert_eq!(newest(&messages, "u", &asked), None);
-        assert_eq!(newest(&messages, "t", &json!({"b": 1})), None);
+        insert_pair(&mut messages, &other, PairPlace::End, PairFrequency::Always);
+        assert_eq!(newest_result(&messages, "t", &asked), Some("new"));
+        assert_eq!(newest_result(&messages, "t", &json!({})), Some("other"));
+        assert_eq!(newest_result(&messages, "u", &asked), None);
+        assert_eq!(newest_result(&messages, "t", &json!({"b": 1})), None);
     }
 
     #[test]
@@ -345,9 +354,9 @@ mod tests {
             messages.extend(pair(content).messages_as("call_0".to_owned()));
         }
         let asked = pair("").arguments;
-        assert_eq!(newest(&messages, "t", &asked), Some("second"));
+        assert_eq!(newest_result(&messages, "t", &asked), Some("second"));
         messages.pop();
-        assert_eq!(newest(&messages, "t", &asked), None);
+        assert_eq!(newest_result(&messages, "t", &asked), None);
     }
 
     #[test]
@@ -356,7 +365,7 @@ mod tests {
         let mut broken = pair("r").messages();
         broken[0].tool_calls.as_mut().unwrap()[0].function.arguments = "{".to_owned();
         messages.extend(broken);
-        assert_eq!(newest(&messages, "t", &pair("").arguments), None);
+        assert_eq!(newest_result(&messages, "t", &pair("").arguments), None);
     }
 
     proptest! {

@@ -6,14 +6,14 @@ use crate::skill::{self, Skill};
 
 /// The configured prompt, the texts of the contexts and the list of skills, joined by a blank line; `None` when there is
 /// nothing to say.
-pub fn assemble(configured: &str, contexts: &[Context], skills: &[Skill]) -> Option<String> {
+pub fn assemble_prompt(configured: &str, contexts: &[Context], skills: &[Skill]) -> Option<String> {
     let texts = contexts.iter().filter_map(|context| match context {
         Context::UserDefined { content } => Some(content.clone()),
         Context::File { .. } | Context::Folder { .. } => None,
     });
     let parts: Vec<_> = std::iter::once(configured.to_owned())
         .chain(texts)
-        .chain(skill::listing(skills))
+        .chain(skill::skills_listing(skills))
         .filter(|part| !part.trim().is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
@@ -21,7 +21,7 @@ pub fn assemble(configured: &str, contexts: &[Context], skills: &[Skill]) -> Opt
 
 /// Makes `text` the system message at index 0. One that came with the request goes, unless `keep_inbound`: then it
 /// stands in place of ours.
-pub fn place(messages: &mut Vec<Message>, text: Option<String>, keep_inbound: bool) {
+pub fn place_system_message(messages: &mut Vec<Message>, text: Option<String>, keep_inbound: bool) {
     let inbound = messages.iter().any(|message| message.role == Role::System);
     if keep_inbound && inbound {
         return;
@@ -46,9 +46,9 @@ mod tests {
     fn parts_are_joined_by_one_blank_line() {
         let contexts = [context("one"), context(" "), context("two")];
         let skills = [Skill::new("s", "d")];
-        let text = assemble("base", &contexts, &skills).unwrap();
+        let text = assemble_prompt("base", &contexts, &skills).unwrap();
         assert!(text.starts_with("base\n\none\n\ntwo\n\n<available_skills>\n"));
-        assert_eq!(assemble("", &[], &[]), None);
+        assert_eq!(assemble_prompt("", &[], &[]), None);
     }
 
     #[test]
@@ -59,7 +59,7 @@ mod tests {
         ];
         let placed = |text: Option<&str>, keep| {
             let mut messages = inbound.to_vec();
-            place(&mut messages, text.map(str::to_owned), keep);
+            place_system_message(&mut messages, text.map(str::to_owned), keep);
             messages
         };
         assert_eq!(

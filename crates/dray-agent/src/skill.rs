@@ -16,7 +16,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use learn::{FetchedSkill, LoadedSkills, learn};
+pub use learn::{FetchedSkill, LoadedSkills, learn_skills};
 pub use parse::{ParsedSkill, parse_lenient, parse_strict};
 
 /// Name of the tool that reads a skill.
@@ -59,7 +59,7 @@ impl Skill {
 }
 
 /// The list of skills for the system prompt; `None` when there are none.
-pub fn listing(skills: &[Skill]) -> Option<String> {
+pub fn skills_listing(skills: &[Skill]) -> Option<String> {
     if skills.is_empty() {
         return None;
     }
@@ -108,7 +108,7 @@ pub fn of_layers(layers: &LayerSet) -> (Vec<Skill>, Vec<String>) {
 
 /// Puts the skill of files in arguments after the first user message as if the model had read it, unless it has. Does
 /// nothing without such a skill (quickapps 35.4).
-pub fn inject(messages: &mut Vec<Message>, skills: &[Skill]) {
+pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
         return;
     };
@@ -120,7 +120,7 @@ pub fn inject(messages: &mut Vec<Message>, skills: &[Skill]) {
         arguments: json!({ NAME_ARGUMENT: FILE_PARAMETERS }),
         content: skill.markdown.clone(),
     };
-    pair::insert(
+    pair::insert_pair(
         messages,
         &pair,
         PairPlace::AfterFirstUser,

@@ -9,12 +9,12 @@ use crate::manifest::feature::{ConversationStarters, Starter};
 const DEFAULT_INTRO: &str = "Select an action";
 
 /// The schema that a client shows as buttons; empty when the manifest has no starters.
-pub fn configuration(manifest: &Manifest) -> Value {
+pub fn starters_configuration(manifest: &Manifest) -> Value {
     let old = manifest.starters.as_deref().unwrap_or_default();
     match &manifest.conversation_starters {
-        Some(starters) => schema(starters),
+        Some(starters) => starters_schema(starters),
         None if old.is_empty() => json!({}),
-        None => schema(&ConversationStarters {
+        None => starters_schema(&ConversationStarters {
             intro_text: DEFAULT_INTRO.to_owned(),
             chat_message_input_disabled: false,
             auto_submit: true,
@@ -30,7 +30,7 @@ fn from_text(text: &str) -> Starter {
     }
 }
 
-fn schema(starters: &ConversationStarters) -> Value {
+fn starters_schema(starters: &ConversationStarters) -> Value {
     let buttons = (1..).zip(&starters.starters);
     let buttons: Vec<_> = buttons
         .map(|(number, starter): (u32, _)| {
@@ -74,7 +74,7 @@ mod tests {
         let manifest = ManifestReader::new(ManifestSettings::default())
             .manifest(document)
             .unwrap();
-        assert_eq!(configuration(&manifest.value), *expected);
+        assert_eq!(starters_configuration(&manifest.value), *expected);
     }
 
     #[test]

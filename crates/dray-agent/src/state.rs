@@ -11,7 +11,7 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-pub use unpack::{HistoryNotice, UnpackedHistory, unpack};
+pub use unpack::{HistoryNotice, UnpackedHistory, unpack_history};
 
 /// Key of the tool rounds of a turn.
 pub const HISTORY_KEY: &str = "tool_execution_history";
@@ -28,7 +28,7 @@ const OLD_INTERPRETER: &str = "py_interpreter_session_id";
 /// The state of one turn. Written exactly once per answer, as `{}` when there is nothing to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TurnState {
-    /// Tool rounds, see [`pack`].
+    /// Tool rounds, see [`pack_history`].
     #[serde(
         rename = "tool_execution_history",
         skip_serializing_if = "Vec::is_empty"
@@ -57,7 +57,7 @@ pub struct InterpreterState {
 ///
 /// Fields that are `null` are left out, except inside `state`, which belongs to others. A round that was cut short,
 /// so that not every call has its result, is left out whole: models refuse such a conversation for ever after.
-pub fn pack(messages: &[Message]) -> Vec<Value> {
+pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     let start = messages
         .iter()
         .rposition(|message| message.role == Role::User)

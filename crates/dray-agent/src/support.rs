@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::layer::{EntryKind, LayerSet, apply};
+use crate::layer::{EntryKind, LayerSet, apply_patch};
 
 /// What stands for a secret of an operator's template: editors show templates to everybody.
 const HIDDEN_SECRET: &str = "********";
@@ -33,48 +33,48 @@ pub fn not_found(kind: EntryKind, name: &str) -> Value {
 
 /// The body of a tool or tool set. Tools in it that name templates stand in their place; what cannot be put in place
 /// stays as it is. Credentials are hidden.
-pub fn body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<Value> {
+pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<Value> {
     let mut body = layers.body(kind, name)?.clone();
     if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
         for tool in tools {
-            resolve(layers, tool);
+            resolve_tool_template(layers, tool);
         }
     }
-    hide(&mut body);
+    hide_value(&mut body);
     Some(body)
 }
 
-fn resolve(layers: &LayerSet, tool: &mut Value) {
+fn resolve_tool_template(layers: &LayerSet, tool: &mut Value) {
     for _ in 0..MAX_TEMPLATE_DEPTH {
-        let Some(read) = template(layers, tool) else {
+        let Some(read) = tool_template(layers, tool) else {
             return;
         };
         *tool = read;
     }
 }
 
-fn template(layers: &LayerSet, tool: &Value) -> Option<Value> {
+fn tool_template(layers: &LayerSet, tool: &Value) -> Option<Value> {
     if tool.get("type")? != "predefined-tool" {
         return None;
     }
     let body = layers.body(EntryKind::Tool, tool.get("template_name")?.as_str()?)?;
     match tool.get("override").and_then(Value::as_object) {
-        Some(patch) => apply(body, patch).ok(),
+        Some(patch) => apply_patch(body, patch).ok(),
         None => Some(body.clone()),
     }
 }
 
-fn hide(value: &mut Value) {
+fn hide_value(value: &mut Value) {
     match value {
         Value::Object(members) => {
             for (key, member) in members {
                 match member.as_object_mut() {
                     Some(authorization) if key == "authorization" => hide_secrets(authorization),
-                    _ => hide(member),
+                    _ => hide_value(member),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(hide),
+        Value::Array(items) => items.iter_mut().for_each(hide_value),
         _ => {}
     }
 }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn templates_in_a_tool_set_stand_in_their_place() {
-        let body = body(&layers(), EntryKind::ToolSet, "set").unwrap();
+        let body = template_body(&layers(), EntryKind::ToolSet, "set").unwrap();
         assert_eq!(
             body["tools"][0],
             json!({"type": "restapi-tool", "a": 1, "c": 3})
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn credentials_of_templates_are_hidden() {
-        let body = body(&layers(), EntryKind::ToolSet, "set").unwrap();
+        let body = template_body(&layers(), EntryKind::ToolSet, "set").unwrap();
         assert_eq!(
             body["authorization"],
             json!({"type": "api_key", "key": "********", "name": "k"})
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn names_that_nothing_has_are_told_with_their_kind() {
-        assert_eq!(body(&layers(), EntryKind::Tool, "none"), None);
+        assert_eq!(template_body(&layers(), EntryKind::Tool, "none"), None);
         assert_eq!(
             not_found(EntryKind::ToolSet, "x"),
             json!({"detail": "Toolset 'x' not found."})

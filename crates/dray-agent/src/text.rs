@@ -1,7 +1,7 @@
 //! Text inside of XML elements.
 
 /// With `&`, `<` and `>` escaped.
-pub(crate) fn escape(text: &str) -> String {
+pub(crate) fn escape_markup(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -9,5 +9,7 @@ pub(crate) fn escape(text: &str) -> String {
 
 /// With quotes escaped too.
 pub(crate) fn escape_quoted(text: &str) -> String {
-    escape(text).replace('"', "&quot;").replace('\'', "&#x27;")
+    escape_markup(text)
+        .replace('"', "&quot;")
+        .replace('\'', "&#x27;")
 }

@@ -64,7 +64,7 @@ impl ErrorSource {
                 let own = display_message.as_deref().map(str::trim);
                 let retry = status.is_some_and(|status| status == 429 || status >= 500);
                 if let Some(own) = own.filter(|own| !own.is_empty()) {
-                    return (cut(own), retry);
+                    return (cut_message(own), retry);
                 }
                 match code.as_deref().and_then(of_code) {
                     Some(text) => (text, false),
@@ -88,7 +88,7 @@ fn status_of(status: Option<u16>, code: Option<&str>) -> Option<u16> {
     status.or_else(|| code?.parse().ok())
 }
 
-fn cut(text: &str) -> String {
+fn cut_message(text: &str) -> String {
     match text.char_indices().nth(MAX_MESSAGE_CHARACTERS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),

@@ -15,7 +15,7 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
-pub use line::{DONE_LINE, line};
+pub use line::{DONE_LINE, write_event_line};
 pub use merge::MergedAnswer;
 
 /// Writes the chunks of one answer.
@@ -59,8 +59,8 @@ impl ChunkWriter {
         let chunk = match event {
             Event::Content(content) => self.delta(json!({ "content": content })),
             Event::Attachment(attachment) => {
-                let index = next(&mut self.attachments);
-                let attachment = shown(index, attachment);
+                let index = next_index(&mut self.attachments);
+                let attachment = attachment_members(index, attachment);
                 self.delta(json!({ "custom_content": { "attachments": [attachment] } }))
             }
             Event::StageOpened { stage, name } => {
@@ -74,8 +74,8 @@ impl ChunkWriter {
                 self.stage(json!({ "index": stage, "content": content, "status": null }))
             }
             Event::StageAttachment { stage, attachment } => {
-                let index = next(&mut self.stages.entry(stage).or_default().attachments);
-                let attachment = shown(index, attachment);
+                let index = next_index(&mut self.stages.entry(stage).or_default().attachments);
+                let attachment = attachment_members(index, attachment);
                 self.stage(json!({ "index": stage, "attachments": [attachment], "status": null }))
             }
             Event::StageClosed { stage, status } => self.close(stage, status),
@@ -103,7 +103,7 @@ impl ChunkWriter {
         let mut chunk = self.chunk(choice);
         if let Some(members) = chunk.as_object_mut() {
             if let Some(tokens) = ending.usage {
-                members.insert("usage".to_owned(), Value::Object(usage(tokens)));
+                members.insert("usage".to_owned(), Value::Object(usage_members(tokens)));
             }
             if !ending.per_model.is_empty() {
                 let models = (0..).zip(&ending.per_model);
@@ -133,7 +133,7 @@ impl ChunkWriter {
     }
 
     fn call(&mut self, call: &ToolCall) -> Value {
-        let index = next(&mut self.calls);
+        let index = next_index(&mut self.calls);
         let call = json!({
             "index": index,
             "id": call.id,
@@ -182,7 +182,7 @@ impl ChunkWriter {
     }
 }
 
-fn next(counter: &mut u32) -> u32 {
+fn next_index(counter: &mut u32) -> u32 {
     let index = *counter;
     *counter = counter.saturating_add(1);
     index
@@ -190,7 +190,7 @@ fn next(counter: &mut u32) -> u32 {
 
 /// An attachment with its index and what of it is not empty. Clients want exactly one of content and address: the
 /// address wins, and what it was made from stands in for one.
-fn shown(index: u32, attachment: Attachment) -> Map<String, Value> {
+fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> {
     let is_there = |text: &String| !text.is_empty();
     let reference = attachment.reference_url.filter(is_there);
     let mut data = attachment.data.filter(is_there);
@@ -218,7 +218,7 @@ fn shown(index: u32, attachment: Attachment) -> Map<String, Value> {
     shown
 }
 
-fn usage(tokens: TokenUsage) -> Map<String, Value> {
+fn usage_members(tokens: TokenUsage) -> Map<String, Value> {
     let mut usage = Map::new();
     usage.insert("prompt_tokens".to_owned(), json!(tokens.prompt));
     usage.insert("completion_tokens".to_owned(), json!(tokens.completion));
@@ -231,6 +231,6 @@ fn of_model(index: u32, model: &ModelUsage) -> Map<String, Value> {
     let mut entry = Map::new();
     entry.insert("index".to_owned(), json!(index));
     entry.insert("model".to_owned(), json!(model.model));
-    entry.extend(usage(model.tokens));
+    entry.extend(usage_members(model.tokens));
     entry
 }

@@ -167,7 +167,7 @@ impl Backend {
         reply: Option<&str>,
         message: &OutgoingMessage,
     ) -> Result<()> {
-        check(message, self.max_payload())?;
+        check_message_size(message, self.max_payload())?;
         each!(self, inner => inner.publish(reply, message).await)
     }
 
@@ -196,7 +196,7 @@ impl Backend {
         message: &OutgoingMessage,
         wait: Duration,
     ) -> Result<StreamAck> {
-        check(message, self.max_payload())?;
+        check_message_size(message, self.max_payload())?;
         each!(self, inner => inner.store(message, wait).await)
     }
 
@@ -321,7 +321,7 @@ const EXPECTED_REVISION_HEADER: &str = crate::headers::EXPECTED_REVISION;
 pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const KV_DELETE: &str = "DEL";
 
-fn check(message: &OutgoingMessage, limit: usize) -> Result<()> {
+fn check_message_size(message: &OutgoingMessage, limit: usize) -> Result<()> {
     if let Some(name) = message.headers.unsendable() {
         return Err(TransportError::Header(name.to_owned()));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A time between both bounds, evenly spread.
-pub(crate) fn jitter(from: Duration, to: Duration) -> Duration {
+pub(crate) fn random_between(from: Duration, to: Duration) -> Duration {
     rand::random_range(from..=to.max(from))
 }
 
@@ -27,7 +27,7 @@ impl Backoff {
 
     /// The next delay: between half the bound's floor of 10 ms and the bound.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        let delay = jitter(MIN_DELAY, self.bound);
+        let delay = random_between(MIN_DELAY, self.bound);
         self.bound = (self.bound * 2).min(self.ceiling);
         delay
     }
@@ -42,7 +42,7 @@ pub(crate) fn work_delay(attempt: u32) -> Duration {
     const MAX_DELAY: Duration = Duration::from_secs(30);
     let doublings = attempt.saturating_sub(1).min(5);
     let bound = Duration::from_secs(1 << doublings).min(MAX_DELAY);
-    jitter(MIN_DELAY, bound)
+    random_between(MIN_DELAY, bound)
 }
 
 /// The delay of work that is parked for the `parked`-th time because something it needs is away: between half of and
@@ -52,7 +52,7 @@ pub(crate) fn park_delay(parked: u64) -> Duration {
     const MAX_DELAY: Duration = Duration::from_secs(10);
     let doublings = u32::try_from(parked.saturating_sub(1).min(5)).unwrap_or(5);
     let bound = (FIRST_DELAY * (1 << doublings)).min(MAX_DELAY);
-    jitter(bound / 2, bound)
+    random_between(bound / 2, bound)
 }
 
 /// Retries are at most a fifth of the requests of the last minute (messaging-reliability 8).

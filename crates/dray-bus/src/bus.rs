@@ -107,7 +107,7 @@ impl Bus {
     /// # Errors
     /// The responder's fault, or why no response came; see [`CallError`].
     pub async fn call<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, CallMode::default()).await
+        crate::call::call_with_retries(self, meta, request, CallMode::default()).await
     }
 
     /// The same for what may take minutes: the responder sends a heartbeat every few seconds, and one that is
@@ -120,7 +120,7 @@ impl Bus {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, CallMode::watched()).await
+        crate::call::call_with_retries(self, meta, request, CallMode::watched()).await
     }
 
     /// As [`Bus::call_watched`], for calls that the responder itself repeats when that helps: its answer is final, also
@@ -134,7 +134,7 @@ impl Bus {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, CallMode::once()).await
+        crate::call::call_with_retries(self, meta, request, CallMode::once()).await
     }
 
     /// The same, with a look at the payload of every progress reply (C-8).
@@ -147,7 +147,7 @@ impl Bus {
         request: &C,
         observe: &mut (dyn FnMut(bytes::Bytes) + Send),
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, CallMode::observed(observe)).await
+        crate::call::call_with_retries(self, meta, request, CallMode::observed(observe)).await
     }
 
     /// The same on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities that may
@@ -160,7 +160,7 @@ impl Bus {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, CallMode::on_tenant_subject()).await
+        crate::call::call_with_retries(self, meta, request, CallMode::on_tenant_subject()).await
     }
 
     /// Listens for requests on a call subject as one of a queue group, and for cancellations of its area.
@@ -191,7 +191,7 @@ impl Bus {
         W: dray_proto::Work,
         H: WorkHandler<W>,
     {
-        crate::work::run(self.clone(), durable, settings, handler, stop).await
+        crate::work::run_worker(self.clone(), durable, settings, handler, stop).await
     }
 
     /// The ledger of work.
@@ -251,7 +251,7 @@ impl Bus {
     /// # Errors
     /// What makes this instance unready.
     pub async fn round_trip(&self) -> Result<(), ProbeError> {
-        crate::health::probe(self).await
+        crate::health::probe_connection(self).await
     }
 
     /// Finishes what was begun, sends everything on its way and closes. The last step of a stop: nothing can be

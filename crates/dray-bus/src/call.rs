@@ -7,7 +7,7 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_proto::contract::{call_subject, schema, tenant_call_subject};
+use dray_proto::contract::{call_subject, schema_name, tenant_call_subject};
 use dray_proto::{Call, MESSAGE_LIMIT, v1};
 use dray_types::{Fault, FaultCode, RetryAdvice};
 use prost::Message as _;
@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 pub(crate) use self::area::CircuitBreaker;
 use crate::backend::{CONNECTION_LOST, CoreMessage, Inbox, NO_RESPONDERS, OutgoingMessage};
-use crate::backoff::{Backoff, jitter};
+use crate::backoff::{Backoff, random_between};
 use crate::bus::Bus;
 use crate::error::{CallError, ReplyError, TransportError};
 use crate::headers;
@@ -80,7 +80,7 @@ impl<'a> CallMode<'a> {
     }
 }
 
-pub(crate) async fn call<'a, C: Call>(
+pub(crate) async fn call_with_retries<'a, C: Call>(
     bus: &'a Bus,
     meta: &'a Meta,
     request: &C,
@@ -89,7 +89,7 @@ pub(crate) async fn call<'a, C: Call>(
     let begun = Instant::now();
     let mut attempt = CallAttempt::new::<C>(bus, meta, request, manner)?;
     let span = request_span(&attempt.message);
-    trace::join(&span, &mut attempt.message.headers);
+    trace::join_trace(&span, &mut attempt.message.headers);
     let result = attempt.run().instrument(span).await;
     let answered = attempt.finish(&result);
     let result = result.and_then(|payload| {
@@ -140,7 +140,7 @@ impl<'a> CallAttempt<'a> {
         request: &C,
         manner: CallMode<'a>,
     ) -> Result<Self, CallError> {
-        let mut wanted = meta.headers(&schema::<C>());
+        let mut wanted = meta.headers(&schema_name::<C>());
         if manner.watched {
             wanted.set(headers::HEARTBEAT_HEADER, "1");
         }
@@ -284,7 +284,7 @@ impl<'a> CallAttempt<'a> {
                 }
                 continue;
             }
-            return read(reply).map_err(CallError::Reply);
+            return read_reply(reply).map_err(CallError::Reply);
         }
     }
 
@@ -377,7 +377,7 @@ fn request_span(message: &OutgoingMessage) -> tracing::Span {
 }
 
 /// Reads a final reply.
-fn read(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
+fn read_reply(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
     if matches!(reply.status, Some(NO_RESPONDERS | CONNECTION_LOST)) {
         return Ok(AttemptResult::NoResponders);
     }
@@ -394,7 +394,7 @@ fn read(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
 fn retry_delay(fault: &Fault) -> Option<Duration> {
     match (fault.code, fault.retry) {
         (FaultCode::RateLimited | FaultCode::Unavailable, RetryAdvice::After(delay)) => {
-            Some(delay + jitter(Duration::ZERO, Duration::from_millis(50)))
+            Some(delay + random_between(Duration::ZERO, Duration::from_millis(50)))
         }
         _ => None,
     }
@@ -434,7 +434,7 @@ impl Drop for CancelGuard<'_> {
         };
         let bus = self.bus.clone();
         let message = OutgoingMessage {
-            subject: subject::cancel(self.area),
+            subject: subject::cancel_subject(self.area),
             headers: self.meta.headers(""),
             payload: Bytes::new(),
         };

@@ -49,7 +49,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-pub(crate) fn meter() -> Meter {
+pub(crate) fn noop_meter() -> Meter {
     NoopMeterProvider::new().meter("test")
 }
 
@@ -64,7 +64,7 @@ impl World {
     pub(crate) fn in_process() -> Self {
         let clock = Clock::system();
         Self {
-            bus: Bus::in_process(clock.clone(), &meter()),
+            bus: Bus::in_process(clock.clone(), &noop_meter()),
             clock,
             server: None,
         }
@@ -77,7 +77,7 @@ impl World {
     pub(crate) async fn on(server: NatsServer) -> Self {
         let clock = Clock::system();
         let options = NatsOptions::at(server.url());
-        let bus = Bus::connect(&options, clock.clone(), &meter())
+        let bus = Bus::connect(&options, clock.clone(), &noop_meter())
             .await
             .unwrap();
         Self {
@@ -92,7 +92,7 @@ impl World {
         match &self.server {
             Some(server) => {
                 let options = NatsOptions::at(server.url()).named("another");
-                Bus::connect(&options, self.clock.clone(), &meter())
+                Bus::connect(&options, self.clock.clone(), &noop_meter())
                     .await
                     .unwrap()
             }
@@ -106,7 +106,7 @@ impl World {
 
     /// Provisions the standard topology with consumers that hand out again after `ack_wait`.
     pub(crate) async fn provision(&self, ack_wait: Duration) {
-        let topology = small(|topology| {
+        let topology = small_topology(|topology| {
             for consumer in &mut topology.consumers {
                 consumer.ack_wait = ack_wait;
             }
@@ -116,7 +116,7 @@ impl World {
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
         let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
-        meta(operation, deadline)
+        call_meta(operation, deadline)
     }
 
     pub(crate) async fn events(&self, subject: &str) -> EventStream {
@@ -126,19 +126,19 @@ impl World {
 }
 
 /// The standard topology for a small store, changed.
-pub(crate) fn small(change: impl FnOnce(&mut Topology)) -> Topology {
+pub(crate) fn small_topology(change: impl FnOnce(&mut Topology)) -> Topology {
     let mut topology = Topology::new(1, 256 * 1024 * 1024);
     change(&mut topology);
     topology
 }
 
-pub(crate) fn meta(operation: &str, deadline: Deadline) -> Meta {
+pub(crate) fn call_meta(operation: &str, deadline: Deadline) -> Meta {
     Meta::new(TenantId::new("acme").unwrap(), deadline)
         .with_operation(OperationId::new(operation).unwrap())
 }
 
 /// Waits for something that must come soon.
-pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn wait_soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await
         .unwrap_or_else(|_| panic!("waited too long for {what}"))
@@ -152,7 +152,7 @@ pub(crate) fn tool_call(tool: &str) -> v1::ToolCallRequested {
     }
 }
 
-pub(crate) fn outgoing(
+pub(crate) fn outgoing_message(
     subject: &str,
     id: &str,
     payload: impl Into<bytes::Bytes>,
@@ -187,7 +187,9 @@ impl ScriptedHandler {
     }
 }
 
-pub(crate) fn resolved(delivery: &WorkDelivery<v1::ToolCallRequested>) -> v1::ToolCallResolved {
+pub(crate) fn resolved_event(
+    delivery: &WorkDelivery<v1::ToolCallRequested>,
+) -> v1::ToolCallResolved {
     v1::ToolCallResolved {
         operation_id: delivery.meta.operation.to_string(),
         tool_call_id: delivery.work.tool_call_id.clone(),
@@ -229,12 +231,12 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
             "too-large" => {
                 return Ok(WorkCompleted::event(&v1::ToolCallResolved {
                     tool: "x".repeat(crate::work::RESULT_LIMIT + 1),
-                    ..resolved(&delivery)
+                    ..resolved_event(&delivery)
                 }));
             }
             _ => {}
         }
-        Ok(WorkCompleted::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved_event(&delivery)))
     }
 }
 

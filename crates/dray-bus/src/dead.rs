@@ -5,7 +5,7 @@ mod letters;
 mod state;
 
 use bytes::Bytes;
-use dray_proto::contract::schema;
+use dray_proto::contract::schema_name;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Deadline, Fault, OperationId, TenantId};
 use prost::Message as _;
@@ -84,7 +84,7 @@ impl DeadLetter<'_> {
 }
 
 /// Publishes the dead letter and waits for its acknowledgement. Repeating it changes nothing: its id is fixed.
-pub(crate) async fn publish(
+pub(crate) async fn publish_dead_letter(
     bus: &Bus,
     letter: &DeadLetter<'_>,
     envelope: Option<&WorkEnvelope>,
@@ -94,13 +94,17 @@ pub(crate) async fn publish(
     let mut all = MessageHeaders::new();
     if let Some(envelope) = envelope {
         all.append(headers::MESSAGE_ID, letter_id(envelope));
-        for (name, value) in envelope.meta.headers(&schema::<v1::DeadLetter>()).iter() {
+        for (name, value) in envelope
+            .meta
+            .headers(&schema_name::<v1::DeadLetter>())
+            .iter()
+        {
             all.append(name, value);
         }
     } else {
         let sequence = letter.original.sequence;
         all.append(headers::MESSAGE_ID, format!("{WORK_STREAM}/{sequence}:dlq"));
-        all.append(headers::SCHEMA_HEADER, schema::<v1::DeadLetter>());
+        all.append(headers::SCHEMA_HEADER, schema_name::<v1::DeadLetter>());
         all.append(headers::CONTENT_TYPE, headers::PROTOBUF_CONTENT_TYPE);
     }
     let message = OutgoingMessage {
@@ -133,7 +137,7 @@ fn letter_id(envelope: &WorkEnvelope) -> String {
 
 /// `dray.dead.…` for `dray.work.…`. A subject that is not one of work is kept out of the tenants' reach.
 fn dead_subject(work: &str) -> String {
-    match subject::parts(work) {
+    match subject::subject_parts(work) {
         Some(SubjectParts {
             area, verb, tenant, ..
         }) => format!("dray.dead.{area}.v1.{verb}.{tenant}"),
@@ -150,7 +154,7 @@ fn dead_subject(work: &str) -> String {
 }
 
 /// Gives up a message that cannot be understood: letter, ledger entry where its key can be trusted, event.
-pub(crate) async fn poison(
+pub(crate) async fn dead_letter_poison(
     bus: &Bus,
     pulled: &PulledMessage,
     envelope: Option<&WorkEnvelope>,
@@ -166,7 +170,7 @@ pub(crate) async fn poison(
             fault,
             service_version,
         };
-        publish(bus, &letter, None).await?;
+        publish_dead_letter(bus, &letter, None).await?;
         return tell_unreadable(bus, original, fault).await;
     };
     let mut job = WorkJob::new(bus, envelope);
@@ -193,7 +197,7 @@ pub(crate) async fn poison(
         fault,
         service_version,
     };
-    publish(bus, &letter, None).await?;
+    publish_dead_letter(bus, &letter, None).await?;
     Ok(())
 }
 
@@ -222,11 +226,11 @@ pub(crate) fn unreadable_event(
         ),
         None => format!("{WORK_STREAM}/{}:dead-lettered:0", original.sequence),
     };
-    let (area, tenant) = subject::parts(&original.subject)
+    let (area, tenant) = subject::subject_parts(&original.subject)
         .map_or(("unknown", "unknown"), |parts| (parts.area, parts.tenant));
     v1::RecordedEvent {
         subject: format!("dray.event.{area}.v1.dead-lettered.{tenant}"),
-        schema: schema::<v1::WorkDeadLettered>(),
+        schema: schema_name::<v1::WorkDeadLettered>(),
         message_id,
         payload: event.encode_to_vec(),
     }
@@ -237,7 +241,7 @@ async fn tell_unreadable(
     original: &StoredMessage,
     fault: &Fault,
 ) -> Result<(), JobError> {
-    let Some(parts) = subject::parts(&original.subject) else {
+    let Some(parts) = subject::subject_parts(&original.subject) else {
         return Ok(());
     };
     let event = unreadable_event(original, None, fault);

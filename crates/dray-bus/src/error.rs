@@ -64,7 +64,7 @@ impl TransportError {
     }
 }
 
-fn unavailable(retry: Duration) -> Fault {
+fn unavailable_fault(retry: Duration) -> Fault {
     Fault::new(
         FaultCode::Unavailable,
         "A part of the file service did not answer.",
@@ -78,11 +78,11 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 impl From<TransportError> for Fault {
     fn from(error: TransportError) -> Self {
         match error {
-            TransportError::NoResponders => unavailable(RETRY_SOON).detail("no_responder"),
+            TransportError::NoResponders => unavailable_fault(RETRY_SOON).detail("no_responder"),
             TransportError::TimedOut | TransportError::Disconnected | TransportError::Other(_) => {
-                unavailable(RETRY_SOON).detail("bus_unavailable")
+                unavailable_fault(RETRY_SOON).detail("bus_unavailable")
             }
-            TransportError::Full => busy(),
+            TransportError::Full => busy_fault(),
             TransportError::TooLarge { .. } => too_large(),
             TransportError::Denied(_)
             | TransportError::NotProvisioned(_)
@@ -92,7 +92,7 @@ impl From<TransportError> for Fault {
     }
 }
 
-fn busy() -> Fault {
+fn busy_fault() -> Fault {
     Fault::new(FaultCode::RateLimited, "The file service is busy.")
         .detail("stream_full")
         .advice("Try again later.")
@@ -204,14 +204,16 @@ impl From<CallError> for Fault {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Fault(fault) => fault,
-            CallError::NoResponder(_) => unavailable(RETRY_SOON).detail("no_responder"),
+            CallError::NoResponder(_) => unavailable_fault(RETRY_SOON).detail("no_responder"),
             CallError::Timeout(_) => {
                 Self::new(FaultCode::Timeout, "The operation did not finish in time.")
                     .detail("no_answer")
                     .advice("Try again, with more time if possible.")
                     .retry_after(RETRY_SOON)
             }
-            CallError::CircuitOpen(_) => unavailable(Duration::from_secs(2)).detail("circuit_open"),
+            CallError::CircuitOpen(_) => {
+                unavailable_fault(Duration::from_secs(2)).detail("circuit_open")
+            }
             CallError::TooLarge { .. } => too_large(),
             CallError::Reply(_) => Self::internal(),
             CallError::Transport(transport) => transport.into(),
@@ -262,8 +264,10 @@ impl From<PublishError> for Fault {
     fn from(error: PublishError) -> Self {
         match error {
             PublishError::TooLarge { .. } => too_large(),
-            PublishError::Busy(_) => busy(),
-            PublishError::Unconfirmed { .. } => unavailable(RETRY_SOON).detail("bus_unavailable"),
+            PublishError::Busy(_) => busy_fault(),
+            PublishError::Unconfirmed { .. } => {
+                unavailable_fault(RETRY_SOON).detail("bus_unavailable")
+            }
             PublishError::NoStream(_)
             | PublishError::WrongStream { .. }
             | PublishError::Denied(_) => Self::internal(),

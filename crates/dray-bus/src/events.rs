@@ -173,7 +173,7 @@ fn stream_of(filter: &str) -> Option<&'static str> {
         ("dray.work.>", WORK_STREAM),
     ]
     .into_iter()
-    .find(|(all, _)| subject::matches(all, filter))
+    .find(|(all, _)| subject::matches_filter(all, filter))
     .map(|(_, stream)| stream)
 }
 

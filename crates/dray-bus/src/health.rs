@@ -136,7 +136,7 @@ impl ConnectionHealth {
     }
 }
 
-pub(crate) async fn probe(bus: &Bus) -> Result<(), ProbeError> {
+pub(crate) async fn probe_connection(bus: &Bus) -> Result<(), ProbeError> {
     let inner = &bus.inner;
     if let Some(violation) = inner.health.violation() {
         return Err(violation);
@@ -169,8 +169,8 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_is_off_by_more_than_two_seconds_makes_the_service_unready() {
         let clock = dray_types::Clock::system();
-        let bus = Bus::in_process(clock, &crate::conformance::meter());
-        bus.apply_topology(&crate::conformance::small(|_| {}))
+        let bus = Bus::in_process(clock, &crate::conformance::noop_meter());
+        bus.apply_topology(&crate::conformance::small_topology(|_| {}))
             .await
             .unwrap();
         for (server_ms, local_ms, ready) in [

@@ -16,7 +16,7 @@ pub(crate) fn message_id(
 }
 
 /// How often the work with this id was deliberately started again; 0 for ids of any other form.
-pub(crate) fn redrives(id: &str, operation: &OperationId, step: &str) -> u32 {
+pub(crate) fn redrive_count(id: &str, operation: &OperationId, step: &str) -> u32 {
     id.rsplit_once(':')
         .and_then(|(head, count)| {
             let head = head.strip_suffix(step)?.strip_suffix(':')?;
@@ -39,7 +39,7 @@ mod tests {
         let check = |id: &str, operation: &str, expected: u32| {
             let operation = OperationId::new(operation).unwrap();
             assert_eq!(
-                redrives(id, &operation, "toolcall.resolve"),
+                redrive_count(id, &operation, "toolcall.resolve"),
                 expected,
                 "{id}"
             );
@@ -55,6 +55,6 @@ mod tests {
         check("", "op", 0);
         let operation = OperationId::new("x/y:z").unwrap();
         let id = message_id("acme", &operation, "toolcall.resolve", 7);
-        assert_eq!(redrives(&id, &operation, "toolcall.resolve"), 7);
+        assert_eq!(redrive_count(&id, &operation, "toolcall.resolve"), 7);
     }
 }

@@ -85,7 +85,7 @@ impl KeyValue {
     /// # Errors
     /// An invalid key, or the bus.
     pub async fn get(&self, key: &str) -> Result<Option<KeyValueEntry>, KeyError> {
-        check(key)?;
+        check_key(key)?;
         let entry = self
             .bus
             .inner
@@ -107,7 +107,7 @@ impl KeyValue {
     /// # Errors
     /// [`KeyError::Exists`], an invalid key, or the bus.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, KeyError> {
-        check(key)?;
+        check_key(key)?;
         match self.put(key, Some(value.clone()), 0).await {
             Err(KeyError::Stale) => {}
             other => return other,
@@ -135,7 +135,7 @@ impl KeyValue {
     /// # Errors
     /// [`KeyError::Stale`], an invalid key, or the bus.
     pub async fn update(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, KeyError> {
-        check(key)?;
+        check_key(key)?;
         self.put(key, Some(value), revision).await
     }
 
@@ -144,7 +144,7 @@ impl KeyValue {
     /// # Errors
     /// [`KeyError::Stale`], an invalid key, or the bus.
     pub async fn delete(&self, key: &str, revision: u64) -> Result<(), KeyError> {
-        check(key)?;
+        check_key(key)?;
         self.put(key, None, revision).await.map(|_| ())
     }
 
@@ -156,7 +156,7 @@ impl KeyValue {
     /// An invalid prefix, or the bus.
     pub async fn next(&self, prefix: &str, from: u64) -> Result<Option<KeyValueChange>, KeyError> {
         if !prefix.is_empty() {
-            check(prefix)?;
+            check_key(prefix)?;
         }
         let found = self
             .bus
@@ -214,7 +214,7 @@ impl KeyValue {
     }
 }
 
-fn check(key: &str) -> Result<(), KeyError> {
+fn check_key(key: &str) -> Result<(), KeyError> {
     let is_token = |token: &str| {
         !token.is_empty()
             && token.bytes().all(|byte| {
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn keys_never_hold_wildcards_or_empty_parts() {
         for good in ["a", "toolcall.resolve.acme.0198-AB_c"] {
-            assert!(check(good).is_ok(), "{good}");
+            assert!(check_key(good).is_ok(), "{good}");
         }
         for wrong in [
             "",
@@ -248,7 +248,7 @@ mod tests {
             "ü",
             &"x".repeat(513),
         ] {
-            assert!(check(wrong).is_err(), "{wrong}");
+            assert!(check_key(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -17,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
 use crate::backend::local::{FaultPlan, InjectedFault, LocalBackend};
-use crate::conformance::{ScriptedHandler, meta, meter, outgoing, small, tool_call};
+use crate::conformance::{
+    ScriptedHandler, call_meta, noop_meter, outgoing_message, small_topology, tool_call,
+};
 use crate::health::ConnectionHealth;
 use crate::metrics::BusMetrics;
 use crate::{
@@ -49,7 +51,7 @@ struct ModelRun {
     sweeper: ProcessRun,
 }
 
-fn fault() -> impl Strategy<Value = InjectedFault> {
+fn fault_strategy() -> impl Strategy<Value = InjectedFault> {
     prop_oneof![
         Just(InjectedFault::CrashBefore),
         Just(InjectedFault::CrashAfter),
@@ -59,11 +61,11 @@ fn fault() -> impl Strategy<Value = InjectedFault> {
     ]
 }
 
-fn life() -> impl Strategy<Value = ProcessRun> {
-    prop::collection::vec((0..40_u32, fault()), 1..4)
+fn process_run_strategy() -> impl Strategy<Value = ProcessRun> {
+    prop::collection::vec((0..40_u32, fault_strategy()), 1..4)
 }
 
-fn operation() -> impl Strategy<Value = ModelOperation> {
+fn operation_strategy() -> impl Strategy<Value = ModelOperation> {
     let tool = prop::sample::select(vec![
         "works",
         "works",
@@ -83,11 +85,11 @@ fn operation() -> impl Strategy<Value = ModelOperation> {
     })
 }
 
-fn story() -> impl Strategy<Value = ModelRun> {
+fn model_run_strategy() -> impl Strategy<Value = ModelRun> {
     (
-        prop::collection::vec(operation(), 1..5),
-        prop::collection::vec(life(), 0..6),
-        prop::collection::vec((0..60_u32, fault()), 0..2),
+        prop::collection::vec(operation_strategy(), 1..5),
+        prop::collection::vec(process_run_strategy(), 0..6),
+        prop::collection::vec((0..60_u32, fault_strategy()), 0..2),
     )
         .prop_map(|(operations, lives, sweeper)| ModelRun {
             operations,
@@ -129,8 +131,8 @@ impl ModelStage {
     async fn set() -> Self {
         let clock = Clock::manual(1_700_000_000_000);
         let local = LocalBackend::new(clock.clone());
-        let bus = over(local.clone(), &clock);
-        let found = bus.apply_topology(&small(|_| {})).await.unwrap();
+        let bus = bus_over(local.clone(), &clock);
+        let found = bus.apply_topology(&small_topology(|_| {})).await.unwrap();
         assert_eq!(found, []);
         Self {
             local,
@@ -141,7 +143,7 @@ impl ModelStage {
     }
 
     fn bus_of(&self, plan: &Arc<FaultPlan>) -> Bus {
-        over(self.local.faulty(plan), &self.clock)
+        bus_over(self.local.faulty(plan), &self.clock)
     }
 
     /// A worker until it dies by its plan or is stopped.
@@ -173,12 +175,12 @@ impl ModelStage {
 
     async fn publish(&self, number: usize, operation: &ModelOperation) {
         let deadline = Deadline::after(self.clock.now_ms(), operation.deadline);
-        let meta = meta(&format!("op-{number}"), deadline);
+        let meta = call_meta(&format!("op-{number}"), deadline);
         let work = tool_call(operation.tool);
         self.bus.publish_work(&meta, &work).await.unwrap();
         if operation.again {
             let subject = "dray.work.toolcall.v1.resolve.acme";
-            let mut message = outgoing(subject, "", prost::Message::encode_to_vec(&work));
+            let mut message = outgoing_message(subject, "", prost::Message::encode_to_vec(&work));
             for (name, value) in meta.headers("dray.v1.ToolCallRequested/1").iter() {
                 message.headers.append(name, value);
             }
@@ -188,18 +190,18 @@ impl ModelStage {
     }
 }
 
-fn over(local: LocalBackend, clock: &Clock) -> Bus {
+fn bus_over(local: LocalBackend, clock: &Clock) -> Bus {
     Bus::over(
         Backend::Local(local),
         clock.clone(),
-        BusMetrics::new(&meter()),
+        BusMetrics::new(&noop_meter()),
         ConnectionHealth::default(),
         tokio_util::task::TaskTracker::new(),
     )
 }
 
 /// Two workers at a time through all their lives, then one that meets with nothing.
-async fn workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &CancellationToken) {
+async fn run_workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &CancellationToken) {
     let (odd, even): (Vec<_>, Vec<_>) = lives
         .into_iter()
         .enumerate()
@@ -222,7 +224,7 @@ async fn workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &Cancellation
 }
 
 /// Moves the clock that the code reads as timers run, until the result is dropped.
-fn tick(clock: &Clock) -> JoinSet<()> {
+fn tick_clock(clock: &Clock) -> JoinSet<()> {
     let mut ticking = JoinSet::new();
     let clock = clock.clone();
     ticking.spawn(async move {
@@ -235,10 +237,10 @@ fn tick(clock: &Clock) -> JoinSet<()> {
     ticking
 }
 
-async fn play(story: ModelRun) {
+async fn play_run(story: ModelRun) {
     let stage = ModelStage::set().await;
     let gone = CancellationToken::new();
-    let _ticking = tick(&stage.clock);
+    let _ticking = tick_clock(&stage.clock);
     for (number, operation) in story.operations.iter().enumerate() {
         stage.publish(number, operation).await;
     }
@@ -258,15 +260,15 @@ async fn play(story: ModelRun) {
         tokio::time::sleep(end).await;
         gone.cancel();
     };
-    tokio::join!(workers(&stage, story.lives, &gone), sweeping, ending);
-    check(&stage, &story.operations).await;
+    tokio::join!(run_workers(&stage, story.lives, &gone), sweeping, ending);
+    check_invariants(&stage, &story.operations).await;
 }
 
-async fn check(stage: &ModelStage, operations: &[ModelOperation]) {
-    let told = told(stage).await;
+async fn check_invariants(stage: &ModelStage, operations: &[ModelOperation]) {
+    let told = reported_subjects(stage).await;
     for (number, operation) in operations.iter().enumerate() {
         let name = format!("op-{number}");
-        let meta = meta(&name, Deadline::from_unix_ms(0));
+        let meta = call_meta(&name, Deadline::from_unix_ms(0));
         let ledger = stage.bus.ledger();
         let record = ledger
             .find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation)
@@ -317,7 +319,7 @@ async fn check(stage: &ModelStage, operations: &[ModelOperation]) {
 }
 
 /// Subjects of the events of each operation.
-async fn told(stage: &ModelStage) -> BTreeMap<String, Vec<String>> {
+async fn reported_subjects(stage: &ModelStage) -> BTreeMap<String, Vec<String>> {
     let filter = EventFilter::new("dray.event.>").from_start();
     let mut events = stage.bus.events(filter).await.unwrap();
     let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -333,8 +335,8 @@ async fn told(stage: &ModelStage) -> BTreeMap<String, Vec<String>> {
     told
 }
 
-fn run(story: ModelRun) {
-    on_paused_clock(play(story));
+fn run_model(story: ModelRun) {
+    on_paused_clock(play_run(story));
 }
 
 fn on_paused_clock(test: impl Future<Output = ()>) {
@@ -350,8 +352,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_operation_ends_once_whatever_happens_to_its_workers(story in story()) {
-        run(story);
+    fn every_operation_ends_once_whatever_happens_to_its_workers(story in model_run_strategy()) {
+        run_model(story);
     }
 }
 
@@ -364,7 +366,7 @@ fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
             InjectedFault::LoseAnswer,
             InjectedFault::LoseRequest,
         ] {
-            run(ModelRun {
+            run_model(ModelRun {
                 operations: vec![ModelOperation {
                     tool: "works",
                     deadline: Duration::from_secs(140),
@@ -380,7 +382,7 @@ fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
 #[test]
 fn a_worker_that_stood_still_past_its_lease_changes_nothing() {
     for step in 0..12 {
-        run(ModelRun {
+        run_model(ModelRun {
             operations: vec![ModelOperation {
                 tool: "works",
                 deadline: Duration::from_secs(140),

@@ -108,7 +108,7 @@ impl Permissions {
         let queue = Some(self.user.clone());
         self.allow_subscribe(call_subject.to_owned(), queue);
         if let Some(area) = subject::call_area(call_subject) {
-            self.allow_subscribe(subject::cancel(area), None);
+            self.allow_subscribe(subject::cancel_subject(area), None);
         }
         self.responds = true;
         self
@@ -126,7 +126,7 @@ impl Permissions {
     #[must_use]
     pub fn calls<C: Call>(self) -> Self {
         self.allow_publish(call_subject::<C>())
-            .allow_publish(subject::cancel(C::AREA))
+            .allow_publish(subject::cancel_subject(C::AREA))
     }
 
     /// Publishes work for any tenant, into every queue that takes this kind.

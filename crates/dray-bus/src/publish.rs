@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_proto::contract::{
-    audit_subject, event_step, event_subject, schema, work_step, work_subject,
+    audit_subject, event_step, event_subject, schema_name, work_step, work_subject,
 };
 use dray_proto::{Audit, Event, MESSAGE_LIMIT, Work};
 use dray_types::Deadline;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::backend::{OutgoingMessage, StreamAck};
-use crate::backoff::{Backoff, jitter};
+use crate::backoff::{Backoff, random_between};
 use crate::bus::Bus;
 use crate::error::{PublishError, TransportError};
 use crate::headers::{self, MessageHeaders};
@@ -54,7 +54,7 @@ impl Bus {
             WORK_STREAM,
             meta,
             subject,
-            &schema::<W>(),
+            &schema_name::<W>(),
             &id,
             work.encode_to_vec().into(),
         )
@@ -94,7 +94,7 @@ impl Bus {
             EVENT_STREAM,
             meta,
             subject,
-            &schema::<E>(),
+            &schema_name::<E>(),
             &id,
             event.encode_to_vec().into(),
         )
@@ -117,7 +117,7 @@ impl Bus {
             AUDIT_STREAM,
             meta,
             subject,
-            &schema::<A>(),
+            &schema_name::<A>(),
             &id,
             audit.encode_to_vec().into(),
         )
@@ -156,7 +156,7 @@ impl Bus {
         deadline: Deadline,
     ) -> Result<PublishReceipt, PublishError> {
         let span = send_span(&message);
-        trace::join(&span, &mut message.headers);
+        trace::join_trace(&span, &mut message.headers);
         let size = message.size();
         if size > limit {
             return Err(PublishError::TooLarge { size, limit });
@@ -195,12 +195,12 @@ impl Bus {
         let borne_until = Instant::now() + BORNE_FOR;
         loop {
             let error = match self.publish_once(&message, until).await {
-                Ok(acknowledged) => return accepted(stream, acknowledged),
+                Ok(acknowledged) => return accepted_receipt(stream, acknowledged),
                 Err(error) => error,
             };
             let (delay, end) = match &error {
                 TransportError::Full => (
-                    jitter(Duration::from_secs(1), Duration::from_secs(10)),
+                    random_between(Duration::from_secs(1), Duration::from_secs(10)),
                     until.min(borne_until),
                 ),
                 TransportError::NoResponders | TransportError::NotProvisioned(_) => {
@@ -243,7 +243,10 @@ impl Bus {
     }
 }
 
-fn accepted(stream: &'static str, acknowledged: StreamAck) -> Result<PublishReceipt, PublishError> {
+fn accepted_receipt(
+    stream: &'static str,
+    acknowledged: StreamAck,
+) -> Result<PublishReceipt, PublishError> {
     if acknowledged.stream != stream {
         return Err(PublishError::WrongStream {
             expected: stream,

@@ -44,7 +44,7 @@ impl Responder {
         let area = subject::call_area(name)
             .ok_or_else(|| failed(TransportError::NotProvisioned(name.to_owned())))?;
         let cancellations = backend
-            .subscribe(&subject::cancel(area), None)
+            .subscribe(&subject::cancel_subject(area), None)
             .await
             .map_err(failed)?;
         let requests = backend.subscribe(name, Some(group)).await.map_err(failed)?;
@@ -228,21 +228,21 @@ impl IncomingRequest {
 
     /// Sends the final reply. One that would be too large is replaced by a fault, never by silence (C-7).
     pub async fn answer<M: prost::Message>(mut self, result: Result<M, Fault>) {
-        let message = outcome(result);
+        let message = outcome_reply(result);
         if let Some(reply) = self.reply.take() {
-            send(&self.bus, &reply, message).await;
+            send_reply(&self.bus, &reply, message).await;
         }
     }
 
     /// Sends a progress reply; at most 4 per second and at least one per 5 s are wanted (C-8).
     pub async fn progress<M: prost::Message>(&self, message: &M) {
         if let Some(reply) = &self.reply {
-            let message = envelope(
+            let message = reply_envelope(
                 headers::PROGRESS_HEADER,
                 "1",
                 message.encode_to_vec().into(),
             );
-            send(&self.bus, reply, message).await;
+            send_reply(&self.bus, reply, message).await;
         }
     }
 
@@ -270,18 +270,18 @@ impl Drop for IncomingRequest {
         };
         tracing::error!(subject = %self.subject, "a request was dropped without an answer");
         let bus = self.bus.clone();
-        let message = outcome::<v1::Fault>(Err(Fault::internal()));
-        self.bus
-            .inner
-            .tasks
-            .spawn_on(async move { send(&bus, &reply, message).await }, &runtime);
+        let message = outcome_reply::<v1::Fault>(Err(Fault::internal()));
+        self.bus.inner.tasks.spawn_on(
+            async move { send_reply(&bus, &reply, message).await },
+            &runtime,
+        );
     }
 }
 
-fn outcome<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
+fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
     let fault = match result {
         Ok(message) => {
-            let reply = envelope(
+            let reply = reply_envelope(
                 headers::OUTCOME_HEADER,
                 "ok",
                 message.encode_to_vec().into(),
@@ -299,7 +299,11 @@ fn outcome<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
         }
         Err(fault) => fault,
     };
-    let reply = envelope(headers::OUTCOME_HEADER, "fault", encoded(fault.clone()));
+    let reply = reply_envelope(
+        headers::OUTCOME_HEADER,
+        "fault",
+        encode_fault(fault.clone()),
+    );
     if reply.size() <= MESSAGE_LIMIT {
         return reply;
     }
@@ -308,10 +312,10 @@ fn outcome<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
         advice: String::new(),
         ..fault
     };
-    envelope(headers::OUTCOME_HEADER, "fault", encoded(short))
+    reply_envelope(headers::OUTCOME_HEADER, "fault", encode_fault(short))
 }
 
-fn encoded(fault: Fault) -> Bytes {
+fn encode_fault(fault: Fault) -> Bytes {
     v1::Fault::from(fault).encode_to_vec().into()
 }
 
@@ -328,7 +332,7 @@ impl EncodedReply {
     }
 }
 
-fn envelope(name: &str, value: &str, payload: Bytes) -> EncodedReply {
+fn reply_envelope(name: &str, value: &str, payload: Bytes) -> EncodedReply {
     EncodedReply {
         headers: [
             (name, value),
@@ -340,7 +344,7 @@ fn envelope(name: &str, value: &str, payload: Bytes) -> EncodedReply {
     }
 }
 
-async fn send(bus: &Bus, reply: &str, message: EncodedReply) {
+async fn send_reply(bus: &Bus, reply: &str, message: EncodedReply) {
     let message = OutgoingMessage {
         subject: reply.to_owned(),
         headers: message.headers,

@@ -1,7 +1,7 @@
 //! Subjects: matching filters, and reading what our own ones say.
 
 /// Whether `subject` matches `filter` with NATS's wildcards: `*` for one token, a final `>` for one or more.
-pub(crate) fn matches(filter: &str, subject: &str) -> bool {
+pub(crate) fn matches_filter(filter: &str, subject: &str) -> bool {
     let mut wanted = filter.split('.');
     let mut given = subject.split('.');
     loop {
@@ -15,7 +15,7 @@ pub(crate) fn matches(filter: &str, subject: &str) -> bool {
 }
 
 /// Whether some subject matches both filters.
-pub(crate) fn overlap(one: &str, other: &str) -> bool {
+pub(crate) fn filters_overlap(one: &str, other: &str) -> bool {
     let mut one = one.split('.');
     let mut other = other.split('.');
     loop {
@@ -37,7 +37,7 @@ pub(crate) struct SubjectParts<'a> {
 }
 
 /// Reads a work, event, dead-letter or audit subject.
-pub(crate) fn parts(subject: &str) -> Option<SubjectParts<'_>> {
+pub(crate) fn subject_parts(subject: &str) -> Option<SubjectParts<'_>> {
     let mut tokens = subject.split('.');
     let parts = match (
         tokens.next()?,
@@ -80,7 +80,7 @@ fn call_parts(subject: &str) -> Option<(&str, Option<&str>)> {
 }
 
 /// The subject on which callers of an area say that they no longer wait (C-9).
-pub(crate) fn cancel(area: &str) -> String {
+pub(crate) fn cancel_subject(area: &str) -> String {
     format!("dray.{area}.v1.cancel")
 }
 
@@ -102,7 +102,11 @@ mod tests {
             ("a.b", "a.c", false),
             ("a.b.c", "a.b", false),
         ] {
-            assert_eq!(matches(filter, subject), expected, "{filter} {subject}");
+            assert_eq!(
+                matches_filter(filter, subject),
+                expected,
+                "{filter} {subject}"
+            );
         }
     }
 
@@ -116,14 +120,14 @@ mod tests {
             ("a.b", "a.b.c", false),
             ("a.>", "a", false),
         ] {
-            assert_eq!(overlap(one, other), expected, "{one} {other}");
-            assert_eq!(overlap(other, one), expected, "{other} {one}");
+            assert_eq!(filters_overlap(one, other), expected, "{one} {other}");
+            assert_eq!(filters_overlap(other, one), expected, "{other} {one}");
         }
     }
 
     #[test]
     fn parts_are_read_from_clean_subjects_only() {
-        let parts_of = parts("dray.work.toolcall.v1.resolve.acme").unwrap();
+        let parts_of = subject_parts("dray.work.toolcall.v1.resolve.acme").unwrap();
         assert_eq!(
             (parts_of.kind, parts_of.area, parts_of.verb, parts_of.tenant),
             ("work", "toolcall", "resolve", "acme")
@@ -136,7 +140,7 @@ mod tests {
             "dray.work.toolcall.v1.resolve.*",
             "dray.work.toolcall.v1.resolve.Acme",
         ] {
-            assert_eq!(parts(wrong), None, "{wrong}");
+            assert_eq!(subject_parts(wrong), None, "{wrong}");
         }
         assert_eq!(call_area("dray.egress.v1.fetch"), Some("egress"));
         assert_eq!(call_area("dray.egress.v1.fetch.x"), Some("egress"));

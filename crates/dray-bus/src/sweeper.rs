@@ -86,7 +86,7 @@ impl WorkSweeper {
         self.rejections.push(KnownWork {
             serves: W::serves,
             verb: W::VERB,
-            reject: reject::<W>,
+            reject: rejection_event::<W>,
         });
         self
     }
@@ -126,7 +126,7 @@ impl WorkSweeper {
         let mut report = SweepReport::default();
         let mut oldest = 0;
         loop {
-            let batch = fetch(&mut puller).await?;
+            let batch = fetch_batch(&mut puller).await?;
             if batch.is_empty() {
                 break;
             }
@@ -182,18 +182,18 @@ impl WorkSweeper {
         let backend = self.bus.inner.backend.clone();
         let mut puller = backend.puller(ADVISORY_STREAM, SWEEPER_ADVISORY).await?;
         loop {
-            let batch = fetch(&mut puller).await?;
+            let batch = fetch_batch(&mut puller).await?;
             if batch.is_empty() {
                 return Ok(());
             }
             for pulled in batch {
-                if let Some(sequence) = exhausted(&pulled) {
+                if let Some(sequence) = exhausted_sequence(&pulled) {
                     self.exhausted.insert(sequence);
                 }
                 if self.exhausted.len() > MAX_REMEMBERED_ADVISORIES {
                     self.exhausted.pop_first();
                 }
-                job::settle(&pulled, AckAction::Done).await;
+                job::settle_delivery(&pulled, AckAction::Done).await;
             }
         }
     }
@@ -215,23 +215,23 @@ impl WorkSweeper {
         match self.judge(pulled).await {
             Ok(SweepVerdict::Ended) => {
                 report.ended += 1;
-                job::settle(pulled, AckAction::Done).await;
+                job::settle_delivery(pulled, AckAction::Done).await;
             }
             Ok(SweepVerdict::Told) => {
                 report.told += 1;
-                job::settle(pulled, AckAction::Done).await;
+                job::settle_delivery(pulled, AckAction::Done).await;
             }
             Ok(SweepVerdict::Buried) => {
                 report.buried += 1;
-                job::settle(pulled, AckAction::Done).await;
+                job::settle_delivery(pulled, AckAction::Done).await;
             }
             Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
-                job::again(pulled, delay.min(LOOK_AGAIN)).await;
+                job::retry_delivery_later(pulled, delay.min(LOOK_AGAIN)).await;
             }
             Err(error) => {
                 report.waiting += 1;
-                job::stuck(pulled, &error).await;
+                job::retry_stuck_delivery(pulled, &error).await;
             }
         }
     }
@@ -259,7 +259,7 @@ impl WorkSweeper {
             job.report().await?;
             return Ok(SweepVerdict::Told);
         }
-        let fault = stranded(&record);
+        let fault = stranded_fault(&record);
         let event = self.rejection(pulled, &envelope, &fault);
         job.bury(
             &pulled.message,
@@ -291,7 +291,7 @@ impl WorkSweeper {
         }
         let fault = Fault::new(FaultCode::InvalidArgument, "The message cannot be read.")
             .detail("invalid_envelope");
-        dead::poison(&self.bus, pulled, None, &fault, &self.service_version).await?;
+        dead::dead_letter_poison(&self.bus, pulled, None, &fault, &self.service_version).await?;
         Ok(SweepVerdict::Ended)
     }
 
@@ -329,7 +329,7 @@ enum SweepVerdict {
     Waits(Duration),
 }
 
-fn reject<W: Work>(
+fn rejection_event<W: Work>(
     payload: &[u8],
     operation: &OperationId,
     fault: &Fault,
@@ -339,20 +339,20 @@ fn reject<W: Work>(
     Some(RecordedEvent::new(&event))
 }
 
-async fn fetch(puller: &mut Puller) -> Result<Vec<PulledMessage>, TransportError> {
+async fn fetch_batch(puller: &mut Puller) -> Result<Vec<PulledMessage>, TransportError> {
     let never = CancellationToken::new();
     puller.fetch(PULL_BATCH, PULL_TIMEOUT, &never).await
 }
 
 /// The work message that an advisory says has run out of deliveries.
-fn exhausted(advisory: &PulledMessage) -> Option<u64> {
+fn exhausted_sequence(advisory: &PulledMessage) -> Option<u64> {
     let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).ok()?;
     let is_ours = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
         && body.get("stream")?.as_str()? == WORK_STREAM;
     is_ours.then(|| body.get("stream_seq")?.as_u64()).flatten()
 }
 
-fn stranded(record: &v1::LedgerRecord) -> Fault {
+fn stranded_fault(record: &v1::LedgerRecord) -> Fault {
     record.last_error.clone().map_or_else(
         || {
             Fault::new(

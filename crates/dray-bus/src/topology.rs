@@ -217,7 +217,7 @@ impl Topology {
                     object: spec.name.clone(),
                     source,
                 })?;
-            mismatches.extend(verify::stream(
+            mismatches.extend(verify::compare_stream(
                 spec,
                 found.as_ref().map(|state| &state.spec),
             ));
@@ -230,7 +230,7 @@ impl Topology {
                     object: spec.object(),
                     source,
                 })?;
-            mismatches.extend(verify::consumer(
+            mismatches.extend(verify::compare_consumer(
                 spec,
                 found.as_ref().map(|state| &state.spec),
             ));

@@ -56,7 +56,7 @@ pub fn set_parent(span: &Span, trace: &TraceContext) {
 
 /// Makes the span that sends a message part of the message's trace, and the message's headers name that span. A span
 /// below a recorded span of the same trace stays where it is.
-pub(crate) fn join(span: &Span, headers: &mut MessageHeaders) {
+pub(crate) fn join_trace(span: &Span, headers: &mut MessageHeaders) {
     let trace = TraceContext::new(
         headers.get(headers::TRACEPARENT_HEADER).unwrap_or_default(),
         headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_send_outside_any_span_joins_the_trace_of_its_message_and_the_message_names_the_send() {
         let mut sent = message();
-        let spans = recorded(|| join(&tracing::info_span!("send"), &mut sent));
+        let spans = recorded(|| join_trace(&tracing::info_span!("send"), &mut sent));
         assert_eq!(spans[0].parent_span_id.to_string(), "00f067aa0ba902b7");
         let own = &spans[0].span_context;
         assert_eq!(own.trace_id().to_string(), TRACE_ID);
@@ -133,7 +133,7 @@ mod tests {
         let spans = recorded(|| {
             let handler = tracing::info_span!("work");
             set_parent(&handler, &TraceContext::new(PARENT_TRACE, ""));
-            handler.in_scope(|| join(&tracing::info_span!("send"), &mut message()));
+            handler.in_scope(|| join_trace(&tracing::info_span!("send"), &mut message()));
         });
         assert_eq!(
             (spans[0].name.as_ref(), spans[1].name.as_ref()),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn without_a_recorder_the_headers_stay_as_they_are() {
         let mut sent = message();
-        join(&tracing::info_span!("send"), &mut sent);
+        join_trace(&tracing::info_span!("send"), &mut sent);
         assert_eq!(sent.get(headers::TRACEPARENT_HEADER), Some(PARENT_TRACE));
     }
 }

@@ -1,7 +1,7 @@
 //! Work: messages that must not be lost, handled at least once, with effects that count once
 //! (messaging-reliability 6 to 8).
 //!
-//! [`run`] pulls only what can start; each delivery goes through [`job`], which knows the steps and their order.
+//! [`run_worker`] pulls only what can start; each delivery goes through [`job`], which knows the steps and their order.
 
 mod delivery;
 mod envelope;
@@ -90,7 +90,7 @@ pub(crate) struct WorkerContext<H> {
     pub(crate) hard_stop: CancellationToken,
 }
 
-pub(crate) async fn run<W: Work, H: WorkHandler<W>>(
+pub(crate) async fn run_worker<W: Work, H: WorkHandler<W>>(
     bus: Bus,
     durable: &str,
     settings: WorkSettings,
@@ -118,7 +118,7 @@ pub(crate) async fn run<W: Work, H: WorkHandler<W>>(
     let permits = Arc::new(Semaphore::new(shop.settings.concurrency.max(1)));
     let mut jobs = JoinSet::new();
     pull_until_stopped::<W, H>(&shop, puller, &permits, &mut jobs, &stop).await;
-    drain(&shop.settings, &shop.hard_stop, &mut jobs).await;
+    drain_jobs(&shop.settings, &shop.hard_stop, &mut jobs).await;
     Ok(())
 }
 
@@ -134,7 +134,7 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
     while !stop.is_cancelled() {
         if measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY) {
             measured = Some(Instant::now());
-            measure(shop).await;
+            measure_backlog(shop).await;
         }
         if shop.bus.inner.health.is_refused() {
             tracing::error!(durable = %shop.durable, "nothing is pulled: the server refused this identity");
@@ -146,7 +146,7 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
         }
         let mut free = tokio::select! {
             () = stop.cancelled() => break,
-            free = take(permits, puller.max_batch()) => free,
+            free = take_permits(permits, puller.max_batch()) => free,
         };
         while jobs.try_join_next().is_some() {}
         match puller.fetch(free.len(), PULL_WAIT, stop).await {
@@ -159,7 +159,7 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
                     };
                     let shop = Arc::clone(shop);
                     jobs.spawn(async move {
-                        process::process::<W, H>(&shop, pulled).await;
+                        process::process_delivery::<W, H>(&shop, pulled).await;
                         drop(permit);
                     });
                 }
@@ -190,7 +190,7 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
 }
 
 /// Measures the backlog of the durable. A failure shows in the pulls.
-async fn measure<H>(shop: &WorkerContext<H>) {
+async fn measure_backlog<H>(shop: &WorkerContext<H>) {
     let found = shop.bus.inner.backend.consumer(WORK_STREAM, &shop.durable);
     if let Ok(Ok(Some(state))) = tokio::time::timeout(PULL_WAIT, found).await {
         shop.bus
@@ -205,7 +205,7 @@ fn new_backoff() -> Backoff {
 }
 
 /// Waits for one permit and takes what else is free, up to `most`.
-async fn take(permits: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
+async fn take_permits(permits: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
     let mut free = Vec::new();
     // The semaphore is never closed.
     if let Ok(first) = Arc::clone(permits).acquire_owned().await {
@@ -230,7 +230,11 @@ async fn hand_back(pulled: &PulledMessage) {
 }
 
 /// Lets running deliveries end by themselves, then cancels them (messaging-reliability 15 steps 3 and 4).
-async fn drain(settings: &WorkSettings, hard_stop: &CancellationToken, jobs: &mut JoinSet<()>) {
+async fn drain_jobs(
+    settings: &WorkSettings,
+    hard_stop: &CancellationToken,
+    jobs: &mut JoinSet<()>,
+) {
     if join_within(jobs, settings.drain).await {
         return;
     }

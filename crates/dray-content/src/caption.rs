@@ -57,7 +57,7 @@ impl CaptionUnit {
 }
 
 /// Decides where the words go. White space around them does not count.
-pub fn fit(text: &str, limits: CaptionLimits) -> CaptionPlacement {
+pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
     let text = text.trim();
     if text.is_empty() {
         return CaptionPlacement::None;
@@ -65,18 +65,18 @@ pub fn fit(text: &str, limits: CaptionLimits) -> CaptionPlacement {
     if limits.unit.count(text) <= limits.caption {
         return CaptionPlacement::Fits(text.to_owned());
     }
-    CaptionPlacement::Separate(split(text, limits.message, limits.unit))
+    CaptionPlacement::Separate(split_text(text, limits.message, limits.unit))
 }
 
 /// Cuts a text into pieces of at most `limit` (at least 4) units: between paragraphs, else between lines, else
 /// between words, else between characters as readers see them. Nothing but white space at the cuts is lost.
-pub fn split(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
+pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
     let limit = limit.max(4);
     let mut pieces = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
         let (piece, after) = rest
-            .split_at_checked(cut(rest, limit, unit))
+            .split_at_checked(next_cut(rest, limit, unit))
             .unwrap_or((rest, ""));
         pieces.push(piece.trim_end().to_owned());
         // Lines keep their indentation; a cut inside a line leaves no space at the start of the next piece.
@@ -92,7 +92,7 @@ pub fn split(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
 }
 
 /// Where the next piece of `text` ends; never 0.
-fn cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
+fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     let (mut used, mut indicators) = (0, 0);
     let (mut paragraph, mut line, mut word, mut whole, mut any) = (0, 0, 0, 0, 0);
     let mut before: Option<char> = None;
@@ -133,7 +133,7 @@ const BANG_WORDS: [&str; 5] = ["everyone", "channel", "here", "group", "subteam"
 /// Takes the power from mass mentions by a zero-width space behind the `@` of `@everyone @here @channel @room @all`
 /// and behind the `<` of `<!channel>` and its like. What reads like an e-mail address stays, except before
 /// `everyone`, which some platforms find inside words as well. Doing it twice changes nothing.
-pub fn neutralise(text: &str) -> String {
+pub fn neutralise_mentions(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 8);
     let mut before: Option<char> = None;
     for (at, character) in text.char_indices() {
@@ -143,7 +143,7 @@ pub fn neutralise(text: &str) -> String {
             '@' => calls_room(before, rest),
             '<' => rest
                 .strip_prefix('!')
-                .is_some_and(|rest| BANG_WORDS.iter().any(|word| begins(rest, word))),
+                .is_some_and(|rest| BANG_WORDS.iter().any(|word| begins_with_word(rest, word))),
             _ => false,
         };
         if calls {
@@ -161,12 +161,12 @@ fn calls_room(before: Option<char>, rest: &str) -> bool {
     ROOM_WORDS.iter().any(|word| {
         let after = rest.get(word.len()..).and_then(|rest| rest.chars().next());
         let whole = !after.is_some_and(|next| next.is_alphanumeric() || next == '_');
-        begins(rest, word) && (*word == "everyone" || (whole && !address))
+        begins_with_word(rest, word) && (*word == "everyone" || (whole && !address))
     })
 }
 
 /// Whether `text` begins with `word` in any case.
-fn begins(text: &str, word: &str) -> bool {
+fn begins_with_word(text: &str, word: &str) -> bool {
     text.get(..word.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(word))
 }

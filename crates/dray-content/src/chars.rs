@@ -53,7 +53,7 @@ pub(crate) fn is_regional_indicator(character: char) -> bool {
 }
 
 /// The longest start of `text` of at most `limit` bytes.
-pub(crate) fn prefix(text: &str, limit: usize) -> &str {
+pub(crate) fn bounded_prefix(text: &str, limit: usize) -> &str {
     text.get(..text.floor_char_boundary(limit)).unwrap_or(text)
 }
 

@@ -4,7 +4,7 @@ use crate::{chars, name, size};
 
 mod read;
 
-pub use read::{FileLine, UploadOutcome, read, read_all};
+pub use read::{FileLine, UploadOutcome, read_all, read_line};
 
 /// Why a file is missing, when no reason is known.
 const NO_REASON: &str = "unknown reason";
@@ -15,13 +15,13 @@ const REASON_MAX: usize = 300;
 /// `[User uploaded: report.csv (42 KB) at /workspace/uploads/report.csv]`.
 ///
 /// `path` is the path in the agent's sandbox. It is given as it is, less what would end the line or the bracket;
-/// files kept under [`name::upload`] in a folder of ours lose nothing.
-pub fn uploaded(raw_name: &str, bytes: u64, path: &str) -> String {
-    let path: String = path.chars().map(bracketed).collect();
+/// files kept under [`name::upload_name`] in a folder of ours lose nothing.
+pub fn uploaded_line(raw_name: &str, bytes: u64, path: &str) -> String {
+    let path: String = path.chars().map(bracket_safe).collect();
     format!(
         "[User uploaded: {} ({}) at {path}]",
         name::for_prompt(raw_name),
-        size::human(bytes)
+        size::human_size(bytes)
     )
 }
 
@@ -31,14 +31,14 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
         .trim()
         .chars()
         .take(REASON_MAX)
-        .map(bracketed)
+        .map(bracket_safe)
         .collect();
     let reason = if reason.is_empty() {
         NO_REASON
     } else {
         &reason
     };
-    let size = bytes.map_or_else(|| "unknown size".to_owned(), size::human);
+    let size = bytes.map_or_else(|| "unknown size".to_owned(), size::human_size);
     format!(
         "[User uploaded: {} ({size}) — not available: {reason}]",
         name::for_prompt(raw_name)
@@ -46,7 +46,7 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
 }
 
 /// The lines in their order, then an empty line and the person's words (platform-delivery 11.6).
-pub fn before(lines: &[String], words: &str) -> String {
+pub fn lines_before_words(lines: &[String], words: &str) -> String {
     let head = lines.join("\n");
     match (head.is_empty(), words.is_empty()) {
         (true, _) => words.to_owned(),
@@ -56,7 +56,7 @@ pub fn before(lines: &[String], words: &str) -> String {
 }
 
 /// What cannot stand inside the brackets becomes `?`.
-fn bracketed(character: char) -> char {
+fn bracket_safe(character: char) -> char {
     if character == ']' || chars::is_unsafe(character) {
         '?'
     } else {

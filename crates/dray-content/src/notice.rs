@@ -74,7 +74,7 @@ impl FailureReason {
 ///
 /// Equal failures are reported once. Where reasons differ, each group is named with its own. Files that may have
 /// arrived get a sentence that does not claim otherwise. Nothing when nothing failed.
-pub fn failures(failures: &[FileFailure]) -> Option<String> {
+pub fn failure_notice(failures: &[FileFailure]) -> Option<String> {
     let mut lost = ReasonGroups::default();
     let mut ambiguous = ReasonGroups::default();
     for failure in failures {
@@ -83,14 +83,14 @@ pub fn failures(failures: &[FileFailure]) -> Option<String> {
         } else {
             &mut lost
         };
-        groups.add(failure.reason.text(), shown(&failure.name));
+        groups.add(failure.reason.text(), shown_name(&failure.name));
     }
     let mut sentences = Vec::new();
     if !lost.0.is_empty() {
-        sentences.push(couldnt(&lost.0));
+        sentences.push(undelivered_sentence(&lost.0));
     }
     if let [(_, names)] = ambiguous.0.as_slice() {
-        sentences.push(format!("⚠️ May have been delivered: {}.", list(names)));
+        sentences.push(format!("⚠️ May have been delivered: {}.", name_list(names)));
     }
     (!sentences.is_empty()).then(|| sentences.join("\n"))
 }
@@ -110,26 +110,26 @@ impl ReasonGroups {
 }
 
 /// The sentence for what certainly did not arrive.
-fn couldnt(groups: &[(String, Vec<String>)]) -> String {
+fn undelivered_sentence(groups: &[(String, Vec<String>)]) -> String {
     let mut all: Vec<String> = Vec::new();
     for name in groups.iter().flat_map(|(_, names)| names) {
         if !all.contains(name) {
             all.push(name.clone());
         }
     }
-    let head = format!("⚠️ Couldn't deliver: {}.", list(&all));
+    let head = format!("⚠️ Couldn't deliver: {}.", name_list(&all));
     if let [(reason, _)] = groups {
         return format!("{head} Reason: {reason}.");
     }
     let reasons: Vec<String> = groups
         .iter()
-        .map(|(reason, names)| format!("{}: {reason}", list(names)))
+        .map(|(reason, names)| format!("{}: {reason}", name_list(names)))
         .collect();
     format!("{head} {}.", reasons.join("; "))
 }
 
 /// `a.pdf, b.csv and 3 more`.
-fn list(names: &[String]) -> String {
+fn name_list(names: &[String]) -> String {
     let shown = names
         .get(..names.len().min(NAMES_MAX))
         .unwrap_or(names)
@@ -141,8 +141,8 @@ fn list(names: &[String]) -> String {
 }
 
 /// The last part of a name, safe to show and without power to mention.
-fn shown(raw: &str) -> String {
-    crate::caption::neutralise(&name::shown(name::shown_name(raw), NAME_MAX))
+fn shown_name(raw: &str) -> String {
+    crate::caption::neutralise_mentions(&name::shown_text(name::shown_name(raw), NAME_MAX))
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
                 reason: reason.clone(),
             })
             .collect();
-        assert_eq!(failures(&given).as_deref(), expected);
+        assert_eq!(failure_notice(&given).as_deref(), expected);
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
                 reason: FailureReason::Empty,
             })
             .collect();
-        let text = failures(&given).unwrap();
+        let text = failure_notice(&given).unwrap();
         assert!(
             text.contains("9.txt and 3 more.") && !text.contains("10.txt"),
             "{text}"

@@ -5,7 +5,7 @@ const SIZE_UNITS: [&str; 3] = ["KB", "MB", "GB"];
 
 /// `16 B`, `2.0 KB`, `42 KB`, `1.5 GB`: divided by 1024 until below 1024, one decimal below 10, an integer above,
 /// rounded half up.
-pub fn human(bytes: u64) -> String {
+pub fn human_size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
@@ -24,7 +24,7 @@ pub fn human(bytes: u64) -> String {
 
 /// `62 MB of 50 MB`: what a file has and what it may have. Where both would read the same, the bytes are shown.
 pub fn over_limit(size: u64, limit: u64) -> String {
-    let (has, may) = (human(size), human(limit));
+    let (has, may) = (human_size(size), human_size(limit));
     if has == may {
         return format!("{size} bytes of {limit}");
     }
@@ -58,7 +58,7 @@ mod tests {
             (5 << 40, "5120 GB"),
             (u64::MAX, "17179869184 GB"),
         ] {
-            assert_eq!(human(bytes), text, "{bytes}");
+            assert_eq!(human_size(bytes), text, "{bytes}");
         }
     }
 
@@ -75,7 +75,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_shown_is_within_half_a_step_of_the_truth(bytes: u64) {
-            let text = human(bytes);
+            let text = human_size(bytes);
             let (number, unit) = text.split_once(' ').unwrap();
             let power = ["B", "KB", "MB", "GB"].iter().position(|name| *name == unit).unwrap();
             let factor = 1_i128 << (10 * power);

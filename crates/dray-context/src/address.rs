@@ -173,7 +173,7 @@ fn is_signature(pair: &str, has_sig: bool) -> bool {
 }
 
 /// The host of a URL in lower case.
-pub(crate) fn host(url: &str) -> Option<String> {
+pub(crate) fn url_host(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     Some(match url.host()? {
         Host::Domain(name) => name.trim_end_matches('.').to_ascii_lowercase(),

@@ -26,22 +26,22 @@ impl LocalTime {
     pub fn text(&self) -> Result<String, UnknownZone> {
         let zone = match self.time_zone.as_deref() {
             None | Some("") => TimeZone::UTC,
-            Some(name) => zone(name).ok_or(UnknownZone)?,
+            Some(name) => parse_zone(name).ok_or(UnknownZone)?,
         };
         let local = self.at.to_zoned(zone);
         strtime::format("%Y-%m-%d %H:%M:%S %A", &local).map_err(|_| UnknownZone)
     }
 }
 
-fn zone(name: &str) -> Option<TimeZone> {
-    if let Some(offset) = offset(name) {
+fn parse_zone(name: &str) -> Option<TimeZone> {
+    if let Some(offset) = parse_offset(name) {
         return Some(TimeZone::fixed(offset));
     }
     TimeZone::get(name).ok()
 }
 
 /// `+HH:MM` or `-HH:MM`.
-fn offset(text: &str) -> Option<Offset> {
+fn parse_offset(text: &str) -> Option<Offset> {
     let (sign, rest) = match text.strip_prefix('+') {
         Some(rest) => (1, rest),
         None => (-1, text.strip_prefix('-')?),

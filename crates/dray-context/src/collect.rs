@@ -76,7 +76,7 @@ impl<'a> CollectRules<'a> {
     /// The files of a stored message.
     pub(crate) fn of_history(&self, item: &ChatItem) -> CollectedMessage {
         self.keep(
-            candidates(&item.files(), &item.attachments),
+            file_candidates(&item.files(), &item.attachments),
             FileTurn::History,
         )
     }
@@ -96,7 +96,7 @@ impl<'a> CollectRules<'a> {
             url.map_or(is_named, |url| seen.insert(url))
         });
         let attachments = message.map_or(&[] as &[_], |item| &item.attachments);
-        self.keep(candidates(&parts, attachments), FileTurn::Current)
+        self.keep(file_candidates(&parts, attachments), FileTurn::Current)
     }
 
     fn says_what_is_left_out(&self) -> bool {
@@ -244,7 +244,7 @@ impl<'a> CollectRules<'a> {
         if self.generation == ContractGeneration::Stable && kind::file_name(url).is_none() {
             let key = part.key.as_deref().and_then(kind::file_name);
             let named = key.or_else(|| Some(part.name.clone()));
-            let extension = named.as_deref().and_then(kind::extension);
+            let extension = named.as_deref().and_then(kind::name_extension);
             return Some(extension.map_or(by_url, kind::of_extension));
         }
         Some(by_url)
@@ -267,7 +267,10 @@ impl<'a> CollectRules<'a> {
 }
 
 /// The parts, each with what was persisted of it, then what was persisted of no part: files of a node's input.
-fn candidates<'a>(parts: &[FilePart], attachments: &'a [Attachment]) -> Vec<FileCandidate<'a>> {
+fn file_candidates<'a>(
+    parts: &[FilePart],
+    attachments: &'a [Attachment],
+) -> Vec<FileCandidate<'a>> {
     let mut free: Vec<_> = attachments.iter().collect();
     let mut candidates = Vec::new();
     for part in parts {

@@ -55,7 +55,7 @@ impl ContextBuilder {
             datasets: datasets.unwrap_or_default(),
         };
         if request.generation == ContractGeneration::G0 {
-            return crate::legacy::build(request, &background);
+            return crate::legacy::build_legacy(request, &background);
         }
         BuildState::new(request).build(&background)
     }
@@ -117,7 +117,7 @@ impl<'a> BuildState<'a> {
     fn build(mut self, background: &TurnBackground) -> Result<BuiltContext, BuildError> {
         let request = self.request;
         let stored = request.stored();
-        let seen = window::positions(stored, &request.history, request.generation);
+        let seen = window::kept_positions(stored, &request.history, request.generation);
         let input = request.file_input.as_deref().unwrap_or_default();
         let current = self.rules.of_turn(request.user_message.as_ref(), input);
         if let Some((found, reason)) = current
@@ -231,7 +231,7 @@ impl<'a> BuildState<'a> {
             left_out,
             ..ReminderSections::of_history(&lines)
         };
-        let text = reminder::write(self.layout, &sections, &item.text());
+        let text = reminder::write_reminder(self.layout, &sections, &item.text());
         item.with_parts(self.parts(named, text))
     }
 
@@ -291,7 +291,7 @@ impl<'a> BuildState<'a> {
             left_out: &left_out,
             ..background.sections(request, &lines)
         };
-        let text = reminder::write(self.layout, &sections, &request.question);
+        let text = reminder::write_reminder(self.layout, &sections, &request.question);
         self.left_out.extend(left_out);
         let data_id = source_of(request.generation, &owner);
         let message = ChatItem::new(
@@ -304,7 +304,7 @@ impl<'a> BuildState<'a> {
             Vec::new()
         } else {
             let pairs = files.iter().zip(raws);
-            pairs.map(|(file, raw)| attachment(file, raw)).collect()
+            pairs.map(|(file, raw)| to_attachment(file, raw)).collect()
         };
         self.entries
             .extend(named.into_iter().map(|named| named.entry));
@@ -384,7 +384,7 @@ impl<'a> BuildState<'a> {
         let sandbox = self.request.directory();
         let sandbox = sandbox.filter(|_| !entry.unavailable);
         let path =
-            sandbox.map(|_| format!("{SANDBOX_FOLDER}/{}", name::clean(&entry.file.name, 0)));
+            sandbox.map(|_| format!("{SANDBOX_FOLDER}/{}", name::clean_name(&entry.file.name, 0)));
         ReminderLine {
             id: entry.file.id.clone(),
             name: entry.file.name.clone(),
@@ -410,7 +410,7 @@ fn source_of(generation: ContractGeneration, owner: &IdOwner<'_>) -> Option<Stri
     found.map(str::to_owned)
 }
 
-fn attachment(file: &AgentInputFile, raw: String) -> Attachment {
+fn to_attachment(file: &AgentInputFile, raw: String) -> Attachment {
     Attachment {
         id: file.id.clone(),
         name: file.name.clone(),

@@ -84,13 +84,13 @@ impl DatasetLibrary for DatasetCache {
 impl DatasetCache {
     /// The datasets to name, in the order of the selection.
     pub fn resolve(&self, generation: ContractGeneration) -> Vec<Dataset> {
-        resolve(&self.selected, generation, self.authorise_by_member, self)
+        resolve_datasets(&self.selected, generation, self.authorise_by_member, self)
     }
 }
 
 /// The datasets to name, in the order of the selection: authorised ones only where that is asked for, each once, with
 /// the stored name, else the selection's, else the id. An empty selection asks nothing.
-pub fn resolve(
+pub fn resolve_datasets(
     selected: &[DatasetSelection],
     generation: ContractGeneration,
     authorise_by_member: bool,
@@ -174,7 +174,7 @@ mod tests {
         asked: &[&str],
     ) {
         let recorder = LookupRecorder(RefCell::new(Vec::new()));
-        let found = resolve(&select(ids), generation, switch, &recorder);
+        let found = resolve_datasets(&select(ids), generation, switch, &recorder);
         let found: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(found, names);
         assert_eq!(*recorder.0.borrow(), asked);

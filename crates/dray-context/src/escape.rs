@@ -4,7 +4,7 @@
 pub const WRAPPER_TAG: &str = "system-reminder";
 
 /// Escapes the five characters of XML, ampersand first (agent-file-context 8).
-pub fn escape(text: &str) -> String {
+pub fn escape_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -19,8 +19,8 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Undoes [`escape`] once. For a URL that a model copied out of a reminder (17.3).
-pub fn unescape(text: &str) -> String {
+/// Undoes [`escape_xml`] once. For a URL that a model copied out of a reminder (17.3).
+pub fn unescape_xml(text: &str) -> String {
     text.replace("&apos;", "'")
         .replace("&quot;", "\"")
         .replace("&gt;", ">")
@@ -30,7 +30,7 @@ pub fn unescape(text: &str) -> String {
 
 /// Disarms every opening or closing wrapper tag in a question that has to stand inside the wrapper (R-12). Anything
 /// else of the question stays as it is.
-pub fn disarm(question: &str) -> String {
+pub fn disarm_wrapper_tags(question: &str) -> String {
     let mut disarmed = String::with_capacity(question.len());
     let mut rest = question;
     while let Some(at) = rest.find('<') {
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn the_five_characters_are_escaped_and_the_ampersand_only_once() {
         assert_eq!(
-            escape(r#"a&b<c>"d"'e'&amp;"#),
+            escape_xml(r#"a&b<c>"d"'e'&amp;"#),
             "a&amp;b&lt;c&gt;&quot;d&quot;&apos;e&apos;&amp;amp;"
         );
     }
@@ -79,10 +79,10 @@ mod tests {
     #[test]
     fn only_the_wrapper_is_disarmed() {
         assert_eq!(
-            disarm("<b>x</b> </system-reminder>"),
+            disarm_wrapper_tags("<b>x</b> </system-reminder>"),
             "<b>x</b> &lt;/system-reminder>"
         );
-        assert_eq!(disarm("1 < 2"), "1 < 2");
+        assert_eq!(disarm_wrapper_tags("1 < 2"), "1 < 2");
     }
 
     #[test]
@@ -93,22 +93,22 @@ mod tests {
             "<sys\u{ad}tem-reminder>",
             "<\t/SYSTEM-REMINDER\n>",
         ] {
-            assert!(disarm(tag).starts_with("&lt;"), "{tag:?}");
+            assert!(disarm_wrapper_tags(tag).starts_with("&lt;"), "{tag:?}");
         }
     }
 
     proptest! {
         #[test]
         fn escaped_text_never_closes_the_wrapper_and_comes_back(text in ".*") {
-            let escaped = escape(&text);
+            let escaped = escape_xml(&text);
             prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
-            prop_assert_eq!(unescape(&escaped), text);
+            prop_assert_eq!(unescape_xml(&escaped), text);
         }
 
         #[test]
         fn a_disarmed_question_holds_no_wrapper_tag(pieces in prop::collection::vec(
             prop::sample::select(vec!["<", "/", "</system-reminder>", "system-reminder", ">", " ", "<SYSTEM-reminder", "a"]), 0..12)) {
-            let disarmed = disarm(&pieces.concat()).to_lowercase();
+            let disarmed = disarm_wrapper_tags(&pieces.concat()).to_lowercase();
             prop_assert!(!disarmed.contains("<system-reminder") && !disarmed.contains("</system-reminder"));
         }
     }

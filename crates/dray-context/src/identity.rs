@@ -68,9 +68,9 @@ impl IdAllocator {
         let id = match generation {
             ContractGeneration::G6 => found.url.clone(),
             ContractGeneration::Stable => self.stable(owner, found),
-            _ => kept(found).unwrap_or_else(|| plain(generation, owner, found)),
+            _ => kept_id(found).unwrap_or_else(|| plain_id(generation, owner, found)),
         };
-        let (aliases, loose) = older(owner, found);
+        let (aliases, loose) = older_ids(owner, found);
         let differs = |alias: &String| *alias != id;
         NamedId {
             aliases: aliases.into_iter().filter(differs).collect(),
@@ -88,8 +88,13 @@ impl IdAllocator {
         let from_fallback = owner
             .fallback
             .map(|prefix| format!("{prefix}-{}", found.index));
-        let own = format!("file-{}", digest(&identity));
-        let wanted = [kept(found), from_message, from_fallback, Some(own.clone())];
+        let own = format!("file-{}", short_digest(&identity));
+        let wanted = [
+            kept_id(found),
+            from_message,
+            from_fallback,
+            Some(own.clone()),
+        ];
         for id in wanted.into_iter().flatten() {
             if self.claim(&id, &identity) {
                 return id;
@@ -108,7 +113,7 @@ impl IdAllocator {
     }
 }
 
-fn kept(found: &FoundFile) -> Option<String> {
+fn kept_id(found: &FoundFile) -> Option<String> {
     found
         .attachment
         .as_ref()
@@ -116,7 +121,7 @@ fn kept(found: &FoundFile) -> Option<String> {
 }
 
 /// The rule of one generation, word for word.
-fn plain(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
+fn plain_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
     let prefix = match (answer, owner.question, owner.position) {
         (Some(answer), ..) => answer.to_owned(),
@@ -125,14 +130,14 @@ fn plain(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile)
         (None, None, Some(position)) => position.to_string(),
         (None, None, None) => match owner.fallback {
             Some(fallback) => fallback.to_owned(),
-            None => format!("file-{}", digest(&lasting_identity(found))),
+            None => format!("file-{}", short_digest(&lasting_identity(found))),
         },
     };
     format!("{prefix}-{}", found.index)
 }
 
 /// The forms that other generations gave or would give.
-fn older(owner: &IdOwner<'_>, found: &FoundFile) -> (Vec<String>, Vec<String>) {
+fn older_ids(owner: &IdOwner<'_>, found: &FoundFile) -> (Vec<String>, Vec<String>) {
     let mut aliases = BTreeSet::new();
     for prefix in [owner.answer, owner.question].into_iter().flatten() {
         aliases.insert(format!("{prefix}-{}", found.lax));
@@ -158,7 +163,7 @@ pub(crate) fn lasting_identity(found: &FoundFile) -> String {
 }
 
 /// Twelve hexadecimal digits.
-fn digest(identity: &str) -> String {
+fn short_digest(identity: &str) -> String {
     let mut text = String::new();
     for byte in Sha256::digest(identity.as_bytes()).iter().take(6) {
         let _ = write!(text, "{byte:02x}");

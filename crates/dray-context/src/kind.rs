@@ -43,7 +43,7 @@ pub fn of_url(url: &str) -> Option<FileType> {
         return data_image(url).map(|_| FileType::Image);
     }
     let name = file_name(url);
-    let extension = name.as_deref().and_then(extension);
+    let extension = name.as_deref().and_then(name_extension);
     Some(extension.map_or(FileType::File, of_extension))
 }
 
@@ -79,17 +79,17 @@ pub fn file_name(url: &str) -> Option<String> {
         rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("")
     });
     let segment = path.rsplit('/').next().unwrap_or_default();
-    segment.contains('.').then(|| decode(segment))
+    segment.contains('.').then(|| percent_decode(segment))
 }
 
 /// Percent-decoded, or as it is when that gives no text.
-fn decode(segment: &str) -> String {
+fn percent_decode(segment: &str) -> String {
     let decoded = percent_decode_str(segment).decode_utf8();
     decoded.map_or_else(|_| segment.to_owned(), std::borrow::Cow::into_owned)
 }
 
 /// What follows the last dot of a name.
-pub fn extension(name: &str) -> Option<&str> {
+pub fn name_extension(name: &str) -> Option<&str> {
     let (_, extension) = name.rsplit_once('.')?;
     (!extension.is_empty()).then_some(extension)
 }

@@ -13,13 +13,13 @@ use crate::request::ContextRequest;
 use crate::window;
 
 /// Builds the context of one request by numbers. History is not rewritten.
-pub(crate) fn build(
+pub(crate) fn build_legacy(
     request: &ContextRequest,
     background: &TurnBackground,
 ) -> Result<BuiltContext, BuildError> {
     let rules = CollectRules::of(request);
     let stored = request.stored();
-    let seen = window::positions(stored, &request.history, request.generation);
+    let seen = window::kept_positions(stored, &request.history, request.generation);
     let chat: Vec<_> = seen
         .iter()
         .filter_map(|at| stored.get(*at).cloned())
@@ -39,7 +39,7 @@ pub(crate) fn build(
         .collect();
     let old_names: BTreeSet<_> = history.iter().map(|found| found.hint.clone()).collect();
 
-    let entries = number(current, history);
+    let entries = number_files(current, history);
     let of_turn = |entry: &&CatalogEntry| entry.turn == FileTurn::Current;
     let files: Vec<AgentInputFile> = entries
         .iter()
@@ -50,11 +50,11 @@ pub(crate) fn build(
         .iter()
         .filter(|file| !old_names.contains(&file.name))
         .filter(|file| file.file_type.is_document() || !request.skills.is_empty())
-        .map(line)
+        .map(reminder_line)
         .collect();
     let layout = request.layout.unwrap_or(ReminderLayout::Legacy);
     let sections = background.sections(request, &lines);
-    let text = reminder::write(layout, &sections, &request.question);
+    let text = reminder::write_reminder(layout, &sections, &request.question);
     let catalog = FileCatalog::new(entries);
     let query = request.user_message.as_ref().map(ChatItem::text);
     let data_id = request.response_chat_item_id.as_deref();
@@ -79,7 +79,7 @@ pub(crate) fn build(
 }
 
 /// This turn's files, then the history's; later ones of a known name are left out; from 1.
-fn number(current: Vec<FoundFile>, history: Vec<FoundFile>) -> Vec<CatalogEntry> {
+fn number_files(current: Vec<FoundFile>, history: Vec<FoundFile>) -> Vec<CatalogEntry> {
     let current = current.into_iter().map(|found| (FileTurn::Current, found));
     let history = history.into_iter().map(|found| (FileTurn::History, found));
     let mut names = BTreeSet::new();
@@ -107,7 +107,7 @@ fn number(current: Vec<FoundFile>, history: Vec<FoundFile>) -> Vec<CatalogEntry>
     entries
 }
 
-fn line(file: &AgentInputFile) -> ReminderLine {
+fn reminder_line(file: &AgentInputFile) -> ReminderLine {
     ReminderLine {
         id: file.id.clone(),
         name: file.name.clone(),

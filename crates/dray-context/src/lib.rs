@@ -55,7 +55,7 @@ pub use built::{BuiltContext, ExclusionReason, FileWarning, LeftOut};
 pub use catalog::{AnyTarget, CatalogEntry, DocumentTarget, FileCatalog, FileTurn};
 pub use clock::{LocalTime, UnknownZone};
 pub use context::{BuildError, ContextBuilder, SANDBOX_FOLDER};
-pub use escape::{WRAPPER_TAG, disarm, escape, unescape};
+pub use escape::{WRAPPER_TAG, disarm_wrapper_tags, escape_xml, unescape_xml};
 pub use generation::{ContractGeneration, ReminderLayout, UnknownName};
 pub use model::{
     AgentInputFile, Attachment, ChatItem, FilePart, FileType, MessagePart, MessageRole,

@@ -6,17 +6,17 @@ use crate::limits;
 
 /// Makes a name a single safe path segment: what follows the last slash of either kind, trimmed, without control
 /// characters, at most [`limits::NAME_BYTES`] long. Nothing useful left becomes `file-{index}`.
-pub fn clean(name: &str, index: usize) -> String {
+pub fn clean_name(name: &str, index: usize) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let plain: String = last.trim().chars().filter(|c| !c.is_control()).collect();
     match plain.trim() {
         "" | "." | ".." => format!("file-{index}"),
-        plain => shorten(plain),
+        plain => shorten_stem(plain),
     }
 }
 
 /// Cuts the stem, never the last extension, unless that alone is too long.
-fn shorten(name: &str) -> String {
+fn shorten_stem(name: &str) -> String {
     if name.len() <= limits::NAME_BYTES {
         return name.to_owned();
     }
@@ -30,7 +30,7 @@ fn shorten(name: &str) -> String {
 }
 
 /// `-{count}` before the first dot, or at the end when the name begins with a dot or most of it comes after one.
-fn numbered(name: &str, count: usize) -> String {
+fn numbered_name(name: &str, count: usize) -> String {
     let dot = name
         .char_indices()
         .find(|&(at, character)| at > 0 && character == '.' && !name.starts_with('.'));
@@ -70,7 +70,7 @@ impl NameAllocator {
     /// A name for a file that is unique: the cleaned name, or that with a number. The same owner asking again
     /// gets what it has.
     pub fn give(&mut self, name: &str, index: usize, owner: &str) -> String {
-        let wanted = clean(name, index);
+        let wanted = clean_name(name, index);
         if self.taken.get(&wanted).is_none_or(|other| other == owner) {
             self.reserve(&wanted, owner);
             return wanted;
@@ -81,10 +81,10 @@ impl NameAllocator {
         }
         let (wanted, _) = &request;
         let mut count = self.counts.get(wanted).copied().unwrap_or(0) + 1;
-        let mut name = numbered(wanted, count);
+        let mut name = numbered_name(wanted, count);
         while self.taken.contains_key(&name) {
             count += 1;
-            name = numbered(wanted, count);
+            name = numbered_name(wanted, count);
         }
         self.counts.insert(wanted.clone(), count);
         self.reserve(&name, owner);
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn a_name_becomes_one_safe_path_segment() {
-        assert_eq!(clean("/api/file/raw", 0), "raw");
-        assert_eq!(clean("C:\\docs\\a.pdf", 0), "a.pdf");
-        assert_eq!(clean(" a\u{0}\u{1f}b\u{7f}\u{85}.txt ", 0), "ab.txt");
+        assert_eq!(clean_name("/api/file/raw", 0), "raw");
+        assert_eq!(clean_name("C:\\docs\\a.pdf", 0), "a.pdf");
+        assert_eq!(clean_name(" a\u{0}\u{1f}b\u{7f}\u{85}.txt ", 0), "ab.txt");
         for nothing in ["", "/", "..", "a/.", " \n ", "\u{1}"] {
-            assert_eq!(clean(nothing, 3), "file-3", "{nothing:?}");
+            assert_eq!(clean_name(nothing, 3), "file-3", "{nothing:?}");
         }
     }
 
@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn a_very_long_name_is_cut_and_keeps_its_extension() {
         let long = format!("{}.pdf", "报".repeat(300));
-        let cut = clean(&long, 0);
+        let cut = clean_name(&long, 0);
         assert!(cut.len() <= limits::NAME_BYTES && cut.ends_with("报.pdf"));
-        assert!(numbered(&cut, 12).len() <= limits::NAME_BYTES);
-        assert!(clean(&format!("a.{}", "x".repeat(400)), 0).len() <= limits::NAME_BYTES);
+        assert!(numbered_name(&cut, 12).len() <= limits::NAME_BYTES);
+        assert!(clean_name(&format!("a.{}", "x".repeat(400)), 0).len() <= limits::NAME_BYTES);
     }
 
     proptest! {

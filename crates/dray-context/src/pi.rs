@@ -14,7 +14,7 @@ use crate::model::{ChatItem, MessageRole};
 pub const STOP_POLL: Duration = Duration::from_millis(200);
 
 /// The prompt of one call.
-pub fn prompt(built: &BuiltContext) -> String {
+pub fn call_prompt(built: &BuiltContext) -> String {
     built.current_user_message.text()
 }
 
@@ -25,7 +25,7 @@ pub fn memory_key(node_id: &str) -> String {
 
 /// What a node remembers: of the last message of history, if that is an answer that carries it, among its `memories` or
 /// beside them. Otherwise it starts empty.
-pub fn memory<'a>(histories: &'a [ChatItem], node_id: &str) -> Option<&'a Value> {
+pub fn node_memory<'a>(histories: &'a [ChatItem], node_id: &str) -> Option<&'a Value> {
     let last = histories
         .last()
         .filter(|item| item.obj == MessageRole::Ai)?;
@@ -38,7 +38,7 @@ pub fn memory<'a>(histories: &'a [ChatItem], node_id: &str) -> Option<&'a Value>
 }
 
 /// Stores a node's memory with an answer. Nodes share the place.
-pub fn remember(answer: &mut ChatItem, node_id: &str, messages: Value) {
+pub fn remember_messages(answer: &mut ChatItem, node_id: &str, messages: Value) {
     let memories = answer.extra.entry("memories").or_insert_with(|| json!({}));
     if !memories.is_object() {
         *memories = Value::Object(Map::new());
@@ -73,7 +73,7 @@ impl TurnRecord {
                 .extra
                 .insert("errorText".to_owned(), Value::String(error));
         }
-        remember(&mut message, node_id, self.memory);
+        remember_messages(&mut message, node_id, self.memory);
         message
     }
 }
@@ -93,7 +93,7 @@ mod tests {
             json!({"generation": "g1", "history": history, "responseChatItemId": "c", "question": "q",
             "userMessage": message("Human", "q", &[file("file", "new.pdf", "/new.pdf")])}),
         );
-        let prompt = prompt(&built);
+        let prompt = call_prompt(&built);
         assert!(prompt.contains("c-0") && !prompt.contains("r-0") && !prompt.contains("old.pdf"));
         assert!(built.files_map.contains_key("r-0"));
     }
@@ -106,16 +106,16 @@ mod tests {
             memory: json!(["m"]),
         };
         let mut answer = turn.into_message(Some("r"), "n1");
-        remember(&mut answer, "n2", json!(["other"]));
+        remember_messages(&mut answer, "n2", json!(["other"]));
         let question = ChatItem::new(MessageRole::Human, None, vec![]);
         let items = [question.clone(), answer.clone()];
-        assert_eq!(memory(&items, "n1"), Some(&json!(["m"])));
-        assert_eq!(memory(&items, "n2"), Some(&json!(["other"])));
-        assert_eq!(memory(&items, "n3"), None);
-        assert_eq!(memory(&[answer.clone(), question], "n1"), None);
+        assert_eq!(node_memory(&items, "n1"), Some(&json!(["m"])));
+        assert_eq!(node_memory(&items, "n2"), Some(&json!(["other"])));
+        assert_eq!(node_memory(&items, "n3"), None);
+        assert_eq!(node_memory(&[answer.clone(), question], "n1"), None);
         assert_eq!(answer.extra.get("errorText"), Some(&json!("broke")));
         let flat: ChatItem =
             serde_json::from_value(json!({"obj": "AI", "piMessages-n": [1]})).unwrap();
-        assert_eq!(memory(&[flat], "n"), Some(&json!([1])));
+        assert_eq!(node_memory(&[flat], "n"), Some(&json!([1])));
     }
 }

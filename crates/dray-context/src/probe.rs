@@ -25,12 +25,12 @@ pub enum ProbeStep {
 /// Whether a URL has to be asked: absolute `http(s)`, with no suffix that is known.
 pub fn is_needed(url: &str) -> bool {
     let name = kind::file_name(url);
-    let extension = name.as_deref().and_then(kind::extension);
+    let extension = name.as_deref().and_then(kind::name_extension);
     address::is_absolute_http(url) && !extension.is_some_and(kind::is_known)
 }
 
 /// The URLs to ask, each once, fragments ignored.
-pub fn wanted<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn urls_to_probe<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     urls.into_iter()
         .filter(|url| is_needed(url))
@@ -41,7 +41,7 @@ pub fn wanted<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
 
 /// Whether a redirect may be followed; the list is the one that the URL itself passed.
 pub fn may_follow(allowed_hosts: Option<&[String]>, location: &str) -> bool {
-    address::is_absolute_http(location) && renew::allows(allowed_hosts, location)
+    address::is_absolute_http(location) && renew::allows_host(allowed_hosts, location)
 }
 
 /// After HEAD; `None` is a request that failed.
@@ -144,7 +144,7 @@ mod tests {
             assert!(is_needed(url), "{url}");
         }
         assert_eq!(
-            wanted([
+            urls_to_probe([
                 "https://x.example/a#1",
                 "https://x.example/a#2",
                 "https://x.example/b.pdf"

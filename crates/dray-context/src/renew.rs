@@ -110,7 +110,7 @@ impl RenewedLinks {
 
     /// Whether an external URL may be fetched.
     pub fn allows(&self, url: &str) -> bool {
-        allows(self.allowed_hosts.as_deref(), url)
+        allows_host(self.allowed_hosts.as_deref(), url)
     }
 
     /// The keys among these that should be signed: each once, those of other conversations never.
@@ -128,11 +128,11 @@ impl RenewedLinks {
 }
 
 /// Whether the host of `url` is among `hosts`; no list allows every host.
-pub(crate) fn allows(hosts: Option<&[String]>, url: &str) -> bool {
+pub(crate) fn allows_host(hosts: Option<&[String]>, url: &str) -> bool {
     let Some(hosts) = hosts else {
         return true;
     };
-    let Some(host) = address::host(url) else {
+    let Some(host) = address::url_host(url) else {
         return false;
     };
     hosts.iter().any(|allowed| {
@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn hosts_are_allowed_whole_or_below_a_parent() {
         let hosts = vec!["a.example".to_owned(), "*.b.example".to_owned()];
-        let check = |url: &str| allows(Some(&hosts), url);
+        let check = |url: &str| allows_host(Some(&hosts), url);
         assert!(check("https://A.example./x") && check("https://x.b.example/"));
         assert!(!check("https://b.example/") && !check("https://xa.example/"));
         assert!(!check("https://a.example.evil/") && !check("https://xb.example/") && !check("/x"));
-        assert!(allows(None, "https://anything/"));
+        assert!(allows_host(None, "https://anything/"));
     }
 }

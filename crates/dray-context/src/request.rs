@@ -127,7 +127,7 @@ impl ContextRequest {
     pub fn urls_to_probe(&self) -> Vec<String> {
         let rules = crate::collect::CollectRules::of(self);
         let stored = self.stored();
-        let seen = crate::window::positions(stored, &self.history, self.generation);
+        let seen = crate::window::kept_positions(stored, &self.history, self.generation);
         let items = seen.into_iter().filter_map(|at| stored.get(at));
         let mut found: Vec<_> = items
             .filter(|item| item.obj == MessageRole::Human)
@@ -141,7 +141,7 @@ impl ContextRequest {
                 && one.refusal.is_none()
                 && !self.declared_types.contains_key(&one.url)
         });
-        let urls = crate::probe::wanted(unsure.map(|one| one.url.as_str()));
+        let urls = crate::probe::urls_to_probe(unsure.map(|one| one.url.as_str()));
         urls.into_iter().map(str::to_owned).collect()
     }
 
@@ -149,7 +149,7 @@ impl ContextRequest {
     /// history that the model sees, each once, those outside `scope` never.
     pub fn keys_to_sign(&self, scope: Option<&StoreScope>) -> Vec<String> {
         let stored = self.stored();
-        let seen = crate::window::positions(stored, &self.history, self.generation);
+        let seen = crate::window::kept_positions(stored, &self.history, self.generation);
         let items = seen.into_iter().filter_map(|at| stored.get(at));
         let mut keys = Vec::new();
         for item in items.chain(&self.user_message) {

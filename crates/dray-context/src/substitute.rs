@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::address;
 use crate::catalog::{CatalogEntry, FileCatalog};
-use crate::escape::unescape;
+use crate::escape::unescape_xml;
 use crate::limits;
 
 mod text;
@@ -21,13 +21,13 @@ pub use text::{SubstitutedText, named_in_text, substitute_text};
 /// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL change
 /// nothing.
 ///
-/// This is the contract's own function: it trusts the map. [`substitute`] also takes older forms, renews links and
+/// This is the contract's own function: it trusts the map. [`substitute_ids`] also takes older forms, renews links and
 /// never gives out a relative one.
 pub fn replace_agent_file_ids_with_urls(value: &Value, urls: &BTreeMap<String, String>) -> Value {
     if urls.is_empty() || is_falsy(value) {
         return value.clone();
     }
-    replace(value, limits::ARGUMENT_DEPTH, &mut |text| {
+    replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
         urls.get(text).filter(|url| !url.is_empty()).cloned()
     })
 }
@@ -42,16 +42,23 @@ fn is_falsy(value: &Value) -> bool {
 }
 
 /// The same shape with other strings. What lies deeper than `depth` stays as it is.
-fn replace(value: &Value, depth: usize, change: &mut impl FnMut(&str) -> Option<String>) -> Value {
+fn replace_strings(
+    value: &Value,
+    depth: usize,
+    change: &mut impl FnMut(&str) -> Option<String>,
+) -> Value {
     match value {
         Value::String(text) => Value::String(change(text).unwrap_or_else(|| text.clone())),
         Value::Array(items) if depth > 0 => {
-            let items = items.iter().map(|item| replace(item, depth - 1, change));
+            let items = items
+                .iter()
+                .map(|item| replace_strings(item, depth - 1, change));
             Value::Array(items.collect())
         }
         Value::Object(fields) if depth > 0 => {
             let fields = fields.iter();
-            let fields = fields.map(|(key, item)| (key.clone(), replace(item, depth - 1, change)));
+            let fields =
+                fields.map(|(key, item)| (key.clone(), replace_strings(item, depth - 1, change)));
             Value::Object(fields.collect())
         }
         other => other.clone(),
@@ -60,7 +67,10 @@ fn replace(value: &Value, depth: usize, change: &mut impl FnMut(&str) -> Option<
 
 /// The arguments of a call: what the tool was configured with, and what the model said, which wins on a shared key. A
 /// model's argument that is not an object is ignored.
-pub fn merge(configured: &Map<String, Value>, said: &Map<String, Value>) -> Map<String, Value> {
+pub fn merge_arguments(
+    configured: &Map<String, Value>,
+    said: &Map<String, Value>,
+) -> Map<String, Value> {
     let mut merged = configured.clone();
     for (key, value) in said {
         merged.insert(key.clone(), value.clone());
@@ -105,13 +115,13 @@ pub struct SubstitutedArguments {
     pub unresolved: Vec<String>,
 }
 
-/// The ids of files that a value names, so that their links can be renewed before [`substitute`]. Each once, in
+/// The ids of files that a value names, so that their links can be renewed before [`substitute_ids`]. Each once, in
 /// order of appearance.
-pub fn named<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a CatalogEntry> {
+pub fn named_entries<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a CatalogEntry> {
     let handles = FileHandles::of(catalog);
     let mut found: Vec<&CatalogEntry> = Vec::new();
     let mut seen = BTreeSet::new();
-    replace(value, limits::ARGUMENT_DEPTH, &mut |text| {
+    replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
         if seen.insert(&entry.file.id) {
             found.push(entry);
@@ -124,14 +134,14 @@ pub fn named<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a CatalogEntr
 /// Replaces every string that is a file's id, an older form of one, or a URL that it once had, by the URL that `renew`
 /// gives for it now. `renew` is asked once for each file; what it gives must be an absolute `http(s)` URL, or the string
 /// stays. Positions of the oldest conversations (`3-0`) are never replaced: too much else looks like them.
-pub fn substitute(
+pub fn substitute_ids(
     value: &Value,
     catalog: &FileCatalog,
     mut renew: impl FnMut(&CatalogEntry) -> Option<String>,
 ) -> SubstitutedArguments {
     let handles = FileHandles::of(catalog);
     let mut fresh: BTreeMap<String, Option<String>> = BTreeMap::new();
-    let value = replace(value, limits::ARGUMENT_DEPTH, &mut |text| {
+    let value = replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
         let known = fresh.entry(entry.file.id.clone()).or_insert_with(|| {
             let url = renew(entry);
@@ -166,14 +176,14 @@ pub struct SubstituteRequest {
 }
 
 impl SubstituteRequest {
-    /// The merged arguments before anything is replaced; [`named`] says whose links to renew.
+    /// The merged arguments before anything is replaced; [`named_entries`] says whose links to renew.
     pub fn merged(&self) -> Value {
-        Value::Object(merge(&self.configured, &self.arguments))
+        Value::Object(merge_arguments(&self.configured, &self.arguments))
     }
 
     /// Replaces.
     pub fn run(&self) -> SubstitutedArguments {
-        substitute(&self.merged(), &self.catalog, |entry| {
+        substitute_ids(&self.merged(), &self.catalog, |entry| {
             match self.urls.get(&entry.file.id) {
                 Some(fresh) => fresh.clone(),
                 None => entry.public_url.clone().filter(|_| !entry.unavailable),
@@ -211,7 +221,7 @@ impl<'a> FileHandles<'a> {
             return Some(entry);
         }
         if text.starts_with("http") && text.contains("&amp;") {
-            return self.by_text.get(unescape(text).as_str()).copied();
+            return self.by_text.get(unescape_xml(text).as_str()).copied();
         }
         None
     }

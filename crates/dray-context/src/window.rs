@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for HistoryWindow {
             Value::Null | Value::Bool(false) => Ok(Self::None),
             Value::String(text) if text.is_empty() => Ok(Self::None),
             Value::Number(number) => {
-                let rounds = number.as_u64().or_else(|| whole(number.as_f64()?));
+                let rounds = number.as_u64().or_else(|| whole_number(number.as_f64()?));
                 let rounds =
                     rounds.ok_or_else(|| D::Error::custom("history must not be negative"))?;
                 Ok(match u32::try_from(rounds).unwrap_or(u32::MAX) {
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for HistoryWindow {
 }
 
 /// A whole number that JSON wrote with a point.
-fn whole(number: f64) -> Option<u64> {
+fn whole_number(number: f64) -> Option<u64> {
     (number >= 0.0 && number.fract() == 0.0 && number < f64::from(u32::MAX))
         .then(|| format!("{number:.0}").parse().ok())
         .flatten()
@@ -62,20 +62,20 @@ fn whole(number: f64) -> Option<u64> {
 
 /// Positions in `histories` of the messages that are kept, in order. `histories` is the array itself when the setting
 /// is [`HistoryWindow::Given`].
-pub(crate) fn positions(
+pub(crate) fn kept_positions(
     histories: &[ChatItem],
     setting: &HistoryWindow,
     generation: ContractGeneration,
 ) -> Vec<usize> {
     match setting {
         HistoryWindow::Given(_) => (0..histories.len()).collect(),
-        HistoryWindow::None => resumed(histories, generation),
-        HistoryWindow::Rounds(rounds) => recent(histories, *rounds),
+        HistoryWindow::None => resumed_positions(histories, generation),
+        HistoryWindow::Rounds(rounds) => recent_rounds(histories, *rounds),
     }
 }
 
 /// The leading system messages, then the last `2n` others, or everything from the newest checkpoint on.
-fn recent(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
+fn recent_rounds(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
     let lead = histories
         .iter()
         .take_while(|item| item.obj == MessageRole::System)
@@ -90,7 +90,7 @@ fn recent(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
 }
 
 /// Without history: the last pair, when its answer waits for a person (G5 on).
-fn resumed(histories: &[ChatItem], generation: ContractGeneration) -> Vec<usize> {
+fn resumed_positions(histories: &[ChatItem], generation: ContractGeneration) -> Vec<usize> {
     let resumes = matches!(
         generation,
         ContractGeneration::G5 | ContractGeneration::G6 | ContractGeneration::Stable
@@ -139,7 +139,7 @@ mod tests {
 
     fn check(roles: &str, setting: &HistoryWindow, expected: &[usize]) {
         assert_eq!(
-            positions(&items(roles), setting, ContractGeneration::Stable),
+            kept_positions(&items(roles), setting, ContractGeneration::Stable),
             expected
         );
     }
@@ -175,7 +175,7 @@ mod tests {
     fn an_unfinished_interaction_is_kept_without_history_from_g5_on() {
         check("HAHI", &HistoryWindow::None, &[2, 3]);
         check("HIHA", &HistoryWindow::None, &[]);
-        let kept = positions(&items("HAHI"), &HistoryWindow::None, ContractGeneration::G4);
+        let kept = kept_positions(&items("HAHI"), &HistoryWindow::None, ContractGeneration::G4);
         assert!(kept.is_empty());
     }
 

@@ -31,7 +31,7 @@ impl MetadataCache {
 
     pub(crate) fn get(&self, caller: &Caller, path: &str) -> Option<Value> {
         let entries = self.lock();
-        let (at, value) = entries.get(&key(caller, path))?;
+        let (at, value) = entries.get(&cache_key(caller, path))?;
         (at.elapsed() < self.age).then(|| value.clone())
     }
 
@@ -46,11 +46,11 @@ impl MetadataCache {
                 entries.remove(&oldest);
             }
         }
-        entries.insert(key(caller, path), (Instant::now(), value.clone()));
+        entries.insert(cache_key(caller, path), (Instant::now(), value.clone()));
     }
 
     pub(crate) fn forget(&self, caller: &Caller, path: &str) {
-        self.lock().remove(&key(caller, path));
+        self.lock().remove(&cache_key(caller, path));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, (Instant, Value)>> {
@@ -58,7 +58,7 @@ impl MetadataCache {
     }
 }
 
-fn key(caller: &Caller, path: &str) -> CacheKey {
+fn cache_key(caller: &Caller, path: &str) -> CacheKey {
     let part = |secret: &Option<Secret>| {
         secret
             .as_ref()

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::core::with_caller;
 use crate::error::Error;
-use crate::origin::{DialOrigin, canonical};
+use crate::origin::{DialOrigin, canonical_path};
 use crate::retry::RetryPolicy;
 
 pub use delta::{CallDelta, ChunkDelta, StageDelta, StageEnd};
@@ -138,7 +138,7 @@ impl ChatClient {
                 origin,
                 api_version,
             } => {
-                let id = canonical("", deployment).ok_or_else(|| {
+                let id = canonical_path("", deployment).ok_or_else(|| {
                     ChatError::new(ChatKind::Status(404), "the deployment's id is not plain")
                 })?;
                 let url = origin.url(&format!("openai/deployments/{id}/chat/completions"));

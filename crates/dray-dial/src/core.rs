@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::cache::MetadataCache;
 use crate::chat::ChatClient;
 use crate::error::{Error, ErrorKind};
-use crate::origin::{DialOrigin, canonical};
+use crate::origin::{DialOrigin, canonical_path};
 use crate::retry::RetryPolicy;
 
 /// Longest JSON answer that is read, in bytes (R3).
@@ -160,7 +160,7 @@ impl DialClient {
 
     /// Where the MCP server of a toolset or an application is (quickapps 5.3). `None` when the id is none.
     pub fn mcp_url(&self, id: &str) -> Option<String> {
-        let id = canonical("", id)?;
+        let id = canonical_path("", id)?;
         Some(self.inner.origin.url(&format!("v1/toolset/{id}/mcp")))
     }
 
@@ -209,7 +209,7 @@ impl DialClient {
                 }
             }
         };
-        json(self.send(request.json(body)).await?).await
+        json_body(self.send(request.json(body)).await?).await
     }
 
     pub(crate) fn cache(&self) -> &MetadataCache {
@@ -259,7 +259,7 @@ impl DialClient {
 
     /// Reads JSON.
     pub(crate) async fn get_json(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
-        json(self.get(caller, path).await?).await
+        json_body(self.get(caller, path).await?).await
     }
 }
 
@@ -273,7 +273,7 @@ pub(crate) enum HttpMethod {
 }
 
 /// The body as JSON of at most 4 MiB.
-pub(crate) async fn json(answer: HttpResponse) -> Result<Value, Error> {
+pub(crate) async fn json_body(answer: HttpResponse) -> Result<Value, Error> {
     let body = answer.bytes(MAX_JSON_BYTES).await?;
     serde_json::from_slice(&body)
         .map_err(|_| Error::new(ErrorKind::Malformed, "the answer is not JSON"))

@@ -98,11 +98,11 @@ impl Error {
             _ => None,
         });
         let display = body.get("display_message").and_then(Value::as_str);
-        self.display_message = display.map(cut).filter(|text| !text.is_empty());
+        self.display_message = display.map(cut_text).filter(|text| !text.is_empty());
     }
 
     fn say(&mut self, text: &str) {
-        let text = cut(text);
+        let text = cut_text(text);
         if !text.is_empty() && !text.starts_with('<') {
             self.message = text;
         }
@@ -139,7 +139,7 @@ impl From<dray_http::HttpError> for Error {
 }
 
 /// Trimmed and cut to 500 characters with `…` (quickapps 41).
-pub(crate) fn cut(text: &str) -> String {
+pub(crate) fn cut_text(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(LONGEST_TEXT) {
         None => text.to_owned(),

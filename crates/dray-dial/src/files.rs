@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::core::{DialClient, HttpMethod, json};
+use crate::core::{DialClient, HttpMethod, json_body};
 use crate::error::{Error, ErrorKind};
 use crate::origin::{DialFolder, FileUrl};
 
@@ -39,7 +39,7 @@ pub struct FileMetadata {
     /// Identifies the content.
     pub etag: Option<String>,
     /// Length in bytes.
-    #[serde(deserialize_with = "length")]
+    #[serde(deserialize_with = "deserialize_length")]
     pub content_length: Option<u64>,
     /// MIME type.
     pub content_type: Option<String>,
@@ -83,7 +83,7 @@ pub struct FileDownload {
 impl DialClient {
     /// The caller's bucket.
     pub async fn bucket(&self, caller: &Caller) -> Result<Bucket, Error> {
-        typed(self.get_json(caller, "v1/bucket").await?)
+        from_json(self.get_json(caller, "v1/bucket").await?)
     }
 
     /// Where new files of this service go: `appdata` if there is one, else the bucket.
@@ -95,7 +95,7 @@ impl DialClient {
 
     /// Metadata of a file.
     pub async fn metadata(&self, caller: &Caller, file: &FileUrl) -> Result<FileMetadata, Error> {
-        typed(
+        from_json(
             self.get_json(caller, &format!("v1/metadata/{file}"))
                 .await?,
         )
@@ -115,7 +115,7 @@ impl DialClient {
             path.push_str("?token=");
             path.extend(token);
         }
-        typed(self.get_json(caller, &path).await?)
+        from_json(self.get_json(caller, &path).await?)
     }
 
     /// The content of a file of at most `limit` bytes. The limit holds on what is read, not on what is announced (R3).
@@ -133,7 +133,7 @@ impl DialClient {
             return Err(Error::new(ErrorKind::Malformed, "the content is encoded"));
         }
         let length = answer.length();
-        check(length.unwrap_or_default(), limit)?;
+        check_size(length.unwrap_or_default(), limit)?;
         Ok(FileDownload {
             limit,
             read: 0,
@@ -168,7 +168,7 @@ impl DialClient {
             UploadCondition::Match(etag) => request.header("if-match", etag),
         };
         let mut stored: FileMetadata =
-            typed(json(self.send(request.multipart(form)).await?).await?)?;
+            from_json(json_body(self.send(request.multipart(form)).await?).await?)?;
         if self.origin().file(&stored.url).is_none() {
             file.as_str().clone_into(&mut stored.url);
         }
@@ -188,7 +188,7 @@ impl DialClient {
     ) -> Result<FileMetadata, Error> {
         let name = folder.file(name).title();
         for number in 0..MOST_NAMES {
-            let file = folder.file(&numbered(&name, number));
+            let file = folder.file(&numbered_name(&name, number));
             let stored = self.upload(
                 caller,
                 &file,
@@ -242,7 +242,7 @@ impl FileDownload {
             return Ok(None);
         };
         self.read = self.read.saturating_add(piece.len() as u64);
-        check(self.read, self.limit)?;
+        check_size(self.read, self.limit)?;
         Ok(Some(piece))
     }
 
@@ -277,7 +277,7 @@ impl fmt::Debug for FileDownload {
     }
 }
 
-fn check(size: u64, limit: u64) -> Result<(), Error> {
+fn check_size(size: u64, limit: u64) -> Result<(), Error> {
     if size > limit {
         return Err(Error::new(
             ErrorKind::TooLarge,
@@ -288,7 +288,7 @@ fn check(size: u64, limit: u64) -> Result<(), Error> {
 }
 
 /// `report.pdf`, `report-1.pdf`, …
-fn numbered(name: &str, number: u32) -> String {
+fn numbered_name(name: &str, number: u32) -> String {
     if number == 0 {
         return name.to_owned();
     }
@@ -298,11 +298,13 @@ fn numbered(name: &str, number: u32) -> String {
     }
 }
 
-pub(crate) fn typed<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, Error> {
+pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, Error> {
     serde_json::from_value(value)
         .map_err(|_| Error::new(ErrorKind::Malformed, "the answer has another form"))
 }
 
-fn length<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<u64>, D::Error> {
+fn deserialize_length<'de, D: serde::Deserializer<'de>>(
+    source: D,
+) -> Result<Option<u64>, D::Error> {
     Ok(Value::deserialize(source)?.as_u64())
 }

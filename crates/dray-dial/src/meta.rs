@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::core::DialClient;
 use crate::error::{Error, ErrorKind};
-use crate::origin::canonical;
+use crate::origin::canonical_path;
 
 /// A model or an application, as a thing to call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,39 +66,41 @@ pub struct Prompt {
 impl DialClient {
     /// An application as DIAL Core describes it; the manifest is its `application_properties`. Never cached.
     pub async fn application(&self, caller: &Caller, id: &str) -> Result<Value, Error> {
-        self.get_json(caller, &path("openai/applications", id)?)
+        self.get_json(caller, &api_path("openai/applications", id)?)
             .await
     }
 
     /// A deployment; on 404 the application of this id.
     pub async fn deployment(&self, caller: &Caller, id: &str) -> Result<Deployment, Error> {
-        let path_of = path("openai/deployments", id)?;
+        let path_of = api_path("openai/deployments", id)?;
         if let Some(body) = self.cache().get(caller, &path_of) {
-            return Ok(deployment(id, body));
+            return Ok(parse_deployment(id, body));
         }
         let body = match self.get_json(caller, &path_of).await {
             Err(error) if error.status == Some(404) => self.application(caller, id).await?,
             other => other?,
         };
         self.cache().put(caller, &path_of, &body);
-        Ok(deployment(id, body))
+        Ok(parse_deployment(id, body))
     }
 
     /// A toolset.
     pub async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Error> {
-        let body = self.cached(caller, &path("openai/toolsets", id)?).await?;
+        let body = self
+            .cached(caller, &api_path("openai/toolsets", id)?)
+            .await?;
         Ok(Toolset {
-            display_name: text(&body, "display_name").unwrap_or_else(|| id.to_owned()),
-            description: text(&body, "description"),
-            transport: text(&body, "transport"),
-            allowed_tools: texts(&body, "allowed_tools"),
+            display_name: localized_text(&body, "display_name").unwrap_or_else(|| id.to_owned()),
+            description: localized_text(&body, "description"),
+            transport: localized_text(&body, "transport"),
+            allowed_tools: text_list(&body, "allowed_tools"),
             body,
         })
     }
 
     /// A model as DIAL Core describes it, `pricing` among it.
     pub async fn model(&self, caller: &Caller, name: &str) -> Result<Value, Error> {
-        self.cached(caller, &path("openai/models", name)?).await
+        self.cached(caller, &api_path("openai/models", name)?).await
     }
 
     /// The JSON schema of a deployment's configuration.
@@ -109,7 +111,7 @@ impl DialClient {
     ) -> Result<Value, Error> {
         self.cached(
             caller,
-            &format!("{}/configuration", path("v1/deployments", id)?),
+            &format!("{}/configuration", api_path("v1/deployments", id)?),
         )
         .await
     }
@@ -119,11 +121,13 @@ impl DialClient {
         let inside = url.trim_start_matches('/').strip_prefix("prompts/");
         let inside =
             inside.ok_or_else(|| Error::new(ErrorKind::Request, "not the URL of a prompt"))?;
-        let body = self.get_json(caller, &path("v1/prompts", inside)?).await?;
-        let content = text(&body, "content");
+        let body = self
+            .get_json(caller, &api_path("v1/prompts", inside)?)
+            .await?;
+        let content = localized_text(&body, "content");
         Ok(Prompt {
-            name: text(&body, "name").unwrap_or_default(),
-            description: text(&body, "description"),
+            name: localized_text(&body, "name").unwrap_or_default(),
+            description: localized_text(&body, "description"),
             content: content
                 .ok_or_else(|| Error::new(ErrorKind::Malformed, "the prompt has no content"))?,
         })
@@ -132,11 +136,11 @@ impl DialClient {
     /// Forgets what is cached about a deployment or toolset, so that the next call asks again (R14).
     pub fn forget(&self, caller: &Caller, id: &str) {
         for prefix in ["openai/deployments", "openai/toolsets", "openai/models"] {
-            if let Ok(path) = path(prefix, id) {
+            if let Ok(path) = api_path(prefix, id) {
                 self.cache().forget(caller, &path);
             }
         }
-        if let Ok(path) = path("v1/deployments", id) {
+        if let Ok(path) = api_path("v1/deployments", id) {
             self.cache()
                 .forget(caller, &format!("{path}/configuration"));
         }
@@ -152,7 +156,7 @@ impl DialClient {
     }
 }
 
-fn deployment(id: &str, body: Value) -> Deployment {
+fn parse_deployment(id: &str, body: Value) -> Deployment {
     let feature = |name| {
         let features = body.get("features");
         features
@@ -160,9 +164,9 @@ fn deployment(id: &str, body: Value) -> Deployment {
             .unwrap_or(false)
     };
     Deployment {
-        display_name: text(&body, "display_name").unwrap_or_else(|| id.to_owned()),
-        description: text(&body, "description"),
-        input_attachment_types: texts(&body, "input_attachment_types"),
+        display_name: localized_text(&body, "display_name").unwrap_or_else(|| id.to_owned()),
+        description: localized_text(&body, "description"),
+        input_attachment_types: text_list(&body, "input_attachment_types"),
         max_input_attachments: body.get("max_input_attachments").and_then(Value::as_u64),
         features: DeploymentFeatures {
             url_attachments: feature("url_attachments"),
@@ -178,12 +182,12 @@ fn deployment(id: &str, body: Value) -> Deployment {
     }
 }
 
-fn path(prefix: &str, id: &str) -> Result<String, Error> {
-    canonical(prefix, id).ok_or_else(|| Error::new(ErrorKind::Request, "the id is not plain"))
+fn api_path(prefix: &str, id: &str) -> Result<String, Error> {
+    canonical_path(prefix, id).ok_or_else(|| Error::new(ErrorKind::Request, "the id is not plain"))
 }
 
 /// A text, or of one in several languages the English or else the first.
-fn text(body: &Value, name: &str) -> Option<String> {
+fn localized_text(body: &Value, name: &str) -> Option<String> {
     let text = match body.get(name)? {
         Value::Object(languages) => languages.get("en").or_else(|| languages.values().next())?,
         other => other,
@@ -193,7 +197,7 @@ fn text(body: &Value, name: &str) -> Option<String> {
         .map(ToOwned::to_owned)
 }
 
-fn texts(body: &Value, name: &str) -> Vec<String> {
+fn text_list(body: &Value, name: &str) -> Vec<String> {
     let items = body.get(name).and_then(Value::as_array);
     items
         .into_iter()

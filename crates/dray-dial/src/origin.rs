@@ -41,14 +41,14 @@ impl FileUrl {
         if text.len() > MAX_REFERENCE_BYTES {
             return None;
         }
-        let path = strip(text.trim_start_matches('/'), "files/")?;
+        let path = strip_path_prefix(text.trim_start_matches('/'), "files/")?;
         Self::inside(path)
     }
 
     fn inside(path: &str) -> Option<Self> {
         let path = path.split(['?', '#']).next()?;
         path.contains('/')
-            .then(|| canonical("files", path))
+            .then(|| canonical_path("files", path))
             .flatten()
             .map(Self)
     }
@@ -85,8 +85,8 @@ impl DialFolder {
     /// Reads `bucket/path`, with or without `files/` before it. `None` when it is not plain.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('/').trim_end_matches('/');
-        let inside = strip(text, "files/").unwrap_or(text);
-        canonical("files", inside).map(Self)
+        let inside = strip_path_prefix(text, "files/").unwrap_or(text);
+        canonical_path("files", inside).map(Self)
     }
 
     /// The canonical URL with the slash at the end.
@@ -151,7 +151,7 @@ impl DialOrigin {
 
     /// What a URL is.
     pub fn classify(&self, text: &str) -> UrlClass {
-        classify(text, Some(self))
+        classify_url(text, Some(self))
     }
 
     /// The file that a URL names in any of its spellings.
@@ -173,30 +173,30 @@ impl DialOrigin {
         let start = authority.find(['/', '\\', '?', '#'])?;
         let path = authority.get(start..)?;
         let path = path.strip_prefix(self.base.path().trim_end_matches('/'))?;
-        FileUrl::inside(strip(path, "/v1/files/")?)
+        FileUrl::inside(strip_path_prefix(path, "/v1/files/")?)
     }
 }
 
 /// What a URL is. Without an origin every http(s) URL is external.
-pub fn classify(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
+pub fn classify_url(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
     if text.len() > MAX_REFERENCE_BYTES {
-        let is_data = strip(text, "data:").is_some();
+        let is_data = strip_path_prefix(text, "data:").is_some();
         return if is_data {
             UrlClass::Data
         } else {
             UrlClass::Unsupported
         };
     }
-    if strip(text.trim_start_matches('/'), "files/").is_some() {
+    if strip_path_prefix(text.trim_start_matches('/'), "files/").is_some() {
         return FileUrl::parse(text).map_or(UrlClass::Unsupported, UrlClass::Dial);
     }
     let text = text.trim_start_matches(' ');
-    if strip(text, "data:").is_some() {
+    if strip_path_prefix(text, "data:").is_some() {
         return UrlClass::Data;
     }
     let authority = ["http://", "https://"]
         .iter()
-        .find_map(|scheme| strip(text, scheme))
+        .find_map(|scheme| strip_path_prefix(text, scheme))
         .filter(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#', '\\', ':', '@']));
     let Some(authority) = authority else {
         return UrlClass::Unsupported;
@@ -211,7 +211,7 @@ pub fn classify(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
 }
 
 /// An id or path in its canonical spelling: segments decoded once and encoded once. `None` when it is not plain.
-pub(crate) fn canonical(prefix: &str, path: &str) -> Option<String> {
+pub(crate) fn canonical_path(prefix: &str, path: &str) -> Option<String> {
     let mut canonical = prefix.to_owned();
     for segment in path.split('/') {
         let decoded = percent_decode_str(segment).decode_utf8().ok()?;
@@ -229,7 +229,7 @@ pub(crate) fn canonical(prefix: &str, path: &str) -> Option<String> {
     Some(canonical)
 }
 
-fn strip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+fn strip_path_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let head = text.get(..prefix.len())?;
     head.eq_ignore_ascii_case(prefix)
         .then(|| text.get(prefix.len()..).unwrap_or_default())

@@ -53,7 +53,7 @@ impl DialClient {
                 }
             }
             Ok(Ok(answer)) => (1..=toolsets.len())
-                .map(|number| outcome(&answer, number))
+                .map(|number| sign_in_outcome(&answer, number))
                 .collect(),
         }
     }
@@ -104,7 +104,7 @@ impl DialClient {
     }
 }
 
-fn outcome(answer: &Value, number: usize) -> SignIn {
+fn sign_in_outcome(answer: &Value, number: usize) -> SignIn {
     let id = number.to_string();
     let is_ours = |entry: &&Value| match entry.get("id") {
         Some(Value::String(found)) => *found == id,

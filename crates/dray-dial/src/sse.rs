@@ -50,13 +50,13 @@ impl SseDecoder {
         if !self.line.is_empty() {
             self.end_of_line();
         }
-        self.data.take().map(text)
+        self.data.take().map(decode_line)
     }
 
     fn end_of_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
-            return self.data.take().map(text);
+            return self.data.take().map(decode_line);
         }
         let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line);
         // Comments and other fields are of no interest here.
@@ -76,7 +76,7 @@ impl SseDecoder {
     }
 }
 
-fn text(bytes: Vec<u8>) -> String {
+fn decode_line(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -31,6 +31,6 @@ async fn the_official_client_works_against_the_double() {
         ],
     );
     let url = double.url();
-    let said = python::run("dial_client.py", "aidial_client", &[&url]).await;
+    let said = python::run_script("dial_client.py", "aidial_client", &[&url]).await;
     assert_eq!(said, "ok");
 }

@@ -74,14 +74,14 @@ impl Auditor {
     /// Writes the line.
     fn note(&self, meta: &Meta, record: &FetchRecord) -> v1::EgressAudit {
         let inner = &self.inner;
-        let event = event::event(
+        let event = event::audit_event(
             meta,
             record,
             inner.clock.now_ms(),
             &inner.key,
             &inner.private_cidrs,
         );
-        let audit = line::json(&event);
+        let audit = line::event_json(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", %audit, "fetched");
         event
     }

@@ -46,7 +46,7 @@ pub struct BodyCounts {
 /// Receives `wire` as planned into `sink` and returns the media type found by magic bytes (empty for none).
 ///
 /// `counts` is kept up to date throughout. On an error the sink holds a part that the caller must discard.
-pub async fn receive<S: ByteSink>(
+pub async fn receive_body<S: ByteSink>(
     wire: WireBody,
     plan: &BodyPlan,
     bounds: &BodyLimits,
@@ -123,7 +123,9 @@ impl BodyTransfer {
             }
             match &mut self.decoder {
                 None => store.put(piece, counts).await?,
-                Some((decoder, room)) => decode(decoder, &piece, room, &mut store, counts).await?,
+                Some((decoder, room)) => {
+                    decode_chunk(decoder, &piece, room, &mut store, counts).await?
+                }
             }
         }
         Ok(())
@@ -139,17 +141,17 @@ impl BodyTransfer {
             return Err(FetchError::new(Code::UnexpectedPartial, FetchPhase::Body));
         }
         if let Some((decoder, _)) = &self.decoder {
-            decoder.finish().map_err(undecodable)?;
+            decoder.finish().map_err(decode_failure)?;
         }
         Ok(infer::get(&self.start).map_or("", |kind| kind.mime_type()))
     }
 }
 
-fn undecodable(error: crate::coding::DecodeError) -> FetchError {
+fn decode_failure(error: crate::coding::DecodeError) -> FetchError {
     FetchError::new(Code::DecodeError, FetchPhase::Body).because(error)
 }
 
-async fn decode<S: ByteSink>(
+async fn decode_chunk<S: ByteSink>(
     decoder: &mut BodyDecoder,
     mut input: &[u8],
     room: &mut [u8],
@@ -159,7 +161,7 @@ async fn decode<S: ByteSink>(
     loop {
         // Even a piece without output is work.
         tokio::task::coop::consume_budget().await;
-        let progress = decoder.step(input, room).map_err(undecodable)?;
+        let progress = decoder.step(input, room).map_err(decode_failure)?;
         input = input.get(progress.read..).unwrap_or_default();
         let output = room.get(..progress.written).unwrap_or_default();
         store.put(Bytes::copy_from_slice(output), counts).await?;

@@ -201,8 +201,8 @@ impl BodyDecoder {
             .inflate
             .decompress(input, output, FlushDecompress::None)
             .map_err(|_| DecodeError::Corrupt)?;
-        let read = delta(before_in, self.inflate.total_in());
-        let written = delta(before_out, self.inflate.total_out());
+        let read = byte_delta(before_in, self.inflate.total_in());
+        let written = byte_delta(before_out, self.inflate.total_out());
         if matches!(self.state, DecoderState::Member) {
             self.crc.update(output.get(..written).unwrap_or_default());
         }
@@ -220,7 +220,7 @@ impl BodyDecoder {
     }
 }
 
-fn delta(before: u64, after: u64) -> usize {
+fn byte_delta(before: u64, after: u64) -> usize {
     usize::try_from(after.saturating_sub(before)).unwrap_or(usize::MAX)
 }
 

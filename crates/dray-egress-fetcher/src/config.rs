@@ -54,7 +54,7 @@ pub struct Config {
     pub private_cidrs: Vec<String>,
     /// Addresses, networks or host names of what the product itself talks to, blocked like `extra_blocked_cidrs`.
     /// Names are looked up with the system's resolver at start and every 60 s. Bus and store are added by themselves.
-    #[serde(serialize_with = "redacted")]
+    #[serde(serialize_with = "serialize_redacted")]
     pub protected: Vec<String>,
     /// Address of the Kubernetes API, blocked likewise.
     #[serde(serialize_with = "redacted_one")]
@@ -143,8 +143,8 @@ impl Default for Config {
 }
 
 /// Names may be written as URLs, and those hold a password at times (S-5).
-fn redacted<S: Serializer>(items: &[String], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(items.iter().map(|item| show(item)))
+fn serialize_redacted<S: Serializer>(items: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(items.iter().map(|item| show_name(item)))
 }
 
 #[expect(
@@ -152,10 +152,10 @@ fn redacted<S: Serializer>(items: &[String], serializer: S) -> Result<S::Ok, S::
     reason = "the signature that the derived code calls"
 )]
 fn redacted_one<S: Serializer>(item: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
-    item.as_deref().map(show).serialize(serializer)
+    item.as_deref().map(show_name).serialize(serializer)
 }
 
-fn show(item: &str) -> String {
+fn show_name(item: &str) -> String {
     RedactedUrl::from_text(item).to_string()
 }
 

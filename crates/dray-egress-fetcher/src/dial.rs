@@ -60,7 +60,9 @@ pub struct TcpDialer;
 impl Dialer for TcpDialer {
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         Box::pin(async move {
-            let stream = socket(to.socket_addr())?.connect(to.socket_addr()).await?;
+            let stream = new_socket(to.socket_addr())?
+                .connect(to.socket_addr())
+                .await?;
             stream.set_nodelay(true)?;
             Ok(DialedStream {
                 peer: stream.peer_addr()?,
@@ -72,7 +74,7 @@ impl Dialer for TcpDialer {
 }
 
 /// T-6, T-7: close-on-exec, no `SO_REUSEADDR`, no keepalive, no lingering, a bound on unacknowledged bytes.
-fn socket(to: SocketAddr) -> io::Result<TcpSocket> {
+fn new_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
@@ -100,7 +102,7 @@ pub struct DialWinner {
 ///
 /// The last failure, when all addresses failed; `ResourceBusy` when one of them was passed over. Nothing is resolved
 /// again and no address is tried twice (D-6).
-pub async fn race(
+pub async fn race_addresses(
     dialer: &dyn Dialer,
     pinned: &[PinnedAddr],
     first: AddressSlot,
@@ -126,7 +128,7 @@ pub async fn race(
             },
             () = due, if waiting.len() > 0 => {
                 let slot = first.take();
-                attempts.extend(waiting.next().map(|address| attempt(dialer, address, slot, limits)));
+                attempts.extend(waiting.next().map(|address| attempt_address(dialer, address, slot, limits)));
                 next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
             }
             else => return Err(failure),
@@ -134,7 +136,7 @@ pub async fn race(
     }
 }
 
-async fn attempt(
+async fn attempt_address(
     dialer: &dyn Dialer,
     address: &PinnedAddr,
     slot: Option<AddressSlot>,

@@ -169,7 +169,7 @@ impl Fetcher {
                 if tokio::time::timeout_at(end, sink.discard()).await.is_err() {
                     tracing::info!("a partial file is removed in the background");
                 }
-                Err(denied(request, record, &failure))
+                Err(record_failure(request, record, &failure))
             }
         }
     }
@@ -179,7 +179,7 @@ impl Fetcher {
         record.begin();
         record.url = CanonicalUrl::parse(&request.url).ok();
         record.ended();
-        denied(
+        record_failure(
             request,
             record,
             &FetchError::new(Code::Overloaded, FetchPhase::Policy),
@@ -192,7 +192,7 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        record.policy_digest = dray_guard::policy::digest(&self.admin, &request.app_policy);
+        record.policy_digest = dray_guard::policy::policy_digest(&self.admin, &request.app_policy);
         record.admin_enabled = self.admin.enabled;
         record.app_enabled = request.app_policy.enabled;
         record.url = CanonicalUrl::parse(&request.url).ok();
@@ -205,7 +205,7 @@ impl Fetcher {
         let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
             .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
         let chain = Chain::start(&request.url, Arc::new(policy)).map_err(|refused| {
-            refuse(record, &refused, RequestedOrigin::from_text(&request.url))
+            record_refusal(record, &refused, RequestedOrigin::from_text(&request.url))
         })?;
         let limit = self.limit(request);
         let context = FetchContext {
@@ -236,7 +236,7 @@ impl Fetcher {
             };
             let left = context.budget.left();
             let can_resume = partial.as_ref().is_some_and(PartialBody::can_resume);
-            let is_refused = self.limits.breaker().is_open(&target(chain.current()));
+            let is_refused = self.limits.breaker().is_open(&breaker_key(chain.current()));
             let Some(delay) = retries
                 .next(&failure, can_resume, left)
                 .filter(|_| !is_refused)
@@ -301,7 +301,9 @@ impl Fetcher {
         record.at(FetchPhase::Policy);
         drop(slots);
         let (sniffed, stored) = received?;
-        self.limits.breaker().succeeded(&target(chain.current()));
+        self.limits
+            .breaker()
+            .succeeded(&breaker_key(chain.current()));
         record.length_verified = partial.framing != BodyFraming::Close
             || plan.whole.is_some()
             || chain.current().https();
@@ -368,18 +370,22 @@ impl Fetcher {
                     FetchPhase::Connect | FetchPhase::Tls | FetchPhase::Head | FetchPhase::Body
                 )
         ) {
-            self.limits.breaker().failed(&target(url));
+            self.limits.breaker().failed(&breaker_key(url));
         }
     }
 }
 
 /// The breaker's key: host and port.
-fn target(url: &CanonicalUrl) -> String {
+fn breaker_key(url: &CanonicalUrl) -> String {
     format!("{}:{}", url.host(), url.port())
 }
 
 /// Notes a URL or redirect target that was refused without DNS; `tried` is what it looked like if it cannot be read.
-fn refuse(record: &mut FetchRecord, refused: &RefusedUrl, tried: RequestedOrigin) -> FetchError {
+fn record_refusal(
+    record: &mut FetchRecord,
+    refused: &RefusedUrl,
+    tried: RequestedOrigin,
+) -> FetchError {
     let phase = match refused.code {
         Code::InvalidUrl
         | Code::UnsupportedScheme
@@ -396,14 +402,18 @@ fn refuse(record: &mut FetchRecord, refused: &RefusedUrl, tried: RequestedOrigin
 }
 
 /// Writes down how it failed, and makes the fault.
-fn denied(request: &FetchJob, record: &mut FetchRecord, failure: &FetchError) -> FetchFailure {
+fn record_failure(
+    request: &FetchJob,
+    record: &mut FetchRecord,
+    failure: &FetchError,
+) -> FetchFailure {
     let FetchError { code, phase, .. } = *failure;
     record.end = Some(FetchEnd::Failed { code, phase });
     if let Some(hop) = record.hops.last_mut() {
         hop.code = Some(code);
     }
     let hop = record.last_hop();
-    let cause = std::error::Error::source(failure).map(describe);
+    let cause = std::error::Error::source(failure).map(describe_causes);
     tracing::info!(%code, %phase, hop, cause, "fetch denied");
     let host = match record.url.as_ref().map(CanonicalUrl::host) {
         Some(Host::Name(name)) => name.as_str().to_owned(),
@@ -423,7 +433,7 @@ fn denied(request: &FetchJob, record: &mut FetchRecord, failure: &FetchError) ->
 }
 
 /// The chain of causes, for the operator's log.
-fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+fn describe_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {

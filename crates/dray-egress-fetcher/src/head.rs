@@ -15,7 +15,7 @@ use http::{HeaderMap, Version};
 
 use crate::coding::ContentCoding;
 use crate::label::ResponseLabels;
-use crate::resume::{BodyResumption, validator};
+use crate::resume::{BodyResumption, strong_validator};
 
 /// What a response head leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub enum BodyFraming {
 }
 
 /// Judges a head; `limit` is the most body bytes that may come.
-pub fn judge(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
-    let framing = framing(parts.version, &parts.headers)?;
+pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
+    let framing = body_framing(parts.version, &parts.headers)?;
     let status = parts.status.as_u16();
     let (framing, whole) = match status {
         101 => return Err(Code::MalformedResponse),
@@ -66,7 +66,10 @@ pub fn judge(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
         206 => (framing, Some(whole_range(&parts.headers)?)),
         200..=299 => (framing, None),
         301 | 302 | 303 | 307 | 308 => {
-            return Ok(HeadDecision::Redirect(raw(&parts.headers, &LOCATION)));
+            return Ok(HeadDecision::Redirect(raw_values(
+                &parts.headers,
+                &LOCATION,
+            )));
         }
         other => return Err(Code::HttpStatus(other)),
     };
@@ -78,10 +81,10 @@ pub fn judge(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     Ok(HeadDecision::Body(BodyPlan {
         status,
         framing,
-        coding: coding(&parts.headers)?,
+        coding: content_coding(&parts.headers)?,
         whole,
         labels: ResponseLabels::of(&parts.headers),
-        validator: validator(&parts.headers),
+        validator: strong_validator(&parts.headers),
     }))
 }
 
@@ -89,7 +92,7 @@ pub fn judge(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 ///
 /// # Errors
 ///
-/// As [`judge`] for a status that is neither; `truncated` for everything that does not continue the body.
+/// As [`judge_head`] for a status that is neither; `truncated` for everything that does not continue the body.
 pub fn judge_rest(
     parts: &Parts,
     limit: u64,
@@ -97,15 +100,15 @@ pub fn judge_rest(
 ) -> Result<HeadDecision, Code> {
     let status = parts.status.as_u16();
     if status != 206 {
-        return match judge(parts, limit)? {
+        return match judge_head(parts, limit)? {
             HeadDecision::Body(_) => Err(Code::Truncated),
             redirect @ HeadDecision::Redirect(_) => Ok(redirect),
         };
     }
-    let framing = framing(parts.version, &parts.headers)?;
+    let framing = body_framing(parts.version, &parts.headers)?;
     let total = parse_rest(&parts.headers, resume.received).ok_or(Code::Truncated)?;
     let is_same = resume.total.is_none_or(|expected| expected == total)
-        && coding(&parts.headers)? == resume.coding
+        && content_coding(&parts.headers)? == resume.coding
         && resume.is_same_version(&parts.headers);
     let is_whole_rest = match framing {
         BodyFraming::Length(length) => length == total.saturating_sub(resume.received),
@@ -131,7 +134,7 @@ pub fn judge_rest(
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
     let wanted = text(&RETRY_AFTER)?.trim();
-    if let Some(seconds) = digits(wanted.as_bytes()) {
+    if let Some(seconds) = parse_digits(wanted.as_bytes()) {
         return Some(Duration::from_secs(seconds));
     }
     let until = httpdate::parse_http_date(wanted).ok()?;
@@ -139,7 +142,7 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-fn raw(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
+fn raw_values(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
     headers
         .get_all(name)
         .iter()
@@ -148,16 +151,16 @@ fn raw(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
 }
 
 /// one unambiguous framing or none at all.
-fn framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
+fn body_framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
     if version != Version::HTTP_11 && version != Version::HTTP_10 {
         return Err(Code::MalformedResponse);
     }
-    let encodings = raw(headers, &TRANSFER_ENCODING);
-    let lengths = raw(headers, &CONTENT_LENGTH);
+    let encodings = raw_values(headers, &TRANSFER_ENCODING);
+    let lengths = raw_values(headers, &CONTENT_LENGTH);
     match (encodings.as_slice(), lengths.split_first()) {
         ([], None) => Ok(BodyFraming::Close),
         ([], Some((length, others))) if others.iter().all(|other| other == length) => {
-            digits(length)
+            parse_digits(length)
                 .map(BodyFraming::Length)
                 .ok_or(Code::MalformedResponse)
         }
@@ -169,7 +172,7 @@ fn framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
 }
 
 /// A decimal number without sign, blank or overflow.
-fn digits(text: &[u8]) -> Option<u64> {
+fn parse_digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -178,7 +181,7 @@ fn digits(text: &[u8]) -> Option<u64> {
 
 /// the length of a 206 that is the whole after all; every other part is refused.
 fn whole_range(headers: &HeaderMap) -> Result<u64, Code> {
-    let ranges = raw(headers, &CONTENT_RANGE);
+    let ranges = raw_values(headers, &CONTENT_RANGE);
     let [range] = ranges.as_slice() else {
         return Err(Code::UnexpectedPartial);
     };
@@ -189,28 +192,28 @@ fn whole_range(headers: &HeaderMap) -> Result<u64, Code> {
 fn parse_whole(range: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(range).ok()?;
     let (last, total) = text.strip_prefix("bytes 0-")?.split_once('/')?;
-    let last = digits(last.as_bytes())?;
-    let total = digits(total.as_bytes())?;
+    let last = parse_digits(last.as_bytes())?;
+    let total = parse_digits(total.as_bytes())?;
     (last.checked_add(1) == Some(total)).then_some(total)
 }
 
 /// `n` of the one `bytes received-(n-1)/n`.
 fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
-    let ranges = raw(headers, &CONTENT_RANGE);
+    let ranges = raw_values(headers, &CONTENT_RANGE);
     let [range] = ranges.as_slice() else {
         return None;
     };
     let text = std::str::from_utf8(range).ok()?.strip_prefix("bytes ")?;
     let (range, total) = text.split_once('/')?;
     let (first, last) = range.split_once('-')?;
-    let [first, last, total] = [first, last, total].map(|number| digits(number.as_bytes()));
+    let [first, last, total] = [first, last, total].map(|number| parse_digits(number.as_bytes()));
     let (first, last, total) = (first?, last?, total?);
     (first == received && last >= first && last.checked_add(1) == Some(total)).then_some(total)
 }
 
 /// B-4: none, or exactly one that is known.
-fn coding(headers: &HeaderMap) -> Result<Option<ContentCoding>, Code> {
-    let fields = raw(headers, &CONTENT_ENCODING);
+fn content_coding(headers: &HeaderMap) -> Result<Option<ContentCoding>, Code> {
+    let fields = raw_values(headers, &CONTENT_ENCODING);
     let mut codings = fields
         .iter()
         .flat_map(|field| field.split(|byte| *byte == b','))

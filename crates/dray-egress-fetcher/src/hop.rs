@@ -103,7 +103,7 @@ impl HopError {
         if caused_by_tls(&error) {
             return Self::Tls(error);
         }
-        let kind = cause::<io::Error>(&error).map(io::Error::kind);
+        let kind = find_cause::<io::Error>(&error).map(io::Error::kind);
         match kind {
             Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
                 Self::Malformed(error)
@@ -122,7 +122,7 @@ impl HopError {
 }
 
 /// The first error of type `E` below `error`.
-fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+fn find_cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = error.source();
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<E>() {
@@ -134,12 +134,12 @@ fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
 }
 
 fn caused_by_limit(error: &hyper::Error) -> Option<WireError> {
-    cause::<io::Error>(error).and_then(WireError::of)
+    find_cause::<io::Error>(error).and_then(WireError::of)
 }
 
 fn caused_by_tls(error: &hyper::Error) -> bool {
-    cause::<rustls::Error>(error).is_some()
-        || cause::<io::Error>(error)
+    find_cause::<rustls::Error>(error).is_some()
+        || find_cause::<io::Error>(error)
             .and_then(io::Error::get_ref)
             .is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
 }
@@ -157,8 +157,11 @@ impl std::fmt::Debug for WireBody {
 }
 
 /// Sends the request and waits for the final response head; interim ones are passed over, up to their limit.
-pub async fn send(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(Parts, WireBody), HopError> {
-    let request = request(ask).map_err(HopError::Request)?;
+pub async fn send_request(
+    io: Box<dyn Io>,
+    ask: HopRequest<'_>,
+) -> Result<(Parts, WireBody), HopError> {
+    let request = build_request(ask).map_err(HopError::Request)?;
     let (mut sender, connection) = http1::Builder::new()
         .max_headers(MAX_FIELDS)
         .max_header_size(MAX_HEAD)
@@ -173,7 +176,7 @@ pub async fn send(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(Parts, WireBo
         if let Poll::Ready(response) = response.as_mut().poll(cx) {
             return Poll::Ready(response);
         }
-        drive(&mut connection, cx);
+        drive_connection(&mut connection, cx);
         response.as_mut().poll(cx)
     })
     .await
@@ -183,7 +186,7 @@ pub async fn send(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(Parts, WireBo
 }
 
 /// exactly these fields, in this order. `Range` and `If-Range` only for the rest of a body that broke off.
-fn request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
+fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
     let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
         .header(HOST, HeaderValue::from_str(ask.host)?)
         .header(USER_AGENT, ask.user_agent)
@@ -200,7 +203,7 @@ fn request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
 }
 
 /// Moves bytes. An error of the connection also reaches the head or the body that waits on it.
-fn drive(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
+fn drive_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
     if let Some(running) = connection
         && running.poll_without_shutdown(cx).is_ready()
     {
@@ -233,7 +236,7 @@ impl WireBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             return Poll::Ready(frame);
         }
-        drive(&mut self.connection, cx);
+        drive_connection(&mut self.connection, cx);
         Pin::new(&mut self.body).poll_frame(cx)
     }
 }

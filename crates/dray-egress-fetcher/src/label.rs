@@ -30,26 +30,28 @@ impl ResponseLabels {
     /// Reads the labels of a response head; the first field of a name counts.
     pub fn of(headers: &HeaderMap) -> Self {
         Self {
-            media_type: first(headers, &CONTENT_TYPE)
+            media_type: first_value(headers, &CONTENT_TYPE)
                 .map(media_type)
                 .unwrap_or_default(),
-            name: first(headers, &CONTENT_DISPOSITION)
+            name: first_value(headers, &CONTENT_DISPOSITION)
                 .and_then(disposition_name)
-                .map(|name| sanitise(&name))
+                .map(|name| sanitise_name(&name))
                 .unwrap_or_default(),
-            last_modified: first(headers, &LAST_MODIFIED)
-                .map(printable)
+            last_modified: first_value(headers, &LAST_MODIFIED)
+                .map(printable_text)
                 .unwrap_or_default(),
-            etag: first(headers, &ETAG).map(printable).unwrap_or_default(),
+            etag: first_value(headers, &ETAG)
+                .map(printable_text)
+                .unwrap_or_default(),
         }
     }
 }
 
-fn first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+fn first_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     headers.get(name).map(http::HeaderValue::as_bytes)
 }
 
-fn printable(value: &[u8]) -> String {
+fn printable_text(value: &[u8]) -> String {
     value
         .iter()
         .filter(|byte| matches!(byte, b' '..=b'~'))
@@ -70,7 +72,7 @@ fn media_type(value: &[u8]) -> String {
         return String::new();
     }
     let charset = parts
-        .filter_map(parameter)
+        .filter_map(parse_parameter)
         .find(|(name, _)| name == "charset")
         .map(|(_, value)| value.to_ascii_lowercase())
         .filter(|value| is_token(value));
@@ -95,7 +97,7 @@ fn disposition_name(value: &[u8]) -> Option<String> {
     let parameters: Vec<_> = split_parameters(&text)
         .into_iter()
         .skip(1)
-        .filter_map(parameter)
+        .filter_map(parse_parameter)
         .collect();
     let find = |wanted: &str| {
         parameters
@@ -104,12 +106,12 @@ fn disposition_name(value: &[u8]) -> Option<String> {
             .map(|(_, value)| value.as_str())
     };
     find("filename*")
-        .and_then(extended)
+        .and_then(decode_extended)
         .or_else(|| find("filename").map(str::to_owned))
 }
 
 /// Decodes `charset'language'percent-encoded` (RFC 8187).
-fn extended(value: &str) -> Option<String> {
+fn decode_extended(value: &str) -> Option<String> {
     let (charset, rest) = value.split_once('\'')?;
     let (_, encoded) = rest.split_once('\'')?;
     let bytes: Vec<u8> = percent_decode(encoded.as_bytes()).collect();
@@ -141,18 +143,18 @@ fn split_parameters(text: &str) -> Vec<&str> {
 }
 
 /// `name=value` with the name in lower case and a quoted value unquoted.
-fn parameter(part: &str) -> Option<(String, String)> {
+fn parse_parameter(part: &str) -> Option<(String, String)> {
     let (name, value) = part.split_once('=')?;
     let value = value.trim();
     let value = match value.strip_prefix('"') {
-        Some(quoted) => unquote(quoted),
+        Some(quoted) => unquote_value(quoted),
         None => value.to_owned(),
     };
     Some((name.trim().to_ascii_lowercase(), value))
 }
 
 /// Text up to the closing quote, with escapes undone.
-fn unquote(quoted: &str) -> String {
+fn unquote_value(quoted: &str) -> String {
     let mut text = String::new();
     let mut characters = quoted.chars();
     while let Some(character) = characters.next() {
@@ -173,13 +175,13 @@ fn latin1_or_utf8(value: &[u8]) -> String {
 }
 
 /// Removes what could make a name a path or change how the text around it reads.
-fn sanitise(name: &str) -> String {
+fn sanitise_name(name: &str) -> String {
     let kept: String = name
         .chars()
         .filter(|character| !is_harmful(*character))
         .collect();
     let kept = kept.trim().trim_start_matches(['.', ' ']).trim_end();
-    shorten(kept)
+    shorten_name(kept)
 }
 
 fn is_harmful(character: char) -> bool {
@@ -199,7 +201,7 @@ fn is_harmful(character: char) -> bool {
 }
 
 /// Cuts a long name in its stem, so that a short extension survives.
-fn shorten(name: &str) -> String {
+fn shorten_name(name: &str) -> String {
     if name.len() <= LONGEST_NAME {
         return name.to_owned();
     }

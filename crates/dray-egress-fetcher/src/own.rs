@@ -14,33 +14,33 @@ pub const PROC_NET: &str = "/proc/net";
 /// # Errors
 ///
 /// When the IPv4 table cannot be read. A missing IPv6 table means that the kernel has no IPv6.
-pub fn addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
+pub fn local_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     let v4 = std::fs::read_to_string(proc_net.join("fib_trie"))?;
     let v6 = match std::fs::read_to_string(proc_net.join("if_inet6")) {
         Ok(table) => table,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };
-    let mut addresses = ipv4(&v4);
-    addresses.extend(v6.lines().filter_map(ipv6));
+    let mut addresses = ipv4_addresses(&v4);
+    addresses.extend(v6.lines().filter_map(parse_ipv6_line));
     addresses.sort_unstable();
     addresses.dedup();
     Ok(addresses)
 }
 
-/// The addresses of [`addresses`] that others could reach: loopback is blocked as what it is.
+/// The addresses of [`local_addresses`] that others could reach: loopback is blocked as what it is.
 ///
 /// # Errors
 ///
-/// As [`addresses`].
+/// As [`local_addresses`].
 pub fn interface_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
-    let mut addresses = addresses(proc_net)?;
+    let mut addresses = local_addresses(proc_net)?;
     addresses.retain(|address| !address.is_loopback());
     Ok(addresses)
 }
 
 /// The routing trie names an address in one line and says in the next ones what it is.
-fn ipv4(trie: &str) -> Vec<IpAddr> {
+fn ipv4_addresses(trie: &str) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
     for line in trie.lines().map(str::trim) {
@@ -54,7 +54,7 @@ fn ipv4(trie: &str) -> Vec<IpAddr> {
 }
 
 /// A line begins with the address as 32 hexadecimal digits.
-fn ipv6(line: &str) -> Option<IpAddr> {
+fn parse_ipv6_line(line: &str) -> Option<IpAddr> {
     let digits = line
         .split_whitespace()
         .next()
@@ -94,26 +94,26 @@ Local:
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("fib_trie"), FIB_TRIE).unwrap();
         let v4 = ["10.244.1.7", "127.0.0.0", "127.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        assert_eq!(addresses(folder.path()).unwrap(), v4);
+        assert_eq!(local_addresses(folder.path()).unwrap(), v4);
         std::fs::write(
             folder.path().join("if_inet6"),
             "20010db8000000000000000000000007 02 40 00 80     eth0\nnonsense\n",
         )
         .unwrap();
-        let all = addresses(folder.path()).unwrap();
+        let all = local_addresses(folder.path()).unwrap();
         assert_eq!(all.len(), 4);
         assert!(all.contains(&"2001:db8::7".parse().unwrap()));
     }
 
     #[test]
     fn section_8_4_this_machine_has_loopback() {
-        let all = addresses(Path::new(PROC_NET)).unwrap();
+        let all = local_addresses(Path::new(PROC_NET)).unwrap();
         assert!(all.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
     }
 
     #[test]
     fn i_4_an_unreadable_table_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(addresses(folder.path()).is_err());
+        assert!(local_addresses(folder.path()).is_err());
     }
 }

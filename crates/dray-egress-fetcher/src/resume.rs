@@ -32,26 +32,28 @@ impl BodyResumption {
     /// (RFC 9110, section 15.3.7).
     pub fn is_same_version(&self, headers: &HeaderMap) -> bool {
         if is_strong(&self.validator) {
-            return single(headers, &ETAG) == Some(&self.validator);
+            return single_value(headers, &ETAG) == Some(&self.validator);
         }
-        single(headers, &LAST_MODIFIED).is_none_or(|date| *date == self.validator)
+        single_value(headers, &LAST_MODIFIED).is_none_or(|date| *date == self.validator)
     }
 }
 
 /// The strong validator of a response, if it has one.
-pub fn validator(headers: &HeaderMap) -> Option<HeaderValue> {
+pub fn strong_validator(headers: &HeaderMap) -> Option<HeaderValue> {
     if headers.contains_key(ETAG) {
-        return single(headers, &ETAG).filter(|tag| is_strong(tag)).cloned();
+        return single_value(headers, &ETAG)
+            .filter(|tag| is_strong(tag))
+            .cloned();
     }
-    let modified = single(headers, &LAST_MODIFIED)?;
+    let modified = single_value(headers, &LAST_MODIFIED)?;
     let parse = |value: &HeaderValue| httpdate::parse_http_date(value.to_str().ok()?).ok();
-    let age = parse(single(headers, &DATE)?)?
+    let age = parse(single_value(headers, &DATE)?)?
         .duration_since(parse(modified)?)
         .ok()?;
     (age >= MIN_AGE).then(|| modified.clone())
 }
 
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     values.next().is_none().then_some(first)
@@ -116,7 +118,7 @@ mod tests {
                 None,
             ),
         ] {
-            let found = validator(&headers(&fields));
+            let found = strong_validator(&headers(&fields));
             let expected = expected.map(HeaderValue::from_static);
             assert_eq!(found, expected, "{fields:?}");
         }

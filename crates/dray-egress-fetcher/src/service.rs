@@ -27,7 +27,7 @@ mod surroundings;
 mod wire;
 
 use surroundings::OwnAddresses;
-use wire::{command, reply};
+use wire::{fetch_job, fetch_reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Service for EgressFetcher {
     type Config = Config;
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
-        let compiled = compile(&config)?;
+        let compiled = compile_config(&config)?;
         if !config.enabled {
             // A fetcher that is switched off uses no resolver.
             let network = NetworkAccess {
@@ -101,7 +101,7 @@ impl EgressFetcher {
         cx: ServiceContext,
         network: NetworkAccess,
     ) -> Result<Self, StartError> {
-        let compiled = compile(&config)?;
+        let compiled = compile_config(&config)?;
         Self::assemble(&config, compiled, &cx, network, Vec::new()).await
     }
 
@@ -112,7 +112,7 @@ impl EgressFetcher {
         network: NetworkAccess,
         servers: Vec<std::net::IpAddr>,
     ) -> Result<Self, StartError> {
-        announce(config, &compiled);
+        log_effective_config(config, &compiled);
         let bundle = match &config.ca_bundle {
             Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
                 StartError::with_source(format!("the CA bundle {file} cannot be read"), error)
@@ -126,7 +126,7 @@ impl EgressFetcher {
         let limits = FetchAdmission::new(compiled.sizes);
         EgressMetrics::observe(&cx.meter, &limits);
         metrics.policy(
-            &dray_guard::policy::digest(&compiled.admin, &AppPolicy::default()),
+            &dray_guard::policy::policy_digest(&compiled.admin, &AppPolicy::default()),
             compiled.admin.host_allowlist.is_some(),
             !compiled.admin.private_ranges.is_empty(),
         );
@@ -178,23 +178,23 @@ impl EgressFetcher {
         let until = request.work_until();
         let Request { meta, body } = request;
         let mut sink = self.sink(&meta, body.sink(), until);
-        let command = command(&meta, body, until, self.cx.clock.now_ms());
+        let command = fetch_job(&meta, body, until, self.cx.clock.now_ms());
         let mut attempt = self.auditor.begin(meta.clone());
         let Ok(_in_hand) = self.fetcher.limits().enter() else {
             let denied = self.fetcher.refuse(&command, &mut attempt.record);
             // The event is published without a wait: nothing may pile up here.
             attempt.finish(Duration::ZERO, self.audit_required).await;
-            return Err(traced(denied.fault, &meta));
+            return Err(with_trace(denied.fault, &meta));
         };
         // Boxed: a fetch is a large future, and the attempt must outlive it when both are dropped.
         let result = Box::pin(self.fetcher.fetch(&command, &mut sink, &mut attempt.record)).await;
         let audited = self.audit(attempt, until).await;
         match result {
-            Ok(_) if !audited && self.audit_required => Err(unaudited(&command)),
-            Ok(fetched) => reply(fetched, sink),
+            Ok(_) if !audited && self.audit_required => Err(unaudited_fault(&command)),
+            Ok(fetched) => fetch_reply(fetched, sink),
             Err(denied) => Err(denied.fault),
         }
-        .map_err(|fault| traced(fault, &meta))
+        .map_err(|fault| with_trace(fault, &meta))
     }
 
     fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> StagedFile {
@@ -216,11 +216,11 @@ impl EgressFetcher {
     }
 }
 
-fn traced(fault: Fault, meta: &Meta) -> Fault {
+fn with_trace(fault: Fault, meta: &Meta) -> Fault {
     fault.trace_id(meta.trace.trace_id().unwrap_or_default())
 }
 
-fn compile(config: &Config) -> Result<CompiledConfig, StartError> {
+fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
     config.compile().map_err(|problems| {
         let problems: Vec<String> = problems
             .iter()
@@ -231,7 +231,7 @@ fn compile(config: &Config) -> Result<CompiledConfig, StartError> {
 }
 
 /// Says at start what holds: the effective configuration without secrets, and what is legal but odd.
-fn announce(config: &Config, compiled: &CompiledConfig) {
+fn log_effective_config(config: &Config, compiled: &CompiledConfig) {
     let effective = serde_json::to_string(config).unwrap_or_default();
     tracing::info!(config = effective, "egress configuration");
     for warning in compiled.admin.warnings() {
@@ -260,7 +260,7 @@ fn audit_key(config: &Config) -> [u8; 32] {
 }
 
 /// The file is stored, but without a record: with audit required that counts as not stored.
-fn unaudited(command: &fetch::FetchJob) -> Fault {
+fn unaudited_fault(command: &fetch::FetchJob) -> Fault {
     let shown = dray_guard::ShownUrl::from_text(&command.url);
     dray_guard::Code::SinkFailed.fault(&shown, dray_guard::ShownHost::RedirectTarget)
 }

@@ -101,7 +101,10 @@ impl ByteSink for StagedFile {
         let Some(writer) = self.writer.take() else {
             return Err(SinkError::new("the store has no writer"));
         };
-        let claim = writer.finish(label(labels)).await.map_err(SinkError::new)?;
+        let claim = writer
+            .finish(artifact_label(labels))
+            .await
+            .map_err(SinkError::new)?;
         let stored = StoredFile {
             sha256: claim.artifact.sha256,
             size: claim.artifact.size,
@@ -119,7 +122,7 @@ impl ByteSink for StagedFile {
     }
 }
 
-fn label(labels: &ResponseLabels) -> ArtifactLabel {
+fn artifact_label(labels: &ResponseLabels) -> ArtifactLabel {
     let media_type = match labels.media_type.as_str() {
         "" => "application/octet-stream",
         declared => declared,

@@ -78,7 +78,7 @@ impl TlsClient {
             roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
         };
         if let Some(bundle) = bundle {
-            for certificate in anchors(bundle)? {
+            for certificate in parse_anchors(bundle)? {
                 roots
                     .add(certificate)
                     .map_err(|error| TlsError::Bundle(Box::new(error)))?;
@@ -112,7 +112,11 @@ impl TlsClient {
                 })?
             }
         };
-        let stream = self.connector.connect(name, io).await.map_err(failed)?;
+        let stream = self
+            .connector
+            .connect(name, io)
+            .await
+            .map_err(to_tls_error)?;
         let (_, connection) = stream.get_ref();
         let session = TlsSession {
             version: match connection.protocol_version() {
@@ -130,7 +134,7 @@ impl TlsClient {
     }
 }
 
-fn failed(error: io::Error) -> TlsError {
+fn to_tls_error(error: io::Error) -> TlsError {
     if WireError::of(&error).is_some() {
         return TlsError::TooLarge(error);
     }
@@ -145,7 +149,7 @@ fn failed(error: io::Error) -> TlsError {
 }
 
 /// The certificates of a PEM text, at least one.
-fn anchors(bundle: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn parse_anchors(bundle: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| TlsError::Bundle(Box::new(error)))?;

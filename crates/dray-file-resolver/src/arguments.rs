@@ -124,7 +124,7 @@ impl From<&ArgumentsError> for Fault {
 }
 
 /// Checks the arguments and lists what begins like a reference, in order of appearance.
-pub fn slots(
+pub fn find_slots(
     arguments: &[u8],
     reach: ReferenceScope,
 ) -> Result<Vec<ReferenceSlot>, ArgumentsError> {

@@ -160,7 +160,7 @@ impl DialOrigin {
 }
 
 /// Classifies where the named file lives. Without a DIAL origin every http(s) URL is external.
-pub fn classify(
+pub fn classify_reference(
     named: &str,
     dial: Option<&DialOrigin>,
 ) -> Result<LoadTarget, UnsupportedReference> {

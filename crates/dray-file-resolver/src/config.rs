@@ -93,17 +93,17 @@ impl Section for Config {
             VariableAlias {
                 variable: "DIAL_URL",
                 field: "dial_url",
-                parse: parse::text,
+                parse: parse::parse_text,
             },
             VariableAlias {
                 variable: "DEFAULT_FILE_LOADING_SIZE_LIMIT",
                 field: "default_size_limit",
-                parse: parse::bytes,
+                parse: parse::parse_bytes,
             },
             VariableAlias {
                 variable: "DEFAULT_TOOL_TIMEOUT_SECONDS",
                 field: "tool_timeout",
-                parse: parse::seconds,
+                parse: parse::parse_seconds,
             },
         ];
         &VARIABLE_ALIASES

@@ -92,7 +92,7 @@ impl DialClient {
         ca_file: Option<&Path>,
     ) -> Result<Self, OpenError> {
         let http = Client::builder()
-            .tls_backend_preconfigured(tls(ca_file)?)
+            .tls_backend_preconfigured(tls_config(ca_file)?)
             .no_proxy()
             .redirect(Policy::none())
             .referer(false)
@@ -116,7 +116,7 @@ impl DialClient {
         credentials: &CallerCredentials,
         limit: ByteSize,
     ) -> Result<DialFile, DialError> {
-        let headers = headers(credentials)?;
+        let headers = credential_headers(credentials)?;
         let metadata = self.metadata(path, &headers).await?;
         if metadata.node_type.as_deref() == Some("FOLDER") {
             return Err(DialError::Folder);
@@ -130,8 +130,8 @@ impl DialClient {
             return Err(DialError::Malformed("the content is encoded"));
         }
         let media_type = match response.headers().get(CONTENT_TYPE) {
-            Some(value) => label(value.to_str().unwrap_or_default()),
-            None => label(&metadata.content_type.unwrap_or_default()),
+            Some(value) => media_type_label(value.to_str().unwrap_or_default()),
+            None => media_type_label(&metadata.content_type.unwrap_or_default()),
         };
         Ok(DialFile {
             response,
@@ -212,7 +212,7 @@ fn check_size(size: Option<u64>, limit: ByteSize) -> Result<(), DialError> {
     }
 }
 
-fn headers(credentials: &CallerCredentials) -> Result<HeaderMap, DialError> {
+fn credential_headers(credentials: &CallerCredentials) -> Result<HeaderMap, DialError> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     for (name, secret) in [
@@ -231,7 +231,7 @@ fn headers(credentials: &CallerCredentials) -> Result<HeaderMap, DialError> {
 }
 
 /// A media type as a label: nothing when it is not short printable ASCII.
-fn label(media_type: &str) -> String {
+fn media_type_label(media_type: &str) -> String {
     let is_label = media_type.len() <= LONGEST_TYPE
         && media_type.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if is_label {
@@ -247,7 +247,7 @@ pub(crate) fn is_header_value(secret: &Secret) -> bool {
 }
 
 /// TLS with its own provider and roots, so that nothing process-wide is needed or changed.
-pub(crate) fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
+pub(crate) fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
     let mut roots = RootCertStore::empty();
     match ca_file {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),

@@ -60,7 +60,11 @@ pub struct ExternalFetch {
 }
 
 /// Asks the egress-fetcher for `url`.
-pub async fn fetch(bus: &Bus, fetch: &ExternalFetch, url: &str) -> Result<LoadedFile, LoadError> {
+pub async fn fetch_external(
+    bus: &Bus,
+    fetch: &ExternalFetch,
+    url: &str,
+) -> Result<LoadedFile, LoadError> {
     let request = v1::FetchRequest {
         url: url.to_owned(),
         app_policy: fetch.app_policy.clone(),
@@ -70,7 +74,7 @@ pub async fn fetch(bus: &Bus, fetch: &ExternalFetch, url: &str) -> Result<Loaded
     };
     // The fetcher decides what is fetched again; a repeated call would multiply its attempts.
     match bus.call_once(&fetch.meta, &request).await {
-        Ok(answer) => Ok(loaded(answer, fetch)?),
+        Ok(answer) => Ok(check_reply(answer, fetch)?),
         Err(CallError::Fault(fault)) if ABOUT_THE_URL.contains(&fault.detail.as_str()) => {
             Err(LoadError::Correctable(with_advice(fault, url)))
         }
@@ -83,13 +87,13 @@ pub async fn fetch(bus: &Bus, fetch: &ExternalFetch, url: &str) -> Result<Loaded
 
 fn with_advice(mut fault: Fault, url: &str) -> Fault {
     let shown = DisplayName::url(url);
-    fault.message = reply::egress(&fault.detail, &fault.message, &shown);
+    fault.message = reply::egress_message(&fault.detail, &fault.message, &shown);
     fault.trace_id = String::new();
     fault
 }
 
 /// The fetcher's answer, checked against itself and against what was asked.
-fn loaded(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
+fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
     let broken = |what| ResolveError::EgressAnswer(what);
     let sha256 = Sha256Digest::try_from(answer.sha256.as_slice())
         .map_err(|_| broken("the digest is not 32 bytes"))?;

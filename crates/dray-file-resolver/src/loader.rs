@@ -179,7 +179,8 @@ impl FileLoader {
             LoadTarget::Dial(path) => self.spool(self.open_dial(path).await?).await,
             // The other server decides how long this takes; other tenants must not wait for it.
             LoadTarget::External(url) => {
-                release_permit_while(external::fetch(&self.bus, &self.scope.fetch, url)).await
+                release_permit_while(external::fetch_external(&self.bus, &self.scope.fetch, url))
+                    .await
             }
         }
     }

@@ -37,14 +37,14 @@ pub fn file_size(size: u64, limit: ByteSize) -> String {
 }
 
 /// A file asked for as text that is not text.
-pub fn binary(url: &DisplayName, name: &str) -> String {
+pub fn binary_file_message(url: &DisplayName, name: &str) -> String {
     format!(
         "File at {url} appears to be binary ({name}). Use `file:base64::...` or `file:URL::...` instead of `file:text::...`."
     )
 }
 
 /// The fetcher's sentence, with advice when a policy refused.
-pub fn egress(detail: &str, sentence: &str, url: &DisplayName) -> String {
+pub fn egress_message(detail: &str, sentence: &str, url: &DisplayName) -> String {
     if POLICY_DETAILS.contains(&detail) {
         format!("{sentence} {POLICY_ADVICE} URL: {url}")
     } else {
@@ -97,7 +97,7 @@ mod tests {
             "File size 11 exceeds the limit of 10 bytes."
         );
         assert_eq!(
-            binary(&url, "PDF document"),
+            binary_file_message(&url, "PDF document"),
             "File at https://h.example/a appears to be binary (PDF document). Use `file:base64::...` or \
              `file:URL::...` instead of `file:text::...`."
         );
@@ -125,7 +125,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                egress(detail, sentence, &url),
+                egress_message(detail, sentence, &url),
                 format!(
                     "{sentence} Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
                      url_attachments. URL: https://h.example/a"
@@ -138,7 +138,7 @@ mod tests {
     fn other_sentences_of_the_fetcher_pass_through() {
         let url = DisplayName::url("https://h.example/a");
         let sentence = "External URL https://h.example/a timed out.";
-        assert_eq!(egress("timeout", sentence, &url), sentence);
+        assert_eq!(egress_message("timeout", sentence, &url), sentence);
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl ToolCallResolver {
         } else {
             ReferenceScope::TopLevel
         };
-        let slots = arguments::slots(&text, reach).map_err(ResolveError::Arguments)?;
+        let slots = arguments::find_slots(&text, reach).map_err(ResolveError::Arguments)?;
         let limit = self.limits.max_references;
         if slots.len() > limit {
             let count = slots.len();
@@ -152,7 +152,7 @@ impl ToolCallResolver {
                 )
                 .await;
         }
-        let planned = plan::plan(slots, self.dial.as_ref().map(DialClient::origin));
+        let planned = plan::plan_slots(slots, self.dial.as_ref().map(DialClient::origin));
         let loader = self.loader(job, deadline, tool_timeout);
         self.write(job, deadline, &text, &planned, &loader).await
     }
@@ -241,7 +241,7 @@ impl ToolCallResolver {
             let before = text.slice(copied..slot.range.start);
             copied = slot.range.end;
             output.write(before).await.map_err(ResolveError::Store)?;
-            let filled = fill::fill(&mut output, loader, slot).await;
+            let filled = fill::fill_slot(&mut output, loader, slot).await;
             self.metrics.reference(slot, filled.as_ref());
             match filled {
                 Ok(file) => {
@@ -252,7 +252,7 @@ impl ToolCallResolver {
                     let tool = reply::shown_name(&job.tool);
                     tracing::info!(tool, detail = fault.detail, "argument cannot be used");
                     output.abort().await;
-                    return Ok(ResolveOutcome::Invalid(invalid(slot, fault)));
+                    return Ok(ResolveOutcome::Invalid(invalid_parameter(slot, fault)));
                 }
                 Err(LoadError::Failed(error)) => {
                     output.abort().await;
@@ -325,7 +325,7 @@ fn log_file(file: &v1::ResolvedFile) {
     );
 }
 
-fn invalid(slot: &PlannedSlot, fault: dray_types::Fault) -> v1::InvalidParameter {
+fn invalid_parameter(slot: &PlannedSlot, fault: dray_types::Fault) -> v1::InvalidParameter {
     v1::InvalidParameter {
         parameter: slot.parameter.clone(),
         pointer: slot.pointer.clone(),

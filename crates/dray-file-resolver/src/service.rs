@@ -49,7 +49,7 @@ impl Service for FileResolver {
                 tracing::warn!("dial_url is not set: references to DIAL files will be refused");
                 None
             }
-            Some(url) => Some(dial(url, &config)?),
+            Some(url) => Some(open_dial(url, &config)?),
         };
         let reading = ReadingContext::start(&config.reading, cx, dial.clone())?;
         let resolver = ToolCallResolver {
@@ -105,7 +105,7 @@ impl Service for FileResolver {
     }
 }
 
-fn dial(url: &str, config: &Config) -> Result<DialClient, StartError> {
+fn open_dial(url: &str, config: &Config) -> Result<DialClient, StartError> {
     let origin = DialOrigin::parse(url)
         .map_err(|error| StartError::with_source("dial_url is not usable", error))?;
     DialClient::new(origin, config.timeouts(), config.dial_ca_file.as_deref())
@@ -140,13 +140,13 @@ impl FileResolver {
         let outcome = match self.resolver.resolve(job).await {
             Ok(ResolveOutcome::Resolved(resolved)) if presign => {
                 let linked = self.link(&meta, resolved).await;
-                v1::resolve_reply::Outcome::Resolved(linked.map_err(report)?)
+                v1::resolve_reply::Outcome::Resolved(linked.map_err(report_error)?)
             }
             Ok(ResolveOutcome::Resolved(resolved)) => {
                 v1::resolve_reply::Outcome::Resolved(resolved)
             }
             Ok(ResolveOutcome::Invalid(invalid)) => v1::resolve_reply::Outcome::Invalid(invalid),
-            Err(error) => return Err(report(error)),
+            Err(error) => return Err(report_error(error)),
         };
         Ok(v1::ResolveReply {
             outcome: Some(outcome),
@@ -195,7 +195,7 @@ pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> CallerCredent
 }
 
 /// Logs the whole chain for the operator and returns the fault to the caller.
-pub(crate) fn report(error: ResolveError) -> Fault {
+pub(crate) fn report_error(error: ResolveError) -> Fault {
     let mut causes = String::new();
     let mut source = error.source();
     while let Some(cause) = source {

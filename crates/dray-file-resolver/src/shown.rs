@@ -64,10 +64,10 @@ impl fmt::Display for DisplayName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::classify;
+    use crate::classify::classify_reference;
 
     fn check(named: &str, expected: &str) {
-        let shown = DisplayName::target(&classify(named, None).unwrap());
+        let shown = DisplayName::target(&classify_reference(named, None).unwrap());
         assert_eq!(shown.to_string(), expected);
     }
 

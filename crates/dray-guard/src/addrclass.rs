@@ -76,14 +76,14 @@ fn classify_v6(address: Ipv6Addr) -> Class {
     {
         return Class::Blocked(block.name);
     }
-    match isatap(address).map(classify_v4) {
+    match isatap_address(address).map(classify_v4) {
         Some(Class::Blocked(_)) => Class::Blocked("isatap"),
         _ => Class::Public,
     }
 }
 
 /// The IPv4 address inside an ISATAP interface identifier, `0:5efe:a.b.c.d` or `200:5efe:a.b.c.d` (RFC 5214 6.1).
-pub(crate) fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
+pub(crate) fn isatap_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., a, b, c, d] = address.octets();
     match address.segments() {
         [_, _, _, _, 0 | 0x0200, 0x5efe, ..] => Some(Ipv4Addr::new(a, b, c, d)),

@@ -61,7 +61,7 @@ impl Chain {
     /// # Errors
     /// The first failing step of 3.1 that can be decided without DNS.
     pub fn start(text: &str, policy: Arc<EffectivePolicy>) -> Result<Self, RefusedUrl> {
-        let current = check(&policy, CanonicalUrl::parse(text), 0)?;
+        let current = check_target(&policy, CanonicalUrl::parse(text), 0)?;
         Ok(Self {
             policy,
             current,
@@ -147,11 +147,11 @@ impl Chain {
                 target: Some(target),
             });
         }
-        check(&self.policy, Ok(target), hop)
+        check_target(&self.policy, Ok(target), hop)
     }
 }
 
-fn check(
+fn check_target(
     policy: &EffectivePolicy,
     url: Result<CanonicalUrl, Code>,
     hop: u32,

@@ -227,7 +227,7 @@ impl Judge {
 
     /// What an address is here: the operator's additions, NAT64, opened ranges, then the tables.
     pub fn class(&self, address: IpAddr) -> Class {
-        rules::class(&self.config, address.to_canonical())
+        rules::classify_native(&self.config, address.to_canonical())
     }
 }
 

@@ -43,7 +43,7 @@ pub enum PatternError {
     #[error("the host list begins with [ but is not a JSON array of strings")]
     Json(#[source] serde_json::Error),
     /// Not ASCII (H-2).
-    #[error("host pattern {pattern:?} is not ASCII{}", hint(.suggestion.as_deref()))]
+    #[error("host pattern {pattern:?} is not ASCII{}", suggestion_hint(.suggestion.as_deref()))]
     NotAscii {
         /// As written.
         pattern: String,
@@ -72,7 +72,7 @@ pub enum PatternError {
     TooLong(String),
 }
 
-fn hint(suggestion: Option<&str>) -> String {
+fn suggestion_hint(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |form| format!("; write {form:?}"))
 }
 

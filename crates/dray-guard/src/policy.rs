@@ -76,7 +76,7 @@ impl EffectivePolicy {
         Ok(Self {
             admin: admin.clone(),
             app_hosts,
-            digest: digest(admin, app),
+            digest: policy_digest(admin, app),
         })
     }
 
@@ -178,7 +178,7 @@ impl AdminPolicy {
 
 /// SHA-256 in hexadecimal over both policies, in a form that does not depend on how they were written. Exists for
 /// invalid and switched-off policies too, so that refusals can be audited.
-pub fn digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
+pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
     let AdminPolicy {
         enabled,
         host_allowlist,

@@ -3,7 +3,7 @@
 use reqwest::Url;
 
 /// Host, with its port where one is named that is not the scheme's own; `None` for an address without a host.
-pub fn authority(url: &Url) -> Option<String> {
+pub fn url_authority(url: &Url) -> Option<String> {
     let host = url.host_str()?;
     Some(match url.port() {
         Some(port) => format!("{host}:{port}"),
@@ -24,7 +24,7 @@ mod tests {
             ("http://user:word@[::1]:80/", Some("[::1]")),
             ("data:,a", None),
         ] {
-            let found = authority(&Url::parse(url).unwrap());
+            let found = url_authority(&Url::parse(url).unwrap());
             assert_eq!(found.as_deref(), expected, "{url}");
         }
     }

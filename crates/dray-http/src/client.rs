@@ -70,8 +70,8 @@ impl HttpClient {
         authorities: Option<&Path>,
         guard: Option<Arc<dyn DestinationGuard>>,
     ) -> Result<Self, HttpError> {
-        let tls =
-            tls(authorities).map_err(|cause| HttpError::before(FailureKind::Options(cause)))?;
+        let tls = tls_config(authorities)
+            .map_err(|cause| HttpError::before(FailureKind::Options(cause)))?;
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(Policy::none())
@@ -134,7 +134,7 @@ impl HttpClient {
     }
 }
 
-fn tls(authorities: Option<&Path>) -> Result<ClientConfig, crate::Cause> {
+fn tls_config(authorities: Option<&Path>) -> Result<ClientConfig, crate::Cause> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = authorities {

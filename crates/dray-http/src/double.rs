@@ -74,7 +74,7 @@ impl ReceivedRequest {
 
     /// A parameter of the query, decoded.
     pub fn parameter(&self, name: &str) -> Option<String> {
-        form::pairs(&self.query)
+        form::decode_pairs(&self.query)
             .into_iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value)
@@ -82,7 +82,7 @@ impl ReceivedRequest {
 
     /// All parameters of the query, decoded.
     pub fn parameters(&self) -> Vec<(String, String)> {
-        form::pairs(&self.query)
+        form::decode_pairs(&self.query)
     }
 
     /// `Content-Length`.
@@ -107,7 +107,7 @@ impl ReceivedRequest {
     /// [`MalformedBody`] when it is neither, or breaks.
     pub async fn form(self) -> Result<FormData, MalformedBody> {
         let media_type = self.header("content-type").unwrap_or_default().to_owned();
-        form::read(&media_type, self.into_reader()).await
+        form::read_form(&media_type, self.into_reader()).await
     }
 
     /// A JSON body.
@@ -122,12 +122,12 @@ impl ReceivedRequest {
 }
 
 /// An answer with a JSON body.
-pub fn json(status: u16, value: &serde_json::Value) -> Reply {
-    reply(status, "application/json", value.to_string().into())
+pub fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
+    bytes_reply(status, "application/json", value.to_string().into())
 }
 
 /// An answer with any body.
-pub fn reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
+pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
     let whole = Full::new(body)
         .map_err(|never: Infallible| match never {})
         .boxed();
@@ -141,7 +141,7 @@ pub fn reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
 }
 
 /// An answer that promises all of `body` and breaks after `kept` bytes of it.
-pub fn cut(media_type: &'static str, body: &Bytes, kept: usize) -> Reply {
+pub fn cut_reply(media_type: &'static str, body: &Bytes, kept: usize) -> Reply {
     let first = body.slice(..kept.min(body.len()));
     let first = futures_util::stream::iter([Ok(Frame::data(first))]);
     // What was given is written out before the connection breaks.
@@ -244,7 +244,11 @@ impl<S: Send + 'static> FakeServer<S> {
             address: listener.local_addr()?,
         });
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, Arc::clone(&shared), Arc::new(answer)));
+        serving.spawn(serve_connections(
+            listener,
+            Arc::clone(&shared),
+            Arc::new(answer),
+        ));
         Ok(Self {
             shared,
             _serving: serving,
@@ -257,7 +261,7 @@ impl<S: Send + 'static> FakeServer<S> {
     }
 }
 
-async fn serve<S: Send + 'static>(
+async fn serve_connections<S: Send + 'static>(
     listener: TcpListener,
     shared: Arc<SharedState<S>>,
     answer: Arc<impl RequestHandler<S>>,

@@ -12,7 +12,7 @@ type Bodies<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
 
 /// The same stream, which fails unless it has exactly `size` bytes. `wrong` makes the error of the bytes that were
 /// seen: more than `size` as soon as there are more, fewer at the end.
-pub fn exactly<E: Send + 'static>(
+pub fn exact_length_stream<E: Send + 'static>(
     size: u64,
     body: Bodies<E>,
     wrong: impl Fn(u64) -> E + Send + 'static,
@@ -37,8 +37,8 @@ pub fn exactly<E: Send + 'static>(
 }
 
 /// The body of a request, failing unless it has the length that its head announces.
-pub(crate) fn announced(size: u64, body: ByteStream) -> ByteStream {
-    exactly(size, body, move |seen| -> Cause {
+pub(crate) fn announced_length_stream(size: u64, body: ByteStream) -> ByteStream {
+    exact_length_stream(size, body, move |seen| -> Cause {
         format!("the body has {seen} bytes, not {size}").into()
     })
 }
@@ -51,7 +51,7 @@ mod tests {
     async fn a_body_of_another_length_than_announced_fails() {
         for (size, fails) in [(2, true), (3, false), (4, true)] {
             let body = stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed();
-            let ends: Vec<_> = announced(size, body).collect().await;
+            let ends: Vec<_> = announced_length_stream(size, body).collect().await;
             assert_eq!(ends.iter().any(Result::is_err), fails, "{size}");
         }
     }
@@ -60,7 +60,7 @@ mod tests {
     async fn the_error_knows_how_many_bytes_were_seen() {
         for (size, told) in [(5, 6), (7, 6), (2, 3)] {
             let pieces = [b"abc".as_slice(), b"def"].map(|piece| Ok(Bytes::from_static(piece)));
-            let body = exactly(size, stream::iter(pieces).boxed(), |seen| seen);
+            let body = exact_length_stream(size, stream::iter(pieces).boxed(), |seen| seen);
             let ends: Vec<_> = body.collect().await;
             assert_eq!(ends.last(), Some(&Err(told)), "{size}");
         }
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_comes_after_a_failure_of_the_source() {
         let pieces = [Err("gone"), Ok(Bytes::from_static(b"abc"))];
-        let body = exactly(3, stream::iter(pieces).boxed(), |_| "wrong");
+        let body = exact_length_stream(3, stream::iter(pieces).boxed(), |_| "wrong");
         assert_eq!(body.collect::<Vec<_>>().await, [Err("gone")]);
     }
 }

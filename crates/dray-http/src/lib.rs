@@ -28,11 +28,11 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::Stream;
 
-pub use address::authority;
+pub use address::url_authority;
 pub use answer::HttpResponse;
 pub use client::{HttpClient, HttpTimeouts};
 pub use error::{FailureKind, HttpError, RequestProgress};
-pub use exactly::exactly;
+pub use exactly::exact_length_stream;
 pub use guard::DestinationGuard;
 pub use multipart::MultipartForm;
 pub use request::RequestBuilder;

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 
 use crate::ByteStream;
-use crate::exactly::announced;
+use crate::exactly::announced_length_stream;
 
 /// A form. Parts are sent in the order in which they were added.
 pub struct MultipartForm {
@@ -93,11 +93,11 @@ impl MultipartForm {
         let mut head = format!(
             "--{}\r\nContent-Disposition: form-data; name=\"{}\"",
             self.boundary,
-            escape(name)
+            escape_field_name(name)
         );
         if let Some(file_name) = file_name {
             head.push_str("; filename=\"");
-            head.push_str(&escape(file_name));
+            head.push_str(&escape_field_name(file_name));
             head.push('"');
         }
         if let Some(media_type) = media_type {
@@ -124,7 +124,7 @@ impl MultipartForm {
         let media_type = format!("multipart/form-data; boundary={}", self.boundary);
         let pieces = self.pieces.into_iter().map(|piece| match piece {
             FormPiece::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
-            FormPiece::Stream(size, body) => announced(size, body),
+            FormPiece::Stream(size, body) => announced_length_stream(size, body),
         });
         (
             media_type,
@@ -135,7 +135,7 @@ impl MultipartForm {
 }
 
 /// As browsers write names: raw UTF-8, with quotes and line ends percent-encoded (WHATWG HTML, 4.10.21.8).
-fn escape(name: &str) -> String {
+fn escape_field_name(name: &str) -> String {
     name.chars()
         .filter(|letter| !letter.is_control() || matches!(letter, '\r' | '\n'))
         .fold(String::with_capacity(name.len()), |mut escaped, letter| {
@@ -163,8 +163,11 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_their_quotes() {
-        assert_eq!(escape("a\"b\r\nX: y\0.txt"), "a%22b%0D%0AX: y.txt");
-        assert_eq!(escape("отчёт.csv"), "отчёт.csv");
+        assert_eq!(
+            escape_field_name("a\"b\r\nX: y\0.txt"),
+            "a%22b%0D%0AX: y.txt"
+        );
+        assert_eq!(escape_field_name("отчёт.csv"), "отчёт.csv");
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::answer::HttpResponse;
 use crate::client::HttpClient;
 use crate::error::{FailureKind, HttpError, RequestProgress};
-use crate::exactly::announced;
+use crate::exactly::announced_length_stream;
 use crate::multipart::MultipartForm;
 use crate::{ByteStream, Cause};
 
@@ -91,7 +91,7 @@ impl RequestBuilder {
         for (name, value) in pairs {
             self.url
                 .push(if self.url.contains('?') { '&' } else { '?' });
-            self.url.push_str(&pair(name, value));
+            self.url.push_str(&encode_pair(name, value));
         }
         self
     }
@@ -120,7 +120,7 @@ impl RequestBuilder {
     pub fn form(self, pairs: &[(&str, &str)]) -> Self {
         let all: Vec<_> = pairs
             .iter()
-            .map(|(name, value)| pair(name, value))
+            .map(|(name, value)| encode_pair(name, value))
             .collect();
         self.bytes("application/x-www-form-urlencoded", all.join("&").into())
     }
@@ -135,7 +135,7 @@ impl RequestBuilder {
     /// A streamed body of exactly `size` bytes, sent with `Content-Length`.
     #[must_use]
     pub fn stream(mut self, media_type: &str, size: u64, body: ByteStream) -> Self {
-        self.body = Some((size, announced(size, body)));
+        self.body = Some((size, announced_length_stream(size, body)));
         if self.headers.contains_key(CONTENT_TYPE) {
             self
         } else {
@@ -206,7 +206,7 @@ impl RequestBuilder {
     }
 }
 
-fn pair(name: &str, value: &str) -> String {
+fn encode_pair(name: &str, value: &str) -> String {
     format!(
         "{}={}",
         utf8_percent_encode(name, ESCAPED_BYTES),

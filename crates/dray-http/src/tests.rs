@@ -207,7 +207,8 @@ mod doubles {
 
     use super::*;
     use crate::double::{
-        ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, cut, json, with_header,
+        ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, cut_reply, json_reply,
+        with_header,
     };
 
     async fn answer(
@@ -224,7 +225,7 @@ mod doubles {
             "/form" => {
                 let form = request.form().await?;
                 let file = form.files.first().ok_or(ConnectionClosed)?;
-                Ok(json(
+                Ok(json_reply(
                     200,
                     &serde_json::json!({
                         "text": form.field("text"),
@@ -235,10 +236,10 @@ mod doubles {
                     }),
                 ))
             }
-            "/cut" => Ok(cut("text/plain", &Bytes::from_static(b"abcdef"), 3)),
+            "/cut" => Ok(cut_reply("text/plain", &Bytes::from_static(b"abcdef"), 3)),
             "/close" => Err(ConnectionClosed),
             _ => Ok(with_header(
-                json(404, &serde_json::json!({})),
+                json_reply(404, &serde_json::json!({})),
                 "retry-after",
                 "2",
             )),

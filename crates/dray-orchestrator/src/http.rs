@@ -20,4 +20,4 @@ mod tests;
 
 pub use contract::{Agent, ChatRequest, CheckedChatRequest, ManifestSource};
 pub use routes::{HttpSurface, SurfaceOptions};
-pub use serve::serve;
+pub use serve::serve_until;

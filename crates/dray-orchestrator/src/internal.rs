@@ -35,7 +35,7 @@ pub(crate) struct ToolOffer<'a> {
 }
 
 /// The tools of a turn, in an order that does not change.
-pub(crate) fn offered(offer: &ToolOffer<'_>) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn offered_tools(offer: &ToolOffer<'_>) -> Vec<Arc<dyn Tool>> {
     let contexts = &offer.manifest.contexts;
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
     if notify::is_active(contexts, offer.messages) {
@@ -55,7 +55,7 @@ pub(crate) fn offered(offer: &ToolOffer<'_>) -> Vec<Arc<dyn Tool>> {
     tools
 }
 
-fn declaration(name: &str, description: &str, parameters: Value) -> ToolDeclaration {
+fn tool_declaration(name: &str, description: &str, parameters: Value) -> ToolDeclaration {
     ToolDeclaration {
         name: name.to_owned(),
         description: Some(description.to_owned()),
@@ -63,7 +63,7 @@ fn declaration(name: &str, description: &str, parameters: Value) -> ToolDeclarat
     }
 }
 
-fn rules(label: &str, debug_only: bool) -> CallRules {
+fn call_rules(label: &str, debug_only: bool) -> CallRules {
     CallRules {
         label: label.to_owned(),
         debug_only,

@@ -18,7 +18,7 @@ mod layers;
 #[cfg(test)]
 mod tests;
 
-pub use layers::{LayerError, read as read_layers};
+pub use layers::{LayerError, read_layers};
 
 /// Most bytes of one manifest.
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
@@ -131,7 +131,7 @@ impl ManifestDirectory {
     }
 
     fn read(&self, path: &Path) -> Result<Arc<Manifest>, String> {
-        let text = read_text(path, MAX_MANIFEST_BYTES).map_err(|error| told(&error))?;
+        let text = read_text(path, MAX_MANIFEST_BYTES).map_err(|error| builder_message(&error))?;
         let document = serde_json::from_str(&text).map_err(|error| {
             format!(
                 "it is not JSON at line {} column {}",
@@ -186,7 +186,7 @@ impl ManifestDirectory {
 }
 
 /// What is said to builders about a file that cannot be read.
-fn told(error: &io::Error) -> String {
+fn builder_message(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::InvalidData => "it is not text",
         io::ErrorKind::FileTooLarge => "it is too large",

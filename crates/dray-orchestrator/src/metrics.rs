@@ -57,16 +57,16 @@ impl OrchestratorMetrics {
 
     /// Counts a call of a model.
     pub(crate) fn model(&self, is_ok: bool) {
-        self.models.add(1, &[outcome(is_ok)]);
+        self.models.add(1, &[outcome_label(is_ok)]);
     }
 
     /// Counts a call of a tool.
     pub(crate) fn tool(&self, is_ok: bool) {
-        self.tools.add(1, &[outcome(is_ok)]);
+        self.tools.add(1, &[outcome_label(is_ok)]);
     }
 }
 
-fn outcome(is_ok: bool) -> KeyValue {
+fn outcome_label(is_ok: bool) -> KeyValue {
     KeyValue::new("outcome", if is_ok { "ok" } else { "failed" })
 }
 

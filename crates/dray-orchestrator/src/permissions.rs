@@ -92,13 +92,14 @@ impl ManifestGrant {
     /// [`RequestFailure`] with status 403 and every place that is refused.
     pub(crate) fn restrict(&self, manifest: &mut Manifest) -> Result<(), RequestFailure> {
         let model = self.default_model.as_deref();
-        let problems = manifest::problems(manifest, &self.permissions, &self.destinations, model);
+        let problems =
+            manifest::manifest_problems(manifest, &self.permissions, &self.destinations, model);
         if !problems.is_empty() {
             let message = format!(
                 "The manifest names what this caller may not use:\n{}",
                 problems.join("\n")
             );
-            return Err(forbidden(message));
+            return Err(forbidden_failure(message));
         }
         let most = &mut manifest.orchestrator.max_iterations;
         *most = most.map(|most| most.min(self.max_iterations));
@@ -162,7 +163,7 @@ impl CallerGrants {
             CallerIdentity::Dial(_) => self.dial.as_ref(),
         };
         grant.ok_or_else(|| {
-            forbidden(
+            forbidden_failure(
                 "Manifests in X-DIAL-APPLICATION-PROPERTIES are not accepted from this caller. \
                  The operator can allow them under `orchestrator.permissions`.",
             )
@@ -177,7 +178,7 @@ impl CallerGrants {
     pub(crate) fn of_application(&self) -> Result<&Arc<ManifestGrant>, RequestFailure> {
         self.applications
             .as_ref()
-            .ok_or_else(|| forbidden("Applications of DIAL Core are not accepted here."))
+            .ok_or_else(|| forbidden_failure("Applications of DIAL Core are not accepted here."))
     }
 
     /// Checks that a caller may use the agent of this name or id.
@@ -193,13 +194,13 @@ impl CallerGrants {
         if self.permissions.of(identity).allows_agent(name) {
             return Ok(());
         }
-        Err(forbidden(format!(
+        Err(forbidden_failure(format!(
             "The agent '{name}' is not for this caller."
         )))
     }
 }
 
-fn forbidden(message: impl Into<String>) -> RequestFailure {
+fn forbidden_failure(message: impl Into<String>) -> RequestFailure {
     let message = message.into();
     RequestFailure::new(403, message.clone()).display(message)
 }

@@ -48,8 +48,8 @@ impl Service for Orchestrator {
             .local_addr()
             .map_err(|error| StartError::with_source("cannot tell where it listens", error))?;
         let drain = config.drain.as_duration();
-        let surface = surface(config, cx)?;
-        let served = http::serve(surface.router(), listener, cx.stop.clone(), drain);
+        let surface = http_surface(config, cx)?;
+        let served = http::serve_until(surface.router(), listener, cx.stop.clone(), drain);
         cx.tasks.spawn(served);
         cx.doors.open("chat", address);
         tracing::info!(%address, "chats are answered");
@@ -101,7 +101,7 @@ impl Orchestrator {
 }
 
 /// Everything behind the listener.
-fn surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, StartError> {
+fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, StartError> {
     let options = config.surface();
     let reader = Arc::new(ManifestReader::new(config.manifest_settings()));
     let layers = read_layers(layer::built_in(), &config.layers)
@@ -114,7 +114,7 @@ fn surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, Star
     for reason in unfit {
         tracing::warn!("a skill is left out: {reason}");
     }
-    let core = core(&config)?;
+    let core = dial_client(&config)?;
     let grants = CallerGrants::new(&config)
         .map_err(|error| StartError::new(format!("permissions are not usable: {error}")))?;
     let mut services = FileServices::new(
@@ -128,8 +128,8 @@ fn surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, Star
         services = services.with_drive(Arc::new(core.clone()));
     }
     let parts = SharedParts {
-        chat: chat(&config, core.as_ref())?,
-        kinds: kinds(&config, core.as_ref(), cx)?,
+        chat: chat_client(&config, core.as_ref())?,
+        kinds: tool_kinds(&config, core.as_ref(), cx)?,
         reader,
         layers: Arc::clone(&layers),
         manifests: Arc::clone(&manifests),
@@ -153,7 +153,7 @@ fn surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, Star
     Ok(Arc::new(surface))
 }
 
-fn core(config: &Config) -> Result<Option<DialClient>, StartError> {
+fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {
     let Some(url) = &config.dial_url else {
         return Ok(None);
     };
@@ -177,7 +177,7 @@ fn core(config: &Config) -> Result<Option<DialClient>, StartError> {
 }
 
 /// Where the model is: the configured endpoint, else DIAL.
-fn chat(config: &Config, core: Option<&DialClient>) -> Result<ChatClient, StartError> {
+fn chat_client(config: &Config, core: Option<&DialClient>) -> Result<ChatClient, StartError> {
     match (&config.model_url, core) {
         (None, Some(core)) => Ok(core.chat()),
         (url, _) => {
@@ -194,7 +194,7 @@ fn chat(config: &Config, core: Option<&DialClient>) -> Result<ChatClient, StartE
     }
 }
 
-fn kinds(
+fn tool_kinds(
     config: &Config,
     core: Option<&DialClient>,
     cx: &ServiceContext,

@@ -93,7 +93,7 @@ impl Agent for AgentEngine {
             return Err(RequestFailure::unexpected());
         };
         let bucket = core.bucket(caller).await;
-        let bucket = bucket.map_err(|error| trouble::unverified(&error))?;
+        let bucket = bucket.map_err(|error| trouble::unverified_failure(&error))?;
         Ok(CallerIdentity::Dial(bucket.bucket))
     }
 
@@ -115,7 +115,7 @@ impl Agent for AgentEngine {
             ));
         };
         let dial: &Arc<dyn DialPort> = dial;
-        let made = dray_tool_dial::template(dial, caller, deployment).await;
+        let made = dray_tool_dial::deployment_template(dial, caller, deployment).await;
         made.map_err(|refused| trouble::refused_template(deployment, &refused))
     }
 }
@@ -133,7 +133,7 @@ impl AgentEngine {
             .parts
             .manifest(&asked.caller, &asked.identity, &asked.manifest)
             .await?;
-        let opened = Box::pin(open::open(&self.parts, asked, loaded)).await?;
+        let opened = Box::pin(open::open_turn(&self.parts, asked, loaded)).await?;
         Box::pin(opened.run(sink)).await
     }
 }

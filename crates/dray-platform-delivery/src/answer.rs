@@ -46,7 +46,7 @@ impl DeliveryService {
             let reason = format!("it has more than {TEXT_MOST} bytes");
             return Err(InvalidMessage::field("text", reason).into());
         }
-        let wanted = media::paths(&request.text);
+        let wanted = media::tag_paths(&request.text);
         let found = self.find(meta, &request.session, wanted).await?;
         let extraction = media::extract_with(&request.text, |path| found.get(path).cloned());
         let sent = self
@@ -195,7 +195,7 @@ impl DeliveryService {
         let Ok(id) = OperationId::new(delivery) else {
             return Ok(false);
         };
-        let key = records::key(&meta.tenant, &id);
+        let key = records::record_key(&meta.tenant, &id);
         let Some(held) = self.records.read(&key).await? else {
             return Ok(false);
         };

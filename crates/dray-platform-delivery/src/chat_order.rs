@@ -158,8 +158,10 @@ impl ChatOrder {
     /// The bus.
     pub async fn first(&self, chat: &str) -> Result<Option<u64>, KeyError> {
         let now_ms = self.clock.now_ms();
-        let entry = self.keys.get(&key(chat)).await?;
-        let places = entry.map(|entry| decode(&entry.value)).unwrap_or_default();
+        let entry = self.keys.get(&chat_key(chat)).await?;
+        let places = entry
+            .map(|entry| decode_record(&entry.value))
+            .unwrap_or_default();
         let open = places.open.iter().filter(|open| open.until_ms > now_ms);
         Ok(open.map(|open| open.number).min())
     }
@@ -176,7 +178,7 @@ impl ChatOrder {
         chat: &str,
         change: impl Fn(&mut ChatQueueRecord) -> (T, bool),
     ) -> Result<T, KeyError> {
-        let key = key(chat);
+        let key = chat_key(chat);
         let shard = usize::from(key.bytes().fold(0_u8, u8::wrapping_add)) % LOCK_SHARDS;
         let _guard = match self.shards.get(shard) {
             Some(shard) => Some(shard.lock().await),
@@ -187,7 +189,9 @@ impl ChatOrder {
             attempts += 1;
             let entry = self.keys.get(&key).await?;
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
-            let mut places = entry.map(|entry| decode(&entry.value)).unwrap_or_default();
+            let mut places = entry
+                .map(|entry| decode_record(&entry.value))
+                .unwrap_or_default();
             let now_ms = self.clock.now_ms();
             places.open.retain(|open| open.until_ms > now_ms);
             let (result, is_changed) = change(&mut places);
@@ -212,11 +216,11 @@ impl ChatOrder {
 }
 
 /// A record that cannot be read blocks no chat.
-fn decode(value: &[u8]) -> ChatQueueRecord {
+fn decode_record(value: &[u8]) -> ChatQueueRecord {
     serde_json::from_slice(value).unwrap_or_default()
 }
 
-fn key(chat: &str) -> String {
+fn chat_key(chat: &str) -> String {
     let hex = Sha256Digest::of(chat.as_bytes()).to_hex();
     let token: String = hex.chars().take(32).collect();
     format!("order.{token}")

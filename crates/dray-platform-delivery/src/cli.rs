@@ -92,12 +92,12 @@ impl Platform for CliAccount {
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let Some((index, file)) = the_file(&send) else {
-            return Ok(vec![confirmed(None, Path::new(""))]);
+            return Ok(vec![confirmed_file(None, Path::new(""))]);
         };
         let mut last = PlatformError::new(ErrorKind::NotFound, "there is no folder to copy to");
         for folder in self.folders(&send.delivery.target) {
-            match copy(&folder, file, send.key, progress).await {
-                Ok(path) => return Ok(vec![confirmed(Some(index), &path)]),
+            match copy_file(&folder, file, send.key, progress).await {
+                Ok(path) => return Ok(vec![confirmed_file(Some(index), &path)]),
                 Err(error) if error.kind() == ErrorKind::Source => return Err(error),
                 Err(error) => {
                     tracing::warn!(
@@ -118,12 +118,15 @@ impl Platform for CliAccount {
         };
         for folder in self.folders(&send.delivery.target) {
             // An unfinished file has no owner.
-            let _ = tokio::fs::remove_file(part(&folder, file, send.key)).await;
+            let _ = tokio::fs::remove_file(part_path(&folder, file, send.key)).await;
             for number in 1..=MAX_NUMBERED_NAMES {
-                let path = folder.join(numbered(&file.name, number));
-                match has(&path, file).await {
+                let path = folder.join(numbered_name(&file.name, number));
+                match has_same_content(&path, file).await {
                     Ok(true) => {
-                        return Ok(ReconcileResult::Sent(vec![confirmed(Some(index), &path)]));
+                        return Ok(ReconcileResult::Sent(vec![confirmed_file(
+                            Some(index),
+                            &path,
+                        )]));
                     }
                     Ok(false) => {}
                     Err(_) => break,
@@ -140,7 +143,7 @@ fn the_file<'a>(send: &SendRequest<'a>) -> Option<(usize, &'a OutgoingFile)> {
 }
 
 /// The message id is the name that the copy has; the file id, which no agent sees, its whole path.
-fn confirmed(file: Option<usize>, path: &Path) -> ConfirmedFile {
+fn confirmed_file(file: Option<usize>, path: &Path) -> ConfirmedFile {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned())
             .unwrap_or_default()
@@ -155,8 +158,8 @@ fn confirmed(file: Option<usize>, path: &Path) -> ConfirmedFile {
     }
 }
 
-fn numbered(wanted: &str, number: u32) -> String {
-    let safe = name::clean(wanted);
+fn numbered_name(wanted: &str, number: u32) -> String {
+    let safe = name::clean_name(wanted);
     if number == 1 {
         safe
     } else {
@@ -164,29 +167,29 @@ fn numbered(wanted: &str, number: u32) -> String {
     }
 }
 
-fn part(folder: &Path, file: &OutgoingFile, key: &str) -> PathBuf {
-    let part = name::part(name::clean(&file.name), key);
+fn part_path(folder: &Path, file: &OutgoingFile, key: &str) -> PathBuf {
+    let part = name::part_file_name(name::clean_name(&file.name), key);
     folder.join(String::from_utf8_lossy(&part).into_owned())
 }
 
 /// Writes a sibling first and gives it the first name that is free.
-async fn copy(
+async fn copy_file(
     folder: &Path,
     file: &OutgoingFile,
     key: &str,
     progress: &dyn UploadProgress,
 ) -> Result<PathBuf, PlatformError> {
-    let part = part(folder, file, key);
-    let written = write(&part, file, progress).await;
+    let part = part_path(folder, file, key);
+    let written = write_part(&part, file, progress).await;
     let published = match written {
-        Ok(()) => publish(folder, &part, &file.name).await,
+        Ok(()) => publish_part(folder, &part, &file.name).await,
         Err(error) => Err(error),
     };
     let _ = tokio::fs::remove_file(&part).await;
     published
 }
 
-async fn write(
+async fn write_part(
     part: &Path,
     file: &OutgoingFile,
     progress: &dyn UploadProgress,
@@ -199,26 +202,26 @@ async fn write(
         .create_new(true)
         .open(part)
         .await
-        .map_err(failed)?;
+        .map_err(to_platform_error)?;
     while let Some(bytes) = source.next().await {
         let bytes = bytes?;
-        target.write_all(&bytes).await.map_err(failed)?;
+        target.write_all(&bytes).await.map_err(to_platform_error)?;
         progress.sent(bytes.len() as u64);
     }
-    target.sync_all().await.map_err(failed)
+    target.sync_all().await.map_err(to_platform_error)
 }
 
-async fn publish(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, PlatformError> {
+async fn publish_part(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, PlatformError> {
     for number in 1..=MAX_NUMBERED_NAMES {
-        let path = folder.join(numbered(wanted, number));
+        let path = folder.join(numbered_name(wanted, number));
         match tokio::fs::hard_link(part, &path).await {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             // Where nothing can be linked, an empty file of our own is replaced.
-            Err(_) => match claim(part, &path).await {
+            Err(_) => match claim_path(part, &path).await {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(to_platform_error(error)),
             },
         }
     }
@@ -228,14 +231,14 @@ async fn publish(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, Pl
     ))
 }
 
-async fn claim(part: &Path, path: &Path) -> io::Result<()> {
+async fn claim_path(part: &Path, path: &Path) -> io::Result<()> {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create_new(true).open(path).await?;
     tokio::fs::rename(part, path).await
 }
 
 /// Whether the file at this path has exactly these bytes. An error means that the file is missing.
-async fn has(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
+async fn has_same_content(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
     use sha2::Digest as _;
 
     let metadata = tokio::fs::symlink_metadata(path).await?;
@@ -255,7 +258,7 @@ async fn has(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
     Ok(Sha256Digest::from_bytes(hasher.finalize().into()) == file.sha256)
 }
 
-fn failed(error: io::Error) -> PlatformError {
+fn to_platform_error(error: io::Error) -> PlatformError {
     let kind = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Forbidden,

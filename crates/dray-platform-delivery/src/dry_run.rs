@@ -99,7 +99,7 @@ pub struct RefusedFile {
 ///
 /// # Errors
 /// No account serves the chat, an account cannot be used, or the platform refuses to serve the chat.
-pub async fn plan(
+pub async fn plan_delivery(
     config: &Config,
     clock: &Clock,
     tenant: &TenantId,
@@ -119,11 +119,11 @@ pub async fn plan(
         id: String::new(),
         target: target_of(&target),
         message,
-        files: files.into_iter().map(outgoing).collect(),
+        files: files.into_iter().map(to_outgoing_file).collect(),
         flags,
     };
     let limits = account.platform.limits(&delivery.target).await;
-    let limits = limits.map_err(|error| refusal(&error))?;
+    let limits = limits.map_err(|error| refusal_fault(&error))?;
     let policy = if config.allow_targets {
         ChatPolicy::AnyChat
     } else if config.lists(&delivery.target) {
@@ -141,7 +141,7 @@ pub async fn plan(
         account: account.name.clone(),
         policy,
         links: config.links,
-        steps: steps(planned, &delivery),
+        steps: planned_steps(planned, &delivery),
         refused: Vec::new(),
         limits,
     };
@@ -152,7 +152,10 @@ pub async fn plan(
     Ok(plan)
 }
 
-fn steps(planned: Vec<dray_platform::SendStep>, delivery: &OutgoingDelivery) -> Vec<PlannedStep> {
+fn planned_steps(
+    planned: Vec<dray_platform::SendStep>,
+    delivery: &OutgoingDelivery,
+) -> Vec<PlannedStep> {
     let names = |step: &dray_platform::SendStep| {
         let files = dray_platform::plan::files_of(delivery, step);
         files.map(|(_, file)| file.name.clone()).collect()
@@ -208,10 +211,10 @@ impl ByteSource for UnreadSource {
     }
 }
 
-fn outgoing(file: DeliveryCandidate) -> OutgoingFile {
+fn to_outgoing_file(file: DeliveryCandidate) -> OutgoingFile {
     OutgoingFile {
-        detected: kind::detect(&file.head, &file.name, file.size),
-        name: dray_content::name::clean(&file.name),
+        detected: kind::detect_kind(&file.head, &file.name, file.size),
+        name: dray_content::name::clean_name(&file.name),
         size: file.size,
         sha256: Sha256Digest::of(&[]),
         source: Arc::new(UnreadSource),
@@ -220,7 +223,7 @@ fn outgoing(file: DeliveryCandidate) -> OutgoingFile {
 }
 
 /// A platform's refusal, for the operator who asked.
-fn refusal(error: &PlatformError) -> Fault {
+fn refusal_fault(error: &PlatformError) -> Fault {
     let code = match error.kind() {
         ErrorKind::Transient | ErrorKind::RateLimited => FaultCode::Unavailable,
         ErrorKind::Auth | ErrorKind::Forbidden => FaultCode::Denied,
@@ -270,7 +273,7 @@ mod tests {
             files,
         };
         let tenant = crate::tests::world::tenant();
-        plan(config, &Clock::manual(1), &tenant, request).await
+        plan_delivery(config, &Clock::manual(1), &tenant, request).await
     }
 
     fn routes(plan: &DryRunPlan) -> Vec<(&str, String)> {

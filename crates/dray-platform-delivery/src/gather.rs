@@ -7,7 +7,7 @@ mod policy;
 use std::time::Duration;
 
 #[cfg(test)]
-pub(crate) use self::fetch::stored;
+pub(crate) use self::fetch::stored_file;
 pub(crate) use self::policy::asked_in_vain;
 use dray_bus::{Meta, WorkCompleted, WorkFailure};
 use dray_proto::convert::InvalidMessage;
@@ -15,7 +15,7 @@ use dray_proto::v1;
 use dray_types::{Deadline, Fault, OperationId};
 use tokio_util::sync::CancellationToken;
 
-use crate::deliver::{DeliveryService, conclude, new_record};
+use crate::deliver::{DeliveryService, conclude_report, new_record};
 use crate::error::DeliveryError;
 use crate::keeper::{round_meta, round_work};
 use crate::records::{self, RecordError, RevisionedRecord};
@@ -48,7 +48,7 @@ struct GatherRequest<'a> {
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn check(work: &v1::SendFileRequested, most: usize) -> Result<(), InvalidMessage> {
+pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), InvalidMessage> {
     let count = work.paths.len() + work.claims.len();
     if count == 0 || count > most {
         let reason = format!("between 1 and {most} files can be sent at once");
@@ -96,7 +96,7 @@ impl DeliveryService {
         cancel: &CancellationToken,
     ) -> Result<WorkCompleted, WorkFailure> {
         let order = GatherRequest { meta, work, epoch };
-        let key = records::key(&meta.tenant, &meta.operation);
+        let key = records::record_key(&meta.tenant, &meta.operation);
         let found = self.records.read(&key).await.map_err(Fault::from)?;
         let held = if let Some(held) = found {
             if held.report.finished {
@@ -139,13 +139,13 @@ impl DeliveryService {
         attempt: u32,
     ) -> Result<(v1::DeliverFiles, u64), DeliveryError> {
         let work = order.work;
-        check(work, self.config.max_files)?;
+        check_request(work, self.config.max_files)?;
         self.tell(order, "checking", "").await;
         let session = self.session(order, "", METADATA_TIMEOUT).await?;
         let target = self.target(order, session.as_ref())?;
         self.accounts
             .find(&order.meta.tenant, &target.platform, &target.account)?;
-        let key = records::key(&order.meta.tenant, &order.meta.operation);
+        let key = records::record_key(&order.meta.tenant, &order.meta.operation);
         let place = self.place_of(&order.meta.tenant, &key, &target).await?;
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
@@ -183,7 +183,7 @@ impl DeliveryService {
         }
         let longest = CALL_TIMEOUT * u32::try_from(count).unwrap_or(u32::MAX);
         let left = order.meta.deadline.remaining(self.clock.now_ms());
-        let key = records::key(&order.meta.tenant, &order.meta.operation);
+        let key = records::record_key(&order.meta.tenant, &order.meta.operation);
         self.gatherings
             .begin(&key, longest.min(left))
             .await
@@ -230,7 +230,7 @@ impl DeliveryService {
             ..v1::DeliverFiles::default()
         };
         let mut report = new_record(order.meta, &deliver, self.clock.now_ms(), 0);
-        conclude(&mut report, self.clock.now_ms());
+        conclude_report(&mut report, self.clock.now_ms());
         report.success = false;
         report.result_json = report::result_json(&report);
         let rejected = v1::DeliveryRejected {
@@ -292,7 +292,7 @@ fn refused_files(work: &v1::SendFileRequested, fault: &Fault) -> Vec<v1::Deliver
     });
     let claims = work.claims.iter().map(|claim| v1::DeliveredFile {
         claim: None,
-        ..fetch::stored(claim.clone())
+        ..fetch::stored_file(claim.clone())
     });
     let kind = match fault.detail.as_str() {
         "no_account" => "no_account",

@@ -90,14 +90,14 @@ impl DeliveryService {
         published.forget(now_ms);
         for line in self.index.unfinished() {
             if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
-                log(self.expire(&line).await);
+                log_failure(self.expire(&line).await);
                 continue;
             }
             if line.due_at_ms > now_ms {
                 continue;
             }
             if published.may_look(&line.key, now_ms) {
-                log(self.look_at_work(&line).await);
+                log_failure(self.look_at_work(&line).await);
             }
             if line.due_at_ms == 0 {
                 continue;
@@ -129,7 +129,7 @@ impl DeliveryService {
                 Ok(()) => {
                     published.rounds.insert(key, (line.revision, now_ms));
                 }
-                Err(error) => log(Err(error)),
+                Err(error) => log_failure(Err(error)),
             }
         }
     }
@@ -139,7 +139,7 @@ impl DeliveryService {
         match self.chat_order.first(chat).await {
             Ok(first) => first.unwrap_or(u64::MAX),
             Err(error) => {
-                log(Err(RecordError::Unreachable(error).into()));
+                log_failure(Err(RecordError::Unreachable(error).into()));
                 0
             }
         }
@@ -197,7 +197,7 @@ impl DeliveryService {
         mut held: RevisionedRecord,
         part: &str,
     ) -> Result<(), DeliveryError> {
-        crate::deliver::conclude(&mut held.report, self.clock.now_ms());
+        crate::deliver::conclude_report(&mut held.report, self.clock.now_ms());
         let written = self
             .records
             .write(&line.key, held.report, held.revision)
@@ -226,7 +226,7 @@ impl DeliveryService {
                 && line.target.platform == account.platform.name()
                 && (line.target.account.is_empty() || line.target.account == account.name);
             if is_meant {
-                log(self.make_due(&line).await);
+                log_failure(self.make_due(&line).await);
             }
         }
     }
@@ -268,7 +268,7 @@ impl DeliveryService {
         let Some(mut held) = self.records.read(&origin.record).await? else {
             return Ok(());
         };
-        if !correct(&mut held.report, &update.message_id, &update.code) {
+        if !apply_correction(&mut held.report, &update.message_id, &update.code) {
             return Ok(());
         }
         if is_window(&update.code) {
@@ -300,7 +300,7 @@ impl DeliveryService {
     }
 }
 
-fn log(result: Result<(), DeliveryError>) {
+fn log_failure(result: Result<(), DeliveryError>) {
     match result {
         // Another replica was faster.
         Ok(()) | Err(DeliveryError::Record(RecordError::Moved)) => {}
@@ -314,7 +314,7 @@ fn is_window(code: &str) -> bool {
 }
 
 /// Takes back what a platform confirmed and now denies. Returns whether anything changed.
-pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str) -> bool {
+pub(crate) fn apply_correction(report: &mut v1::DeliveryReport, message: &str, code: &str) -> bool {
     let kind = match code {
         code if is_window(code) => ErrorKind::WindowClosed,
         "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
@@ -324,7 +324,7 @@ pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str
     let mut changed = false;
     for step in &mut report.steps {
         let is_meant = |one: &v1::StepConfirmation| one.provisional && one.message_id == message;
-        if machine::phase(step) != StepPhase::Done || !step.confirmed.iter().any(is_meant) {
+        if machine::step_phase(step) != StepPhase::Done || !step.confirmed.iter().any(is_meant) {
             continue;
         }
         changed = true;
@@ -348,14 +348,14 @@ pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str
         kind.as_str().clone_into(&mut step.error_kind);
         code.clone_into(&mut step.platform_code);
         if kind == ErrorKind::WindowClosed {
-            machine::back(step);
+            machine::mark_ready(step);
         } else {
-            machine::failed(step);
+            machine::mark_failed(step);
         }
     }
     if changed {
         report.success = false;
-        report.notice = report::notice(&report::failures(report));
+        report.notice = report::failure_notice(&report::user_failures(report));
         report.result_json = report::result_json(report);
     }
     changed
@@ -369,14 +369,14 @@ fn give_up(report: &mut v1::DeliveryReport) {
         _ => ErrorKind::Transient,
     };
     for step in &mut report.steps {
-        let phase = machine::phase(step);
+        let phase = machine::step_phase(step);
         if phase.is_final() {
             continue;
         }
         if phase == StepPhase::Sending {
-            machine::unknown(step);
+            machine::mark_unknown(step);
         } else {
-            machine::failed(step);
+            machine::mark_failed(step);
         }
         for index in &step.files {
             let place = usize::try_from(*index).unwrap_or(usize::MAX);

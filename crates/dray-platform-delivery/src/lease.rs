@@ -50,7 +50,7 @@ impl LeaseStore {
     /// # Errors
     /// The bus.
     pub async fn take(&self, name: &str, life: Duration) -> Result<Option<Lease>, KeyError> {
-        let key = key(name);
+        let key = lease_key(name);
         let value = self.value(life);
         let written = match self.keys.get(&key).await? {
             None => self.keys.create(&key, value).await,
@@ -150,7 +150,7 @@ impl Lease {
     }
 }
 
-fn key(name: &str) -> String {
+fn lease_key(name: &str) -> String {
     let hex = Sha256Digest::of(name.as_bytes()).to_hex();
     let token: String = hex.chars().take(32).collect();
     format!("lease.{token}")
@@ -242,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_read_holds_nobody_up() {
         let (one, _, _) = two().await;
-        one.keys.create(&key("a"), "?".into()).await.unwrap();
+        one.keys.create(&lease_key("a"), "?".into()).await.unwrap();
         assert!(one.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }
 }

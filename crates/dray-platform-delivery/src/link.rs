@@ -36,18 +36,18 @@ pub fn leads_outside(link: &str) -> bool {
 }
 
 /// The message: name, size, end in absolute UTC and relative, link.
-pub fn text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
+pub fn link_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
     format!(
         "{} ({}), available until {} ({}):\n{url}",
-        dray_content::caption::neutralise(&name::shown_name(file)),
-        size::human(bytes),
-        absolute(expires_at_ms),
-        relative(expires_at_ms.saturating_sub(now_ms)),
+        dray_content::caption::neutralise_mentions(&name::shown_name(file)),
+        size::human_size(bytes),
+        absolute_utc(expires_at_ms),
+        relative_time(expires_at_ms.saturating_sub(now_ms)),
     )
 }
 
 /// `2026-11-21 14:30 UTC`. Minutes are cut, so that the link does not end before the text says.
-fn absolute(unix_ms: u64) -> String {
+fn absolute_utc(unix_ms: u64) -> String {
     let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_second(second) {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
@@ -56,7 +56,7 @@ fn absolute(unix_ms: u64) -> String {
 }
 
 /// `for 24 hours`, never more than is true.
-fn relative(left_ms: u64) -> String {
+fn relative_time(left_ms: u64) -> String {
     const MINUTE_MS: u64 = 60_000;
     const HOUR_MS: u64 = 60 * MINUTE_MS;
     let (count, unit) = match left_ms {
@@ -72,7 +72,7 @@ fn relative(left_ms: u64) -> String {
 }
 
 /// RFC 3339, for results.
-pub fn timestamp(unix_ms: u64) -> String {
+pub fn rfc3339_time(unix_ms: u64) -> String {
     let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(second).map_or_else(|_| String::new(), |time| time.to_string())
 }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn the_text_names_file_size_both_ends_and_link() {
         let now = 1_795_000_000_000;
-        let text = text(
+        let text = link_text(
             "/w/big.zip",
             62 << 20,
             "https://s/x?sig=1",
@@ -110,13 +110,13 @@ mod tests {
             (7 * DAY_MS - 500, "for 7 days"),
             (3 * DAY_MS - 3_600_000, "for 2 days"),
         ] {
-            assert_eq!(relative(left), expected, "{left}");
+            assert_eq!(relative_time(left), expected, "{left}");
         }
     }
 
     #[test]
     fn names_do_not_write_into_the_message() {
-        let text = text("a\n@everyone\u{202e}.pdf", 1, "https://s/", 0, DAY_MS);
+        let text = link_text("a\n@everyone\u{202e}.pdf", 1, "https://s/", 0, DAY_MS);
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains("@everyone") && !text.contains('\u{202e}'));
     }

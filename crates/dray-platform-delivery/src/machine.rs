@@ -46,7 +46,7 @@ impl StepPhase {
 }
 
 /// Where this step stands. An unknown spelling counts as the most careful one.
-pub fn phase(step: &v1::DeliveryStep) -> StepPhase {
+pub fn step_phase(step: &v1::DeliveryStep) -> StepPhase {
     match step.state.as_str() {
         "" | "ready" => StepPhase::Ready,
         "done" => StepPhase::Done,
@@ -56,41 +56,41 @@ pub fn phase(step: &v1::DeliveryStep) -> StepPhase {
     }
 }
 
-fn set(step: &mut v1::DeliveryStep, phase: StepPhase) {
+fn set_phase(step: &mut v1::DeliveryStep, phase: StepPhase) {
     phase.as_str().clone_into(&mut step.state);
 }
 
 /// One more visible try begins. The time of the first one is kept while its outcome is open.
-pub fn begin(step: &mut v1::DeliveryStep, now_ms: u64) {
-    if phase(step) == StepPhase::Ready {
+pub fn begin_attempt(step: &mut v1::DeliveryStep, now_ms: u64) {
+    if step_phase(step) == StepPhase::Ready {
         step.sending_since_ms = now_ms.max(1);
     }
     step.attempts += 1;
-    set(step, StepPhase::Sending);
+    set_phase(step, StepPhase::Sending);
 }
 
 /// The platform confirmed it.
-pub fn done(step: &mut v1::DeliveryStep, confirmed: Vec<v1::StepConfirmation>) {
+pub fn mark_done(step: &mut v1::DeliveryStep, confirmed: Vec<v1::StepConfirmation>) {
     step.confirmed = confirmed;
     step.error_kind.clear();
     step.platform_code.clear();
-    set(step, StepPhase::Done);
+    set_phase(step, StepPhase::Done);
 }
 
 /// It is certain that nothing is visible: it may be tried again.
-pub fn back(step: &mut v1::DeliveryStep) {
+pub fn mark_ready(step: &mut v1::DeliveryStep) {
     step.sending_since_ms = 0;
-    set(step, StepPhase::Ready);
+    set_phase(step, StepPhase::Ready);
 }
 
 /// It cannot be known whether it is visible.
-pub fn unknown(step: &mut v1::DeliveryStep) {
-    set(step, StepPhase::Unknown);
+pub fn mark_unknown(step: &mut v1::DeliveryStep) {
+    set_phase(step, StepPhase::Unknown);
 }
 
 /// It is not visible and is given up.
-pub fn failed(step: &mut v1::DeliveryStep) {
-    set(step, StepPhase::Failed);
+pub fn mark_failed(step: &mut v1::DeliveryStep) {
+    set_phase(step, StepPhase::Failed);
 }
 
 /// What to do with a step whose answer was lost, in this process or in an earlier one.
@@ -105,7 +105,7 @@ pub enum ResumeAction {
 }
 
 /// Decides it by what the platform offers (the table of messaging-reliability 12).
-pub fn resume(
+pub fn decide_resume(
     step: &v1::DeliveryStep,
     ambiguity: DuplicateProtection,
     now_ms: u64,
@@ -137,16 +137,16 @@ mod tests {
 
     fn sending(since: u64) -> v1::DeliveryStep {
         let mut step = v1::DeliveryStep::default();
-        begin(&mut step, since);
+        begin_attempt(&mut step, since);
         step
     }
 
     #[test]
     fn a_step_begins_ready_and_an_unknown_word_is_taken_for_sending() {
         let mut step = v1::DeliveryStep::default();
-        assert_eq!(phase(&step), StepPhase::Ready);
+        assert_eq!(step_phase(&step), StepPhase::Ready);
         step.state = "later".to_owned();
-        assert_eq!(phase(&step), StepPhase::Sending);
+        assert_eq!(step_phase(&step), StepPhase::Sending);
         for phase_of in [
             StepPhase::Ready,
             StepPhase::Sending,
@@ -155,17 +155,17 @@ mod tests {
             StepPhase::Failed,
         ] {
             step.state = phase_of.as_str().to_owned();
-            assert_eq!(phase(&step), phase_of);
+            assert_eq!(step_phase(&step), phase_of);
         }
     }
 
     #[test]
     fn the_first_try_counts_the_time_until_it_is_certain_that_nothing_is_visible() {
         let mut step = sending(100);
-        begin(&mut step, 900);
+        begin_attempt(&mut step, 900);
         assert_eq!((step.sending_since_ms, step.attempts), (100, 2));
-        back(&mut step);
-        begin(&mut step, 900);
+        mark_ready(&mut step);
+        begin_attempt(&mut step, 900);
         assert_eq!((step.sending_since_ms, step.attempts), (900, 3));
     }
 
@@ -174,21 +174,21 @@ mod tests {
         let window = DuplicateProtection::Resend(Duration::from_mins(2));
         let step = sending(1_000);
         assert_eq!(
-            resume(&step, DuplicateProtection::Unknown, 1_001),
+            decide_resume(&step, DuplicateProtection::Unknown, 1_001),
             ResumeAction::GiveUp
         );
         assert_eq!(
-            resume(&step, DuplicateProtection::Reconcile, 1_001),
+            decide_resume(&step, DuplicateProtection::Reconcile, 1_001),
             ResumeAction::Reconcile
         );
         assert_eq!(
-            resume(&step, DuplicateProtection::ResendAlways, 99_999_999),
+            decide_resume(&step, DuplicateProtection::ResendAlways, 99_999_999),
             ResumeAction::Send
         );
-        assert_eq!(resume(&step, window, 120_999), ResumeAction::Send);
-        assert_eq!(resume(&step, window, 121_000), ResumeAction::GiveUp);
+        assert_eq!(decide_resume(&step, window, 120_999), ResumeAction::Send);
+        assert_eq!(decide_resume(&step, window, 121_000), ResumeAction::GiveUp);
         assert_eq!(
-            resume(&step, window, 900),
+            decide_resume(&step, window, 900),
             ResumeAction::GiveUp,
             "the clock went back"
         );
@@ -198,10 +198,10 @@ mod tests {
     fn five_tries_are_enough_also_where_repeating_is_harmless() {
         let mut step = sending(1_000);
         while step.attempts < MAX_VISIBLE_ATTEMPTS {
-            begin(&mut step, 1_000);
+            begin_attempt(&mut step, 1_000);
         }
         assert_eq!(
-            resume(&step, DuplicateProtection::ResendAlways, 1_001),
+            decide_resume(&step, DuplicateProtection::ResendAlways, 1_001),
             ResumeAction::GiveUp
         );
     }

@@ -45,7 +45,7 @@ pub struct MessageOrigin {
 }
 
 /// One token of a key for any text.
-fn token(text: &str) -> String {
+fn key_token(text: &str) -> String {
     let hex = Sha256Digest::of(text.as_bytes()).to_hex();
     hex.chars().take(32).collect()
 }
@@ -147,13 +147,13 @@ impl PlatformCache {
 
     /// Of these failures, those that were not reported to the user in this turn; from now on they count as reported.
     pub async fn untold(&self, session: &str, turn: &str, failures: Vec<String>) -> Vec<String> {
-        let key = format!("told.{}", token(&format!("{session}\0{turn}")));
+        let key = format!("told.{}", key_token(&format!("{session}\0{turn}")));
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let (told, revision) = match self.keys.get(&key).await {
-                Ok(Some(entry)) => (decode::<Vec<String>>(&entry.value), entry.revision),
+                Ok(Some(entry)) => (decode_value::<Vec<String>>(&entry.value), entry.revision),
                 Ok(None) => (None, 0),
                 Err(error) => {
-                    log(&error);
+                    log_failure(&error);
                     return failures;
                 }
             };
@@ -171,7 +171,7 @@ impl PlatformCache {
                 Ok(()) => return fresh,
                 Err(KeyError::Exists | KeyError::Stale) => {}
                 Err(error) => {
-                    log(&error);
+                    log_failure(&error);
                     return fresh;
                 }
             }
@@ -182,11 +182,11 @@ impl PlatformCache {
     /// A value that is not over yet.
     pub(crate) async fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         match self.keys.get(key).await {
-            Ok(entry) => decode::<T>(&entry?.value)
+            Ok(entry) => decode_value::<T>(&entry?.value)
                 .filter(|until| until.until_ms > self.clock.now_ms())
                 .map(|until| until.value),
             Err(error) => {
-                log(&error);
+                log_failure(&error);
                 None
             }
         }
@@ -197,12 +197,12 @@ impl PlatformCache {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let revision = match self.keys.get(key).await {
                 Ok(entry) => entry.map_or(0, |entry| entry.revision),
-                Err(error) => return log(&error),
+                Err(error) => return log_failure(&error),
             };
             match self.write(key, value, life, revision).await {
                 Ok(()) => return,
                 Err(KeyError::Exists | KeyError::Stale) => {}
-                Err(error) => return log(&error),
+                Err(error) => return log_failure(&error),
             }
         }
     }
@@ -227,7 +227,7 @@ impl PlatformCache {
         match removed {
             // A later change wins.
             Ok(()) | Err(KeyError::Stale) => {}
-            Err(error) => log(&error),
+            Err(error) => log_failure(&error),
         }
     }
 
@@ -252,11 +252,11 @@ impl PlatformCache {
     }
 }
 
-fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<ExpiringValue<T>> {
+fn decode_value<T: DeserializeOwned>(value: &[u8]) -> Option<ExpiringValue<T>> {
     serde_json::from_slice(value).ok()
 }
 
-fn log(error: &KeyError) {
+fn log_failure(error: &KeyError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         "what platforms taught cannot be reached"
@@ -264,21 +264,21 @@ fn log(error: &KeyError) {
 }
 
 fn limit_key(account: &str, chat: &str) -> String {
-    format!("limit.{}.{}", token(account), token(chat))
+    format!("limit.{}.{}", key_token(account), key_token(chat))
 }
 
 fn file_key(tenant: &TenantId, account: &str, sha256: Sha256Digest, route: &str) -> String {
-    let account = token(account);
+    let account = key_token(account);
     format!(
         "file.{}.{account}.{}.{}",
         tenant.token(),
         sha256.to_hex(),
-        token(route)
+        key_token(route)
     )
 }
 
 fn message_key(what: &str, account: &str, message: &str) -> String {
-    format!("{what}.{}.{}", token(account), token(message))
+    format!("{what}.{}.{}", key_token(account), key_token(message))
 }
 
 #[cfg(test)]

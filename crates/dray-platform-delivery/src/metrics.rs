@@ -42,7 +42,7 @@ const ROUTE_LABELS: [&str; 14] = [
     "copy",
 ];
 
-fn route(route: &str) -> &'static str {
+fn route_label(route: &str) -> &'static str {
     ROUTE_LABELS
         .into_iter()
         .find(|known| *known == route)
@@ -105,7 +105,7 @@ impl DeliveryMetrics {
     ) {
         let labels = [
             KeyValue::new("platform", platform),
-            KeyValue::new("route", route(&step.route)),
+            KeyValue::new("route", route_label(&step.route)),
         ];
         self.bytes.add(bytes, &labels);
         self.request_seconds.record(took.as_secs_f64(), &labels);
@@ -121,7 +121,7 @@ impl DeliveryMetrics {
             1,
             &[
                 KeyValue::new("platform", platform),
-                KeyValue::new("route", route(&step.route)),
+                KeyValue::new("route", route_label(&step.route)),
                 KeyValue::new("outcome", outcome),
             ],
         );
@@ -158,7 +158,7 @@ impl DeliveryMetrics {
                 1,
                 &[
                     KeyValue::new("platform", platform),
-                    KeyValue::new("route", route(&file.route)),
+                    KeyValue::new("route", route_label(&file.route)),
                     KeyValue::new("state", file.state.clone()),
                 ],
             );

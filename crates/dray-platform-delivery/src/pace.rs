@@ -44,7 +44,7 @@ impl RateLimiter {
         let mut state = self.lock();
         state.forget(now, self.clock.now_ms());
         let account_wait = state.take(format!("a\0{account}"), rates.account_per_minute, now);
-        let chat_wait = state.take(key(account, chat), rates.chat_per_minute, now);
+        let chat_wait = state.take(bucket_key(account, chat), rates.chat_per_minute, now);
         account_wait.max(chat_wait)
     }
 
@@ -55,14 +55,18 @@ impl RateLimiter {
         let mut state = self.lock();
         let held = state
             .held_until_ms
-            .entry(key(account, chat))
+            .entry(bucket_key(account, chat))
             .or_insert(until);
         *held = (*held).max(until);
     }
 
     /// How long the platform still wants nothing for this chat.
     pub fn held(&self, account: &str, chat: &str) -> Duration {
-        let until = self.lock().held_until_ms.get(&key(account, chat)).copied();
+        let until = self
+            .lock()
+            .held_until_ms
+            .get(&bucket_key(account, chat))
+            .copied();
         let now_ms = self.clock.now_ms();
         Duration::from_millis(until.unwrap_or_default().saturating_sub(now_ms))
     }
@@ -72,7 +76,7 @@ impl RateLimiter {
     }
 }
 
-fn key(account: &str, chat: &str) -> String {
+fn bucket_key(account: &str, chat: &str) -> String {
     format!("c\0{account}\0{chat}")
 }
 

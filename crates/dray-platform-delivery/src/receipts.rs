@@ -37,14 +37,14 @@ impl DeliveryService {
         request: &v1::DeliveryOutcomeRequest,
     ) -> Result<v1::DeliveryReport, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
-        let key = records::key(&meta.tenant, &id);
+        let key = records::record_key(&meta.tenant, &id);
         let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let until = Instant::now() + wait;
         loop {
             let found = match self.records.read(&key).await? {
                 Some(held) => {
-                    let report = report::public(&held.report);
-                    Some(report::fit(report, report::ANSWER_MOST))
+                    let report = report::public_report(&held.report);
+                    Some(report::fit_report(report, report::ANSWER_MOST))
                 }
                 None => self.before_the_record(&meta.tenant, &id).await?,
             };
@@ -98,7 +98,7 @@ impl DeliveryService {
         meta: &Meta,
         request: &v1::ListReceiptsRequest,
     ) -> Result<v1::ListReceiptsReply, DeliveryError> {
-        self.index.refresh().await.map_err(unreachable)?;
+        self.index.refresh().await.map_err(store_unreachable)?;
         let limit = match usize::try_from(request.limit).unwrap_or(MAX_RECEIPTS) {
             0 => DEFAULT_RECEIPTS,
             limit => limit.min(MAX_RECEIPTS),
@@ -116,7 +116,7 @@ impl DeliveryService {
             let Some(held) = self.records.read(&line.key).await? else {
                 continue;
             };
-            let report = report::public(&held.report);
+            let report = report::public_report(&held.report);
             let size = prost::Message::encoded_len(&report);
             if size > room {
                 reply.truncated = true;
@@ -145,7 +145,7 @@ impl DeliveryService {
             )
             .into());
         }
-        let key = records::key(&meta.tenant, &id);
+        let key = records::record_key(&meta.tenant, &id);
         let Some(held) = self.records.read(&key).await? else {
             return Err(DeliveryError::NotFound("delivery"));
         };
@@ -240,7 +240,7 @@ fn id_of(text: &str) -> Result<OperationId, InvalidMessage> {
     OperationId::new(text).map_err(|error| InvalidMessage::field("delivery_id", error))
 }
 
-fn unreachable(error: dray_bus::KeyError) -> DeliveryError {
+fn store_unreachable(error: dray_bus::KeyError) -> DeliveryError {
     DeliveryError::Asked {
         what: "the deliveries",
         fault: Box::new(Fault::from(error)),

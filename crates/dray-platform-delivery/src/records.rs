@@ -54,7 +54,7 @@ impl From<RecordError> for Fault {
 }
 
 /// `<tenant>.<delivery>`.
-pub fn key(tenant: &TenantId, delivery: &OperationId) -> String {
+pub fn record_key(tenant: &TenantId, delivery: &OperationId) -> String {
     format!("{}.{}", tenant.token(), delivery.ledger_token())
 }
 

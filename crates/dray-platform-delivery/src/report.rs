@@ -113,13 +113,13 @@ fn file_outcome(file: &v1::DeliveredFile) -> FileOutcome<'_> {
         name: &file.name,
         size: file.size,
         mime: &file.media_type,
-        sha256: hex(&file.sha256),
+        sha256: hex_digits(&file.sha256),
         state: &file.state,
         route: &file.route,
         platform_message_id: &file.platform_message_id,
         url_expires: match file.url_expires_at_ms {
             0 => String::new(),
-            at => link::timestamp(at),
+            at => link::rfc3339_time(at),
         },
         error: (!file.error_kind.is_empty()).then_some(FileError {
             kind: &file.error_kind,
@@ -137,13 +137,13 @@ fn named_message(file: &v1::DeliveredFile) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn hex_digits(bytes: &[u8]) -> String {
     dray_types::Sha256Digest::try_from(bytes)
         .map_or_else(|_| String::new(), dray_types::Sha256Digest::to_hex)
 }
 
 /// The record as callers see it: no steps, no tenant, nothing about its waiting.
-pub fn public(report: &v1::DeliveryReport) -> v1::DeliveryReport {
+pub fn public_report(report: &v1::DeliveryReport) -> v1::DeliveryReport {
     v1::DeliveryReport {
         steps: Vec::new(),
         tenant: String::new(),
@@ -159,17 +159,17 @@ pub(crate) const ANSWER_MOST: usize = 112 * 1024;
 
 /// The record as events carry it: also without what the agent said and the proofs of the copies.
 pub fn for_event(report: &v1::DeliveryReport) -> v1::DeliveryReport {
-    let mut report = public(report);
+    let mut report = public_report(report);
     report.message.clear();
     for file in &mut report.files {
         file.transfer = None;
     }
-    fit(report, EVENT_MOST)
+    fit_report(report, EVENT_MOST)
 }
 
 /// The same in at most so many bytes, encoded: proofs of copies go first, then what only the store needs, then the
 /// result that repeats the files.
-pub fn fit(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
+pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
     let shrinks: [fn(&mut v1::DeliveryReport); 4] = [
         |report| {
             for file in &mut report.files {
@@ -194,7 +194,7 @@ pub fn fit(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
 }
 
 /// Failures for the user, in the order of the files.
-pub fn failures(report: &v1::DeliveryReport) -> Vec<FileFailure> {
+pub fn user_failures(report: &v1::DeliveryReport) -> Vec<FileFailure> {
     let failed = |file: &&v1::DeliveredFile| is_final(&file.state) && !is_shown(&file.state);
     report
         .files
@@ -202,7 +202,7 @@ pub fn failures(report: &v1::DeliveryReport) -> Vec<FileFailure> {
         .filter(failed)
         .map(|file| FileFailure {
             name: file.name.clone(),
-            reason: reason(file),
+            reason: failure_reason(file),
         })
         .collect()
 }
@@ -217,11 +217,11 @@ pub fn failure_mark(failure: &FileFailure) -> String {
 }
 
 /// The notice to the user; empty for nothing.
-pub fn notice(failures: &[FileFailure]) -> String {
-    notice::failures(failures).unwrap_or_default()
+pub fn failure_notice(failures: &[FileFailure]) -> String {
+    notice::failure_notice(failures).unwrap_or_default()
 }
 
-fn reason(file: &v1::DeliveredFile) -> FailureReason {
+fn failure_reason(file: &v1::DeliveredFile) -> FailureReason {
     if file.state == state::STATE_UNKNOWN {
         return FailureReason::Ambiguous;
     }
@@ -301,22 +301,22 @@ mod tests {
             ..v1::DeliveryReport::default()
         };
         assert_eq!(
-            notice(&failures(&report)),
+            failure_notice(&user_failures(&report)),
             "⚠️ Couldn't deliver: big.bin. Reason: too large for this chat (62 MB of 50 MB).\n\
              ⚠️ May have been delivered: maybe.txt."
         );
-        assert_eq!(notice(&[]), "");
+        assert_eq!(failure_notice(&[]), "");
     }
 
     #[test]
     fn r_21_a_missing_chat_is_told_apart_from_a_missing_file() {
         let missing = file("a", state::STATE_REJECTED, "not_found");
-        assert_eq!(reason(&missing), FailureReason::NotFound);
+        assert_eq!(failure_reason(&missing), FailureReason::NotFound);
         let mut stored = missing;
         stored.claim = Some(v1::Claim::default());
-        assert_eq!(reason(&stored), FailureReason::ChatMissing);
+        assert_eq!(failure_reason(&stored), FailureReason::ChatMissing);
         let unset = file("a", state::STATE_REJECTED, "no_account");
-        assert_eq!(reason(&unset), FailureReason::NoAccount);
+        assert_eq!(failure_reason(&unset), FailureReason::NoAccount);
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         assert!(told.encoded_len() <= EVENT_MOST);
         assert_eq!(told.files.len(), 100);
         assert_eq!(
-            fit(file_report(), EVENT_MOST),
+            fit_report(file_report(), EVENT_MOST),
             file_report(),
             "what fits is whole"
         );
@@ -358,7 +358,7 @@ mod tests {
             let state = given_up(kind);
             assert!(is_final(state) && !is_shown(state), "{kind}");
             let failed = file("x", state, kind.as_str());
-            assert!(!reason(&failed).text().is_empty());
+            assert!(!failure_reason(&failed).text().is_empty());
         }
         assert!(!is_final(state::STATE_QUEUED) && !is_final(state::STATE_SENDING));
     }

@@ -146,7 +146,7 @@ impl PlatformDelivery {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
             })?;
-            let served = listener::serve(Arc::clone(&desk), listener, cx.stop.clone());
+            let served = listener::serve_until(Arc::clone(&desk), listener, cx.stop.clone());
             cx.tasks.spawn(served);
         }
         if desk.config.poll {
@@ -175,8 +175,8 @@ impl PlatformDelivery {
         request: Request<v1::SendFileRequested>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
-        gather::check(&body, self.desk.config.max_files)?;
-        let accepted = self.desk.accept(&meta, &body).await.map_err(report)?;
+        gather::check_request(&body, self.desk.config.max_files)?;
+        let accepted = self.desk.accept(&meta, &body).await.map_err(report_error)?;
         self.desk.note_turn(&meta, &body).await;
         Ok(accepted)
     }
@@ -187,7 +187,7 @@ impl PlatformDelivery {
         request: Request<v1::DeliveryOutcomeRequest>,
     ) -> Result<v1::DeliveryReport, Fault> {
         let Request { meta, body } = request;
-        self.desk.outcome(&meta, &body).await.map_err(report)
+        self.desk.outcome(&meta, &body).await.map_err(report_error)
     }
 
     /// Lists deliveries.
@@ -196,7 +196,7 @@ impl PlatformDelivery {
         request: Request<v1::ListReceiptsRequest>,
     ) -> Result<v1::ListReceiptsReply, Fault> {
         let Request { meta, body } = request;
-        self.desk.receipts(&meta, &body).await.map_err(report)
+        self.desk.receipts(&meta, &body).await.map_err(report_error)
     }
 
     /// Delivers once more what did not arrive.
@@ -205,7 +205,7 @@ impl PlatformDelivery {
         request: Request<v1::ResendRequest>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
-        self.desk.resend(&meta, &body).await.map_err(report)
+        self.desk.resend(&meta, &body).await.map_err(report_error)
     }
 
     /// Sends what the tags of a text name.
@@ -214,7 +214,10 @@ impl PlatformDelivery {
         request: Request<v1::SendTextRequested>,
     ) -> Result<v1::SendTextReply, Fault> {
         let Request { meta, body } = request;
-        self.desk.send_text(&meta, &body).await.map_err(report)
+        self.desk
+            .send_text(&meta, &body)
+            .await
+            .map_err(report_error)
     }
 
     /// Makes room for an upload.
@@ -223,7 +226,10 @@ impl PlatformDelivery {
         request: Request<v1::PrepareUploadRequest>,
     ) -> Result<v1::PrepareUploadReply, Fault> {
         let Request { meta, body } = request;
-        self.desk.prepare_upload(&meta, &body).await.map_err(report)
+        self.desk
+            .prepare_upload(&meta, &body)
+            .await
+            .map_err(report_error)
     }
 
     /// Takes an upload.
@@ -232,7 +238,10 @@ impl PlatformDelivery {
         request: Request<v1::FinishUploadRequest>,
     ) -> Result<v1::FinishUploadReply, Fault> {
         let Request { meta, body } = request;
-        self.desk.finish_upload(&meta, &body).await.map_err(report)
+        self.desk
+            .finish_upload(&meta, &body)
+            .await
+            .map_err(report_error)
     }
 
     /// Does the work on a message of a user.
@@ -278,12 +287,12 @@ impl PlatformDelivery {
             meta, work, cancel, ..
         } = delivery;
         let ended = Box::pin(self.desk.deliver(&meta, &work, &cancel)).await;
-        told(&work, ended)
+        work_result(&work, ended)
     }
 }
 
 /// Logs the whole chain for the operator and returns the fault to the caller.
-fn report(error: DeliveryError) -> Fault {
+fn report_error(error: DeliveryError) -> Fault {
     error.log("a request about deliveries failed");
     error.into()
 }
@@ -293,7 +302,7 @@ fn report(error: DeliveryError) -> Fault {
     clippy::result_large_err,
     reason = "it is what the bus takes from a handler"
 )]
-fn told(
+fn work_result(
     work: &v1::DeliverFiles,
     ended: Result<WorkEnd, DeliveryError>,
 ) -> Result<WorkCompleted, WorkFailure> {

@@ -30,9 +30,9 @@ impl ByteSource for StoredSource {
             .store
             .read(&self.tenant, &self.claim, deadline)
             .await
-            .map_err(failed)?;
+            .map_err(to_platform_error)?;
         let stream = futures_util::stream::try_unfold(reader, |mut reader| async move {
-            let next = reader.next().await.map_err(failed)?;
+            let next = reader.next().await.map_err(to_platform_error)?;
             Ok(next.map(|bytes| (bytes, reader)))
         });
         Ok(Box::pin(stream))
@@ -60,6 +60,6 @@ impl StoredSource {
     }
 }
 
-fn failed(error: ReadError) -> PlatformError {
+fn to_platform_error(error: ReadError) -> PlatformError {
     PlatformError::new(ErrorKind::Source, "the stored file cannot be read").caused_by(error)
 }

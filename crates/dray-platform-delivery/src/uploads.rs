@@ -75,10 +75,10 @@ impl DeliveryService {
             .store
             .presign_put(&meta.tenant, &meta.operation, 0, expected, PUT_LIFETIME)
             .await
-            .map_err(|error| asked("the store", error))?;
+            .map_err(|error| to_delivery_error("the store", error))?;
         let pending = PendingUpload {
             session: request.session.clone(),
-            name: name::upload(&request.name),
+            name: name::upload_name(&request.name),
             key: ticket.key.clone(),
             size: request.size,
             media_type: ticket.expected.media_type.clone(),
@@ -88,7 +88,7 @@ impl DeliveryService {
         self.memory
             .keep(&key, &pending, UPLOAD_RETENTION)
             .await
-            .map_err(|error| asked::<KeyError>("the bus", error))?;
+            .map_err(|error| to_delivery_error::<KeyError>("the bus", error))?;
         Ok(v1::PrepareUploadReply {
             upload_id: meta.operation.to_string(),
             url: Some(v1::PresignedUrl {
@@ -164,7 +164,7 @@ impl DeliveryService {
         self.store
             .confirm_upload(&ticket, label, meta.deadline)
             .await
-            .map_err(|error| asked("the upload", error))
+            .map_err(|error| to_delivery_error("the upload", error))
     }
 
     /// The claim of an upload that was confirmed before.
@@ -182,7 +182,7 @@ impl DeliveryService {
             .store
             .claim(&meta.tenant, digest, label)
             .await
-            .map_err(|error| asked("the store", error))?;
+            .map_err(|error| to_delivery_error("the store", error))?;
         found.ok_or(DeliveryError::NotFound("upload"))
     }
 }
@@ -196,7 +196,7 @@ fn pending_key(meta: &Meta, upload: &OperationId) -> String {
     format!("upload.{}.{}", meta.tenant.token(), upload.ledger_token())
 }
 
-fn asked<E>(what: &'static str, error: E) -> DeliveryError
+fn to_delivery_error<E>(what: &'static str, error: E) -> DeliveryError
 where
     E: std::error::Error + Send + Sync + 'static,
     Fault: From<E>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, RequestBuilder, authority};
+use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
@@ -56,7 +56,7 @@ impl DiscordApi {
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
-            own: authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
+            own: url_authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
             gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
@@ -80,7 +80,7 @@ impl DiscordApi {
         let wrong =
             || PlatformError::new(ErrorKind::Forbidden, "an address outside of the file hosts");
         let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let host = authority(&parsed).ok_or_else(wrong)?;
+        let host = url_authority(&parsed).ok_or_else(wrong)?;
         let is_known = host == self.own || self.file_hosts.contains(&host);
         if !is_known || !(parsed.scheme() == "https" || self.is_open()) {
             return Err(wrong());
@@ -97,7 +97,7 @@ impl DiscordApi {
             )
         };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let host = authority(&parsed).ok_or_else(wrong)?;
+        let host = url_authority(&parsed).ok_or_else(wrong)?;
         let is_below = |known: &String| {
             let rest = host.strip_suffix(known.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
@@ -135,12 +135,12 @@ impl DiscordApi {
         if answer.is_success() {
             return Ok(answer.json().await?);
         }
-        Err(refused(answer).await)
+        Err(refusal_error(answer).await)
     }
 }
 
 /// The error that a refusal stands for.
-pub(crate) async fn refused(answer: HttpResponse) -> PlatformError {
+pub(crate) async fn refusal_error(answer: HttpResponse) -> PlatformError {
     let (status, header) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
     let refusal: ErrorBody = answer.json().await.unwrap_or_default();
@@ -149,10 +149,10 @@ pub(crate) async fn refused(answer: HttpResponse) -> PlatformError {
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
         .map(|seconds| Duration::from_secs_f64(seconds.min(604_800.0)))
         .or(header);
-    of(status, &refusal, waits)
+    error_of(status, &refusal, waits)
 }
 
-fn of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> PlatformError {
+fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> PlatformError {
     let is_about_size = || {
         let text = format!("{} {}", refusal.message, refusal.errors).to_lowercase();
         text.contains("size") || text.contains("too large")
@@ -233,7 +233,7 @@ mod tests {
                 message: message.to_owned(),
                 ..ErrorBody::default()
             };
-            let error = of(status, &refusal, None);
+            let error = error_of(status, &refusal, None);
             assert_eq!(
                 (error.kind(), error.moment()),
                 (kind, moment),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use dray_http::double::{
     ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
-    json, reply, with_header,
+    bytes_reply, json_reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ impl FakeDiscord {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(FakeState::default(), |shared, request| {
-            Box::pin(answer(shared, request)) as _
+            Box::pin(answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -175,19 +175,19 @@ impl FakeDiscord {
     }
 }
 
-fn refuse(status: u16, code: u64, message: &str) -> Reply {
-    json(status, &json!({ "code": code, "message": message }))
+fn error_reply(status: u16, code: u64, message: &str) -> Reply {
+    json_reply(status, &json!({ "code": code, "message": message }))
 }
 
-async fn answer(
+async fn answer_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     if request.path.starts_with("/attachments/") {
-        return Ok(people::file(&shared, &request));
+        return Ok(people::get_file(&shared, &request));
     }
     if request.path.trim_end_matches('/') == "/gateway" {
-        return gateway::open(&shared, request);
+        return gateway::open_connection(&shared, request);
     }
     let path = request
         .path
@@ -200,59 +200,61 @@ async fn answer(
         .push(format!("{} {path}", request.method));
     if request.header("authorization") != Some(&format!("Bot {BOT_TOKEN}")) {
         request.into_reader().digest().await?;
-        return Ok(refuse(401, 0, "401: Unauthorized"));
+        return Ok(error_reply(401, 0, "401: Unauthorized"));
     }
     let parts: Vec<&str> = path.split('/').collect();
     match (request.method.as_str(), parts.as_slice()) {
-        ("GET", ["users", "@me"]) => Ok(json(200, &user())),
-        ("GET", ["oauth2", "applications", "@me"]) => Ok(json(200, &application())),
-        ("GET", ["gateway", "bot"]) => Ok(json(200, &FakeDiscord::bot(&shared))),
-        ("GET", ["channels", id, "messages"]) => Ok(people::list(&shared, id, &request)),
-        ("GET", ["channels", id, "messages", message]) => Ok(people::one(&shared, id, message)),
-        ("GET", ["guilds", id]) => Ok(guild(&shared, id)),
+        ("GET", ["users", "@me"]) => Ok(json_reply(200, &user_json())),
+        ("GET", ["oauth2", "applications", "@me"]) => Ok(json_reply(200, &application_json())),
+        ("GET", ["gateway", "bot"]) => Ok(json_reply(200, &FakeDiscord::bot(&shared))),
+        ("GET", ["channels", id, "messages"]) => Ok(people::list_messages(&shared, id, &request)),
+        ("GET", ["channels", id, "messages", message]) => {
+            Ok(people::get_message(&shared, id, message))
+        }
+        ("GET", ["guilds", id]) => Ok(guild_reply(&shared, id)),
         ("GET", ["channels", id]) => Ok(shared.lock().channels.get(*id).map_or_else(
-            || refuse(404, 10_003, "Unknown Channel"),
-            |channel| json(200, &described(id, channel)),
+            || error_reply(404, 10_003, "Unknown Channel"),
+            |channel| json_reply(200, &channel_json(id, channel)),
         )),
         ("PATCH", ["channels", id]) => {
             let asked = request.json().await?;
             let mut state = shared.lock();
             let Some(channel) = state.channels.get_mut(*id) else {
-                return Ok(refuse(404, 10_003, "Unknown Channel"));
+                return Ok(error_reply(404, 10_003, "Unknown Channel"));
             };
             if let Some(archived) = asked.get("archived").and_then(Value::as_bool) {
                 channel.archived = archived;
             }
-            Ok(json(200, &described(id, channel)))
+            Ok(json_reply(200, &channel_json(id, channel)))
         }
         ("POST", ["channels", id, "messages"]) => {
             let id = (*id).to_owned();
-            post(&shared, &id, request).await
+            post_message(&shared, &id, request).await
         }
-        _ => Ok(refuse(404, 0, "404: Not Found")),
+        _ => Ok(error_reply(404, 0, "404: Not Found")),
     }
 }
 
-fn user() -> Value {
+fn user_json() -> Value {
     json!({ "id": "1", "username": "double", "discriminator": "0000", "avatar": null, "bot": true })
 }
 
-fn application() -> Value {
+fn application_json() -> Value {
     json!({
         "id": "1", "name": "double", "description": "", "icon": null, "bot_public": false,
-        "bot_require_code_grant": false, "verify_key": "", "owner": user(), "team": null, "summary": "", "flags": 0,
+        "bot_require_code_grant": false, "verify_key": "", "owner": user_json(), "team": null, "summary": "", "flags": 0,
     })
 }
 
-fn guild(shared: &SharedState<FakeState>, id: &str) -> Reply {
+fn guild_reply(shared: &SharedState<FakeState>, id: &str) -> Reply {
     match shared.lock().tiers.get(id) {
-        Some(tier) => json(200, &json!({ "id": id, "premium_tier": tier })),
-        None => refuse(404, 10_004, "Unknown Guild"),
+        Some(tier) => json_reply(200, &json!({ "id": id, "premium_tier": tier })),
+        None => error_reply(404, 10_004, "Unknown Guild"),
     }
 }
 
-fn described(id: &str, channel: &FakeChannel) -> Value {
-    let (last, name) = (people::last(channel), "double");
+fn channel_json(id: &str, channel: &FakeChannel) -> Value {
+    let (last, name) = (people::newest_message(channel), "double");
     if channel.guild.is_empty() {
         let person =
             json!({ "id": USER_ID, "username": "ada", "discriminator": "0", "avatar": null });
@@ -274,7 +276,7 @@ fn described(id: &str, channel: &FakeChannel) -> Value {
     })
 }
 
-async fn post(
+async fn post_message(
     shared: &SharedState<FakeState>,
     id: &str,
     request: ReceivedRequest,
@@ -304,29 +306,38 @@ async fn post(
         Some(InjectedFault::RateLimit(wait)) => {
             let body = json!({ "message": "You are being rate limited.", "retry_after": wait.as_secs_f64(), "global": false });
             return Ok(with_header(
-                json(429, &body),
+                json_reply(429, &body),
                 "retry-after",
                 &wait.as_secs().to_string(),
             ));
         }
         Some(InjectedFault::Fail(status)) => {
-            return Ok(reply(*status, "text/html", "<html>".into()));
+            return Ok(bytes_reply(*status, "text/html", "<html>".into()));
         }
-        Some(InjectedFault::Refuse(status, code, text)) => return Ok(refuse(*status, *code, text)),
+        Some(InjectedFault::Refuse(status, code, text)) => {
+            return Ok(error_reply(*status, *code, text));
+        }
         _ => {}
     }
-    let shown = show(&mut shared.lock(), id, payload, form);
+    let shown = show_message(&mut shared.lock(), id, payload, form);
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
-        Some(InjectedFault::Gibberish) => Ok(json(200, &json!(["what"]))),
-        Some(InjectedFault::ForgetFiles) => Ok(json(200, &json!({ "id": "1", "attachments": [] }))),
+        Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!(["what"]))),
+        Some(InjectedFault::ForgetFiles) => {
+            Ok(json_reply(200, &json!({ "id": "1", "attachments": [] })))
+        }
         _ => Ok(shown),
     }
 }
 
 /// Why a message is refused; `None` when it is not.
-fn refusal(channel: &FakeChannel, tier: u64, payload: &Value, form: &FormData) -> Option<Reply> {
-    let content = text(payload, "/content");
+fn message_refusal(
+    channel: &FakeChannel,
+    tier: u64,
+    payload: &Value,
+    form: &FormData,
+) -> Option<Reply> {
+    let content = json_text(payload, "/content");
     let most = match tier {
         0 | 1 => MAX_FILE_BYTES,
         2 => LEVEL_2,
@@ -334,12 +345,12 @@ fn refusal(channel: &FakeChannel, tier: u64, payload: &Value, form: &FormData) -
     };
     let invalid = |errors: Value| {
         let body = json!({ "code": 50_035, "message": "Invalid Form Body", "errors": errors });
-        Some(json(400, &body))
+        Some(json_reply(400, &body))
     };
     if channel.archived {
-        return Some(refuse(400, 50_083, "Thread is archived"));
+        return Some(error_reply(400, 50_083, "Thread is archived"));
     }
-    if text(payload, "/nonce").chars().count() > 25 {
+    if json_text(payload, "/nonce").chars().count() > 25 {
         return invalid(json!({ "nonce": {} }));
     }
     if content.chars().count() > 2000 {
@@ -349,14 +360,14 @@ fn refusal(channel: &FakeChannel, tier: u64, payload: &Value, form: &FormData) -
         return invalid(json!({ "attachments": {} }));
     }
     if content.is_empty() && form.files.is_empty() {
-        return Some(refuse(400, 50_006, "Cannot send an empty message"));
+        return Some(error_reply(400, 50_006, "Cannot send an empty message"));
     }
     let is_large = form.files.iter().any(|file| file.content.size > most);
-    is_large.then(|| refuse(413, 40_005, "Request entity too large"))
+    is_large.then(|| error_reply(413, 40_005, "Request entity too large"))
 }
 
 /// A text; ids may be written as numbers as well.
-fn text(payload: &Value, pointer: &str) -> String {
+fn json_text(payload: &Value, pointer: &str) -> String {
     match payload.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
@@ -365,19 +376,19 @@ fn text(payload: &Value, pointer: &str) -> String {
 }
 
 /// Makes a message appear, unless its nonce did so before.
-fn show(state: &mut FakeState, id: &str, payload: Value, form: FormData) -> Reply {
+fn show_message(state: &mut FakeState, id: &str, payload: Value, form: FormData) -> Reply {
     let message_id = state.next();
     let Some(channel) = state.channels.get_mut(id) else {
-        return refuse(404, 10_003, "Unknown Channel");
+        return error_reply(404, 10_003, "Unknown Channel");
     };
     let tier = state.tiers.get(&channel.guild).copied().unwrap_or_default();
-    if let Some(refusal) = refusal(channel, tier, &payload, &form) {
+    if let Some(refusal) = message_refusal(channel, tier, &payload, &form) {
         return refusal;
     }
-    let nonce = text(&payload, "/nonce");
+    let nonce = json_text(&payload, "/nonce");
     let enforced = payload.get("enforce_nonce").and_then(Value::as_bool) == Some(true);
     if let (true, Some(earlier)) = (enforced, channel.nonces.get(&nonce)) {
-        return json(200, earlier);
+        return json_reply(200, earlier);
     }
     let files: Vec<(String, ContentDigest)> = form
         .files
@@ -387,15 +398,15 @@ fn show(state: &mut FakeState, id: &str, payload: Value, form: FormData) -> Repl
     let message = described_message(id, &message_id, &payload, &files);
     channel.shown.push(StoredMessage {
         id: message_id,
-        text: text(&payload, "/content"),
-        reply_to: text(&payload, "/message_reference/message_id"),
+        text: json_text(&payload, "/content"),
+        reply_to: json_text(&payload, "/message_reference/message_id"),
         files,
         payload,
     });
     if enforced && !nonce.is_empty() {
         channel.nonces.insert(nonce, message.clone());
     }
-    json(200, &message)
+    json_reply(200, &message)
 }
 
 fn described_message(
@@ -416,9 +427,9 @@ fn described_message(
         })
         .collect();
     json!({
-        "id": id, "channel_id": channel, "content": text(payload, "/content"), "attachments": attachments,
-        "author": user(), "timestamp": "2026-01-01T00:00:00+00:00", "edited_timestamp": null, "tts": false,
+        "id": id, "channel_id": channel, "content": json_text(payload, "/content"), "attachments": attachments,
+        "author": user_json(), "timestamp": "2026-01-01T00:00:00+00:00", "edited_timestamp": null, "tts": false,
         "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [], "pinned": false, "type": 0,
-        "nonce": text(payload, "/nonce"),
+        "nonce": json_text(payload, "/nonce"),
     })
 }

@@ -6,12 +6,12 @@
 use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError, SendOutcome, http};
 use serde_json::Value;
 
-use crate::api::{DiscordApi, refused};
+use crate::api::{DiscordApi, refusal_error};
 use crate::message::AttachmentReference;
 use crate::options::DiscordOptions;
-use crate::send::checked;
+use crate::send::checked_id;
 
-pub(crate) async fn fetch(
+pub(crate) async fn fetch_attachment(
     options: &DiscordOptions,
     api: &DiscordApi,
     attachment: &InboundAttachment,
@@ -21,27 +21,27 @@ pub(crate) async fn fetch(
             PlatformError::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
         })?;
     if !reference.url.is_empty() {
-        match open(options, api, &reference.url, attachment.size).await {
+        match open_url(options, api, &reference.url, attachment.size).await {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
                 tracing::debug!(%error, "the address of a file is no longer good");
             }
             other => return other,
         }
     }
-    let (url, size) = again(api, &reference, &attachment.id).await?;
-    open(options, api, &url, size).await
+    let (url, size) = refresh_address(api, &reference, &attachment.id).await?;
+    open_url(options, api, &url, size).await
 }
 
 /// The address and size by the message's own word now.
-async fn again(
+async fn refresh_address(
     api: &DiscordApi,
     reference: &AttachmentReference,
     id: &str,
 ) -> Result<(String, u64), PlatformError> {
     let path = format!(
         "/channels/{}/messages/{}",
-        checked(&reference.channel)?,
-        checked(&reference.message)?
+        checked_id(&reference.channel)?,
+        checked_id(&reference.message)?
     );
     let message = api.get(&path, &[]).await.map_err(|error| {
         // An unknown message is one that was deleted.
@@ -61,7 +61,7 @@ async fn again(
     Ok((url.to_owned(), size))
 }
 
-async fn open(
+async fn open_url(
     options: &DiscordOptions,
     api: &DiscordApi,
     url: &str,
@@ -75,11 +75,14 @@ async fn open(
     }
     let answer = api.file(url).await?;
     if answer.status() != 200 {
-        return Err(refused(answer).await.at(SendOutcome::NotSent));
+        return Err(refusal_error(answer).await.at(SendOutcome::NotSent));
     }
     if answer.length().is_some_and(|length| length != size) {
         let why = "the file has another length than was told";
         return Err(PlatformError::new(ErrorKind::Transient, why));
     }
-    Ok(http::exactly(size, http::stream(answer)))
+    Ok(http::exact_length_stream(
+        size,
+        http::response_stream(answer),
+    ))
 }

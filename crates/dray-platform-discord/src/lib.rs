@@ -69,12 +69,12 @@ impl DiscordPlatform {
 
     /// Boosts of the server that a channel belongs to; 0 for conversations with people.
     async fn boosts(&self, channel: &str) -> Result<u64, PlatformError> {
-        let channel = format!("/channels/{}", send::checked(channel)?);
+        let channel = format!("/channels/{}", send::checked_id(channel)?);
         let channel = self.api.get(&channel, &[]).await?;
         let Some(guild) = channel.get("guild_id").and_then(Value::as_str) else {
             return Ok(0);
         };
-        let guild = format!("/guilds/{}", send::checked(guild)?);
+        let guild = format!("/guilds/{}", send::checked_id(guild)?);
         let guild = self.api.get(&guild, &[]).await?;
         Ok(guild
             .get("premium_tier")
@@ -122,9 +122,9 @@ impl Platform for DiscordPlatform {
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let mut steps =
-            plan::attachments(delivery, limits, send::ATTACHMENT_ROUTE, CaptionUnit::Chars);
+            plan::plan_attachments(delivery, limits, send::ATTACHMENT_ROUTE, CaptionUnit::Chars);
         if delivery.flags.as_voice && !delivery.flags.as_document {
-            voices(delivery, &mut steps);
+            split_voice_steps(delivery, &mut steps);
         }
         steps
     }
@@ -134,7 +134,7 @@ impl Platform for DiscordPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        send::send(&self.api, send, progress).await
+        send::send_step(&self.api, send, progress).await
     }
 
     fn fallback(
@@ -182,12 +182,12 @@ impl InboundSource for DiscordPlatform {
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        fetch::fetch(&self.options, &self.api, attachment).await
+        fetch::fetch_attachment(&self.options, &self.api, attachment).await
     }
 }
 
 /// Takes the voices out of their messages: each is a message of its own, without words.
-fn voices(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
+fn split_voice_steps(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
     let mut all = Vec::new();
     for step in std::mem::take(steps) {
         let SendStep::Files(mut step) = step else {

@@ -28,7 +28,11 @@ pub(crate) struct AttachmentReference {
 
 /// A message of a person; `None` for those of bots and of Discord itself, for those without words and files, and for
 /// shapes that are not known.
-pub(crate) fn message(options: &DiscordOptions, me: &str, value: &Value) -> Option<InboundMessage> {
+pub(crate) fn inbound_message(
+    options: &DiscordOptions,
+    me: &str,
+    value: &Value,
+) -> Option<InboundMessage> {
     let text = |pointer: &str| {
         let found = value.pointer(pointer).and_then(Value::as_str);
         found.unwrap_or_default()
@@ -51,7 +55,7 @@ pub(crate) fn message(options: &DiscordOptions, me: &str, value: &Value) -> Opti
     let attachments: Vec<_> = found
         .into_iter()
         .flatten()
-        .map(|found| attachment(options, (channel, id), is_voice, found))
+        .map(|found| inbound_attachment(options, (channel, id), is_voice, found))
         .collect();
     if text("/content").is_empty() && attachments.is_empty() {
         return None;
@@ -76,7 +80,7 @@ pub(crate) fn is_id(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }
 
-fn attachment(
+fn inbound_attachment(
     options: &DiscordOptions,
     (channel, message): (&str, &str),
     is_voice: bool,
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn a_message_with_a_file_is_read() {
         let options = DiscordOptions::default();
-        let read = message(&options, "1", &written(&|_| {})).unwrap();
+        let read = inbound_message(&options, "1", &written(&|_| {})).unwrap();
         assert_eq!(
             (
                 read.target.chat.as_str(),
@@ -163,7 +167,7 @@ mod tests {
             ("20", "10")
         );
         let voice = written(&|value| value["flags"] = json!(8192));
-        let voice = message(&options, "1", &voice).unwrap();
+        let voice = inbound_message(&options, "1", &voice).unwrap();
         assert_eq!(voice.attachments[0].kind, "voice");
     }
 
@@ -187,9 +191,13 @@ mod tests {
             senders: vec!["30".to_owned(), "1".to_owned()],
             ..DiscordOptions::default()
         };
-        assert!(message(&options, "1", &written(&|_| {})).is_some());
+        assert!(inbound_message(&options, "1", &written(&|_| {})).is_some());
         for (place, change) in changes.iter().enumerate() {
-            assert_eq!(message(&options, "1", &written(*change)), None, "{place}");
+            assert_eq!(
+                inbound_message(&options, "1", &written(*change)),
+                None,
+                "{place}"
+            );
         }
     }
 
@@ -199,7 +207,7 @@ mod tests {
             download_limit: Some(ByteSize::bytes(4)),
             ..DiscordOptions::default()
         };
-        let read = message(&options, "1", &written(&|_| {})).unwrap();
+        let read = inbound_message(&options, "1", &written(&|_| {})).unwrap();
         assert_eq!(read.attachments[0].unavailable, "too large (5 B of 4 B)");
     }
 
@@ -208,7 +216,7 @@ mod tests {
         let long = written(&|value| {
             value["attachments"][0]["url"] = json!(format!("https://x/{}", "y".repeat(2000)));
         });
-        let read = message(&DiscordOptions::default(), "1", &long).unwrap();
+        let read = inbound_message(&DiscordOptions::default(), "1", &long).unwrap();
         assert!(read.attachments[0].reference.len() < MAX_REFERENCE_BYTES);
         let reference: AttachmentReference =
             serde_json::from_str(&read.attachments[0].reference).unwrap();

@@ -34,12 +34,12 @@ pub(crate) fn is_voice(file: &OutgoingFile) -> bool {
     ) && file.size > 0
 }
 
-pub(crate) async fn send(
+pub(crate) async fn send_step(
     api: &DiscordApi,
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    if files(send).any(|(_, file)| file.size == 0) {
+    if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
             "the file has no bytes",
@@ -48,24 +48,26 @@ pub(crate) async fn send(
     let mut with_reply = !send.delivery.target.reply_to.is_empty();
     let mut may_open = true;
     loop {
-        match once(api, send, with_reply, progress).await {
+        match send_once(api, send, with_reply, progress).await {
             Err(error) if error.kind() == ErrorKind::NoThread && with_reply => with_reply = false,
             // An archived thread is opened again where that is allowed, once.
             Err(error) if error.platform_code() == "50083" && may_open => {
                 may_open = false;
-                open(api, channel(send)).await.map_err(|_| error)?;
+                open_channel(api, target_channel(send))
+                    .await
+                    .map_err(|_| error)?;
             }
             other => return other,
         }
     }
 }
 
-fn files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
 /// Threads are channels of their own.
-fn channel(send: SendRequest<'_>) -> &str {
+fn target_channel(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
         &target.chat
@@ -75,7 +77,7 @@ fn channel(send: SendRequest<'_>) -> &str {
 }
 
 /// Only digits can stand in a path.
-pub(crate) fn checked(id: &str) -> Result<&str, PlatformError> {
+pub(crate) fn checked_id(id: &str) -> Result<&str, PlatformError> {
     if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) {
         Ok(id)
     } else {
@@ -86,32 +88,35 @@ pub(crate) fn checked(id: &str) -> Result<&str, PlatformError> {
     }
 }
 
-async fn open(api: &DiscordApi, channel: &str) -> Result<(), PlatformError> {
-    let url = api.url(&format!("/channels/{}", checked(channel)?));
+async fn open_channel(api: &DiscordApi, channel: &str) -> Result<(), PlatformError> {
+    let url = api.url(&format!("/channels/{}", checked_id(channel)?));
     let request = api.client.patch(&url).json(&json!({ "archived": false }));
     let opened = api.call(request, &|_| {});
     opened.await.map(drop)
 }
 
-async fn once(
+async fn send_once(
     api: &DiscordApi,
     send: SendRequest<'_>,
     with_reply: bool,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let url = api.url(&format!("/channels/{}/messages", checked(channel(send))?));
-    let message = message(send, with_reply).await?;
+    let url = api.url(&format!(
+        "/channels/{}/messages",
+        checked_id(target_channel(send))?
+    ));
+    let message = message_json(send, with_reply).await?;
     let request = api.client.post(&url);
     let request = if send.step.files().is_empty() {
         request.json(&message)
     } else {
-        request.multipart(form(send, &message).await?)
+        request.multipart(multipart_form(send, &message).await?)
     };
     let answer = api.call(request, &|bytes| progress.sent(bytes)).await?;
-    confirmed(send, &answer)
+    confirm_files(send, &answer)
 }
 
-async fn message(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
+async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
     let is_voice_message = send.step.route() == VOICE_ROUTE;
     let nonce: String = send.key.chars().take(MAX_NONCE_CHARACTERS).collect();
     let mut message = json!({
@@ -134,10 +139,10 @@ async fn message(send: SendRequest<'_>, with_reply: bool) -> Result<Value, Platf
         fields.insert("message_reference".to_owned(), reply);
     }
     let mut attachments = Vec::new();
-    for (place, (_, file)) in files(send).enumerate() {
-        let mut attachment = json!({ "id": place, "filename": shown(send, file) });
+    for (place, (_, file)) in step_files(send).enumerate() {
+        let mut attachment = json!({ "id": place, "filename": visible_name(send, file) });
         if let (true, Some(attachment)) = (is_voice_message, attachment.as_object_mut()) {
-            attachment.insert("duration_secs".to_owned(), seconds(file).await?.into());
+            attachment.insert("duration_secs".to_owned(), opus_seconds(file).await?.into());
             let flat = STANDARD.encode([0_u8; 64]);
             attachment.insert("waveform".to_owned(), flat.into());
         }
@@ -150,8 +155,8 @@ async fn message(send: SendRequest<'_>, with_reply: bool) -> Result<Value, Platf
 }
 
 /// The visible name; Discord hides pictures behind a prefix of it.
-fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> String {
-    let clean = name::clean(&file.name);
+fn visible_name(send: SendRequest<'_>, file: &OutgoingFile) -> String {
+    let clean = name::clean_name(&file.name);
     if send.delivery.flags.spoiler {
         format!("SPOILER_{clean}")
     } else {
@@ -160,7 +165,7 @@ fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> String {
 }
 
 /// Length of an Opus file: the sample that its last page ends with (RFC 7845, 4).
-async fn seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
+async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
     let mut body = file.source.open().await?;
     let mut ahead: Vec<u8> = Vec::new();
     let mut last = 0_u64;
@@ -190,19 +195,25 @@ async fn seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
     Ok(seconds.max(0.1))
 }
 
-async fn form(send: SendRequest<'_>, message: &Value) -> Result<MultipartForm, PlatformError> {
+async fn multipart_form(
+    send: SendRequest<'_>,
+    message: &Value,
+) -> Result<MultipartForm, PlatformError> {
     let mut form = MultipartForm::new().json("payload_json", message);
-    for (place, (_, file)) in files(send).enumerate() {
-        let body = http::body(file.source.open().await?);
+    for (place, (_, file)) in step_files(send).enumerate() {
+        let body = http::request_body(file.source.open().await?);
         let field = format!("files[{place}]");
-        let called = shown(send, file);
+        let called = visible_name(send, file);
         form = form.file(&field, &called, file.detected.media_type, file.size, body);
     }
     Ok(form)
 }
 
 /// Counts what the message shows: a success with fewer attachments than were sent does not count as delivered.
-fn confirmed(send: SendRequest<'_>, answer: &Value) -> Result<Vec<ConfirmedFile>, PlatformError> {
+fn confirm_files(
+    send: SendRequest<'_>,
+    answer: &Value,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     let id = answer
         .get("id")
@@ -228,7 +239,7 @@ fn confirmed(send: SendRequest<'_>, answer: &Value) -> Result<Vec<ConfirmedFile>
     if shown.len() != send.step.files().len() {
         return Err(wrong("the message shows another number of files"));
     }
-    files(send)
+    step_files(send)
         .zip(shown)
         .map(|((index, file), shown)| {
             let size = shown.get("size").and_then(Value::as_u64);

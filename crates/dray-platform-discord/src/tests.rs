@@ -184,7 +184,7 @@ async fn r_8_the_same_key_is_the_same_message() {
     let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let discord = bot(options(&double));
-    let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let key = "abcdefghijklmnopqrstuv";
     double.script(InjectedFault::LoseAnswer);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
@@ -216,7 +216,7 @@ async fn an_archived_thread_is_opened_once() {
     let (channel, thread) = (double.channel(0), double.channel(0));
     double.archive(&thread);
     let discord = bot(options(&double));
-    let mut delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let mut delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     delivery.target.thread.clone_from(&thread);
     deliver(&discord, &delivery, "k").await.unwrap();
     assert_eq!(double.seen(&thread).len(), 1);
@@ -231,7 +231,7 @@ async fn a_reply_to_a_message_that_is_gone_goes_without_it() {
     let double = FakeDiscord::start().await.unwrap();
     let channel = double.channel(0);
     let discord = bot(options(&double));
-    let mut delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let mut delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     "404".clone_into(&mut delivery.target.reply_to);
     double.script(InjectedFault::Refuse(400, 10_008, "Unknown Message"));
     deliver(&discord, &delivery, "k").await.unwrap();
@@ -297,7 +297,7 @@ async fn a_voice_message_tells_its_length() {
             name: "voice.ogg".to_owned(),
             size: bytes.len() as u64,
             sha256: Sha256Digest::of(&bytes),
-            detected: kind::detect(&bytes, "voice.ogg", bytes.len() as u64),
+            detected: kind::detect_kind(&bytes, "voice.ogg", bytes.len() as u64),
             source: Arc::new(WholeSource(bytes.clone(), chunk)),
             file_id: None,
         };
@@ -324,11 +324,11 @@ async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
         name: "voice.ogg".to_owned(),
         size: bytes.len() as u64,
         sha256: Sha256Digest::of(&bytes),
-        detected: kind::detect(&bytes, "voice.ogg", bytes.len() as u64),
+        detected: kind::detect_kind(&bytes, "voice.ogg", bytes.len() as u64),
         source: Arc::new(WholeSource(bytes.clone(), 10)),
         file_id: None,
     };
-    let mut delivery = delivery(&channel, vec![file, sample::binary("a.bin", 10)]);
+    let mut delivery = delivery(&channel, vec![file, sample::binary_file("a.bin", 10)]);
     delivery.flags.as_voice = true;
     "hear".clone_into(&mut delivery.message);
     let limits = discord.limits(&delivery.target).await.unwrap();
@@ -365,7 +365,7 @@ async fn discord_py_takes_the_double_for_the_api() {
         channel.clone(),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let shown = dray_testkit::python::run("discord_client.py", "discord", &arguments).await;
+    let shown = dray_testkit::python::run_script("discord_client.py", "discord", &arguments).await;
     let seen = double.seen(&channel);
     assert_eq!(shown["id"], seen[0].id);
     assert_eq!(shown["sizes"], json!([102_400, 5]));

@@ -13,7 +13,7 @@ const MAX_MESSAGE_ID_BYTES: usize = 500;
 const MAX_ENCODED_WORD_BYTES: usize = 42;
 
 /// The address of a recipient, as it can stand in a command.
-pub(crate) fn checked(text: &str) -> Result<&str, PlatformError> {
+pub(crate) fn checked_address(text: &str) -> Result<&str, PlatformError> {
     if is_address(text) {
         Ok(text)
     } else {
@@ -90,7 +90,7 @@ impl MailSender {
         let header = if name.is_empty() {
             address.to_owned()
         } else {
-            format!("{} <{address}>", phrase(name))
+            format!("{} <{address}>", display_phrase(name))
         };
         Ok(Self {
             address: address.to_owned(),
@@ -107,7 +107,7 @@ impl MailSender {
 }
 
 /// Words in a header: as they are, or as encoded words (RFC 2047), one on a line.
-pub(crate) fn words(text: &str) -> String {
+pub(crate) fn header_words(text: &str) -> String {
     if text.len() <= 60
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && !text.contains("=?")
@@ -131,7 +131,7 @@ pub(crate) fn words(text: &str) -> String {
 }
 
 /// A name before an address.
-fn phrase(name: &str) -> String {
+fn display_phrase(name: &str) -> String {
     if name
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || byte == b' ')
@@ -141,7 +141,7 @@ fn phrase(name: &str) -> String {
     if name.is_ascii() {
         return format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
     }
-    words(name)
+    header_words(name)
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn addresses_that_could_break_a_command_are_none() {
         for good in ["a@example.org", "a.b+c@localhost", "o'neil@x-y.example"] {
-            assert!(checked(good).is_ok(), "{good}");
+            assert!(checked_address(good).is_ok(), "{good}");
         }
         for wrong in [
             "",
@@ -173,7 +173,7 @@ mod tests {
             &format!("{}@example.org", "a".repeat(65)),
             &format!("a@{}", "b.".repeat(130)),
         ] {
-            let error = checked(wrong).unwrap_err();
+            let error = checked_address(wrong).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong}");
         }
     }
@@ -219,13 +219,13 @@ mod tests {
 
     #[test]
     fn long_words_are_cut_between_characters() {
-        let encoded = words(&"é".repeat(50));
+        let encoded = header_words(&"é".repeat(50));
         for line in encoded.split("\r\n ") {
             assert!(line.len() <= 75, "{line}");
             let inner = line.strip_prefix("=?utf-8?B?").unwrap();
             let bytes = STANDARD.decode(inner.strip_suffix("?=").unwrap()).unwrap();
             assert!(String::from_utf8(bytes).is_ok());
         }
-        assert_ne!(words("=?utf-8?B?eA==?="), "=?utf-8?B?eA==?=");
+        assert_ne!(header_words("=?utf-8?B?eA==?="), "=?utf-8?B?eA==?=");
     }
 }

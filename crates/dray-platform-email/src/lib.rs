@@ -68,7 +68,7 @@ impl EmailPlatform {
         options.check()?;
         Ok(Self {
             sender: MailSender::parse(&options.from)?,
-            tls: tls::config(options.ca_file.as_deref())?,
+            tls: tls::tls_config(options.ca_file.as_deref())?,
             options,
             clock,
             told: AtomicU64::new(0),
@@ -104,7 +104,7 @@ impl Platform for EmailPlatform {
 
     /// The configured limit, and below it what the server announces with `SIZE` (RFC 1870).
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        address::checked(&target.chat)?;
+        address::checked_address(&target.chat)?;
         if self.told.load(Ordering::Relaxed) == 0 {
             match self.open().await {
                 Ok(connection) => connection.quit().await,
@@ -117,7 +117,7 @@ impl Platform for EmailPlatform {
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        plan::attachments(delivery, limits, ATTACHMENT_ROUTE, CaptionUnit::Chars)
+        plan::plan_attachments(delivery, limits, ATTACHMENT_ROUTE, CaptionUnit::Chars)
     }
 
     async fn send(
@@ -127,7 +127,7 @@ impl Platform for EmailPlatform {
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let mail = mime::OutgoingMail::new(&self.options, &self.sender, send, self.clock.now_ms())?;
         let connection = self.open().await?;
-        send::send(connection, &self.options, &self.sender, &mail, progress).await?;
+        send::send_mail(connection, &self.options, &self.sender, &mail, progress).await?;
         let confirmed = |file, size| ConfirmedFile {
             file,
             message_id: mail.id.clone(),
@@ -181,6 +181,6 @@ impl InboundSource for EmailPlatform {
                 "there is no mailbox",
             ));
         };
-        inbox::fetch(&self.options, inbox, &self.tls, attachment).await
+        inbox::fetch_attachment(&self.options, inbox, &self.tls, attachment).await
     }
 }

@@ -46,51 +46,51 @@ impl<'a> OutgoingMail<'a> {
         send: SendRequest<'a>,
         now: u64,
     ) -> Result<Self, PlatformError> {
-        let to = address::checked(&send.delivery.target.chat)?;
+        let to = address::checked_address(&send.delivery.target.chat)?;
         let id = address::message_id(&format!("{}@{}", send.key, sender.domain()))?;
         let mut head = format!(
             "Date: {}\r\nFrom: {}\r\nTo: {to}\r\nMessage-ID: {id}\r\n",
-            date(now)?,
+            header_date(now)?,
             sender.header,
         );
-        let answered = thread(send, sender, &mut head)?;
+        let answered = write_thread(send, sender, &mut head)?;
         let subject = if answered {
             format!("Re: {}", options.subject)
         } else {
             options.subject.clone()
         };
-        put(
+        append_text(
             &mut head,
             format_args!(
                 "Subject: {}\r\nMIME-Version: 1.0\r\nAuto-Submitted: auto-generated\r\n",
-                address::words(&subject)
+                address::header_words(&subject)
             ),
         );
         let mut pieces = Vec::new();
         if send.step.files().is_empty() {
-            head.push_str(&words(send.step.text()));
+            head.push_str(&text_part(send.step.text()));
         } else {
             let boundary = format!("dray-{}", send.key);
-            put(
+            append_text(
                 &mut head,
                 format_args!("Content-Type: multipart/mixed; boundary=\"{boundary}\"\r\n\r\n"),
             );
             if !send.step.text().is_empty() {
-                put(
+                append_text(
                     &mut head,
-                    format_args!("--{boundary}\r\n{}\r\n", words(send.step.text())),
+                    format_args!("--{boundary}\r\n{}\r\n", text_part(send.step.text())),
                 );
             }
             for (_, file) in plan::files_of(send.delivery, send.step) {
-                put(
+                append_text(
                     &mut head,
-                    format_args!("--{boundary}\r\n{}", attachment(file)),
+                    format_args!("--{boundary}\r\n{}", attachment_headers(file)),
                 );
                 pieces.push(MailChunk::Text(std::mem::take(&mut head)));
                 pieces.push(MailChunk::File(file));
                 head.push_str("\r\n");
             }
-            put(&mut head, format_args!("--{boundary}--\r\n"));
+            append_text(&mut head, format_args!("--{boundary}--\r\n"));
         }
         pieces.push(MailChunk::Text(head));
         Ok(Self { id, to, pieces })
@@ -109,7 +109,7 @@ impl<'a> OutgoingMail<'a> {
     }
 }
 
-fn date(now: u64) -> Result<String, PlatformError> {
+fn header_date(now: u64) -> Result<String, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::Unknown, "the time is none");
     let now = i64::try_from(now).map_err(|_| wrong())?;
     let now = Timestamp::from_millisecond(now).map_err(|cause| wrong().caused_by(cause))?;
@@ -118,13 +118,13 @@ fn date(now: u64) -> Result<String, PlatformError> {
 }
 
 /// Adds to a string, which cannot fail.
-fn put(text: &mut String, more: fmt::Arguments<'_>) {
+fn append_text(text: &mut String, more: fmt::Arguments<'_>) {
     let _ = text.write_fmt(more);
 }
 
 /// Adds what it answers and which thread it belongs to; whether it does. A thread `+tag` is named by the address that
 /// answers go to.
-fn thread(
+fn write_thread(
     send: SendRequest<'_>,
     sender: &MailSender,
     head: &mut String,
@@ -137,10 +137,10 @@ fn thread(
             .split_once('@')
             .map_or("", |(local, _)| local);
         let address = format!("{local}+{tag}@{}", sender.domain());
-        if !mail::is_tag(tag) || address::checked(&address).is_err() {
+        if !mail::is_tag(tag) || address::checked_address(&address).is_err() {
             return Err(PlatformError::new(ErrorKind::NoThread, "this is no tag"));
         }
-        put(head, format_args!("Reply-To: {address}\r\n"));
+        append_text(head, format_args!("Reply-To: {address}\r\n"));
         thread = "";
     }
     let mut known = Vec::new();
@@ -153,7 +153,7 @@ fn thread(
     let Some(last) = known.last() else {
         return Ok(false);
     };
-    put(
+    append_text(
         head,
         format_args!(
             "In-Reply-To: {last}\r\nReferences: {}\r\n",
@@ -164,7 +164,7 @@ fn thread(
 }
 
 /// Headers and body of a text.
-fn words(text: &str) -> String {
+fn text_part(text: &str) -> String {
     let canonical = text.replace("\r\n", "\n").replace('\n', "\r\n");
     let mut encoder = Base64LineEncoder::default();
     let mut body = encoder.push(canonical.as_bytes());
@@ -175,8 +175,8 @@ fn words(text: &str) -> String {
 }
 
 /// Headers of an attachment, with the name in the form of RFC 2231.
-fn attachment(file: &OutgoingFile) -> String {
-    let disposition = name::attachment(&name::clean(&file.name));
+fn attachment_headers(file: &OutgoingFile) -> String {
+    let disposition = name::attachment_disposition(&name::clean_name(&file.name));
     // Readers of mail take the plain form where there are both, and show the wrong name.
     let called = match disposition.rsplit_once("; filename*=") {
         Some((_, extended)) => format!("attachment;\r\n filename*={extended}"),
@@ -201,16 +201,16 @@ impl Base64LineEncoder {
         let whole = self.rest.len() / BASE64_LINE_BYTES * BASE64_LINE_BYTES;
         let rest = self.rest.split_off(whole);
         let lines = std::mem::replace(&mut self.rest, rest);
-        encode(&lines)
+        encode_base64(&lines)
     }
 
     /// The last line.
     pub(crate) fn finish(&mut self) -> String {
-        encode(&std::mem::take(&mut self.rest))
+        encode_base64(&std::mem::take(&mut self.rest))
     }
 }
 
-fn encode(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     let mut encoded = String::with_capacity(bytes.len() * 4 / 3 + bytes.len() / 28 + 8);
     for line in bytes.chunks(BASE64_LINE_BYTES) {
         STANDARD.encode_string(line, &mut encoded);
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn lines_are_the_same_however_the_bytes_come() {
         let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
-        let whole = encode(&bytes);
+        let whole = encode_base64(&bytes);
         assert!(whole.lines().all(|line| line.len() <= 76));
         for size in [1, 2, 56, 57, 58, 999, 1000] {
             let mut encoder = Base64LineEncoder::default();
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn dates_are_those_of_mails() {
         assert_eq!(
-            date(1_700_000_000_000).unwrap(),
+            header_date(1_700_000_000_000).unwrap(),
             "Tue, 14 Nov 2023 22:13:20 +0000"
         );
-        assert!(date(u64::MAX).is_err());
+        assert!(header_date(u64::MAX).is_err());
     }
 }

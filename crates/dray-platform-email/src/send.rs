@@ -15,7 +15,7 @@ use crate::smtp::SmtpConnection;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Sends a mail. Ends well only when the server took responsibility for it.
-pub(crate) async fn send(
+pub(crate) async fn send_mail(
     mut connection: SmtpConnection,
     options: &EmailOptions,
     sender: &MailSender,
@@ -50,7 +50,7 @@ pub(crate) async fn send(
     let start = connection.command("DATA").await?;
     start.expect(354, SmtpStage::Mail)?;
     // A connection that ends before the dot ends without a mail, for any reason.
-    body(&mut connection, mail, progress).await?;
+    send_body(&mut connection, mail, progress).await?;
     connection
         .write(b".\r\n")
         .await
@@ -70,7 +70,7 @@ pub(crate) async fn send(
     }
 }
 
-async fn body(
+async fn send_body(
     connection: &mut SmtpConnection,
     mail: &OutgoingMail<'_>,
     progress: &dyn UploadProgress,
@@ -78,7 +78,7 @@ async fn body(
     for piece in &mail.pieces {
         let written = match piece {
             MailChunk::Text(text) => connection.write(text.as_bytes()).await,
-            MailChunk::File(read) => file(connection, read, progress).await,
+            MailChunk::File(read) => send_file(connection, read, progress).await,
         };
         if let Err(error) = written {
             if error.kind() != ErrorKind::Transient {
@@ -94,7 +94,7 @@ async fn body(
     Ok(())
 }
 
-async fn file(
+async fn send_file(
     connection: &mut SmtpConnection,
     file: &OutgoingFile,
     progress: &dyn UploadProgress,

@@ -51,15 +51,15 @@ impl SmtpConnection {
             let tcp = TcpStream::connect((host, options.port)).await;
             let tcp = tcp
                 .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
-                .map_err(|cause| broken("no connection").caused_by(cause))?;
+                .map_err(|cause| broken_connection("no connection").caused_by(cause))?;
             let io: Box<dyn MailStream> = match options.security {
-                ConnectionSecurity::Tls => protect(Box::new(tcp), host, tls).await?,
+                ConnectionSecurity::Tls => start_tls(Box::new(tcp), host, tls).await?,
                 ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
             };
             Ok(BufReader::new(io))
         };
         let mut connection = Self {
-            io: within(options.connect_timeout.as_duration(), connecting).await?,
+            io: with_timeout(options.connect_timeout.as_duration(), connecting).await?,
             idle: options.idle_timeout.as_duration(),
             offers: Vec::new(),
         };
@@ -108,9 +108,9 @@ impl SmtpConnection {
             ));
         }
         let host = options.host.trim_start_matches('[').trim_end_matches(']');
-        let io = within(
+        let io = with_timeout(
             options.connect_timeout.as_duration(),
-            protect(self.io.into_inner(), host, tls),
+            start_tls(self.io.into_inner(), host, tls),
         );
         let mut connection = Self {
             io: BufReader::new(io.await?),
@@ -174,7 +174,7 @@ impl SmtpConnection {
             self.io.flush().await
         };
         let written = tokio::time::timeout(self.idle, writing).await;
-        told(written, "the connection broke while writing")
+        io_result(written, "the connection broke while writing")
     }
 
     /// Reads a reply.
@@ -185,9 +185,9 @@ impl SmtpConnection {
             let mut bounded = (&mut self.io).take(MAX_LINE_BYTES);
             let reading = bounded.read_until(b'\n', &mut line);
             let read = tokio::time::timeout(wait, reading).await;
-            told(read, "the connection broke while reading")?;
+            io_result(read, "the connection broke while reading")?;
             if line.is_empty() {
-                return Err(broken("the connection was closed"));
+                return Err(broken_connection("the connection was closed"));
             }
             let strange = || PlatformError::new(ErrorKind::Unknown, "the reply cannot be read");
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
@@ -212,7 +212,7 @@ impl SmtpConnection {
     }
 }
 
-pub(crate) async fn protect(
+pub(crate) async fn start_tls(
     io: Box<dyn MailStream>,
     host: &str,
     tls: &Arc<ClientConfig>,
@@ -221,31 +221,31 @@ pub(crate) async fn protect(
         PlatformError::new(ErrorKind::BadFormat, "host is no name").caused_by(cause)
     })?;
     let protected = TlsConnector::from(Arc::clone(tls)).connect(name, io).await;
-    let protected = protected.map_err(|cause| broken("no TLS").caused_by(cause))?;
+    let protected = protected.map_err(|cause| broken_connection("no TLS").caused_by(cause))?;
     Ok(Box::new(protected))
 }
 
-pub(crate) async fn within<T>(
+pub(crate) async fn with_timeout<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, PlatformError>>,
 ) -> Result<T, PlatformError> {
     tokio::time::timeout(limit, work)
         .await
-        .unwrap_or_else(|_| Err(broken("no connection in time")))
+        .unwrap_or_else(|_| Err(broken_connection("no connection in time")))
 }
 
-fn told<T>(
+fn io_result<T>(
     done: Result<io::Result<T>, tokio::time::error::Elapsed>,
     what: &str,
 ) -> Result<(), PlatformError> {
     match done {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(cause)) => Err(broken(what).caused_by(cause)),
-        Err(_) => Err(broken("nothing moved in time")),
+        Ok(Err(cause)) => Err(broken_connection(what).caused_by(cause)),
+        Err(_) => Err(broken_connection("nothing moved in time")),
     }
 }
 
-fn broken(what: &str) -> PlatformError {
+fn broken_connection(what: &str) -> PlatformError {
     PlatformError::new(ErrorKind::Transient, what)
 }
 

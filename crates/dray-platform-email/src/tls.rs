@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 /// Trusts the public authorities, and those of a PEM file too.
-pub(crate) fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, PlatformError> {
+pub(crate) fn tls_config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::BadFormat, "ca_file cannot be read");
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

@@ -39,12 +39,12 @@ struct ErrorBody {
 }
 
 /// A text as a part of a path.
-pub(crate) fn part(text: &str) -> String {
+pub(crate) fn encode_path_segment(text: &str) -> String {
     utf8_percent_encode(text, PATH_SEGMENT_SET).to_string()
 }
 
 /// Server and id of `mxc://server/id`, which can stand in a path as they are.
-pub(crate) fn media(uri: &str) -> Option<(&str, &str)> {
+pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
     let (server, id) = uri.strip_prefix("mxc://")?.split_once('/')?;
     let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
     let is_id = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -93,7 +93,7 @@ impl MatrixApi {
         if answer.status() == 200 {
             return Ok(answer);
         }
-        Err(refused(answer).await)
+        Err(refusal_error(answer).await)
     }
 
     /// Makes a request without a visible effect.
@@ -133,8 +133,8 @@ impl MatrixApi {
     ) -> Result<Value, PlatformError> {
         let path = format!(
             "/client/v3/rooms/{}/send/m.room.message/{}",
-            part(room),
-            part(key)
+            encode_path_segment(room),
+            encode_path_segment(key)
         );
         let request = self.client.put(&self.url(&path)).json(event);
         let answer = self.open(request, &|_| {}).await?;
@@ -153,10 +153,10 @@ impl MatrixApi {
             .client
             .post(&self.url("/media/v3/upload"))
             .query(&[("filename", name)])
-            .stream(media_type, size, http::body(body));
+            .stream(media_type, size, http::request_body(body));
         let answer: Value = self.open(request, progress).await?.json().await?;
         let uri = answer.get("content_uri").and_then(Value::as_str);
-        match uri.filter(|uri| media(uri).is_some()) {
+        match uri.filter(|uri| media_parts(uri).is_some()) {
             Some(uri) => Ok(uri.to_owned()),
             None => Err(PlatformError::new(
                 ErrorKind::Unknown,
@@ -168,7 +168,7 @@ impl MatrixApi {
     /// Opens a file. The token goes to the homeserver, for any sender of the file; a redirect is not followed.
     pub(crate) async fn download(&self, uri: &str) -> Result<HttpResponse, PlatformError> {
         let gone = || PlatformError::new(ErrorKind::NotFound, "this is no address of a file");
-        let (server, id) = media(uri).ok_or_else(gone)?;
+        let (server, id) = media_parts(uri).ok_or_else(gone)?;
         let mut path = format!("/client/v1/media/download/{server}/{id}");
         let opened = self.open(self.client.get(&self.url(&path)), &|_| {}).await;
         let opened = match opened {
@@ -198,7 +198,7 @@ impl MatrixApi {
         let id = match chat.chars().next() {
             Some('!') => chat.to_owned(),
             Some('#') => {
-                let path = format!("/client/v3/directory/room/{}", part(chat));
+                let path = format!("/client/v3/directory/room/{}", encode_path_segment(chat));
                 let found = self.get(&path, &[]).await?;
                 let id = found.get("room_id").and_then(Value::as_str);
                 id.unwrap_or_default().to_owned()
@@ -209,7 +209,10 @@ impl MatrixApi {
             let what = "a room begins with ! or #";
             return Err(PlatformError::new(ErrorKind::NotFound, what));
         }
-        let path = format!("/client/v3/rooms/{}/state/m.room.encryption/", part(&id));
+        let path = format!(
+            "/client/v3/rooms/{}/state/m.room.encryption/",
+            encode_path_segment(&id)
+        );
         match self.get(&path, &[]).await {
             Ok(_) => {
                 let error = PlatformError::new(ErrorKind::Forbidden, "the room is encrypted");
@@ -221,14 +224,14 @@ impl MatrixApi {
     }
 }
 
-async fn refused(answer: HttpResponse) -> PlatformError {
+async fn refusal_error(answer: HttpResponse) -> PlatformError {
     let (status, header) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
     let refusal: ErrorBody = answer.json().await.unwrap_or_default();
-    of(status, &refusal, header)
+    error_of(status, &refusal, header)
 }
 
-fn of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> PlatformError {
+fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> PlatformError {
     let kind = match (refusal.errcode.as_str(), status) {
         ("M_LIMIT_EXCEEDED", _) | (_, 429) => ErrorKind::RateLimited,
         ("M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED", _)
@@ -304,7 +307,7 @@ mod tests {
                 errcode: code.to_owned(),
                 ..ErrorBody::default()
             };
-            let error = of(status, &refusal, None);
+            let error = error_of(status, &refusal, None);
             let found = (error.kind(), error.moment());
             assert_eq!(found, (kind, moment), "{status} {code}");
         }
@@ -314,14 +317,17 @@ mod tests {
             ..ErrorBody::default()
         };
         let wait = Some(Duration::from_secs(5821));
-        assert_eq!(of(429, &refusal, None).retry_after(), wait);
-        assert_eq!(of(429, &ErrorBody::default(), wait).retry_after(), wait);
+        assert_eq!(error_of(429, &refusal, None).retry_after(), wait);
+        assert_eq!(
+            error_of(429, &ErrorBody::default(), wait).retry_after(),
+            wait
+        );
     }
 
     #[test]
     fn r_9_addresses_of_files_lead_nowhere_else() {
         assert_eq!(
-            media("mxc://example.org:8448/a-Z_9"),
+            media_parts("mxc://example.org:8448/a-Z_9"),
             Some(("example.org:8448", "a-Z_9"))
         );
         for wrong in [
@@ -337,8 +343,8 @@ mod tests {
             "mxc://example.org/a%2fb",
             "https://example.org/id",
         ] {
-            assert_eq!(media(wrong), None, "{wrong}");
+            assert_eq!(media_parts(wrong), None, "{wrong}");
         }
-        assert_eq!(part("!a/b:c?d#"), "%21a%2Fb%3Ac%3Fd%23");
+        assert_eq!(encode_path_segment("!a/b:c?d#"), "%21a%2Fb%3Ac%3Fd%23");
     }
 }

@@ -4,10 +4,10 @@ use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use serde_json::Value;
 
 use crate::PLATFORM_NAME;
-use crate::api::media;
+use crate::api::media_parts;
 
 /// A message of another user than `me`; `None` for everything else: notices of bots, corrections, other events.
-pub(crate) fn message(
+pub(crate) fn inbound_message(
     account: &str,
     me: &str,
     room: &str,
@@ -54,7 +54,7 @@ pub(crate) fn message(
     let attachments = if kind.is_empty() {
         Vec::new()
     } else {
-        vec![attachment(id, name, kind, event)]
+        vec![inbound_attachment(id, name, kind, event)]
     };
     Some(InboundMessage {
         target: DeliveryTarget {
@@ -71,13 +71,13 @@ pub(crate) fn message(
     })
 }
 
-fn attachment(id: &str, name: &str, kind: &str, event: &Value) -> InboundAttachment {
+fn inbound_attachment(id: &str, name: &str, kind: &str, event: &Value) -> InboundAttachment {
     let content = event.get("content");
     let find = |pointer: &str| content.and_then(|content| content.pointer(pointer));
     let uri = find("/url").and_then(Value::as_str).unwrap_or_default();
     let unavailable = if find("/file").is_some() {
         "the file is encrypted"
-    } else if media(uri).is_none() {
+    } else if media_parts(uri).is_none() {
         "the message holds no address of the file"
     } else {
         ""

@@ -98,14 +98,15 @@ impl Platform for MatrixPlatform {
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        let mut steps = plan::attachments(delivery, limits, send::FILE_ROUTE, CaptionUnit::Bytes);
+        let mut steps =
+            plan::plan_attachments(delivery, limits, send::FILE_ROUTE, CaptionUnit::Bytes);
         for step in &mut steps {
             let SendStep::Files(step) = step else {
                 continue;
             };
             let file = step.files.first().and_then(|at| delivery.files.get(*at));
             if let Some(file) = file {
-                route(delivery, file).clone_into(&mut step.route);
+                file_route(delivery, file).clone_into(&mut step.route);
             }
         }
         steps
@@ -116,7 +117,7 @@ impl Platform for MatrixPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<String, PlatformError> {
-        send::prepare(&self.api, send, progress).await
+        send::prepare_upload(&self.api, send, progress).await
     }
 
     async fn send(
@@ -124,12 +125,12 @@ impl Platform for MatrixPlatform {
         send: SendRequest<'_>,
         _: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        send::send(&self.api, send).await
+        send::send_event(&self.api, send).await
     }
 }
 
 /// How a file is shown. The bytes are the same on every route.
-fn route(delivery: &OutgoingDelivery, file: &OutgoingFile) -> &'static str {
+fn file_route(delivery: &OutgoingDelivery, file: &OutgoingFile) -> &'static str {
     match file.detected.kind {
         _ if delivery.flags.as_document => send::FILE_ROUTE,
         ContentKind::Image(_) => send::IMAGE_ROUTE,
@@ -168,7 +169,7 @@ impl InboundSource for MatrixPlatform {
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        Ok(http::stream(
+        Ok(http::response_stream(
             self.api.download(&attachment.reference).await?,
         ))
     }

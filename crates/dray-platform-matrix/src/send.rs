@@ -7,7 +7,7 @@ use dray_platform::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::api::{MatrixApi, media};
+use crate::api::{MatrixApi, media_parts};
 
 /// Routes of files.
 pub(crate) const FILE_ROUTE: &str = "file";
@@ -16,17 +16,17 @@ pub(crate) const VIDEO_ROUTE: &str = "video";
 pub(crate) const AUDIO_ROUTE: &str = "audio";
 pub(crate) const VOICE_ROUTE: &str = "voice";
 
-fn file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
+fn step_file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step).next()
 }
 
 /// Uploads the file of a step, unless the homeserver has it; its address.
-pub(crate) async fn prepare(
+pub(crate) async fn prepare_upload(
     api: &MatrixApi,
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<String, PlatformError> {
-    let Some((_, file)) = file(send) else {
+    let Some((_, file)) = step_file(send) else {
         return Ok(String::new());
     };
     api.room(&send.delivery.target.chat).await?;
@@ -34,12 +34,14 @@ pub(crate) async fn prepare(
         return known_still(api, known).await;
     }
     let body = file.source.open().await?;
-    let called = name::clean(&file.name);
+    let called = name::clean_name(&file.name);
     let told = |bytes| progress.sent(bytes);
     let what = (called.as_str(), file.detected.media_type);
     match api.upload(what, file.size, body, &told).await {
         // A homeserver that has enough may close before its refusal is read.
-        Err(error) if error.kind() == ErrorKind::Transient => Err(enough(api, file, error).await),
+        Err(error) if error.kind() == ErrorKind::Transient => {
+            Err(size_refusal(api, file, error).await)
+        }
         other => other,
     }
     // Nothing here is visible, on success or on failure.
@@ -47,7 +49,7 @@ pub(crate) async fn prepare(
 }
 
 /// A refusal for size, when an upload that broke is larger than the homeserver takes.
-async fn enough(api: &MatrixApi, file: &OutgoingFile, broke: PlatformError) -> PlatformError {
+async fn size_refusal(api: &MatrixApi, file: &OutgoingFile, broke: PlatformError) -> PlatformError {
     match api.largest().await {
         Ok(Some(largest)) if file.size > largest => {
             let error =
@@ -72,12 +74,12 @@ async fn known_still(api: &MatrixApi, uri: &str) -> Result<String, PlatformError
 }
 
 /// Shows it.
-pub(crate) async fn send(
+pub(crate) async fn send_event(
     api: &MatrixApi,
     send: SendRequest<'_>,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let room = api.room(&send.delivery.target.chat).await?;
-    let event = event(send)?;
+    let event = event_content(send)?;
     let answer = api.put(&room, send.key, &event).await.map_err(too_long)?;
     let id = answer.get("event_id").and_then(Value::as_str);
     let Some(id) = id.filter(|id| id.starts_with('$')) else {
@@ -85,7 +87,7 @@ pub(crate) async fn send(
         return Err(error.ambiguous());
     };
     Ok(vec![ConfirmedFile {
-        file: file(send).map(|(index, _)| index),
+        file: step_file(send).map(|(index, _)| index),
         message_id: id.to_owned(),
         file_id: send.prepared.to_owned(),
         size: None,
@@ -105,9 +107,9 @@ fn too_long(error: PlatformError) -> PlatformError {
     error
 }
 
-fn event(send: SendRequest<'_>) -> Result<Value, PlatformError> {
-    let mut event = match file(send) {
-        Some((_, file)) => shown(send, file)?,
+fn event_content(send: SendRequest<'_>) -> Result<Value, PlatformError> {
+    let mut event = match step_file(send) {
+        Some((_, file)) => file_content(send, file)?,
         None => Map::from_iter([
             ("msgtype".to_owned(), "m.text".into()),
             ("body".to_owned(), send.step.text().into()),
@@ -120,14 +122,17 @@ fn event(send: SendRequest<'_>) -> Result<Value, PlatformError> {
         event.insert("com.beeper.linkpreviews".to_owned(), json!([]));
     }
     let target = &send.delivery.target;
-    if let Some(relation) = relation(&target.thread, &target.reply_to) {
+    if let Some(relation) = event_relation(&target.thread, &target.reply_to) {
         event.insert("m.relates_to".to_owned(), relation);
     }
     Ok(event.into())
 }
 
-fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, PlatformError> {
-    if media(send.prepared).is_none() {
+fn file_content(
+    send: SendRequest<'_>,
+    file: &OutgoingFile,
+) -> Result<Map<String, Value>, PlatformError> {
+    if media_parts(send.prepared).is_none() {
         let error = PlatformError::new(ErrorKind::Unknown, "the file was not uploaded");
         return Err(error);
     }
@@ -137,7 +142,7 @@ fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> Result<Map<String, Value
         AUDIO_ROUTE | VOICE_ROUTE => "m.audio",
         _ => "m.file",
     };
-    let called = name::clean(&file.name);
+    let called = name::clean_name(&file.name);
     let body = match send.step.text() {
         "" => &called,
         text => text,
@@ -161,7 +166,7 @@ fn shown(send: SendRequest<'_>, file: &OutgoingFile) -> Result<Map<String, Value
 }
 
 /// The thread it belongs to, and the message it answers.
-fn relation(thread: &str, reply_to: &str) -> Option<Value> {
+fn event_relation(thread: &str, reply_to: &str) -> Option<Value> {
     let answered = json!({ "event_id": if reply_to.is_empty() { thread } else { reply_to } });
     if !thread.is_empty() {
         return Some(json!({

@@ -6,7 +6,7 @@ use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{MatrixApi, part};
+use crate::api::{MatrixApi, encode_path_segment};
 use crate::event;
 use crate::options::MatrixOptions;
 
@@ -114,13 +114,13 @@ impl SyncLoop<'_> {
         for (room, news) in rooms.into_iter().flatten() {
             let timeline = news.get("timeline").unwrap_or(&Value::Null);
             let mut events = self.missed(room, since, timeline).await?;
-            events.extend(list(timeline.get("events")));
+            events.extend(event_list(timeline.get("events")));
             for event in &events {
                 let at = event.get("origin_server_ts").and_then(Value::as_u64);
                 if at.is_some_and(|at| at < self.since) {
                     continue;
                 }
-                if let Some(message) = event::message(self.account, me, room, event) {
+                if let Some(message) = event::inbound_message(self.account, me, room, event) {
                     deliver.message(message).await?;
                 }
             }
@@ -140,7 +140,7 @@ impl SyncLoop<'_> {
         let (true, Some(since), Some(from)) = (is_cut, since, text("prev_batch")) else {
             return Ok(Vec::new());
         };
-        let path = format!("/client/v3/rooms/{}/messages", part(room));
+        let path = format!("/client/v3/rooms/{}/messages", encode_path_segment(room));
         let filter = json!({ "types": ["m.room.message"] }).to_string();
         let limit = MAX_ROOM_MESSAGES.to_string();
         let mut from = from.to_owned();
@@ -154,7 +154,7 @@ impl SyncLoop<'_> {
                 ("filter", filter.as_str()),
             ];
             let page = self.api.get(&path, &query).await?;
-            let events = list(page.get("chunk"));
+            let events = event_list(page.get("chunk"));
             let end = page.get("end").and_then(Value::as_str).map(str::to_owned);
             let is_last = events.is_empty();
             all.extend(events);
@@ -168,7 +168,7 @@ impl SyncLoop<'_> {
     }
 }
 
-fn list(events: Option<&Value>) -> Vec<Value> {
+fn event_list(events: Option<&Value>) -> Vec<Value> {
     events
         .and_then(Value::as_array)
         .cloned()

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, authority};
+use dray_http::{HttpClient, HttpResponse, url_authority};
 use dray_platform::{ByteStream, ErrorKind, PlatformError, SendOutcome, http};
 use dray_types::Secret;
 use serde_json::Value;
@@ -31,7 +31,7 @@ impl SlackApi {
         let base = Url::parse(&options.base_url)
             .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
-        hosts.extend(authority(&base));
+        hosts.extend(url_authority(&base));
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -70,7 +70,7 @@ impl SlackApi {
     async fn call(&self, request: dray_http::RequestBuilder) -> Result<Value, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let answer = request.send(&|_| {}).await?;
-        checked(answer).await
+        check_answer(answer).await
     }
 
     /// Uploads bytes to the address that Slack gave. The token is not sent there. Gives the text of the answer.
@@ -86,7 +86,7 @@ impl SlackApi {
         let request = self
             .client
             .post(url)
-            .stream(media_type, size, http::body(body));
+            .stream(media_type, size, http::request_body(body));
         let answer = request.send(progress).await?;
         let (status, wait) = (answer.status(), answer.retry_after());
         if status == 200 {
@@ -123,7 +123,7 @@ impl SlackApi {
         let wrong =
             || PlatformError::new(ErrorKind::Forbidden, "an address outside of Slack's hosts");
         let url = Url::parse(url).map_err(|_| wrong())?;
-        let found = authority(&url).ok_or_else(wrong)?;
+        let found = url_authority(&url).ok_or_else(wrong)?;
         let is_known = self.hosts.contains(&found);
         let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
         if is_known && is_safe {
@@ -134,7 +134,7 @@ impl SlackApi {
     }
 }
 
-async fn checked(answer: HttpResponse) -> Result<Value, PlatformError> {
+async fn check_answer(answer: HttpResponse) -> Result<Value, PlatformError> {
     let (status, wait) = (answer.status(), answer.retry_after());
     if status != 200 {
         return Err(of_status(status, wait));
@@ -151,7 +151,7 @@ async fn checked(answer: HttpResponse) -> Result<Value, PlatformError> {
         let error = PlatformError::new(ErrorKind::Unknown, "an answer without ok and error");
         return Err(error.ambiguous());
     }
-    Err(refused(code, wait))
+    Err(refusal_error(code, wait))
 }
 
 fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
@@ -170,7 +170,7 @@ fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
 }
 
 /// What Slack's words mean.
-fn refused(code: &str, wait: Option<Duration>) -> PlatformError {
+fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
     let kind = match code {
         "not_in_channel"
         | "restricted_action"
@@ -252,11 +252,11 @@ mod tests {
             ),
             ("something_new", ErrorKind::Unknown, SendOutcome::NotSent),
         ] {
-            let error = refused(code, None);
+            let error = refusal_error(code, None);
             assert_eq!((error.kind(), error.moment()), (kind, moment), "{code}");
             assert_eq!(error.platform_code(), code);
         }
-        let error = refused("ratelimited", Some(Duration::from_secs(5821)));
+        let error = refusal_error("ratelimited", Some(Duration::from_secs(5821)));
         assert_eq!(error.retry_after(), Some(Duration::from_secs(5821)));
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dray_http::double::{
     ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
-    json, reply, with_header,
+    bytes_reply, json_reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ impl FakeSlack {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(FakeState::default(), |shared, request| {
-            Box::pin(answer(shared, request)) as _
+            Box::pin(answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -166,18 +166,18 @@ impl FakeSlack {
     }
 }
 
-fn ok(mut value: Value) -> Reply {
+fn ok_reply(mut value: Value) -> Reply {
     if let Some(value) = value.as_object_mut() {
         value.insert("ok".to_owned(), true.into());
     }
-    json(200, &value)
+    json_reply(200, &value)
 }
 
-fn refuse(word: &str) -> Reply {
-    json(200, &json!({ "ok": false, "error": word }))
+fn error_reply(word: &str) -> Reply {
+    json_reply(200, &json!({ "ok": false, "error": word }))
 }
 
-async fn answer(
+async fn answer_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -188,13 +188,13 @@ async fn answer(
         bearer.is_some(),
     ));
     if let Some(id) = path.strip_prefix("/upload/") {
-        return upload(&shared, id, request).await;
+        return receive_upload(&shared, id, request).await;
     }
     if path.starts_with("/files-pri/") {
-        return download(&shared, &path, bearer.as_deref());
+        return download_file(&shared, &path, bearer.as_deref());
     }
     let Some(method) = path.strip_prefix("/api/") else {
-        return Ok(json(404, &json!({})));
+        return Ok(json_reply(404, &json!({})));
     };
     let is_json = request
         .header("content-type")
@@ -205,7 +205,7 @@ async fn answer(
             ..FormData::default()
         }
     } else if is_json {
-        fields(&request.json().await?)
+        json_fields(&request.json().await?)
     } else {
         request.form().await?
     };
@@ -214,24 +214,24 @@ async fn answer(
         .and_then(|bearer| bearer.strip_prefix("Bearer "))
         .unwrap_or_else(|| form.field("token"));
     if token != BOT_TOKEN {
-        return Ok(refuse("invalid_auth"));
+        return Ok(error_reply("invalid_auth"));
     }
     match method {
-        "auth.test" => Ok(ok(json!({ "team_id": "T1", "user_id": "UBOT" }))),
+        "auth.test" => Ok(ok_reply(json!({ "team_id": "T1", "user_id": "UBOT" }))),
         "conversations.open" => Ok(match form.field("users") {
-            USER_ID => ok(json!({ "channel": { "id": DIRECT_CHANNEL } })),
-            _ => refuse("user_not_found"),
+            USER_ID => ok_reply(json!({ "channel": { "id": DIRECT_CHANNEL } })),
+            _ => error_reply("user_not_found"),
         }),
-        "files.getUploadURLExternal" => Ok(place(&shared, &form)),
-        "files.info" => Ok(info(&shared, form.field("file"))),
-        "files.completeUploadExternal" => visible(&shared, &form, complete),
-        "chat.postMessage" => visible(&shared, &form, post),
-        _ => Ok(refuse("unknown_method")),
+        "files.getUploadURLExternal" => Ok(upload_place(&shared, &form)),
+        "files.info" => Ok(file_info(&shared, form.field("file"))),
+        "files.completeUploadExternal" => do_visibly(&shared, &form, complete_upload),
+        "chat.postMessage" => do_visibly(&shared, &form, post_message),
+        _ => Ok(error_reply("unknown_method")),
     }
 }
 
 /// JSON arguments as if they had come in a form; arrays stay JSON, as the wire has them there.
-fn fields(value: &Value) -> FormData {
+fn json_fields(value: &Value) -> FormData {
     let mut form = FormData::default();
     for (name, value) in value.as_object().into_iter().flatten() {
         let text = match value {
@@ -243,17 +243,17 @@ fn fields(value: &Value) -> FormData {
     form
 }
 
-fn place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
+fn upload_place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
     let mut state = shared.lock();
     let length: u64 = form.field("length").parse().unwrap_or_default();
     if form.field("filename").is_empty() || length == 0 {
-        return refuse("missing_argument");
+        return error_reply("missing_argument");
     }
     if state
         .fault(|fault| *fault == InjectedFault::TooLarge)
         .is_some()
     {
-        return refuse("file_upload_size_restricted");
+        return error_reply("file_upload_size_restricted");
     }
     let id = format!("F{:08}", state.next());
     state.files.insert(
@@ -265,10 +265,10 @@ fn place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
         },
     );
     let url = format!("{}/upload/{id}", shared.url());
-    ok(json!({ "upload_url": url, "file_id": id }))
+    ok_reply(json!({ "upload_url": url, "file_id": id }))
 }
 
-async fn upload(
+async fn receive_upload(
     shared: &SharedState<FakeState>,
     id: &str,
     request: ReceivedRequest,
@@ -302,18 +302,18 @@ async fn upload(
             .is_some(),
     );
     let Some(file) = state.files.get_mut(id) else {
-        return Ok(reply(404, "text/plain", "not found".into()));
+        return Ok(bytes_reply(404, "text/plain", "not found".into()));
     };
     if content.size != file.length {
-        return Ok(reply(400, "text/plain", "length mismatch".into()));
+        return Ok(bytes_reply(400, "text/plain", "length mismatch".into()));
     }
     let told = format!("OK - {}", content.size - less);
     file.content = Some(content);
-    Ok(reply(200, "text/plain", told.into()))
+    Ok(bytes_reply(200, "text/plain", told.into()))
 }
 
 /// Does something that users see, with the faults that may befall it.
-fn visible(
+fn do_visibly(
     shared: &SharedState<FakeState>,
     form: &FormData,
     act: fn(&mut FakeState, &FormData, Option<&InjectedFault>) -> Result<Value, &'static str>,
@@ -327,43 +327,43 @@ fn visible(
     });
     match fault {
         Some(InjectedFault::RateLimit(wait)) => {
-            let refused = json(429, &json!({ "ok": false, "error": "ratelimited" }));
+            let refused = json_reply(429, &json!({ "ok": false, "error": "ratelimited" }));
             let seconds = wait.as_secs().to_string();
             return Ok(with_header(refused, "retry-after", &seconds));
         }
-        Some(InjectedFault::Fail) => return Ok(reply(500, "text/html", "<html>".into())),
+        Some(InjectedFault::Fail) => return Ok(bytes_reply(500, "text/html", "<html>".into())),
         Some(InjectedFault::LoseRequest) => return Err(ConnectionClosed),
-        Some(InjectedFault::Refuse(word)) => return Ok(refuse(word)),
+        Some(InjectedFault::Refuse(word)) => return Ok(error_reply(word)),
         _ => {}
     }
     let done = act(&mut state, form, fault.as_ref());
     match (fault, done) {
         (Some(InjectedFault::LoseAnswer), _) => Err(ConnectionClosed),
-        (Some(InjectedFault::Gibberish), _) => Ok(json(200, &json!([1, 2]))),
-        (_, Ok(value)) => Ok(ok(value)),
-        (_, Err(word)) => Ok(refuse(word)),
+        (Some(InjectedFault::Gibberish), _) => Ok(json_reply(200, &json!([1, 2]))),
+        (_, Ok(value)) => Ok(ok_reply(value)),
+        (_, Err(word)) => Ok(error_reply(word)),
     }
 }
 
-fn plain(text: &str) -> String {
+fn plain_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
         .replace("&amp;", "&")
 }
 
-fn post(
+fn post_message(
     state: &mut FakeState,
     form: &FormData,
     _: Option<&InjectedFault>,
 ) -> Result<Value, &'static str> {
-    let text = plain(form.field("text"));
+    let text = plain_text(form.field("text"));
     if text.is_empty() {
         return Err("no_text");
     }
     if text.chars().count() > 40_000 {
         return Err("msg_too_long");
     }
-    let ts = show(
+    let ts = show_message(
         state,
         form.field("channel"),
         form.field("thread_ts"),
@@ -373,7 +373,7 @@ fn post(
     Ok(json!({ "ts": ts, "channel": form.field("channel") }))
 }
 
-fn show(
+fn show_message(
     state: &mut FakeState,
     channel: &str,
     thread: &str,
@@ -394,7 +394,7 @@ fn show(
     Ok(ts)
 }
 
-fn complete(
+fn complete_upload(
     state: &mut FakeState,
     form: &FormData,
     fault: Option<&InjectedFault>,
@@ -424,8 +424,8 @@ fn complete(
     if fault == Some(&InjectedFault::NeverShare) {
         return Ok(json!({ "files": listed }));
     }
-    let comment = plain(form.field("initial_comment"));
-    let ts = show(state, channel, form.field("thread_ts"), comment, files)?;
+    let comment = plain_text(form.field("initial_comment"));
+    let ts = show_message(state, channel, form.field("thread_ts"), comment, files)?;
     let late = match fault {
         Some(InjectedFault::ShareLate(looks)) => *looks,
         _ => 0,
@@ -438,10 +438,10 @@ fn complete(
     Ok(json!({ "files": listed }))
 }
 
-fn info(shared: &SharedState<FakeState>, id: &str) -> Reply {
+fn file_info(shared: &SharedState<FakeState>, id: &str) -> Reply {
     let mut state = shared.lock();
     let Some(file) = state.files.get_mut(id) else {
-        return refuse("file_not_found");
+        return error_reply("file_not_found");
     };
     let mut shares = json!({});
     if let Some((channel, ts, late)) = &mut file.shared {
@@ -452,18 +452,18 @@ fn info(shared: &SharedState<FakeState>, id: &str) -> Reply {
         }
     }
     let size = file.content.as_ref().map(|content| content.size);
-    ok(json!({ "file": { "id": id, "name": file.name, "size": size, "shares": shares } }))
+    ok_reply(json!({ "file": { "id": id, "name": file.name, "size": size, "shares": shares } }))
 }
 
-fn download(
+fn download_file(
     shared: &SharedState<FakeState>,
     path: &str,
     bearer: Option<&str>,
 ) -> Result<Reply, ConnectionClosed> {
     let state = shared.lock();
     if bearer != Some(&format!("Bearer {BOT_TOKEN}")) {
-        return Ok(reply(200, "text/html", "<html>Sign in</html>".into()));
+        return Ok(bytes_reply(200, "text/html", "<html>Sign in</html>".into()));
     }
     let bytes = state.downloads.get(path).cloned().ok_or(ConnectionClosed)?;
-    Ok(reply(200, "application/octet-stream", bytes.into()))
+    Ok(bytes_reply(200, "application/octet-stream", bytes.into()))
 }

@@ -15,13 +15,13 @@ use crate::options::SlackOptions;
 const MAX_SIGNATURE_AGE_SECONDS: u64 = 300;
 
 /// Reads one request. `now` is the time in Unix seconds.
-pub(crate) fn webhook(
+pub(crate) fn read_webhook(
     account: &str,
     options: &SlackOptions,
     request: &WebhookRequest,
     now: u64,
 ) -> Result<WebhookReply, PlatformError> {
-    verify(options, request, now)?;
+    verify_signature(options, request, now)?;
     let event: Value = serde_json::from_slice(&request.body).map_err(|cause| {
         PlatformError::new(ErrorKind::BadFormat, "the event is no JSON").caused_by(cause)
     })?;
@@ -45,13 +45,17 @@ pub(crate) fn webhook(
     if text("/type") == "event_callback"
         && let Some(event) = event.get("event")
     {
-        reply.messages.extend(message(account, event));
+        reply.messages.extend(inbound_message(account, event));
     }
     Ok(reply)
 }
 
 /// `v0=HMAC-SHA256(secret, "v0:" timestamp ":" body)`, compared in constant time.
-fn verify(options: &SlackOptions, request: &WebhookRequest, now: u64) -> Result<(), PlatformError> {
+fn verify_signature(
+    options: &SlackOptions,
+    request: &WebhookRequest,
+    now: u64,
+) -> Result<(), PlatformError> {
     let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
     let header = |name: &str| {
         request
@@ -72,7 +76,7 @@ fn verify(options: &SlackOptions, request: &WebhookRequest, now: u64) -> Result<
     }
     let signature = header("x-slack-signature")
         .and_then(|signature| signature.strip_prefix("v0="))
-        .and_then(http::unhex)
+        .and_then(http::decode_signature)
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.signing_secret.expose().as_bytes())
         .map_err(|_| refused("the signing secret cannot be used"))?;
@@ -83,7 +87,7 @@ fn verify(options: &SlackOptions, request: &WebhookRequest, now: u64) -> Result<
 }
 
 /// A message of a user; what bots and Slack itself write is left out.
-fn message(account: &str, event: &Value) -> Option<InboundMessage> {
+fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
     let is_message = matches!(text("type"), "message" | "app_mention")
         && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
@@ -102,20 +106,20 @@ fn message(account: &str, event: &Value) -> Option<InboundMessage> {
         },
         message_id: text("ts").to_owned(),
         sender: text("user").to_owned(),
-        text: unescape(text("text")),
+        text: unescape_text(text("text")),
         attachments: files
-            .map(|files| files.iter().map(attachment).collect())
+            .map(|files| files.iter().map(inbound_attachment).collect())
             .unwrap_or_default(),
     })
 }
 
-fn unescape(text: &str) -> String {
+fn unescape_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
         .replace("&amp;", "&")
 }
 
-fn attachment(file: &Value) -> InboundAttachment {
+fn inbound_attachment(file: &Value) -> InboundAttachment {
     let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
     let media_type = text("mimetype");
     let kind = match media_type.split('/').next() {

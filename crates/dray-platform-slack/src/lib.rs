@@ -84,7 +84,12 @@ impl Platform for SlackPlatform {
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        dray_platform::plan::attachments(delivery, limits, plan::FILE_ROUTE, CaptionUnit::Chars)
+        dray_platform::plan::plan_attachments(
+            delivery,
+            limits,
+            plan::FILE_ROUTE,
+            CaptionUnit::Chars,
+        )
     }
 
     async fn prepare(
@@ -92,7 +97,7 @@ impl Platform for SlackPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<String, PlatformError> {
-        send::prepare(&self.api, send, progress).await
+        send::prepare_uploads(&self.api, send, progress).await
     }
 
     async fn send(
@@ -100,11 +105,11 @@ impl Platform for SlackPlatform {
         send: SendRequest<'_>,
         _: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        send::send(&self.api, send, self.options.share_wait.as_duration()).await
+        send::send_step(&self.api, send, self.options.share_wait.as_duration()).await
     }
 
     async fn reconcile(&self, send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
-        send::reconcile(&self.api, send, self.options.share_wait.as_duration()).await
+        send::reconcile_step(&self.api, send, self.options.share_wait.as_duration()).await
     }
 }
 
@@ -112,11 +117,11 @@ impl Platform for SlackPlatform {
 impl InboundSource for SlackPlatform {
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         let now = self.clock.now_ms() / 1000;
-        inbox::webhook(&self.account, &self.options, request, now)
+        inbox::read_webhook(&self.account, &self.options, request, now)
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        Ok(http::stream(
+        Ok(http::response_stream(
             self.api.download(&attachment.reference).await?,
         ))
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::api::SlackApi;
-use crate::plan::escape;
+use crate::plan::escape_text;
 
 /// Between two looks for a share.
 const SHARE_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -26,12 +26,12 @@ struct PreparedUpload {
     files: Vec<String>,
 }
 
-fn files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
 /// Uploads the files of a step. They are not visible yet.
-pub(crate) async fn prepare(
+pub(crate) async fn prepare_uploads(
     api: &SlackApi,
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
@@ -39,19 +39,19 @@ pub(crate) async fn prepare(
     if send.step.files().is_empty() {
         return Ok(String::new());
     }
-    if files(send).any(|(_, file)| file.size == 0) {
+    if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
             "the file has no bytes",
         ));
     }
     let mut prepared = PreparedUpload {
-        channel: channel(api, send).await?,
+        channel: target_channel(api, send).await?,
         files: Vec::new(),
     };
-    for (_, file) in files(send) {
+    for (_, file) in step_files(send) {
         // Nothing here is visible, on success or on failure.
-        let id = upload(api, file, progress)
+        let id = upload_file(api, file, progress)
             .await
             .map_err(|error| error.at(dray_platform::SendOutcome::NotSent))?;
         prepared.files.push(id);
@@ -62,7 +62,7 @@ pub(crate) async fn prepare(
 }
 
 /// The channel of the target; a conversation is opened for a user.
-async fn channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String, PlatformError> {
+async fn target_channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String, PlatformError> {
     let chat = send.delivery.target.chat.as_str();
     if !chat.starts_with(['U', 'W']) {
         return Ok(chat.to_owned());
@@ -76,13 +76,13 @@ async fn channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String, Platfo
         .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "no conversation was opened"))
 }
 
-async fn upload(
+async fn upload_file(
     api: &SlackApi,
     file: &OutgoingFile,
     progress: &dyn UploadProgress,
 ) -> Result<String, PlatformError> {
     let length = file.size.to_string();
-    let called = name::clean(&file.name);
+    let called = name::clean_name(&file.name);
     let fields = [("filename", called.as_str()), ("length", &length)];
     let place = api.form("files.getUploadURLExternal", &fields).await?;
     let text = |name: &str| {
@@ -114,23 +114,27 @@ async fn upload(
 }
 
 /// Shows it, and waits for the proof.
-pub(crate) async fn send(
+pub(crate) async fn send_step(
     api: &SlackApi,
     send: SendRequest<'_>,
     wait: Duration,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     if send.step.files().is_empty() {
-        return text(api, send).await;
+        return send_text(api, send).await;
     }
-    let prepared = read(send)?;
-    let listed: Vec<Value> = files(send)
+    let prepared = read_prepared(send)?;
+    let listed: Vec<Value> = step_files(send)
         .zip(&prepared.files)
-        .map(|((_, file), id)| json!({ "id": id, "title": name::clean(&file.name) }))
+        .map(|((_, file), id)| json!({ "id": id, "title": name::clean_name(&file.name) }))
         .collect();
     let mut request = json!({ "files": listed, "channel_id": prepared.channel });
-    put(&mut request, "thread_ts", thread(send));
+    put_member(&mut request, "thread_ts", thread_timestamp(send));
     if !send.step.text().is_empty() {
-        put(&mut request, "initial_comment", &escape(send.step.text()));
+        put_member(
+            &mut request,
+            "initial_comment",
+            &escape_text(send.step.text()),
+        );
     }
     let answer = api.json("files.completeUploadExternal", &request).await?;
     let told = answer
@@ -141,7 +145,7 @@ pub(crate) async fn send(
         let error = PlatformError::new(ErrorKind::Unknown, "not all files were completed");
         return Err(error.ambiguous());
     }
-    match shares(api, send, &prepared, wait).await? {
+    match wait_for_shares(api, send, &prepared, wait).await? {
         Some(confirmed) => Ok(confirmed),
         None => Err(
             PlatformError::new(ErrorKind::Unknown, "completed, but not shared in time").ambiguous(),
@@ -150,7 +154,7 @@ pub(crate) async fn send(
 }
 
 /// Looks whether a step whose answer was lost is there.
-pub(crate) async fn reconcile(
+pub(crate) async fn reconcile_step(
     api: &SlackApi,
     send: SendRequest<'_>,
     wait: Duration,
@@ -158,18 +162,18 @@ pub(crate) async fn reconcile(
     if send.step.files().is_empty() {
         return Ok(ReconcileResult::Unknown);
     }
-    let prepared = read(send)?;
-    Ok(match shares(api, send, &prepared, wait).await? {
+    let prepared = read_prepared(send)?;
+    Ok(match wait_for_shares(api, send, &prepared, wait).await? {
         Some(confirmed) => ReconcileResult::Sent(confirmed),
         None => ReconcileResult::NotSent,
     })
 }
 
-fn read(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError> {
+fn read_prepared(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError> {
     let prepared: PreparedUpload = serde_json::from_str(send.prepared).map_err(|cause| {
         PlatformError::new(ErrorKind::Unknown, "the files were not uploaded").caused_by(cause)
     })?;
-    if prepared.files.len() == files(send).count() {
+    if prepared.files.len() == step_files(send).count() {
         Ok(prepared)
     } else {
         Err(PlatformError::new(
@@ -180,7 +184,7 @@ fn read(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError> {
 }
 
 /// The thread: that of the target, or that of the message to answer.
-fn thread(send: SendRequest<'_>) -> &str {
+fn thread_timestamp(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
         &target.reply_to
@@ -189,22 +193,25 @@ fn thread(send: SendRequest<'_>) -> &str {
     }
 }
 
-fn put(request: &mut Value, name: &str, value: &str) {
+fn put_member(request: &mut Value, name: &str, value: &str) {
     if let (false, Some(request)) = (value.is_empty(), request.as_object_mut()) {
         request.insert(name.to_owned(), value.into());
     }
 }
 
-async fn text(api: &SlackApi, send: SendRequest<'_>) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let channel = channel(api, send).await?;
+async fn send_text(
+    api: &SlackApi,
+    send: SendRequest<'_>,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    let channel = target_channel(api, send).await?;
     let mut request = json!({
         "channel": channel,
-        "text": escape(send.step.text()),
+        "text": escape_text(send.step.text()),
         "mrkdwn": false,
         "unfurl_links": false,
         "unfurl_media": false,
     });
-    put(&mut request, "thread_ts", thread(send));
+    put_member(&mut request, "thread_ts", thread_timestamp(send));
     let answer = api.json("chat.postMessage", &request).await?;
     let ts = answer.get("ts").and_then(Value::as_str).unwrap_or_default();
     if ts.is_empty() {
@@ -222,7 +229,7 @@ async fn text(api: &SlackApi, send: SendRequest<'_>) -> Result<Vec<ConfirmedFile
 }
 
 /// Waits until every file is shared in the channel; `None` when that does not come in time.
-async fn shares(
+async fn wait_for_shares(
     api: &SlackApi,
     send: SendRequest<'_>,
     prepared: &PreparedUpload,
@@ -230,9 +237,9 @@ async fn shares(
 ) -> Result<Option<Vec<ConfirmedFile>>, PlatformError> {
     let end = Instant::now() + wait;
     let mut confirmed = Vec::new();
-    for ((index, file), id) in files(send).zip(&prepared.files) {
+    for ((index, file), id) in step_files(send).zip(&prepared.files) {
         loop {
-            match share(api, id, &prepared.channel).await {
+            match find_share(api, id, &prepared.channel).await {
                 Ok(Some((ts, size))) => {
                     if size.is_some_and(|size| size != file.size) {
                         let error =
@@ -267,7 +274,7 @@ async fn shares(
 }
 
 /// The message that shares a file in a channel, and the bytes that Slack has.
-async fn share(
+async fn find_share(
     api: &SlackApi,
     id: &str,
     channel: &str,

@@ -186,7 +186,7 @@ async fn r_9_uploads_bear_no_token_and_everything_else_does() {
     let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
-    let delivery = delivery(&channel, vec![sample::binary("a.bin", 1000)]);
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 1000)]);
     deliver(&slack, &delivery).await.unwrap();
     for (method, token) in double.requests() {
         assert_eq!(token, !method.contains("upload/"), "{method}");
@@ -198,7 +198,7 @@ async fn r_10_a_completion_without_a_share_is_not_delivered() {
     let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
-    let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     double.script(InjectedFault::NeverShare);
     let error = deliver(&slack, &delivery).await.unwrap_err();
     assert_eq!(error.moment(), SendOutcome::Ambiguous);
@@ -211,7 +211,7 @@ async fn a_lost_answer_is_looked_for_before_anything_is_sent_again() {
     let double = FakeSlack::start().await.unwrap();
     let channel = double.channel();
     let slack = app(options(&double));
-    let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let limits = slack.limits(&delivery.target).await.unwrap();
     let steps = slack.plan(&delivery, &limits);
     let mut send = SendRequest {
@@ -245,7 +245,7 @@ async fn an_upload_that_is_counted_otherwise_is_not_completed() {
     let channel = double.channel();
     let slack = app(options(&double));
     double.script(InjectedFault::Miscount);
-    let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&slack, &delivery).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
@@ -258,10 +258,10 @@ async fn an_upload_that_is_counted_otherwise_is_not_completed() {
 async fn a_user_gets_files_in_a_conversation() {
     let double = FakeSlack::start().await.unwrap();
     let slack = app(options(&double));
-    let found = delivery(USER_ID, vec![sample::binary("a.bin", 10)]);
+    let found = delivery(USER_ID, vec![sample::binary_file("a.bin", 10)]);
     deliver(&slack, &found).await.unwrap();
     assert_eq!(double.seen(DIRECT_CHANNEL).len(), 1);
-    let unknown = delivery("U404", vec![sample::binary("a.bin", 10)]);
+    let unknown = delivery("U404", vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&slack, &unknown).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
@@ -278,7 +278,7 @@ async fn refusals_are_final_and_show_nothing() {
         ("never_heard_of", ErrorKind::Unknown),
     ] {
         double.script(InjectedFault::Refuse(word));
-        let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+        let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&slack, &delivery).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.moment()),
@@ -426,7 +426,7 @@ async fn slack_sdk_takes_the_double_for_the_api() {
         channel.clone(),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let shown = dray_testkit::python::run("slack_client.py", "slack_sdk", &arguments).await;
+    let shown = dray_testkit::python::run_script("slack_client.py", "slack_sdk", &arguments).await;
     let seen = double.seen(&channel);
     assert_eq!(seen.len(), 2);
     assert_eq!(shown["uploaded"], true);

@@ -55,8 +55,11 @@ impl ConfirmedMessage {
 }
 
 /// The confirmation of a text.
-pub(crate) fn text(step: &SendStep, result: Value) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let message: ConfirmedMessage = serde_json::from_value(result).map_err(unreadable)?;
+pub(crate) fn confirm_text(
+    step: &SendStep,
+    result: Value,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    let message: ConfirmedMessage = serde_json::from_value(result).map_err(unreadable_error)?;
     Ok(vec![ConfirmedFile {
         file: None,
         message_id: message.message_id.to_string(),
@@ -68,7 +71,7 @@ pub(crate) fn text(step: &SendStep, result: Value) -> Result<Vec<ConfirmedFile>,
 }
 
 /// The confirmations of a file or an album: each file counted, and of the length that was sent.
-pub(crate) fn files(
+pub(crate) fn confirm_files(
     delivery: &OutgoingDelivery,
     step: &SendStep,
     result: Value,
@@ -78,21 +81,23 @@ pub(crate) fn files(
     } else {
         serde_json::from_value(result).map(|message| vec![message])
     }
-    .map_err(unreadable)?;
+    .map_err(unreadable_error)?;
     if messages.len() != step.files().len() {
         let context = format!("{} of {} items came", messages.len(), step.files().len());
-        return Err(partial(context));
+        return Err(partial_error(context));
     }
     let mut confirmed = Vec::new();
     for (index, message) in step.files().iter().zip(&messages) {
         let Some((kind, file)) = message.file() else {
-            return Err(partial("the message came without its file".to_owned()));
+            return Err(partial_error(
+                "the message came without its file".to_owned(),
+            ));
         };
         let sent = delivery.files.get(*index).map(|file| file.size);
         let is_exact = !matches!(kind, PHOTO_ROUTE | ANIMATION_ROUTE);
         if is_exact && file.file_size.is_some() && file.file_size != sent {
             let context = format!("{:?} of {sent:?} bytes came", file.file_size);
-            return Err(partial(context));
+            return Err(partial_error(context));
         }
         confirmed.push(ConfirmedFile {
             file: Some(*index),
@@ -107,11 +112,11 @@ pub(crate) fn files(
 }
 
 /// Something is visible, but not what was asked for.
-fn partial(context: String) -> PlatformError {
+fn partial_error(context: String) -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, context).at(SendOutcome::Partial)
 }
 
-fn unreadable(cause: serde_json::Error) -> PlatformError {
+fn unreadable_error(cause: serde_json::Error) -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, "the answer is no message")
         .caused_by(cause)
         .ambiguous()

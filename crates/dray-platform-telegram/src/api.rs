@@ -11,7 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::options::TelegramOptions;
-use crate::refusal::{ApiError, ResponseEnvelope, refused};
+use crate::refusal::{ApiError, ResponseEnvelope, refusal_error};
 
 /// Bytes for which one more second is given to answer.
 const BYTES_PER_SECOND: u64 = 1_000_000;
@@ -89,12 +89,12 @@ impl TelegramApi {
             if envelope.ok {
                 return Ok(envelope.result);
             }
-            return Err(refused(status, &envelope, waits));
+            return Err(refusal_error(status, &envelope, waits));
         }
         // A proxy's page has no envelope; its status says enough. So does that of an answer that breaks off.
         let text = answer.text().await.unwrap_or_default();
         let envelope: ResponseEnvelope = serde_json::from_str(&text).unwrap_or_default();
-        Err(refused(status, &envelope, waits))
+        Err(refusal_error(status, &envelope, waits))
     }
 
     /// Calls a method that shows nothing to anybody.
@@ -145,7 +145,7 @@ impl TelegramApi {
             let gone = PlatformError::new(ErrorKind::StaleFileId, "the file is gone");
             return Err(gone.code("404"));
         }
-        let error = refused(status, &ResponseEnvelope::default(), waits).error;
+        let error = refusal_error(status, &ResponseEnvelope::default(), waits).error;
         Err(error.at(dray_platform::SendOutcome::NotSent))
     }
 }

@@ -20,7 +20,7 @@ struct FileLocation {
     file_path: String,
 }
 
-pub(crate) async fn fetch(
+pub(crate) async fn fetch_file(
     options: &TelegramOptions,
     api: &TelegramApi,
     attachment: &InboundAttachment,
@@ -53,9 +53,12 @@ pub(crate) async fn fetch(
     if let (Some(told), Some(length)) = (file.file_size, length)
         && told != length
     {
-        return Err(broken("the file has another length than was told"));
+        return Err(broken_stream("the file has another length than was told"));
     }
-    Ok(whole(file.file_size.or(length), http::stream(answer)))
+    Ok(exact_length_stream(
+        file.file_size.or(length),
+        http::response_stream(answer),
+    ))
 }
 
 /// A server in local mode names a path of its own disk.
@@ -87,19 +90,19 @@ async fn on_disk(
     }
     let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
     let body = pieces.map(|piece| {
-        piece.map_err(|cause| broken("the file of the local server broke").caused_by(cause))
+        piece.map_err(|cause| broken_stream("the file of the local server broke").caused_by(cause))
     });
-    Ok(whole(file.file_size, body.boxed()))
+    Ok(exact_length_stream(file.file_size, body.boxed()))
 }
 
 /// The same stream, which fails when it is shorter or longer than announced.
-fn whole(size: Option<u64>, body: ByteStream) -> ByteStream {
+fn exact_length_stream(size: Option<u64>, body: ByteStream) -> ByteStream {
     match size {
-        Some(size) => http::exactly(size, body),
+        Some(size) => http::exact_length_stream(size, body),
         None => body,
     }
 }
 
-fn broken(context: &str) -> PlatformError {
+fn broken_stream(context: &str) -> PlatformError {
     PlatformError::new(ErrorKind::Transient, context)
 }

@@ -10,7 +10,7 @@ use crate::update;
 /// The header that proves that a request comes from the API.
 const SECRET_TOKEN_HEADER: &str = "x-telegram-bot-api-secret-token";
 
-pub(crate) fn webhook(
+pub(crate) fn read_webhook(
     account: &str,
     options: &TelegramOptions,
     request: &WebhookRequest,
@@ -21,7 +21,7 @@ pub(crate) fn webhook(
         .filter(|(name, _)| name == SECRET_TOKEN_HEADER)
         .map(|(_, value)| value);
     let is_ours = match (shown.next(), shown.next()) {
-        (Some(secret), None) => same(secret, options.webhook_secret.expose()),
+        (Some(secret), None) => constant_time_eq(secret, options.webhook_secret.expose()),
         _ => false,
     };
     if !is_ours || options.webhook_secret.is_empty() {
@@ -36,7 +36,7 @@ pub(crate) fn webhook(
     }
     let update: Value = serde_json::from_slice(&request.body)
         .map_err(|cause| malformed("the update is no JSON").caused_by(cause))?;
-    let message = update::message(account, &update, options.download())
+    let message = update::inbound_message(account, &update, options.download())
         .map_err(|cause| malformed("the update has an unknown shape").caused_by(cause))?;
     Ok(WebhookReply {
         status: 200,
@@ -46,6 +46,6 @@ pub(crate) fn webhook(
 }
 
 /// Compares without telling by its duration how much is right: digests differ everywhere or nowhere.
-fn same(shown: &str, secret: &str) -> bool {
+fn constant_time_eq(shown: &str, secret: &str) -> bool {
     Sha256Digest::of(shown.as_bytes()) == Sha256Digest::of(secret.as_bytes())
 }

@@ -86,7 +86,7 @@ impl Platform for TelegramPlatform {
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        plan::steps(delivery, limits)
+        plan::plan_steps(delivery, limits)
     }
 
     async fn send(
@@ -94,7 +94,7 @@ impl Platform for TelegramPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        send::send(&self.api, send, progress).await
+        send::send_step(&self.api, send, progress).await
     }
 
     fn fallback(
@@ -103,14 +103,14 @@ impl Platform for TelegramPlatform {
         step: &SendStep,
         error: &PlatformError,
     ) -> Option<SendStep> {
-        plan::fallback(delivery, step, error)
+        plan::fallback_step(delivery, step, error)
     }
 }
 
 #[async_trait]
 impl InboundSource for TelegramPlatform {
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
-        inbox::webhook(&self.account, &self.options, request)
+        inbox::read_webhook(&self.account, &self.options, request)
     }
 
     /// Fails only when the bot's token is refused; everything else passes or is waited for.
@@ -119,10 +119,10 @@ impl InboundSource for TelegramPlatform {
         deliver: &dyn InboundSink,
         stop: CancellationToken,
     ) -> Result<(), PlatformError> {
-        poll::poll(&self.account, &self.options, &self.api, deliver, &stop).await
+        poll::poll_updates(&self.account, &self.options, &self.api, deliver, &stop).await
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        fetch::fetch(&self.options, &self.api, attachment).await
+        fetch::fetch_file(&self.options, &self.api, attachment).await
     }
 }

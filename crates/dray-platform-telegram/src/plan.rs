@@ -22,12 +22,14 @@ const MAX_PHOTO_RATIO: u32 = 20;
 
 /// Text first, then photos and videos in albums, then the rest in its order: runs of documents and of music in albums,
 /// everything else alone. Files without bytes are alone, so that their refusal drops no other file.
-pub(crate) fn steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
     let routes: Vec<(usize, &OutgoingFile, &'static str)> = delivery
         .files
         .iter()
         .enumerate()
-        .filter_map(|(index, file)| Some((index, file, route(file, delivery.flags, limits)?)))
+        .filter_map(|(index, file)| {
+            Some((index, file, fitting_route(file, delivery.flags, limits)?))
+        })
         .collect();
     let is_visual = |route: &str| matches!(route, PHOTO_ROUTE | VIDEO_ROUTE);
     let visual = routes.iter().filter(|(_, _, route)| is_visual(route));
@@ -36,16 +38,16 @@ pub(crate) fn steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<Sen
     for (index, file, route) in visual.chain(rest) {
         let joined = steps
             .last_mut()
-            .is_some_and(|last| join(last, delivery, limits, file, *index, route));
+            .is_some_and(|last| join_album(last, delivery, limits, file, *index, route));
         if !joined {
-            steps.push(step(route, vec![*index]));
+            steps.push(file_step(route, vec![*index]));
         }
     }
-    say(&delivery.message, limits, &mut steps);
+    plan_message(&delivery.message, limits, &mut steps);
     steps
 }
 
-fn step(route: &str, files: Vec<usize>) -> SendStep {
+fn file_step(route: &str, files: Vec<usize>) -> SendStep {
     SendStep::Files(FilesStep {
         route: route.to_owned(),
         files,
@@ -55,7 +57,7 @@ fn step(route: &str, files: Vec<usize>) -> SendStep {
 }
 
 /// Puts a file into the album that `last` is or becomes, where it may.
-fn join(
+fn join_album(
     last: &mut SendStep,
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
@@ -86,20 +88,20 @@ fn join(
     if fits {
         let mut files = last.files().to_vec();
         files.push(index);
-        *last = step(album, files);
+        *last = file_step(album, files);
     }
     fits
 }
 
 /// The message as the first step's caption, or in steps of its own before it.
-fn say(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
+fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit: CaptionUnit::Utf16,
     };
     match (
-        caption::fit(&caption::neutralise(message), fitting),
+        caption::fit_caption(&caption::neutralise_mentions(message), fitting),
         steps.first_mut(),
     ) {
         (CaptionPlacement::None, _) => {}
@@ -112,14 +114,18 @@ fn say(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
 }
 
 /// The way of a file that it fits; `None` when it fits none.
-fn route(file: &OutgoingFile, flags: SendFlags, limits: &ChatLimits) -> Option<&'static str> {
-    [native(file, flags), DOCUMENT_ROUTE]
+fn fitting_route(
+    file: &OutgoingFile,
+    flags: SendFlags,
+    limits: &ChatLimits,
+) -> Option<&'static str> {
+    [native_route(file, flags), DOCUMENT_ROUTE]
         .into_iter()
         .find(|route| file.size <= limits.of(route))
 }
 
 /// The way of a file by what it is.
-pub(crate) fn native(file: &OutgoingFile, flags: SendFlags) -> &'static str {
+pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> &'static str {
     if flags.as_document {
         return DOCUMENT_ROUTE;
     }
@@ -150,7 +156,7 @@ fn is_photo_shaped(file: &OutgoingFile) -> bool {
 }
 
 /// Pictures, films and voices that the server does not take as such go as music or documents.
-pub(crate) fn fallback(
+pub(crate) fn fallback_step(
     delivery: &OutgoingDelivery,
     step: &SendStep,
     error: &PlatformError,

@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Longest wait that the API keeps.
 const LONGEST_WAIT: Duration = Duration::from_secs(50);
 
-pub(crate) async fn poll(
+pub(crate) async fn poll_updates(
     account: &str,
     options: &TelegramOptions,
     api: &TelegramApi,
@@ -99,10 +99,10 @@ impl UpdatePoller<'_> {
         deliver: &dyn InboundSink,
     ) -> Result<(), PlatformError> {
         for update in updates {
-            let Some(number) = update::number(&update) else {
+            let Some(number) = update::update_id(&update) else {
                 continue;
             };
-            match update::message(self.account, &update, self.options.download()) {
+            match update::inbound_message(self.account, &update, self.options.download()) {
                 Ok(Some(message)) => deliver.message(message).await?,
                 Ok(None) => {}
                 // Asking again would bring the same for ever.

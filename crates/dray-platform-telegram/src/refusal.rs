@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_content::name::{SHOWN_MAX, shown};
+use dray_content::name::{SHOWN_MAX, shown_text};
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use serde::Deserialize;
 use serde_json::Value;
@@ -79,7 +79,7 @@ const DESCRIPTION_MEANINGS: &[(&str, ErrorKind)] = &[
     ("too many requests", ErrorKind::RateLimited),
 ];
 
-fn meaning(description: &str) -> Option<ErrorKind> {
+fn kind_of_description(description: &str) -> Option<ErrorKind> {
     let description = description.to_ascii_lowercase();
     DESCRIPTION_MEANINGS
         .iter()
@@ -88,7 +88,7 @@ fn meaning(description: &str) -> Option<ErrorKind> {
 }
 
 /// What a refusal means. `waits` is the header `Retry-After`.
-pub(crate) fn refused(
+pub(crate) fn refusal_error(
     status: u16,
     envelope: &ResponseEnvelope,
     waits: Option<Duration>,
@@ -102,17 +102,18 @@ pub(crate) fn refused(
         413 => ErrorKind::TooLarge,
         403 => ErrorKind::Forbidden,
         500.. => ErrorKind::Transient,
-        400 => meaning(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
+        400 => kind_of_description(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
         _ => ErrorKind::Unknown,
     };
-    let mut error = PlatformError::new(kind, shown(description, SHOWN_MAX)).code(code.to_string());
+    let mut error =
+        PlatformError::new(kind, shown_text(description, SHOWN_MAX)).code(code.to_string());
     if kind == ErrorKind::RateLimited {
         let wait = envelope
             .parameters
             .retry_after
             .map(Duration::from_secs)
             .or(waits)
-            .or_else(|| told(description));
+            .or_else(|| retry_after(description));
         if let Some(wait) = wait {
             error = error.with_retry_after(wait);
         }
@@ -137,7 +138,7 @@ fn broken_album(description: &str) -> Option<&str> {
 }
 
 /// The seconds of `retry after 8`.
-fn told(description: &str) -> Option<Duration> {
+fn retry_after(description: &str) -> Option<Duration> {
     let (_, after) = description.split_once("retry after ")?;
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok().map(Duration::from_secs)
@@ -153,7 +154,7 @@ mod tests {
             description: description.to_owned(),
             ..ResponseEnvelope::default()
         };
-        refused(code, &envelope, None)
+        refusal_error(code, &envelope, None)
     }
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
             "parameters": { "migrate_to_chat_id": -1_001_234_i64 },
         });
         let envelope: ResponseEnvelope = serde_json::from_value(envelope).unwrap();
-        let refused = refused(400, &envelope, None);
+        let refused = refusal_error(400, &envelope, None);
         assert_eq!(refused.moved, Some(-1_001_234));
         assert_eq!(refused.error.kind(), ErrorKind::NotFound);
     }
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn a_delay_is_found_wherever_it_is_told() {
         let wait = |envelope: &ResponseEnvelope, header| {
-            refused(429, envelope, header).error.retry_after()
+            refusal_error(429, envelope, header).error.retry_after()
         };
         let mut envelope = ResponseEnvelope {
             description: "Too Many Requests: retry after 31".to_owned(),

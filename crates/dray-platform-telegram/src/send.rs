@@ -14,7 +14,7 @@ use crate::answer;
 use crate::api::TelegramApi;
 use crate::plan::{
     ALBUM_ROUTE, ANIMATION_ROUTE, AUDIO_ROUTE, DOCUMENT_ROUTE, PHOTO_ROUTE, VIDEO_ROUTE,
-    VOICE_ROUTE, native,
+    VOICE_ROUTE, native_route,
 };
 use crate::refusal::ApiError;
 
@@ -71,19 +71,19 @@ impl ChatAddress {
     }
 }
 
-pub(crate) async fn send(
+pub(crate) async fn send_step(
     api: &TelegramApi,
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    if files(send).any(|file| file.size == 0) {
+    if step_files(send).any(|file| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
             "the file has no bytes",
         ));
     }
     let place = ChatAddress::of(&send.delivery.target)?;
-    let sent = once(api, send, &place, progress).await;
+    let sent = send_once(api, send, &place, progress).await;
     sent.map_err(|refused| match refused.moved {
         Some(chat) => refused.error.with_moved_to(chat.to_string()),
         None => refused.error,
@@ -91,7 +91,7 @@ pub(crate) async fn send(
 }
 
 /// The files of the step.
-fn files(send: SendRequest<'_>) -> impl Iterator<Item = &OutgoingFile> {
+fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = &OutgoingFile> {
     let indices = send.step.files().iter();
     indices.filter_map(move |index| send.delivery.files.get(*index))
 }
@@ -100,7 +100,7 @@ fn is_text(send: SendRequest<'_>) -> bool {
     matches!(send.step, SendStep::Text(_) | SendStep::Link(_))
 }
 
-async fn once(
+async fn send_once(
     api: &TelegramApi,
     send: SendRequest<'_>,
     place: &ChatAddress,
@@ -113,30 +113,30 @@ async fn once(
             .text("text", send.step.text())
             .text("link_preview_options", preview.to_string());
         let result = api.call("sendMessage", form, 0, &|_| {}).await?;
-        return Ok(answer::text(send.step, result)?);
+        return Ok(answer::confirm_text(send.step, result)?);
     }
-    let method = method(send)?;
+    let method = method_name(send)?;
     let form = match method {
-        "sendMediaGroup" => album(place, send).await?,
-        _ => one(place, send).await?,
+        "sendMediaGroup" => album_form(place, send).await?,
+        _ => single_form(place, send).await?,
     };
-    let size = files(send)
+    let size = step_files(send)
         .filter(|file| file.file_id.is_none())
         .map(|file| file.size)
         .sum();
     let told = |bytes| progress.sent(bytes);
     let sending = std::pin::pin!(api.call(method, form, size, &told));
-    let showing = std::pin::pin!(show_action(api, place, route(send), size));
+    let showing = std::pin::pin!(show_action(api, place, step_route(send), size));
     let result = match select(sending, showing).await {
         Either::Left((result, _)) => result?,
         Either::Right((never, _)) => match never {},
     };
-    Ok(answer::files(send.delivery, send.step, result)?)
+    Ok(answer::confirm_files(send.delivery, send.step, result)?)
 }
 
-fn method(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
+fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::UnsupportedKind, "no such route");
-    Ok(match (route(send), send.step.files().len()) {
+    Ok(match (step_route(send), send.step.files().len()) {
         (_, 0) => return Err(wrong()),
         (PHOTO_ROUTE | VIDEO_ROUTE | AUDIO_ROUTE | DOCUMENT_ROUTE | ALBUM_ROUTE, 2..) => {
             "sendMediaGroup"
@@ -152,29 +152,32 @@ fn method(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
 }
 
 /// The route of the step; what is left alone of an album has the one of its file.
-fn route(send: SendRequest<'_>) -> &str {
+fn step_route(send: SendRequest<'_>) -> &str {
     match (send.step.route(), send.step.files()) {
         (ALBUM_ROUTE, [_]) => {
-            let alone = files(send).next();
-            alone.map_or(ALBUM_ROUTE, |file| native(file, send.delivery.flags))
+            let alone = step_files(send).next();
+            alone.map_or(ALBUM_ROUTE, |file| native_route(file, send.delivery.flags))
         }
         (route, _) => route,
     }
 }
 
 /// A part with the bytes of a file.
-async fn part(
+async fn file_part(
     form: MultipartForm,
     name: &str,
     file: &OutgoingFile,
 ) -> Result<MultipartForm, PlatformError> {
-    let body = http::body(file.source.open().await?);
+    let body = http::request_body(file.source.open().await?);
     let media_type = file.detected.media_type;
     Ok(form.file(name, &file.name, media_type, file.size, body))
 }
 
-async fn one(place: &ChatAddress, send: SendRequest<'_>) -> Result<MultipartForm, PlatformError> {
-    let route = route(send);
+async fn single_form(
+    place: &ChatAddress,
+    send: SendRequest<'_>,
+) -> Result<MultipartForm, PlatformError> {
+    let route = step_route(send);
     let mut form = place.message();
     if !send.step.text().is_empty() {
         form = form.text("caption", send.step.text());
@@ -189,20 +192,23 @@ async fn one(place: &ChatAddress, send: SendRequest<'_>) -> Result<MultipartForm
     if send.delivery.flags.spoiler && matches!(route, PHOTO_ROUTE | VIDEO_ROUTE | ANIMATION_ROUTE) {
         form = form.text("has_spoiler", "true");
     }
-    for file in files(send) {
+    for file in step_files(send) {
         form = match &file.file_id {
             Some(id) => form.text(route, id),
-            None => part(form, route, file).await?,
+            None => file_part(form, route, file).await?,
         };
     }
     Ok(form)
 }
 
-async fn album(place: &ChatAddress, send: SendRequest<'_>) -> Result<MultipartForm, PlatformError> {
+async fn album_form(
+    place: &ChatAddress,
+    send: SendRequest<'_>,
+) -> Result<MultipartForm, PlatformError> {
     let mut media = Vec::new();
-    for (position, file) in files(send).enumerate() {
+    for (position, file) in step_files(send).enumerate() {
         let kind = match send.step.route() {
-            ALBUM_ROUTE => native(file, send.delivery.flags),
+            ALBUM_ROUTE => native_route(file, send.delivery.flags),
             route => route,
         };
         let source = file
@@ -232,9 +238,9 @@ async fn album(place: &ChatAddress, send: SendRequest<'_>) -> Result<MultipartFo
     let mut form = place
         .message()
         .text("media", Value::Array(media).to_string());
-    for (position, file) in files(send).enumerate() {
+    for (position, file) in step_files(send).enumerate() {
         if file.file_id.is_none() {
-            form = part(form, &format!("file{position}"), file).await?;
+            form = file_part(form, &format!("file{position}"), file).await?;
         }
     }
     Ok(form)

@@ -61,12 +61,12 @@ struct UpdateContent {
 }
 
 /// The number of an update, by which it is acknowledged.
-pub(crate) fn number(update: &Value) -> Option<i64> {
+pub(crate) fn update_id(update: &Value) -> Option<i64> {
     update.get("update_id")?.as_i64()
 }
 
 /// The message in an update. `None` for news of other kinds, and for messages without words and files.
-pub(crate) fn message(
+pub(crate) fn inbound_message(
     account: &str,
     update: &Value,
     download: Option<u64>,
@@ -75,7 +75,7 @@ pub(crate) fn message(
     let Some(message) = update.message.or(update.channel_post) else {
         return Ok(None);
     };
-    let attachments = attachments(&message, download);
+    let attachments = inbound_attachments(&message, download);
     let text = message.text.or(message.caption).unwrap_or_default();
     if text.is_empty() && attachments.is_empty() {
         return Ok(None);
@@ -101,7 +101,7 @@ pub(crate) fn message(
     }))
 }
 
-fn attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAttachment> {
+fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAttachment> {
     let photo = message
         .photo
         .iter()
@@ -122,11 +122,18 @@ fn attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAtt
         ("sticker", message.sticker.as_ref()),
     ]
     .into_iter()
-    .filter_map(|(kind, file)| Some(attachment(kind, file?, message.message_id, download)))
+    .filter_map(|(kind, file)| {
+        Some(inbound_attachment(
+            kind,
+            file?,
+            message.message_id,
+            download,
+        ))
+    })
     .collect()
 }
 
-fn attachment(
+fn inbound_attachment(
     kind: &str,
     file: &UpdateContent,
     message_id: i64,
@@ -168,7 +175,7 @@ fn attachment(
 fn too_big(bytes: u64, limit: u64) -> String {
     format!(
         "over {}, cannot fetch ({})",
-        size::human(limit),
+        size::human_size(limit),
         size::over_limit(bytes, limit)
     )
 }

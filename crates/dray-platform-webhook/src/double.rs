@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dray_http::double::{
     ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
-    cut, json, reply, with_header,
+    bytes_reply, cut_reply, json_reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ impl FakeReceiver {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(FakeState::default(), |shared, request| {
-            Box::pin(answer(shared, request)) as _
+            Box::pin(answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -118,11 +118,11 @@ impl FakeReceiver {
     }
 }
 
-fn refuse(status: u16, why: &str) -> Reply {
-    json(status, &json!({ "error": why }))
+fn error_reply(status: u16, why: &str) -> Reply {
+    json_reply(status, &json!({ "error": why }))
 }
 
-async fn answer(
+async fn answer_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -133,12 +133,12 @@ async fn answer(
             .ok()
             .and_then(|at: usize| state.downloads.get(at));
         return Ok(match bytes {
-            Some(bytes) => reply(200, "application/octet-stream", bytes.clone().into()),
-            None => refuse(404, "no such file"),
+            Some(bytes) => bytes_reply(200, "application/octet-stream", bytes.clone().into()),
+            None => error_reply(404, "no such file"),
         });
     }
     if request.method != "POST" || !request.path.starts_with("/hooks/") {
-        return Ok(refuse(404, "no such hook"));
+        return Ok(error_reply(404, "no such hook"));
     }
     let fault = {
         let mut state = shared.lock();
@@ -165,23 +165,23 @@ async fn answer(
             FormData::default(),
         )
     };
-    let expected = sign::signature(&Secret::new(SHARED_SECRET), &stamp, event.as_bytes());
+    let expected = sign::sign_body(&Secret::new(SHARED_SECRET), &stamp, event.as_bytes());
     if stamp.is_empty() || expected.ok() != Some(signature) {
-        return Ok(refuse(401, "signature"));
+        return Ok(error_reply(401, "signature"));
     }
     Ok(match fault {
-        Some(InjectedFault::Refuse(status)) => refuse(status, "scripted"),
+        Some(InjectedFault::Refuse(status)) => error_reply(status, "scripted"),
         Some(InjectedFault::RateLimit(wait)) => with_header(
-            refuse(429, "slow down"),
+            error_reply(429, "slow down"),
             "retry-after",
             &wait.as_secs().to_string(),
         ),
-        Some(InjectedFault::ForgetFiles) => json(200, &json!({ "files": [] })),
-        fault => take(&shared, path, key, &event, form, fault.as_ref())?,
+        Some(InjectedFault::ForgetFiles) => json_reply(200, &json!({ "files": [] })),
+        fault => take_event(&shared, path, key, &event, form, fault.as_ref())?,
     })
 }
 
-fn take(
+fn take_event(
     shared: &SharedState<FakeState>,
     path: String,
     key: String,
@@ -190,11 +190,11 @@ fn take(
     fault: Option<&InjectedFault>,
 ) -> Result<Reply, ConnectionClosed> {
     let Ok(event) = serde_json::from_str::<Value>(event) else {
-        return Ok(refuse(400, "event"));
+        return Ok(error_reply(400, "event"));
     };
     let delivery = event.get("delivery_id").and_then(Value::as_str);
     if delivery.is_none_or(str::is_empty) {
-        return Ok(refuse(400, "delivery_id"));
+        return Ok(error_reply(400, "delivery_id"));
     }
     let listed: Vec<Value> = form
         .files
@@ -205,15 +205,15 @@ fn take(
         })
         .collect();
     if form.files.iter().any(|part| part.field != "file") {
-        return Ok(refuse(400, "parts"));
+        return Ok(error_reply(400, "parts"));
     }
-    if !agree(&event, &listed) {
-        return Ok(refuse(422, "the files are not those of the event"));
+    if !lists_same_files(&event, &listed) {
+        return Ok(error_reply(422, "the files are not those of the event"));
     }
     let mut state = shared.lock();
     let known = |taken: &&ReceivedEvent| taken.path == path && taken.key == key;
     if let Some(taken) = state.taken.iter().find(known) {
-        return Ok(json(409, &json!({ "id": taken.id })));
+        return Ok(json_reply(409, &json!({ "id": taken.id })));
     }
     let id = format!("event-{}", state.taken.len());
     let contents = form.files.into_iter();
@@ -227,22 +227,24 @@ fn take(
     let told = json!({ "id": id, "files": listed });
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
-        Some(InjectedFault::Gibberish) => Ok(cut("application/json", &told.to_string().into(), 5)),
-        Some(InjectedFault::Bare(status)) => Ok(reply(*status, "text/plain", "".into())),
+        Some(InjectedFault::Gibberish) => {
+            Ok(cut_reply("application/json", &told.to_string().into(), 5))
+        }
+        Some(InjectedFault::Bare(status)) => Ok(bytes_reply(*status, "text/plain", "".into())),
         Some(InjectedFault::OtherBytes) => {
             let other = json!({ "sha256": "00".repeat(32) });
-            Ok(json(
+            Ok(json_reply(
                 200,
                 &json!({ "id": id, "files": vec![other; listed.len()] }),
             ))
         }
-        _ => Ok(json(201, &told)),
+        _ => Ok(json_reply(201, &told)),
     }
 }
 
 /// Whether an event lists the files that came with it: sizes, digests and types, and names but for what cannot stand
 /// in quotes.
-fn agree(event: &Value, found: &[Value]) -> bool {
+fn lists_same_files(event: &Value, found: &[Value]) -> bool {
     let none = Vec::new();
     let listed = event
         .get("files")

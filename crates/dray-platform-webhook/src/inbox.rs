@@ -39,7 +39,7 @@ struct PostedFile {
 }
 
 /// Reads one request. `now` is the time in Unix seconds.
-pub(crate) fn webhook(
+pub(crate) fn read_webhook(
     account: &str,
     options: &WebhookOptions,
     request: &WebhookRequest,
@@ -50,7 +50,7 @@ pub(crate) fn webhook(
         found.map_or("", |(_, value)| value.as_str())
     };
     let signed = (header("x-timestamp"), header("x-signature-256"));
-    sign::verify(&options.inbound_secret, signed, &request.body, now)?;
+    sign::verify_signature(&options.inbound_secret, signed, &request.body, now)?;
     let wrong = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
     let message: PostedMessage = serde_json::from_slice(&request.body)
         .map_err(|cause| wrong("the message cannot be read").caused_by(cause))?;
@@ -70,7 +70,7 @@ pub(crate) fn webhook(
                 reply_to: String::new(),
             },
             attachments: attachments
-                .map(|(index, file)| attachment(&message.id, index, file))
+                .map(|(index, file)| inbound_attachment(&message.id, index, file))
                 .collect(),
             message_id: message.id,
             sender: message.sender,
@@ -80,7 +80,7 @@ pub(crate) fn webhook(
     })
 }
 
-fn attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
+fn inbound_attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
     let unavailable = if file.url.is_empty() {
         "no address was given for this file"
     } else {

@@ -98,13 +98,16 @@ impl Platform for WebhookPlatform {
             message: String::new(),
             ..delivery.clone()
         };
-        let mut steps = plan::attachments(&silent, limits, FILE_ROUTE, CaptionUnit::Chars);
+        let mut steps = plan::plan_attachments(&silent, limits, FILE_ROUTE, CaptionUnit::Chars);
         let fitting = caption::CaptionLimits {
             caption: if steps.is_empty() { 0 } else { limits.caption },
             message: limits.text,
             unit: CaptionUnit::Chars,
         };
-        match (caption::fit(&delivery.message, fitting), steps.first_mut()) {
+        match (
+            caption::fit_caption(&delivery.message, fitting),
+            steps.first_mut(),
+        ) {
             (CaptionPlacement::None, _) => {}
             (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
             (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
@@ -121,18 +124,18 @@ impl Platform for WebhookPlatform {
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let hook = self.options.hook(&send.delivery.target.chat)?;
-        send::send(&self.api, hook, send, self.now(), progress).await
+        send::send_event(&self.api, hook, send, self.now(), progress).await
     }
 }
 
 #[async_trait]
 impl InboundSource for WebhookPlatform {
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
-        inbox::webhook(&self.account, &self.options, request, self.now())
+        inbox::read_webhook(&self.account, &self.options, request, self.now())
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         let answer = self.api.download(&attachment.reference).await?;
-        Ok(http::stream(answer))
+        Ok(http::response_stream(answer))
     }
 }

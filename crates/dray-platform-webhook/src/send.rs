@@ -14,22 +14,22 @@ use crate::sign;
 /// Longest id that is taken from an answer, in bytes.
 const MAX_ID_BYTES: usize = 512;
 
-fn files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
 /// Posts a step. `now` is the time in Unix seconds.
-pub(crate) async fn send(
+pub(crate) async fn send_event(
     api: &WebhookApi,
     hook: &WebhookAddress,
     send: SendRequest<'_>,
     now: u64,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let event = event(send);
+    let event = event_json(send);
     let stamp = now.to_string();
     // The files are bound to it by their digests.
-    let signature = sign::signature(&hook.secret, &stamp, event.to_string().as_bytes())?;
+    let signature = sign::sign_body(&hook.secret, &stamp, event.to_string().as_bytes())?;
     let request = api
         .client
         .post(hook.url.expose())
@@ -40,9 +40,9 @@ pub(crate) async fn send(
         request.bytes("application/json", event.to_string().into())
     } else {
         let mut form = MultipartForm::new().json("event", &event);
-        for (_, file) in files(send) {
-            let body = http::body(file.source.open().await?);
-            let called = name::clean(&file.name);
+        for (_, file) in step_files(send) {
+            let body = http::request_body(file.source.open().await?);
+            let called = name::clean_name(&file.name);
             form = form.file("file", &called, file.detected.media_type, file.size, body);
         }
         request.multipart(form)
@@ -50,18 +50,18 @@ pub(crate) async fn send(
     let answer = request.send(&|bytes| progress.sent(bytes)).await?;
     match answer.status() {
         // 409: this key was there before.
-        200..=299 | 409 => confirmed(send, answer).await,
+        200..=299 | 409 => confirm_files(send, answer).await,
         status => Err(of_status(status, answer.retry_after())),
     }
 }
 
 /// The event for the receiver.
-fn event(send: SendRequest<'_>) -> Value {
+fn event_json(send: SendRequest<'_>) -> Value {
     let target = &send.delivery.target;
-    let listed: Vec<Value> = files(send)
+    let listed: Vec<Value> = step_files(send)
         .map(|(_, file)| {
             json!({
-                "name": name::clean(&file.name),
+                "name": name::clean_name(&file.name),
                 "size": file.size,
                 "sha256": file.sha256.to_hex(),
                 "mime": file.detected.media_type,
@@ -77,7 +77,7 @@ fn event(send: SendRequest<'_>) -> Value {
 }
 
 /// Reads what the receiver says of what it took: nothing is enough, but what it says must be right.
-async fn confirmed(
+async fn confirm_files(
     send: SendRequest<'_>,
     answer: HttpResponse,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
@@ -92,7 +92,7 @@ async fn confirmed(
         Value::Null
     };
     if let Some(listed) = told.get("files").and_then(Value::as_array) {
-        compare(send, listed)?;
+        compare_files(send, listed)?;
     }
     let id = match told.get("id") {
         Some(Value::String(id)) => Some(id.clone()),
@@ -113,18 +113,18 @@ async fn confirmed(
     if send.step.files().is_empty() {
         return Ok(vec![confirmed(None, None)]);
     }
-    Ok(files(send)
+    Ok(step_files(send)
         .map(|(index, file)| confirmed(Some(index), Some(file.size)))
         .collect())
 }
 
 /// Whether the files that the receiver names are those that were sent, in order.
-fn compare(send: SendRequest<'_>, listed: &[Value]) -> Result<(), PlatformError> {
+fn compare_files(send: SendRequest<'_>, listed: &[Value]) -> Result<(), PlatformError> {
     let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     if listed.len() != send.step.files().len() {
         return Err(wrong("the receiver has another number of files"));
     }
-    for ((_, file), told) in files(send).zip(listed) {
+    for ((_, file), told) in step_files(send).zip(listed) {
         let size = told.get("size").and_then(Value::as_u64);
         if size.is_some_and(|size| size != file.size) {
             return Err(wrong("the receiver has a file of another size"));

@@ -8,7 +8,7 @@ use sha2::Sha256;
 /// How far a time stamp may be off, in seconds; older ones may be replays.
 const MAX_CLOCK_SKEW_SECONDS: u64 = 300;
 
-fn mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, PlatformError> {
+fn keyed_mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, PlatformError> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())
         .map_err(|_| PlatformError::new(ErrorKind::Auth, "the secret cannot be used"))?;
     mac.update(stamp.as_bytes());
@@ -18,17 +18,20 @@ fn mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, Platfo
 }
 
 /// The value of `X-Signature-256`.
-pub(crate) fn signature(
+pub(crate) fn sign_body(
     secret: &Secret,
     stamp: &str,
     body: &[u8],
 ) -> Result<String, PlatformError> {
-    let sum: [u8; 32] = mac(secret, stamp, body)?.finalize().into_bytes().into();
+    let sum: [u8; 32] = keyed_mac(secret, stamp, body)?
+        .finalize()
+        .into_bytes()
+        .into();
     Ok(format!("sha256={}", Sha256Digest::from_bytes(sum).to_hex()))
 }
 
 /// Whether a signature is the right one and fresh, compared in constant time.
-pub(crate) fn verify(
+pub(crate) fn verify_signature(
     secret: &Secret,
     (stamp, signature): (&str, &str),
     body: &[u8],
@@ -46,9 +49,9 @@ pub(crate) fn verify(
     }
     let given = signature
         .strip_prefix("sha256=")
-        .and_then(dray_platform::http::unhex)
+        .and_then(dray_platform::http::decode_signature)
         .ok_or_else(|| refused("the signature is none"))?;
-    mac(secret, stamp, body)?
+    keyed_mac(secret, stamp, body)?
         .verify_slice(&given)
         .map_err(|_| refused("the signature is wrong"))
 }
@@ -60,7 +63,7 @@ mod tests {
     #[test]
     fn a_signature_is_what_other_programs_compute() {
         // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac key
-        let signed = signature(&Secret::new("key"), "1700000000", br#"{"a":1}"#).unwrap();
+        let signed = sign_body(&Secret::new("key"), "1700000000", br#"{"a":1}"#).unwrap();
         assert_eq!(
             signed,
             "sha256=a438e398bfafc57e4396bb7fc2304422f0f768e965d073ca313cb52e22e6ad03"
@@ -70,9 +73,9 @@ mod tests {
     #[test]
     fn only_fresh_and_right_signatures_pass() {
         let secret = Secret::new("key");
-        let signed = signature(&secret, "1000", b"x").unwrap();
+        let signed = sign_body(&secret, "1000", b"x").unwrap();
         let check = |secret: &Secret, stamp: &str, signed: &str, body: &[u8], now| {
-            verify(secret, (stamp, signed), body, now).is_ok()
+            verify_signature(secret, (stamp, signed), body, now).is_ok()
         };
         assert!(check(&secret, "1000", &signed, b"x", 1300));
         assert!(check(&secret, "1000", &signed, b"x", 700));
@@ -85,7 +88,7 @@ mod tests {
             assert!(!check(&secret, "1000", wrong, b"x", 1000), "{wrong}");
         }
         let none = Secret::default();
-        let empty = signature(&none, "1000", b"x").unwrap();
+        let empty = sign_body(&none, "1000", b"x").unwrap();
         assert!(!check(&none, "1000", &empty, b"x", 1000));
     }
 }

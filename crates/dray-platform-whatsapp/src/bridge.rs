@@ -129,7 +129,7 @@ impl BridgePlatform {
             .send(&|_| {})
             .await?;
         if !answer.is_success() {
-            return Err(refused(&answer));
+            return Err(refusal_error(&answer));
         }
         let told: Value = answer.json().await?;
         let is_done = told.get("success").and_then(Value::as_bool) == Some(true);
@@ -157,7 +157,7 @@ impl BridgePlatform {
         tokio::fs::create_dir(&folder).await.map_err(failed)?;
         let placed = PlacedFile {
             folder: folder.clone(),
-            path: folder.join(name::clean(&file.name)),
+            path: folder.join(name::clean_name(&file.name)),
         };
         let mut options = tokio::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o640);
@@ -221,7 +221,7 @@ impl Drop for PlacedFile {
     }
 }
 
-fn refused(answer: &HttpResponse) -> PlatformError {
+fn refusal_error(answer: &HttpResponse) -> PlatformError {
     let status = answer.status();
     let (kind, why) = match status {
         400 => (ErrorKind::BadFormat, "the bridge misses a field"),
@@ -276,7 +276,7 @@ impl Platform for BridgePlatform {
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        kinds::steps(delivery, limits, true)
+        kinds::plan_steps(delivery, limits, true)
     }
 
     async fn send(
@@ -306,7 +306,7 @@ impl Platform for BridgePlatform {
                     "filePath": self.theirs(&placed.path),
                     "mediaType": step.route(),
                     "caption": step.text(),
-                    "fileName": name::clean(&file.name),
+                    "fileName": name::clean_name(&file.name),
                     "replyTo": reply_to,
                 });
                 let id = self
@@ -331,7 +331,7 @@ impl Platform for BridgePlatform {
         step: &SendStep,
         error: &PlatformError,
     ) -> Option<SendStep> {
-        kinds::fallback(step, error)
+        kinds::fallback_step(step, error)
     }
 }
 
@@ -416,7 +416,7 @@ impl BridgePlatform {
             .await
             .map_err(|error| PlatformError::from(error).at(SendOutcome::NotSent))?;
         if !answer.is_success() {
-            return Err(refused(&answer));
+            return Err(refusal_error(&answer));
         }
         let told: Vec<BridgeMessage> = answer.json().await?;
         Ok(told

@@ -118,7 +118,7 @@ impl CloudPlatform {
     }
 }
 
-fn file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
+fn step_file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step).next()
 }
 
@@ -146,7 +146,7 @@ impl Platform for CloudPlatform {
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        kinds::steps(delivery, limits, false)
+        kinds::plan_steps(delivery, limits, false)
     }
 
     async fn prepare(
@@ -154,7 +154,7 @@ impl Platform for CloudPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<String, PlatformError> {
-        let Some((_, file)) = file(send) else {
+        let Some((_, file)) = step_file(send) else {
             return Ok(String::new());
         };
         if file.size == 0 {
@@ -167,13 +167,13 @@ impl Platform for CloudPlatform {
             return Ok(id.clone());
         }
         let media_type = file.detected.media_type;
-        let body = http::body(file.source.open().await?);
+        let body = http::request_body(file.source.open().await?);
         let form = MultipartForm::new()
             .text("messaging_product", "whatsapp")
             .text("type", media_type)
             .file(
                 "file",
-                &name::clean(&file.name),
+                &name::clean_name(&file.name),
                 media_type,
                 file.size,
                 body,
@@ -195,12 +195,12 @@ impl Platform for CloudPlatform {
         send: SendRequest<'_>,
         _: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        let message = message(send)?;
+        let message = message_json(send)?;
         let answer = self
             .api
             .post("messages", |request| request.json(&message), &|_| {})
             .await
-            .map_err(|error| stale(send, error))?;
+            .map_err(|error| stale_media_error(send, error))?;
         let id = answer
             .pointer("/messages/0/id")
             .and_then(Value::as_str)
@@ -210,7 +210,7 @@ impl Platform for CloudPlatform {
             return Err(error.ambiguous());
         };
         Ok(vec![ConfirmedFile {
-            file: file(send).map(|(index, _)| index),
+            file: step_file(send).map(|(index, _)| index),
             message_id: id.to_owned(),
             file_id: send.prepared.to_owned(),
             size: None,
@@ -226,13 +226,13 @@ impl Platform for CloudPlatform {
         step: &SendStep,
         error: &PlatformError,
     ) -> Option<SendStep> {
-        kinds::fallback(step, error)
+        kinds::fallback_step(step, error)
     }
 }
 
 /// A refusal of media that was uploaded for an earlier delivery: ids live 30 days.
-fn stale(send: SendRequest<'_>, error: PlatformError) -> PlatformError {
-    let is_reused = file(send).is_some_and(|(_, file)| file.file_id.is_some());
+fn stale_media_error(send: SendRequest<'_>, error: PlatformError) -> PlatformError {
+    let is_reused = step_file(send).is_some_and(|(_, file)| file.file_id.is_some());
     if is_reused && matches!(error.platform_code(), "131052" | "131053" | "100") {
         PlatformError::new(
             ErrorKind::StaleFileId,
@@ -244,7 +244,7 @@ fn stale(send: SendRequest<'_>, error: PlatformError) -> PlatformError {
     }
 }
 
-fn message(send: SendRequest<'_>) -> Result<Value, PlatformError> {
+fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
     let target = &send.delivery.target;
     let step = send.step;
     let mut message = json!({
@@ -252,7 +252,7 @@ fn message(send: SendRequest<'_>) -> Result<Value, PlatformError> {
         "recipient_type": "individual",
         "to": target.chat,
     });
-    let (kind, content) = match file(send) {
+    let (kind, content) = match step_file(send) {
         None => ("text", json!({ "body": step.text(), "preview_url": false })),
         Some((_, file)) => {
             if send.prepared.is_empty() {
@@ -264,7 +264,7 @@ fn message(send: SendRequest<'_>) -> Result<Value, PlatformError> {
             let mut content = json!({ "id": send.prepared });
             if let Some(content) = content.as_object_mut() {
                 if step.route() == DOCUMENT_ROUTE {
-                    content.insert("filename".to_owned(), name::clean(&file.name).into());
+                    content.insert("filename".to_owned(), name::clean_name(&file.name).into());
                 }
                 if !step.text().is_empty() && step.route() != AUDIO_ROUTE {
                     content.insert("caption".to_owned(), step.text().into());
@@ -287,10 +287,12 @@ fn message(send: SendRequest<'_>) -> Result<Value, PlatformError> {
 #[async_trait]
 impl InboundSource for CloudPlatform {
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
-        inbox::webhook(&self.account, &self.options, request)
+        inbox::read_webhook(&self.account, &self.options, request)
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        Ok(http::stream(self.api.media(&attachment.reference).await?))
+        Ok(http::response_stream(
+            self.api.media(&attachment.reference).await?,
+        ))
     }
 }

@@ -17,7 +17,7 @@ pub(crate) const MAX_CAPTION_CHARACTERS: usize = 1024;
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 4096;
 
 /// The words, then pictures, then the rest in its order.
-pub(crate) fn steps(
+pub(crate) fn plan_steps(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
     more_kinds: bool,
@@ -27,7 +27,7 @@ pub(crate) fn steps(
         .iter()
         .enumerate()
         .filter_map(|(index, file)| {
-            let native = native(file, delivery.flags, more_kinds);
+            let native = native_route(file, delivery.flags, more_kinds);
             let route = [native, DOCUMENT_ROUTE]
                 .into_iter()
                 .find(|route| file.size <= limits.of(route))?;
@@ -37,7 +37,7 @@ pub(crate) fn steps(
     let mut steps: Vec<SendStep> = pictures
         .into_iter()
         .chain(rest)
-        .map(|(index, route)| step(route, index))
+        .map(|(index, route)| file_step(route, index))
         .collect();
     // Sound carries no words.
     let speaks = steps
@@ -48,7 +48,7 @@ pub(crate) fn steps(
         message: limits.text,
         unit: CaptionUnit::Chars,
     };
-    let said = caption::fit(&caption::neutralise(&delivery.message), fitting);
+    let said = caption::fit_caption(&caption::neutralise_mentions(&delivery.message), fitting);
     match (said, steps.first_mut()) {
         (CaptionPlacement::None, _) => {}
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
@@ -60,7 +60,7 @@ pub(crate) fn steps(
     steps
 }
 
-fn step(route: &str, file: usize) -> SendStep {
+fn file_step(route: &str, file: usize) -> SendStep {
     SendStep::Files(FilesStep {
         route: route.to_owned(),
         files: vec![file],
@@ -70,7 +70,7 @@ fn step(route: &str, file: usize) -> SendStep {
 }
 
 /// The way of a file by what it is; a bridge takes more kinds than the Cloud API.
-fn native(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> &'static str {
+fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> &'static str {
     if flags.as_document {
         return DOCUMENT_ROUTE;
     }
@@ -88,7 +88,7 @@ fn native(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> &'static s
 }
 
 /// What is refused as it is goes as a document.
-pub(crate) fn fallback(step: &SendStep, error: &PlatformError) -> Option<SendStep> {
+pub(crate) fn fallback_step(step: &SendStep, error: &PlatformError) -> Option<SendStep> {
     let is_refused = matches!(
         error.kind(),
         ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLarge

@@ -211,7 +211,7 @@ const LONGEST_CASE: Duration = Duration::from_mins(2);
 ///
 /// All cases that failed, by name, with the place and the reason.
 pub async fn run_all(fixture: &dyn PlatformFixture) -> Result<ConformanceReport, CaseFailures> {
-    run(fixture, CONFORMANCE_CASES).await
+    run_cases(fixture, CONFORMANCE_CASES).await
 }
 
 /// Asks some cases.
@@ -219,7 +219,7 @@ pub async fn run_all(fixture: &dyn PlatformFixture) -> Result<ConformanceReport,
 /// # Errors
 ///
 /// As [`run_all`].
-pub async fn run(
+pub async fn run_cases(
     fixture: &dyn PlatformFixture,
     cases: &[(&'static str, Case)],
 ) -> Result<ConformanceReport, CaseFailures> {

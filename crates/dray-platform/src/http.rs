@@ -7,14 +7,14 @@ use crate::delivery::ByteStream;
 use crate::error::{ErrorKind, PlatformError};
 
 /// The stream as a request body. Its failure comes back as [`ErrorKind::Source`].
-pub fn body(stream: ByteStream) -> dray_http::ByteStream {
+pub fn request_body(stream: ByteStream) -> dray_http::ByteStream {
     stream
         .map(|piece| piece.map_err(|error| Box::new(error).into()))
         .boxed()
 }
 
 /// The body of an answer as a stream.
-pub fn stream(answer: dray_http::HttpResponse) -> ByteStream {
+pub fn response_stream(answer: dray_http::HttpResponse) -> ByteStream {
     answer
         .into_stream()
         .map(|piece| {
@@ -26,8 +26,8 @@ pub fn stream(answer: dray_http::HttpResponse) -> ByteStream {
 }
 
 /// The same stream, which fails with [`ErrorKind::Transient`] when it has more or fewer bytes than `size`.
-pub fn exactly(size: u64, body: ByteStream) -> ByteStream {
-    dray_http::exactly(size, body, move |seen| {
+pub fn exact_length_stream(size: u64, body: ByteStream) -> ByteStream {
+    dray_http::exact_length_stream(size, body, move |seen| {
         let why = if seen > size {
             "the file is longer than was told"
         } else {
@@ -38,7 +38,7 @@ pub fn exactly(size: u64, body: ByteStream) -> ByteStream {
 }
 
 /// A SHA-256 signature as headers write it: 64 hexadecimal digits; `None` for anything else.
-pub fn unhex(text: &str) -> Option<Vec<u8>> {
+pub fn decode_signature(text: &str) -> Option<Vec<u8>> {
     if text.len() != 64 || !text.is_ascii() {
         return None;
     }
@@ -112,20 +112,25 @@ mod tests {
         for (size, expected) in [(4, None), (3, Some(true)), (5, Some(true)), (0, Some(true))] {
             let pieces = [b"ab".as_slice(), b"cd"].map(|piece| Ok(piece.into()));
             let body: ByteStream = stream::iter(pieces).boxed();
-            let ends: Vec<_> = exactly(size, body).collect().await;
+            let ends: Vec<_> = exact_length_stream(size, body).collect().await;
             let failed = ends.last().and_then(|last| last.as_ref().err());
             let is_transient = failed.map(|error| error.kind() == ErrorKind::Transient);
             assert_eq!(is_transient, expected, "{size}");
         }
         let nothing: ByteStream = stream::iter([]).boxed();
-        assert!(exactly(0, nothing).collect::<Vec<_>>().await.is_empty());
+        assert!(
+            exact_length_stream(0, nothing)
+                .collect::<Vec<_>>()
+                .await
+                .is_empty()
+        );
     }
 
     #[tokio::test]
     async fn a_failing_source_fails_the_body() {
         let failing: ByteStream =
             stream::iter([Err(PlatformError::new(ErrorKind::Source, "gone"))]).boxed();
-        let cause = body(failing).next().await.unwrap().unwrap_err();
+        let cause = request_body(failing).next().await.unwrap().unwrap_err();
         assert!(cause.to_string().contains("gone"));
     }
 }

@@ -11,18 +11,18 @@ use crate::platform::OutgoingDelivery;
 
 /// Text first, or as the text of the first files; then pictures, then the rest, as many in one message as limits allow.
 /// Files without bytes are alone, so that their refusal drops no other file; files over the limit are left out.
-pub fn attachments(
+pub fn plan_attachments(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
     route: &str,
     unit: CaptionUnit,
 ) -> Vec<SendStep> {
-    let mut steps = files(delivery, limits, route);
-    say(&delivery.message, limits, unit, &mut steps);
+    let mut steps = plan_files(delivery, limits, route);
+    plan_message(&delivery.message, limits, unit, &mut steps);
     steps
 }
 
-fn files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: &str) -> Vec<SendStep> {
+fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: &str) -> Vec<SendStep> {
     let fitting = delivery
         .files
         .iter()
@@ -33,7 +33,7 @@ fn files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: &str) -> Vec<S
     let mut steps: Vec<SendStep> = Vec::new();
     for (index, file) in pictures.into_iter().chain(rest) {
         match steps.last_mut() {
-            Some(SendStep::Files(last)) if joins(last, file, delivery, limits) => {
+            Some(SendStep::Files(last)) if fits_into_step(last, file, delivery, limits) => {
                 last.files.push(index);
             }
             _ => steps.push(SendStep::files_by(route, vec![index])),
@@ -43,7 +43,7 @@ fn files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: &str) -> Vec<S
 }
 
 /// Whether one more file may be shown with those of `last`.
-fn joins(
+fn fits_into_step(
     last: &FilesStep,
     file: &OutgoingFile,
     delivery: &OutgoingDelivery,
@@ -64,13 +64,13 @@ fn joins(
 }
 
 /// The message as the text of the first step, or in steps of its own before it.
-fn say(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
+fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit,
     };
-    let said = caption::fit(&caption::neutralise(message), fitting);
+    let said = caption::fit_caption(&caption::neutralise_mentions(message), fitting);
     match (said, steps.first_mut()) {
         (CaptionPlacement::None, _) => {}
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),

@@ -105,7 +105,7 @@ pub fn audit_subject<A: Audit>(tenant: &TenantId) -> String {
 pub const REVISION: u32 = 1;
 
 /// Value of `Dray-Schema`: `dray.v1.ToolCallRequested/1`.
-pub fn schema<M: Name>() -> String {
+pub fn schema_name<M: Name>() -> String {
     format!("{}/{REVISION}", M::full_name())
 }
 
@@ -339,7 +339,7 @@ mod tests {
             "dray.audit.egress.v1.fetched.acme"
         );
         assert_eq!(
-            schema::<v1::ToolCallRequested>(),
+            schema_name::<v1::ToolCallRequested>(),
             "dray.v1.ToolCallRequested/1"
         );
     }

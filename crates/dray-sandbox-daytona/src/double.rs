@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_http::double::{
-    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json, with_header,
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json_reply, with_header,
 };
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
@@ -162,7 +162,7 @@ impl Double {
 
 /// A refusal in the way of both.
 fn refuse(status: u16, message: &str) -> Reply {
-    json(
+    json_reply(
         status,
         &json!({ "statusCode": status, "message": message, "code": "ERROR" }),
     )
@@ -256,5 +256,5 @@ fn control(shared: &SharedState<State>, name: &str) -> Reply {
         "autoDestroyAt": end,
         "toolboxProxyUrl": format!("{}/toolbox", shared.url()),
     });
-    json(200, &described)
+    json_reply(200, &described)
 }

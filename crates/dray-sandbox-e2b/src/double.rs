@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_http::double::{
-    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json, reply, with_header,
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply,
+    with_header,
 };
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
@@ -197,7 +198,7 @@ fn milliseconds(life: Duration) -> u64 {
 
 /// A refusal in the way of the control API, the edge and `/files`.
 fn refuse(status: u16, message: &str) -> Reply {
-    json(status, &json!({ "code": status, "message": message }))
+    json_reply(status, &json!({ "code": status, "message": message }))
 }
 
 async fn answer(
@@ -258,18 +259,18 @@ async fn control(
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
     let timeout = asked.get("timeout").and_then(Value::as_u64);
     match (method.as_str(), call) {
-        ("GET", "") => Ok(json(200, &described(id, machine, &domain))),
+        ("GET", "") => Ok(json_reply(200, &described(id, machine, &domain))),
         ("POST", "connect") => {
             machine.state = "running";
             if let Some(seconds) = timeout {
                 machine.end = machine.end.max(now + seconds * 1000);
             }
-            Ok(json(200, &described(id, machine, &domain)))
+            Ok(json_reply(200, &described(id, machine, &domain)))
         }
         ("POST", "timeout") => match timeout {
             Some(seconds) if seconds * 1000 <= longest => {
                 machine.end = now + seconds * 1000;
-                Ok(reply(204, "application/json", Bytes::new()))
+                Ok(bytes_reply(204, "application/json", Bytes::new()))
             }
             _ => Ok(refuse(
                 400,
@@ -320,16 +321,16 @@ async fn edge(
             let gone = json!({
                 "sandboxId": id, "message": "The sandbox was not found", "code": 502,
             });
-            return Ok(json(502, &gone));
+            return Ok(json_reply(502, &gone));
         }
     };
     if request.path == "/health" {
-        return Ok(reply(204, "text/plain", Bytes::new()));
+        return Ok(bytes_reply(204, "text/plain", Bytes::new()));
     }
     if request.header("x-access-token") != Some(&machine.token) {
         request.into_reader().digest().await?;
         let refusal = json!({ "code": 401, "message": "unauthorized access, please provide a valid access token or method signing if supported" });
-        return Ok(json(401, &refusal));
+        return Ok(json_reply(401, &refusal));
     }
     let path = request.path.clone();
     match (request.method.as_str(), path.as_str()) {

@@ -144,7 +144,7 @@ impl Section for Config {
             VariableAlias {
                 variable: "DOCKER_HOST",
                 field: "docker.endpoint",
-                parse: parse::text,
+                parse: parse::parse_text,
             },
             VariableAlias {
                 variable: "DOCKER_TLS_VERIFY",
@@ -154,7 +154,7 @@ impl Section for Config {
             VariableAlias {
                 variable: "DOCKER_CERT_PATH",
                 field: "docker.cert_path",
-                parse: parse::text,
+                parse: parse::parse_text,
             },
         ];
         &ALIASES

@@ -122,7 +122,7 @@ impl DirectSandbox {
     /// A path that is none.
     pub fn file_name(&self, path: &[u8]) -> Result<String, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
-        Ok(name::clean(path.name()))
+        Ok(name::clean_name(path.name()))
     }
 
     /// The name that the archive of a directory gets on this host.

@@ -1,7 +1,7 @@
 //! What can go wrong here, and what callers are told of it.
 
 use dray_bus::KeyError;
-use dray_content::size::human;
+use dray_content::size::human_size;
 use dray_proto::convert::InvalidMessage;
 use dray_sandbox::{Again, ErrorKind};
 use dray_store::ReadError;
@@ -158,8 +158,8 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let message = match error.numbers() {
         Some((found, allowed)) if kind == ErrorKind::TooLarge => format!(
             "The file has {}, more than the limit of {}.",
-            human(found),
-            human(allowed)
+            human_size(found),
+            human_size(allowed)
         ),
         _ => kind.sentence().to_owned(),
     };

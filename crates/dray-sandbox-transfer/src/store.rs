@@ -67,7 +67,7 @@ impl Sink for StoreSink<'_> {
         self.abort().await;
         self.name = match &self.called {
             Some(called) => called.clone(),
-            None => name::clean(file.path.name()),
+            None => name::clean_name(file.path.name()),
         };
         self.head.clear();
         let owner = self.owner;
@@ -100,7 +100,7 @@ impl Sink for StoreSink<'_> {
         let Some(writer) = self.writer.take() else {
             return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
         };
-        let detected = kind::detect(&self.head, &self.name, size);
+        let detected = kind::detect_kind(&self.head, &self.name, size);
         let label = ArtifactLabel::new(detected.media_type, self.name.clone());
         let claim = writer.finish(label).await.map_err(put_failed)?;
         if claim.artifact.sha256 != sha256 || claim.artifact.size != size {

@@ -181,7 +181,7 @@ impl Uploads {
 }
 
 fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
-    let clean = name::upload(&work.name);
+    let clean = name::upload_name(&work.name);
     let size = work
         .claim
         .as_ref()
@@ -211,7 +211,7 @@ fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
 
 fn failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
     FAILED.clone_into(&mut upload.state);
-    upload.reason = name::shown(reason, 200);
+    upload.reason = name::shown_text(reason, 200);
     upload.context_line = line::not_available(&upload.name, size, &upload.reason);
 }
 
@@ -319,7 +319,7 @@ impl SandboxTransfer {
         match put.await {
             Ok(placed) => {
                 let path = String::from_utf8_lossy(&placed.path);
-                upload.context_line = line::uploaded(&upload.name, size, &path);
+                upload.context_line = line::uploaded_line(&upload.name, size, &path);
                 PLACED.clone_into(&mut upload.state);
                 upload.path.clone_from(&placed.path);
                 upload.receipt = placed.receipt.map(|receipt| v1::TransferReceipt {

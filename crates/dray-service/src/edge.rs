@@ -103,9 +103,9 @@ pub fn main<S: Service>() -> ExitCode {
     };
     let host = Host::new(Settings::new(sources)).with::<S>();
     let status = if arguments.check {
-        check(&host)
+        check_config(&host)
     } else {
-        run(host.install_subscriber())
+        run_host(host.install_subscriber())
     };
     status.into()
 }
@@ -115,7 +115,7 @@ pub fn main<S: Service>() -> ExitCode {
     clippy::print_stderr,
     reason = "the edge of a binary"
 )]
-fn check(host: &Host) -> ExitStatus {
+fn check_config(host: &Host) -> ExitStatus {
     match host.load() {
         Ok(loaded) => {
             for warning in loaded.warnings() {
@@ -132,13 +132,13 @@ fn check(host: &Host) -> ExitStatus {
 }
 
 /// Runs a host on a runtime of its own until a signal, and returns how it ended. Errors go to standard error.
-pub fn run(host: Host) -> ExitStatus {
+pub fn run_host(host: Host) -> ExitStatus {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(HostError::Runtime);
     let outcome = runtime.and_then(|runtime| {
-        let outcome = runtime.block_on(serve(host));
+        let outcome = runtime.block_on(serve_until_signal(host));
         // What still runs was cut short on purpose.
         runtime.shutdown_background();
         outcome
@@ -146,20 +146,20 @@ pub fn run(host: Host) -> ExitStatus {
     match outcome {
         Ok(status) => status,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             error.exit_status()
         }
     }
 }
 
 #[expect(clippy::print_stderr, reason = "the edge of a binary")]
-fn complain(error: &HostError) {
+fn print_error(error: &HostError) {
     eprintln!("error: {}", ErrorChain(error));
 }
 
 /// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns immediately; the caller
 /// is expected to exit then.
-pub async fn serve(host: Host) -> Result<ExitStatus, HostError> {
+pub async fn serve_until_signal(host: Host) -> Result<ExitStatus, HostError> {
     serve_with(host, |_| ()).await
 }
 
@@ -176,7 +176,7 @@ pub async fn serve_with(
     started(&running);
     signals.next().await;
     tokio::select! {
-        status = stop(running) => Ok(status),
+        status = stop_host(running) => Ok(status),
         () = signals.next() => {
             tracing::warn!("second signal, leaving at once");
             Ok(ExitStatus::Failure)
@@ -184,7 +184,7 @@ pub async fn serve_with(
     }
 }
 
-async fn stop(running: RunningHost) -> ExitStatus {
+async fn stop_host(running: RunningHost) -> ExitStatus {
     if running.stop().await.cut_short {
         ExitStatus::Failure
     } else {

@@ -61,7 +61,7 @@ pub mod telemetry;
 mod tests;
 
 pub use context::{ListenAddresses, ServiceContext};
-pub use edge::{ExitStatus, main, run, serve, serve_with};
+pub use edge::{ExitStatus, main, run_host, serve_until_signal, serve_with};
 pub use grpc::{ReflectionError, fault_of, status_of};
 pub use host::{Host, HostError, RunningHost};
 pub use listener::NoDelayListener;

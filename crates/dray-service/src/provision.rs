@@ -14,26 +14,26 @@ pub enum ProvisionError {
     #[error("the topology could not be read or made")]
     Topology(#[from] TopologyError),
     /// Streams or consumers differ.
-    #[error("the topology is not as it must be ({} differences; run `dray topology apply`): {}", .0.len(), list(.0))]
+    #[error("the topology is not as it must be ({} differences; run `dray topology apply`): {}", .0.len(), list_mismatches(.0))]
     Differs(Vec<TopologyMismatch>),
 }
 
-fn list(mismatches: &[TopologyMismatch]) -> String {
+fn list_mismatches(mismatches: &[TopologyMismatch]) -> String {
     let lines: Vec<String> = mismatches.iter().map(TopologyMismatch::to_string).collect();
     lines.join("; ")
 }
 
 /// Creates what is missing and updates what differs. Fails when something still differs afterwards.
-pub async fn apply(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError> {
-    judge(bus.apply_topology(topology).await?)
+pub async fn apply_topology(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError> {
+    fail_on_mismatch(bus.apply_topology(topology).await?)
 }
 
 /// Compares and changes nothing.
-pub async fn check(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError> {
-    judge(bus.verify_topology(topology).await?)
+pub async fn check_topology(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError> {
+    fail_on_mismatch(bus.verify_topology(topology).await?)
 }
 
-fn judge(mismatches: Vec<TopologyMismatch>) -> Result<(), ProvisionError> {
+fn fail_on_mismatch(mismatches: Vec<TopologyMismatch>) -> Result<(), ProvisionError> {
     if mismatches.is_empty() {
         Ok(())
     } else {
@@ -50,7 +50,7 @@ pub(crate) async fn wait_until_right(
 ) -> Result<(), ProvisionError> {
     let end = tokio::time::Instant::now() + patience;
     loop {
-        match check(bus, topology).await {
+        match check_topology(bus, topology).await {
             Ok(()) => return Ok(()),
             Err(error) if tokio::time::Instant::now() >= end => return Err(error),
             Err(error) => tracing::warn!(%error, "waiting for the topology"),

@@ -63,7 +63,7 @@ async fn ask(running: &RunningHost, url: &str) -> serde_json::Value {
     let address = running.addresses().grpc.unwrap().to_string();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc_client.py");
     let mut client = Command::new(python::interpreter("grpc"));
-    python::json(client.arg(script).args([&address, url])).await
+    python::run_json(client.arg(script).args([&address, url])).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -64,7 +64,7 @@ impl ObjectArea {
         if rest.is_empty() {
             return Some(Self::Kept);
         }
-        slot(rest.strip_prefix(ALIAS_SEPARATOR)?).map(Self::Cached)
+        parse_slot(rest.strip_prefix(ALIAS_SEPARATOR)?).map(Self::Cached)
     }
 
     /// The store's name in claims.
@@ -121,7 +121,7 @@ fn closed_at_ms(slot: u64) -> u64 {
 }
 
 /// A slot as it is written: digits only, no zero before them.
-fn slot(text: &str) -> Option<u64> {
+fn parse_slot(text: &str) -> Option<u64> {
     let slot: u64 = text.parse().ok()?;
     (slot.to_string() == text).then_some(slot)
 }
@@ -129,7 +129,7 @@ fn slot(text: &str) -> Option<u64> {
 /// The key of a claim's object when it is in the cache, in any store; `None` for kept content.
 pub fn cache_key(claim: &Claim) -> Option<String> {
     let (_, digits) = claim.store.rsplit_once(ALIAS_SEPARATOR)?;
-    Some(ObjectArea::Cached(slot(digits)?).key(&claim.artifact))
+    Some(ObjectArea::Cached(parse_slot(digits)?).key(&claim.artifact))
 }
 
 impl Store {
@@ -182,7 +182,7 @@ impl Store {
         if !object.key.starts_with(CACHE_PREFIX) {
             return Ok(());
         }
-        object::delete(&self.inner, &object.key, None).await
+        object::delete_object(&self.inner, &object.key, None).await
     }
 
     /// The claim's content for longer than the cache has it: copied inside the store to where finished content is kept.
@@ -197,13 +197,13 @@ impl Store {
         deadline: Deadline,
     ) -> Result<Claim, ReadError> {
         let inner = &self.inner;
-        let area = reader::check(inner, tenant, claim)?;
+        let area = reader::check_claim(inner, tenant, claim)?;
         if area == ObjectArea::Kept {
             return Ok(claim.clone());
         }
         let artifact = &claim.artifact;
         let key = area.key(artifact);
-        let head = object::head(inner, &key, Some(deadline)).await?;
+        let head = object::head_object(inner, &key, Some(deadline)).await?;
         let head = head.ok_or(ReadError::Missing)?;
         if head.size != artifact.size {
             return Err(ReadError::Mismatch("length"));
@@ -214,8 +214,8 @@ impl Store {
             crc64: head.crc64,
         };
         let label = ArtifactLabel::new(artifact.media_type.as_str(), artifact.name.as_str());
-        let artifact = commit::artifact(tenant, artifact.sha256, artifact.size, label);
-        let kept = commit::publish(
+        let artifact = commit::new_artifact(tenant, artifact.sha256, artifact.size, label);
+        let kept = commit::publish_staged(
             inner,
             staged,
             ArtifactLocation::kept(artifact),
@@ -234,7 +234,7 @@ impl Store {
 /// An object by its key; `None` for what this crate did not put there.
 fn read_key(key: &str, bytes: u64) -> Option<CachedObject> {
     let (digits, rest) = key.strip_prefix(CACHE_PREFIX)?.split_once('/')?;
-    let slot = slot(digits)?;
+    let slot = parse_slot(digits)?;
     let hex = rest.rsplit('/').next()?;
     (rest.split('/').count() == 3 && hex.len() == 64).then(|| CachedObject {
         key: key.to_owned(),

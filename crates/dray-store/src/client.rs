@@ -55,13 +55,13 @@ impl S3Clients {
             &options.public_endpoint
         };
         Ok(Self {
-            inside: client(options, &options.endpoint, http.clone()),
-            public: client(options, public, http),
+            inside: s3_client(options, &options.endpoint, http.clone()),
+            public: s3_client(options, public, http),
         })
     }
 }
 
-fn client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> Client {
+fn s3_client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> Client {
     let session =
         (!options.session_token.is_empty()).then(|| options.session_token.expose().to_owned());
     let credentials = Credentials::new(
@@ -77,7 +77,7 @@ fn client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> Cli
         .credentials_provider(credentials)
         .force_path_style(options.path_style)
         .http_client(http)
-        .timeout_config(timeouts(RESPONSE_HEAD_TIMEOUT))
+        .timeout_config(timeout_config(RESPONSE_HEAD_TIMEOUT))
         // One layer of retries: callers retry whole operations (messaging-reliability 8).
         .retry_config(
             RetryConfig::standard()
@@ -94,7 +94,7 @@ fn client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> Cli
     Client::from_conf(config.build())
 }
 
-fn timeouts(request: Duration) -> TimeoutConfig {
+fn timeout_config(request: Duration) -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .operation_attempt_timeout(request)
@@ -102,8 +102,8 @@ fn timeouts(request: Duration) -> TimeoutConfig {
 }
 
 /// What requests that may take [`SERVER_WORK_TIMEOUT`] set differently.
-pub(crate) fn patient() -> Builder {
-    Builder::new().timeout_config(timeouts(SERVER_WORK_TIMEOUT))
+pub(crate) fn server_work_overrides() -> Builder {
+    Builder::new().timeout_config(timeout_config(SERVER_WORK_TIMEOUT))
 }
 
 /// No proxies from the environment; certificates are always verified.

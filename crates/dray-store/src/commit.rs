@@ -23,13 +23,13 @@ pub(crate) async fn put_known(
     bytes: Bytes,
     label: ArtifactLabel,
 ) -> Result<Claim, PutError> {
-    let (digest, bytes) = pieces::digest(bytes).await;
-    let artifact = artifact(tenant, digest, bytes.len() as u64, label);
-    create(inner, ArtifactLocation::kept(artifact), vec![bytes], None).await
+    let (digest, bytes) = pieces::digest_one(bytes).await;
+    let artifact = new_artifact(tenant, digest, bytes.len() as u64, label);
+    create_object(inner, ArtifactLocation::kept(artifact), vec![bytes], None).await
 }
 
 /// An artifact from its parts.
-pub(crate) fn artifact(
+pub(crate) fn new_artifact(
     tenant: &TenantId,
     sha256: Sha256Digest,
     size: u64,
@@ -45,7 +45,7 @@ pub(crate) fn artifact(
 }
 
 /// Conditional PUT of a body whose digest is known beforehand; an object that is there already is adopted.
-pub(crate) async fn create(
+pub(crate) async fn create_object(
     inner: &StoreInner,
     home: ArtifactLocation,
     body: Vec<Bytes>,
@@ -54,9 +54,11 @@ pub(crate) async fn create(
     let key = home.key();
     let sum = ObjectChecksum::Sha256(home.artifact.sha256);
     let pieces = body.clone();
-    match object::put(inner, &key, body, sum, deadline).await {
-        Ok(version) => Ok(fresh(inner, home, version)),
-        Err(RequestError::Exists) => adopt(inner, home, Some(Crc64::of(&pieces)), deadline).await,
+    match object::put_object(inner, &key, body, sum, deadline).await {
+        Ok(version) => Ok(fresh_claim(inner, home, version)),
+        Err(RequestError::Exists) => {
+            adopt_existing(inner, home, Some(Crc64::of(&pieces)), deadline).await
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -72,7 +74,7 @@ pub(crate) struct StagedArtifact<'a> {
 }
 
 /// Server-side copy from a staging key. An object that is there already is adopted.
-pub(crate) async fn publish(
+pub(crate) async fn publish_staged(
     inner: &StoreInner,
     staged: StagedArtifact<'_>,
     home: ArtifactLocation,
@@ -81,8 +83,8 @@ pub(crate) async fn publish(
     let key = home.key();
     // Without conditional copies two writers may both copy, which leaves the same bytes.
     let create = inner.abilities().conditional_copy;
-    if !create && object::head(inner, &key, deadline).await?.is_some() {
-        return adopt(inner, home, staged.crc64, deadline).await;
+    if !create && object::head_object(inner, &key, deadline).await?.is_some() {
+        return adopt_existing(inner, home, staged.crc64, deadline).await;
     }
     let copy = ObjectCopy {
         from: staged.key,
@@ -90,7 +92,7 @@ pub(crate) async fn publish(
         tag: staged.tag,
         create,
     };
-    match object::copy(inner, copy, deadline).await {
+    match object::copy_object(inner, copy, deadline).await {
         Ok(copied)
             if copied
                 .sha256
@@ -98,15 +100,15 @@ pub(crate) async fn publish(
         {
             Err(PutError::Corrupted)
         }
-        Ok(copied) => Ok(fresh(inner, home, copied.version)),
-        Err(RequestError::Exists) => adopt(inner, home, staged.crc64, deadline).await,
+        Ok(copied) => Ok(fresh_claim(inner, home, copied.version)),
+        Err(RequestError::Exists) => adopt_existing(inner, home, staged.crc64, deadline).await,
         Err(error) => Err(error.into()),
     }
 }
 
 /// The object under the artifact's key was there before: makes sure that it is the artifact and lives long enough
 /// (messaging-reliability K-4).
-async fn adopt(
+async fn adopt_existing(
     inner: &StoreInner,
     home: ArtifactLocation,
     crc64: Option<Crc64>,
@@ -114,7 +116,7 @@ async fn adopt(
 ) -> Result<Claim, PutError> {
     let key = home.key();
     // A conditional write that met another one in flight may come before the other is visible.
-    let head = object::head(inner, &key, deadline)
+    let head = object::head_object(inner, &key, deadline)
         .await?
         .ok_or(RequestError::Unwell {
             status: 409,
@@ -128,7 +130,7 @@ async fn adopt(
     let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
     // What is in the cache never gets another lifetime.
     if is_young || home.area != ObjectArea::Kept {
-        return Ok(claim(inner, home, head.modified_ms, head.version));
+        return Ok(object_claim(inner, home, head.modified_ms, head.version));
     }
     let copy = ObjectCopy {
         from: &key,
@@ -136,8 +138,8 @@ async fn adopt(
         tag: head.tag,
         create: false,
     };
-    let copied = object::copy(inner, copy, deadline).await?;
-    Ok(fresh(inner, home, copied.version))
+    let copied = object::copy_object(inner, copy, deadline).await?;
+    Ok(fresh_claim(inner, home, copied.version))
 }
 
 /// The claim of what is stored under the digest; `None` when nothing is.
@@ -154,12 +156,17 @@ pub(crate) async fn claim_stored(
         media_type: label.media_type,
         name: label.name,
     };
-    let Some(head) = object::head(inner, &artifact.key(), None).await? else {
+    let Some(head) = object::head_object(inner, &artifact.key(), None).await? else {
         return Ok(None);
     };
     artifact.size = head.size;
     let home = ArtifactLocation::kept(artifact);
-    Ok(Some(claim(inner, home, head.modified_ms, head.version)))
+    Ok(Some(object_claim(
+        inner,
+        home,
+        head.modified_ms,
+        head.version,
+    )))
 }
 
 /// Compares by what is known without reading, else by reading.
@@ -185,11 +192,11 @@ async fn is_same(
 }
 
 /// The claim of an object that was made just now.
-fn fresh(inner: &StoreInner, home: ArtifactLocation, version: Option<String>) -> Claim {
-    claim(inner, home, inner.clock.now_ms(), version)
+fn fresh_claim(inner: &StoreInner, home: ArtifactLocation, version: Option<String>) -> Claim {
+    object_claim(inner, home, inner.clock.now_ms(), version)
 }
 
-fn claim(
+fn object_claim(
     inner: &StoreInner,
     home: ArtifactLocation,
     modified_ms: u64,

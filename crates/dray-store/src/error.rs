@@ -11,7 +11,7 @@ use crate::request::RequestError;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The options are wrong.
-    #[error("the store's options are wrong: {}", list(.0))]
+    #[error("the store's options are wrong: {}", list_problems(.0))]
     Options(Vec<OptionProblem>),
     /// The file with certificate authorities cannot be used.
     #[error("store.ca_file cannot be used")]
@@ -45,7 +45,7 @@ impl OpenError {
     }
 }
 
-fn list(problems: &[OptionProblem]) -> String {
+fn list_problems(problems: &[OptionProblem]) -> String {
     let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }
@@ -147,14 +147,14 @@ pub enum ConfirmError {
     Request(#[from] RequestError),
 }
 
-fn unavailable(detail: &str, message: &str, seconds: u64) -> Fault {
+fn unavailable_fault(detail: &str, message: &str, seconds: u64) -> Fault {
     Fault::new(FaultCode::Unavailable, message)
         .detail(detail)
         .advice("Try again in a moment.")
         .retry_after(Duration::from_secs(seconds))
 }
 
-fn mismatch() -> Fault {
+fn mismatch_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,
         "The stored file is damaged, so it was not handed over.",
@@ -163,7 +163,7 @@ fn mismatch() -> Fault {
     .advice("Provide the file again.")
 }
 
-fn foreign() -> Fault {
+fn foreign_claim_fault() -> Fault {
     Fault::new(FaultCode::Denied, "The file belongs to somebody else.").detail("foreign_tenant")
 }
 
@@ -188,7 +188,7 @@ impl From<RequestError> for Fault {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::Unreachable(_) => {
-                unavailable("store_unreachable", "The file store cannot be reached.", 1)
+                unavailable_fault("store_unreachable", "The file store cannot be reached.", 1)
             }
             RequestError::TimedOut => {
                 Fault::new(FaultCode::Timeout, "The file store did not answer in time.")
@@ -204,7 +204,7 @@ impl From<RequestError> for Fault {
             .advice("Try again in a moment.")
             .retry_after(Duration::from_secs(1)),
             RequestError::Unwell { .. } => {
-                unavailable("store_unavailable", "The file store is unavailable.", 2)
+                unavailable_fault("store_unavailable", "The file store is unavailable.", 2)
             }
             RequestError::Full { .. } => {
                 Fault::new(FaultCode::Unavailable, "The file store is full.")
@@ -213,7 +213,7 @@ impl From<RequestError> for Fault {
                     .retry_after(Duration::from_secs(30))
             }
             RequestError::Missing => claim_missing(),
-            RequestError::Corrupted { .. } => unavailable(
+            RequestError::Corrupted { .. } => unavailable_fault(
                 "store_corrupted",
                 "The file was damaged on its way to the store.",
                 1,
@@ -235,8 +235,8 @@ impl From<PutError> for Fault {
     fn from(error: PutError) -> Self {
         match error {
             PutError::TooLarge { limit } => too_large(limit),
-            PutError::Conflict => mismatch(),
-            PutError::Corrupted => unavailable(
+            PutError::Conflict => mismatch_fault(),
+            PutError::Corrupted => unavailable_fault(
                 "store_corrupted",
                 "The file was damaged on its way to the store.",
                 1,
@@ -250,10 +250,10 @@ impl From<PutError> for Fault {
 impl From<ReadError> for Fault {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::ForeignTenant => foreign(),
+            ReadError::ForeignTenant => foreign_claim_fault(),
             ReadError::UnknownStore(_) => unknown_store(),
             ReadError::Missing => claim_missing(),
-            ReadError::Mismatch(_) => mismatch(),
+            ReadError::Mismatch(_) => mismatch_fault(),
             ReadError::TooLarge { limit, .. } => too_large(limit),
             ReadError::Request(error) => error.into(),
         }
@@ -263,11 +263,11 @@ impl From<ReadError> for Fault {
 impl From<PresignError> for Fault {
     fn from(error: PresignError) -> Self {
         match error {
-            PresignError::ForeignTenant => foreign(),
+            PresignError::ForeignTenant => foreign_claim_fault(),
             PresignError::UnknownStore(_) => unknown_store(),
             PresignError::ObjectEnds => claim_missing(),
             PresignError::CredentialsEnd => {
-                unavailable("credentials_ending", "No link can be made just now.", 60)
+                unavailable_fault("credentials_ending", "No link can be made just now.", 60)
             }
             PresignError::TooLarge { limit } => too_large(limit),
             PresignError::MediaType => {

@@ -80,7 +80,7 @@ impl Store {
         let area = ObjectArea::of(inner, claim)
             .ok_or_else(|| PresignError::UnknownStore(claim.store.clone()))?;
         let object_ends = Some(claim.expires_at_ms);
-        let (lifetime, expires_at_ms) = lifetime(inner, wanted, object_ends)?;
+        let (lifetime, expires_at_ms) = link_lifetime(inner, wanted, object_ends)?;
         let request = inner
             .clients
             .public
@@ -88,7 +88,7 @@ impl Store {
             .bucket(&inner.options.bucket)
             .key(area.key(&claim.artifact))
             .set_version_id(claim.version_id.clone())
-            .response_content_disposition(disposition(&claim.artifact.name))
+            .response_content_disposition(download_disposition(&claim.artifact.name))
             .response_content_type(served_type(&claim.artifact.media_type))
             .presigned(lifetime);
         let signed = Box::pin(request)
@@ -102,7 +102,7 @@ impl Store {
 }
 
 /// The lifetime to sign, and the Unix milliseconds at which it ends.
-pub(crate) fn lifetime(
+pub(crate) fn link_lifetime(
     inner: &StoreInner,
     wanted: Duration,
     object_ends_ms: Option<u64>,
@@ -135,7 +135,7 @@ pub(crate) fn lifetime(
 }
 
 /// `Content-Disposition` that always downloads, with the last component of the name in the encoding of RFC 8187.
-fn disposition(name: &str) -> String {
+fn download_disposition(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let visible: String = last
         .chars()
@@ -187,7 +187,7 @@ mod tests {
             ("", "attachment"),
             ("folder/", "attachment"),
         ] {
-            assert_eq!(disposition(name), expected, "{name}");
+            assert_eq!(download_disposition(name), expected, "{name}");
         }
     }
 

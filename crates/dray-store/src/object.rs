@@ -38,7 +38,7 @@ pub(crate) struct ObjectHead {
 
 /// PUT with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed: the signed
 /// checksum header covers it.
-pub(crate) async fn put(
+pub(crate) async fn put_object(
     inner: &StoreInner,
     key: &str,
     body: Vec<Bytes>,
@@ -52,10 +52,10 @@ pub(crate) async fn put(
         .bucket(&inner.options.bucket)
         .key(key)
         .if_none_match(ANY_ETAG)
-        .content_length(pieces::length(&body))
+        .content_length(pieces::body_length(&body))
         .set_checksum_sha256(sum.sha256())
         .set_checksum_crc64_nvme(sum.crc64())
-        .body(ByteStream::new(pieces::body(body)))
+        .body(ByteStream::new(pieces::retryable_body(body)))
         .customize()
         .disable_payload_signing();
     let answer = inner.request(deadline, Box::pin(request.send())).await?;
@@ -83,7 +83,7 @@ pub(crate) struct CopyResult {
 }
 
 /// Copies without moving the bytes through here.
-pub(crate) async fn copy(
+pub(crate) async fn copy_object(
     inner: &StoreInner,
     copy: ObjectCopy<'_>,
     deadline: Option<Deadline>,
@@ -104,7 +104,9 @@ pub(crate) async fn copy(
         // A copy onto itself is refused unless something changes.
         request = request.metadata_directive(MetadataDirective::Replace);
     }
-    let request = request.customize().config_override(client::patient());
+    let request = request
+        .customize()
+        .config_override(client::server_work_overrides());
     let answer = inner
         .request_within(SERVER_WORK_TIMEOUT, deadline, Box::pin(request.send()))
         .await?;
@@ -118,7 +120,7 @@ pub(crate) async fn copy(
 }
 
 /// What is stored under the key; `None` when nothing is.
-pub(crate) async fn head(
+pub(crate) async fn head_object(
     inner: &StoreInner,
     key: &str,
     deadline: Option<Deadline>,
@@ -189,7 +191,7 @@ pub(crate) async fn read_digest(
 }
 
 /// Deletes the object, if it is there.
-pub(crate) async fn delete(
+pub(crate) async fn delete_object(
     inner: &StoreInner,
     key: &str,
     deadline: Option<Deadline>,

@@ -59,13 +59,13 @@ impl ChunkBuffer {
 }
 
 /// Length of a body, as the SDK wants it.
-pub(crate) fn length(pieces: &[Bytes]) -> i64 {
+pub(crate) fn body_length(pieces: &[Bytes]) -> i64 {
     let length: usize = pieces.iter().map(Bytes::len).sum();
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 /// A body that can be sent again.
-pub(crate) fn body(pieces: Vec<Bytes>) -> SdkBody {
+pub(crate) fn retryable_body(pieces: Vec<Bytes>) -> SdkBody {
     SdkBody::retryable(move || SdkBody::from_body_1_x(ChunkBody(pieces.clone().into())))
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn digest_all(pieces: Vec<Bytes>) -> (Sha256Digest, Vec<Bytes>)
 }
 
 /// [`digest_all`] of one piece.
-pub(crate) async fn digest(bytes: Bytes) -> (Sha256Digest, Bytes) {
+pub(crate) async fn digest_one(bytes: Bytes) -> (Sha256Digest, Bytes) {
     let (digest, _) = digest_all(vec![bytes.clone()]).await;
     (digest, bytes)
 }

@@ -99,11 +99,11 @@ impl StoreAccess {
         if stages {
             stage.push("s3:AbortMultipartUpload");
         }
-        let kept = actions(&[
+        let kept = granted_actions(&[
             (self.reads || self.writes, "s3:GetObject"),
             (self.writes, "s3:PutObject"),
         ]);
-        let cached = actions(&[
+        let cached = granted_actions(&[
             (self.reads || self.caches || self.evicts, "s3:GetObject"),
             (self.caches, "s3:PutObject"),
             (self.evicts, "s3:DeleteObject"),
@@ -119,7 +119,7 @@ impl StoreAccess {
     }
 }
 
-fn actions(rights: &[(bool, &'static str)]) -> Vec<&'static str> {
+fn granted_actions(rights: &[(bool, &'static str)]) -> Vec<&'static str> {
     rights
         .iter()
         .filter(|(granted, _)| *granted)

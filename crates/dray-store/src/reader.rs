@@ -49,12 +49,12 @@ impl ArtifactReader {
         claim: &Claim,
         deadline: Deadline,
     ) -> Result<Self, ReadError> {
-        let key = check(inner, tenant, claim)?.key(&claim.artifact);
+        let key = check_claim(inner, tenant, claim)?.key(&claim.artifact);
         let permit = inner.reader_permit(Some(deadline)).await?;
         let artifact = &claim.artifact;
-        let (body, length) = fetch(inner, claim, &key, deadline).await?;
+        let (body, length) = fetch_body(inner, claim, &key, deadline).await?;
         if length.is_some_and(|length| length != artifact.size) {
-            return Err(mismatch(claim, "length"));
+            return Err(mismatch_error(claim, "length"));
         }
         Ok(Self {
             body,
@@ -141,7 +141,7 @@ impl ArtifactReader {
 }
 
 /// Whether the claim may be used here at all.
-pub(crate) fn check(
+pub(crate) fn check_claim(
     inner: &StoreInner,
     tenant: &TenantId,
     claim: &Claim,
@@ -153,7 +153,7 @@ pub(crate) fn check(
 }
 
 /// The body and its announced length.
-async fn fetch(
+async fn fetch_body(
     inner: &StoreInner,
     claim: &Claim,
     key: &str,
@@ -188,7 +188,7 @@ async fn fetch(
     }
 }
 
-fn mismatch(claim: &Claim, what: &'static str) -> ReadError {
+fn mismatch_error(claim: &Claim, what: &'static str) -> ReadError {
     tracing::error!(
         key = claim.artifact.key(),
         store = claim.store,

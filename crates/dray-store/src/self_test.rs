@@ -61,33 +61,33 @@ pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError
 }
 
 /// Refuses a store that overwrites in spite of `If-None-Match: *`, and finds out what else it can do.
-pub(crate) async fn run(inner: &StoreInner) -> Result<StoreCapabilities, OpenError> {
+pub(crate) async fn run_self_test(inner: &StoreInner) -> Result<StoreCapabilities, OpenError> {
     let unique = uuid::Uuid::new_v4();
     let keys = ["a", "b", "c"].map(|name| format!("stage/probe/{unique}-{name}"));
-    let outcome = check(inner, &keys).await;
+    let outcome = check_store(inner, &keys).await;
     for key in &keys {
-        if let Err(error) = object::delete(inner, key, None).await {
+        if let Err(error) = object::delete_object(inner, key, None).await {
             tracing::warn!(key, %error, "probe object stays until it is swept");
         }
     }
     outcome
 }
 
-async fn check(
+async fn check_store(
     inner: &StoreInner,
     [first, second, third]: &[String; 3],
 ) -> Result<StoreCapabilities, OpenError> {
     let body = || vec![PROBE_BODY];
     let sum = ObjectChecksum::Sha256(Sha256Digest::of(b"probe"));
-    object::put(inner, first, body(), sum, None).await?;
-    match object::put(inner, first, body(), sum, None).await {
+    object::put_object(inner, first, body(), sum, None).await?;
+    match object::put_object(inner, first, body(), sum, None).await {
         Ok(_) => return Err(OpenError::Unconditional),
         Err(RequestError::Exists) => {}
         Err(error) => return Err(error.into()),
     }
     let abilities = StoreCapabilities {
         conditional_copy: copies_conditionally(inner, first, second).await?,
-        verified_sha256: !takes(
+        verified_sha256: !accepts_checksum(
             inner,
             third,
             ObjectChecksum::Sha256(Sha256Digest::of(b"other")),
@@ -110,7 +110,7 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
             tag: None,
             create: true,
         };
-        match object::copy(inner, copy, None).await {
+        match object::copy_object(inner, copy, None).await {
             Ok(_) if attempt == 0 => {}
             Ok(_) => return Ok(false),
             Err(RequestError::Exists) => return Ok(attempt == 1),
@@ -130,13 +130,17 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
 async fn verifies_crc64(inner: &StoreInner, key: &str) -> Result<bool, OpenError> {
     let right = ObjectChecksum::Crc64(Crc64::of(&[PROBE_BODY]));
     let wrong = ObjectChecksum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
-    object::delete(inner, key, None).await?;
-    Ok(!takes(inner, key, wrong).await? && takes(inner, key, right).await?)
+    object::delete_object(inner, key, None).await?;
+    Ok(!accepts_checksum(inner, key, wrong).await? && accepts_checksum(inner, key, right).await?)
 }
 
 /// Whether the store takes the probe under this checksum.
-async fn takes(inner: &StoreInner, key: &str, sum: ObjectChecksum) -> Result<bool, OpenError> {
-    match object::put(inner, key, vec![PROBE_BODY], sum, None).await {
+async fn accepts_checksum(
+    inner: &StoreInner,
+    key: &str,
+    sum: ObjectChecksum,
+) -> Result<bool, OpenError> {
+    match object::put_object(inner, key, vec![PROBE_BODY], sum, None).await {
         Ok(_) => Ok(true),
         Err(
             RequestError::Corrupted { .. }

@@ -77,7 +77,7 @@ impl Store {
                 .await
                 .map_err(OpenError::Bucket)?;
         }
-        let abilities = self_test::run(&store.inner).await?;
+        let abilities = self_test::run_self_test(&store.inner).await?;
         store.inner.abilities.get_or_init(|| abilities);
         Ok(store)
     }
@@ -135,7 +135,7 @@ impl Store {
             name: String::new(),
         }
         .key();
-        let found = object::head(&self.inner, &key, None).await?;
+        let found = object::head_object(&self.inner, &key, None).await?;
         Ok(found.map(|object| object.size))
     }
 
@@ -161,7 +161,7 @@ impl Store {
 
     /// Asks for a fixed key: whether the store answers and lets us in (messaging-reliability 16).
     pub async fn probe(&self) -> Result<(), RequestError> {
-        object::head(&self.inner, self_test::PROBE_KEY, None).await?;
+        object::head_object(&self.inner, self_test::PROBE_KEY, None).await?;
         Ok(())
     }
 

@@ -66,7 +66,7 @@ async fn remove_old(
                 continue;
             }
             // The listing may be old by now: the object may have been claimed again.
-            let Some(head) = object::head(inner, key, None).await? else {
+            let Some(head) = object::head_object(inner, key, None).await? else {
                 continue;
             };
             if !is_past(
@@ -76,7 +76,7 @@ async fn remove_old(
             ) {
                 continue;
             }
-            object::delete(inner, key, None).await?;
+            object::delete_object(inner, key, None).await?;
             count += 1;
             bytes += head.size;
         }

@@ -79,7 +79,7 @@ impl ArtifactWriter {
 
     /// Digest of the bytes taken so far.
     pub fn sha256(&self) -> Sha256Digest {
-        finish(self.whole.clone())
+        finish_digest(self.whole.clone())
     }
 
     /// Takes bytes. Waits while the store is slower than the source, so that no more than [`MAX_TRANSFER_BYTES`] is
@@ -144,11 +144,11 @@ impl ArtifactWriter {
         if self.failed {
             return Err(PutError::Poisoned);
         }
-        let sha256 = finish(std::mem::take(&mut self.whole));
-        let artifact = commit::artifact(&self.tenant, sha256, self.size, label);
+        let sha256 = finish_digest(std::mem::take(&mut self.whole));
+        let artifact = commit::new_artifact(&self.tenant, sha256, self.size, label);
         let home = self.home(artifact);
         if self.upload.is_none() {
-            return commit::create(&self.inner, home, self.part.take(), self.deadline).await;
+            return commit::create_object(&self.inner, home, self.part.take(), self.deadline).await;
         }
         if self.part.len() > 0 {
             self.send_part().await?;
@@ -162,7 +162,7 @@ impl ArtifactWriter {
             tag: None,
             crc64: upload.crc64(),
         };
-        let claim = commit::publish(&self.inner, staged, home, self.deadline).await?;
+        let claim = commit::publish_staged(&self.inner, staged, home, self.deadline).await?;
         self.abort().await;
         Ok(claim)
     }
@@ -197,6 +197,6 @@ impl Drop for ArtifactWriter {
     }
 }
 
-fn finish(hasher: Sha256) -> Sha256Digest {
+fn finish_digest(hasher: Sha256) -> Sha256Digest {
     Sha256Digest::from_bytes(hasher.finalize().into())
 }

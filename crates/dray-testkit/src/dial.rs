@@ -117,7 +117,7 @@ impl DialCore {
         let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(DialState::default()));
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&state)));
+        tasks.spawn(accept_connections(listener, Arc::clone(&state)));
         Ok(Self {
             address,
             state,
@@ -181,15 +181,15 @@ impl DialCore {
     }
 
     fn lock(&self) -> MutexGuard<'_, DialState> {
-        lock(&self.state)
+        lock_state(&self.state)
     }
 }
 
-fn lock(state: &Mutex<DialState>) -> MutexGuard<'_, DialState> {
+fn lock_state(state: &Mutex<DialState>) -> MutexGuard<'_, DialState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<DialState>>) {
+async fn accept_connections(listener: TcpListener, state: Arc<Mutex<DialState>>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
@@ -197,7 +197,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<DialState>>) {
         connections.spawn(async move {
             let service = hyper::service::service_fn(move |request| {
                 let state = Arc::clone(&state);
-                async move { serve::answer(&state, request).await }
+                async move { serve::answer_request(&state, request).await }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)

@@ -42,7 +42,7 @@ pub enum DnsReply {
 }
 
 /// An address record for `owner`.
-pub fn address(owner: &str, address: IpAddr) -> (String, RData) {
+pub fn address_record(owner: &str, address: IpAddr) -> (String, RData) {
     let data = match address {
         IpAddr::V4(v4) => RData::A(A(v4)),
         IpAddr::V6(v6) => RData::AAAA(AAAA(v6)),
@@ -51,7 +51,7 @@ pub fn address(owner: &str, address: IpAddr) -> (String, RData) {
 }
 
 /// An alias record from `owner` to `target`. An invalid target becomes the root.
-pub fn alias(owner: &str, target: &str) -> (String, RData) {
+pub fn alias_record(owner: &str, target: &str) -> (String, RData) {
     let target = Name::from_str(target).unwrap_or_default();
     (owner.to_owned(), RData::CNAME(CNAME(target)))
 }
@@ -88,7 +88,7 @@ pub struct FakeDnsServer {
 impl FakeDnsServer {
     /// Listens on one free loopback port over UDP and TCP. Unknown questions get `NXDOMAIN`.
     pub async fn start() -> io::Result<Self> {
-        let (udp, tcp) = bind().await?;
+        let (udp, tcp) = bind_sockets().await?;
         let address = udp.local_addr()?;
         let zone = Arc::new(DnsZone::default());
         let mut tasks = JoinSet::new();
@@ -109,7 +109,7 @@ impl FakeDnsServer {
     /// Sets what `name` (with or without root dot) and `kind` are answered.
     pub fn set(&self, name: &str, kind: RecordType, reply: DnsReply) {
         let name = format!("{}.", name.trim_end_matches('.')).to_lowercase();
-        lock(&self.zone.replies).insert((name, kind), reply);
+        lock_mutex(&self.zone.replies).insert((name, kind), reply);
     }
 
     /// Answers `name` with these addresses, each under its own type; a type without any gets an empty answer.
@@ -118,7 +118,7 @@ impl FakeDnsServer {
             let records = addresses
                 .iter()
                 .filter(|ip| ip.is_ipv4() == (kind == RecordType::A))
-                .map(|ip| address(name, *ip))
+                .map(|ip| address_record(name, *ip))
                 .collect();
             self.set(name, kind, DnsReply::Records(records));
         }
@@ -126,16 +126,16 @@ impl FakeDnsServer {
 
     /// Every question so far.
     pub fn asked(&self) -> Vec<DnsQuestion> {
-        lock(&self.zone.asked).clone()
+        lock_mutex(&self.zone.asked).clone()
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One port for both transports; the kernel picks the UDP port, TCP may have to try again.
-async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
+async fn bind_sockets() -> io::Result<(UdpSocket, TcpListener)> {
     let mut last = None;
     for _ in 0..32 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -156,12 +156,12 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
         let packet = buffer.get(..count).unwrap_or_default();
         let (answers, held) = zone.answer(packet, from, false);
         match held {
-            None => send(&socket, &answers, from).await,
+            None => send_answers(&socket, &answers, from).await,
             Some(mut held) => {
                 let socket = Arc::clone(&socket);
                 held_answers.spawn(async move {
                     if held.wait_for(|released| *released).await.is_ok() {
-                        send(&socket, &answers, from).await;
+                        send_answers(&socket, &answers, from).await;
                     }
                 });
             }
@@ -169,7 +169,7 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
     }
 }
 
-async fn send(socket: &UdpSocket, answers: &[Vec<u8>], to: SocketAddr) {
+async fn send_answers(socket: &UdpSocket, answers: &[Vec<u8>], to: SocketAddr) {
     for answer in answers {
         if let Err(error) = socket.send_to(answer, to).await {
             tracing::debug!(%error, "scripted answer was not sent");
@@ -218,44 +218,60 @@ impl DnsZone {
             return (Vec::new(), None);
         };
         let key = (query.name().to_lowercase().to_string(), query.query_type());
-        lock(&self.asked).push(DnsQuestion {
+        lock_mutex(&self.asked).push(DnsQuestion {
             name: key.0.clone(),
             kind: key.1,
             tcp,
             from,
             max_payload: question.max_payload(),
         });
-        let reply = lock(&self.replies).get(&key).cloned();
+        let reply = lock_mutex(&self.replies).get(&key).cloned();
         let mut held = None;
         let messages = match reply.unwrap_or(DnsReply::Code(ResponseCode::NXDomain)) {
             DnsReply::Silence => Vec::new(),
-            DnsReply::Garbage => return (vec![garbage(question.id)], None),
+            DnsReply::Garbage => return (vec![garbage_message(question.id)], None),
             DnsReply::CodeWithRecords(code, records) => {
-                vec![respond(&question, query, code, records)]
+                vec![response_message(&question, query, code, records)]
             }
             DnsReply::Held(released, records) => {
                 held = Some(released);
-                vec![respond(&question, query, ResponseCode::NoError, records)]
+                vec![response_message(
+                    &question,
+                    query,
+                    ResponseCode::NoError,
+                    records,
+                )]
             }
-            DnsReply::Code(code) => vec![respond(&question, query, code, Vec::new())],
+            DnsReply::Code(code) => vec![response_message(&question, query, code, Vec::new())],
             DnsReply::Truncated(_) | DnsReply::TruncatedThenWrong(_) if !tcp => {
-                let mut message = respond(&question, query, ResponseCode::NoError, Vec::new());
+                let mut message =
+                    response_message(&question, query, ResponseCode::NoError, Vec::new());
                 message.metadata.truncation = true;
                 vec![message]
             }
             DnsReply::Records(records) | DnsReply::Truncated(records) => {
-                vec![respond(&question, query, ResponseCode::NoError, records)]
+                vec![response_message(
+                    &question,
+                    query,
+                    ResponseCode::NoError,
+                    records,
+                )]
             }
             DnsReply::WrongQuestion(records) | DnsReply::TruncatedThenWrong(records) => {
                 let other = Query::query(Name::from_str("other.test.").unwrap_or_default(), key.1);
-                vec![respond(&question, &other, ResponseCode::NoError, records)]
+                vec![response_message(
+                    &question,
+                    &other,
+                    ResponseCode::NoError,
+                    records,
+                )]
             }
             DnsReply::SpoofedFirst(spoofed, genuine) => {
-                let mut first = respond(&question, query, ResponseCode::NoError, spoofed);
+                let mut first = response_message(&question, query, ResponseCode::NoError, spoofed);
                 first.metadata.id = question.id.wrapping_add(1);
                 vec![
                     first,
-                    respond(&question, query, ResponseCode::NoError, genuine),
+                    response_message(&question, query, ResponseCode::NoError, genuine),
                 ]
             }
         };
@@ -267,13 +283,13 @@ impl DnsZone {
     }
 }
 
-fn garbage(id: u16) -> Vec<u8> {
+fn garbage_message(id: u16) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend_from_slice(&[0x81, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff]);
     bytes
 }
 
-fn respond(
+fn response_message(
     question: &Message,
     query: &Query,
     code: ResponseCode,

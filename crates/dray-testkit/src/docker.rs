@@ -120,7 +120,7 @@ impl DockerEngine {
         let current = base.join("current");
         if let Ok(name) = std::fs::read_to_string(&current) {
             let folder = base.join(name);
-            if answers(&folder) {
+            if engine_answers(&folder) {
                 return Self {
                     folder,
                     users: Some(users),
@@ -132,7 +132,7 @@ impl DockerEngine {
         let name = format!("{}", std::process::id());
         let folder = base.join(&name);
         // Its pipes lead nowhere and it ends with its last user, which need not be this process.
-        let mut supervisor = supervise(&base, &folder, IDLE_GRACE_SECONDS, None);
+        let mut supervisor = spawn_supervisor(&base, &folder, IDLE_GRACE_SECONDS, None);
         let engine = Self {
             folder,
             users: Some(users),
@@ -161,7 +161,7 @@ impl DockerEngine {
         let users = lock_file(base.path(), "users");
         users.lock_shared().expect("a lock on the engine");
         let folder = base.path().join("engine");
-        let mut supervisor = supervise(base.path(), &folder, "0", network.as_ref());
+        let mut supervisor = spawn_supervisor(base.path(), &folder, "0", network.as_ref());
         let mut engine = Self {
             folder,
             users: Some(users),
@@ -192,7 +192,7 @@ impl DockerEngine {
 
     /// What its API says on `GET target`, for instance `/containers/json?all=1`.
     pub fn get(&self, target: &str) -> serde_json::Value {
-        api::expect(&self.socket(), "GET", target, &serde_json::Value::Null).json()
+        api::expect_success(&self.socket(), "GET", target, &serde_json::Value::Null).json()
     }
 
     /// Kills it (SIGKILL), so that every connection breaks. Only for an engine of one's own.
@@ -205,7 +205,7 @@ impl DockerEngine {
         let pid = pid.expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
         let until = Instant::now() + ENGINE_TIMEOUT;
-        while answers(&self.folder) {
+        while engine_answers(&self.folder) {
             assert!(Instant::now() < until, "the engine does not end");
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -223,7 +223,7 @@ impl DockerEngine {
 
     fn wait_until_ready(&self, supervisor: &mut Child) {
         let until = Instant::now() + ENGINE_TIMEOUT;
-        while !answers(&self.folder) {
+        while !engine_answers(&self.folder) {
             let exited = supervisor.try_wait().expect("the engine's exit status");
             let failed = self.log().contains("failed to start daemon");
             assert!(
@@ -236,8 +236,8 @@ impl DockerEngine {
     }
 
     fn import(&self) {
-        image::import(&self.socket(), BUSYBOX_IMAGE, &image::busybox());
-        image::import(&self.socket(), SHELL_LESS, &image::shell_less());
+        image::import_image(&self.socket(), BUSYBOX_IMAGE, &image::busybox_tar());
+        image::import_image(&self.socket(), SHELL_LESS, &image::shell_less());
     }
 }
 
@@ -251,8 +251,8 @@ impl Drop for DockerEngine {
     }
 }
 
-fn answers(folder: &Path) -> bool {
-    api::call(&folder.join("sock"), "GET", "/_ping", "", &[])
+fn engine_answers(folder: &Path) -> bool {
+    api::call_engine(&folder.join("sock"), "GET", "/_ping", "", &[])
         .is_ok_and(|answer| answer.status == 200)
 }
 
@@ -264,7 +264,7 @@ fn lock_file(base: &Path, name: &str) -> File {
         .expect("a lock file of the engine")
 }
 
-fn supervise(base: &Path, folder: &Path, grace: &str, network: Option<&Network>) -> Child {
+fn spawn_supervisor(base: &Path, folder: &Path, grace: &str, network: Option<&Network>) -> Child {
     assert!(
         rustix::process::getuid().is_root(),
         "a Docker Engine of one's own needs root"

@@ -32,7 +32,7 @@ impl FileServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener));
+        tasks.spawn(accept_connections(listener));
         Ok(Self {
             address,
             next: AtomicU64::new(1),
@@ -51,16 +51,16 @@ impl FileServer {
     }
 }
 
-async fn accept(listener: TcpListener) {
+async fn accept_connections(listener: TcpListener) {
     let block: Arc<[u8]> = vec![0x5a; BLOCK_BYTES].into();
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, Arc::clone(&block)));
+        connections.spawn(serve_file(stream, Arc::clone(&block)));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn serve(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
+async fn serve_file(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if stream.read_buf(&mut head).await? == 0 {

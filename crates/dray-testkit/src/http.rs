@@ -1,7 +1,7 @@
 //! A scripted HTTP/1 server that can send any bytes at any pace, and that remembers what it was asked.
 //!
 //! It is not an HTTP implementation: the answer is a list of [`ResponseStep`]s that are not validated, on purpose.
-//! [`converse`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
+//! [`serve_request`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
 
 use std::fmt::Write as _;
 use std::io;
@@ -160,7 +160,7 @@ impl ScriptedResponder {
 /// Reads one request head from `stream` and plays the answer.
 ///
 /// Errors are those of the stream; a peer that hangs up in the middle is one.
-pub async fn converse<S>(mut stream: S, responder: &ScriptedResponder) -> io::Result<()>
+pub async fn serve_request<S>(mut stream: S, responder: &ScriptedResponder) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -169,10 +169,10 @@ where
     };
     for step in responder.answer(ReceivedRequest { head }).0 {
         match step {
-            ResponseStep::Send(bytes) => write(&mut stream, &bytes).await?,
+            ResponseStep::Send(bytes) => write_bytes(&mut stream, &bytes).await?,
             ResponseStep::Repeat(bytes, times) => {
                 for _ in 0..times {
-                    write(&mut stream, &bytes).await?;
+                    write_bytes(&mut stream, &bytes).await?;
                 }
             }
             ResponseStep::Pause(time) => tokio::time::sleep(time).await,
@@ -185,7 +185,7 @@ where
     stream.shutdown().await
 }
 
-async fn write<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result<()> {
+async fn write_bytes<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
@@ -232,7 +232,7 @@ impl FakeHttpServer {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, responder.clone(), acceptor));
+        tasks.spawn(accept_connections(listener, responder.clone(), acceptor));
         Ok(Self {
             address,
             responder,
@@ -251,7 +251,7 @@ impl FakeHttpServer {
     }
 }
 
-async fn accept(
+async fn accept_connections(
     listener: TcpListener,
     responder: ScriptedResponder,
     acceptor: Option<TlsAcceptor>,
@@ -263,9 +263,9 @@ async fn accept(
         let acceptor = acceptor.clone();
         connections.spawn(async move {
             let ended = match acceptor {
-                None => converse(stream, &responder).await,
+                None => serve_request(stream, &responder).await,
                 Some(acceptor) => match acceptor.accept(stream).await {
-                    Ok(stream) => converse(stream, &responder).await,
+                    Ok(stream) => serve_request(stream, &responder).await,
                     Err(error) => Err(error),
                 },
             };

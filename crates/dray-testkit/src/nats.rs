@@ -55,7 +55,7 @@ impl NatsServerOptions {
     pub fn start(self) -> NatsServer {
         let folder = tempfile::tempdir().expect("a folder for the server");
         let mut server = NatsServer {
-            child: spawn(&self, folder.path(), None),
+            child: spawn_server(&self, folder.path(), None),
             port: 0,
             options: self,
             folder,
@@ -83,7 +83,7 @@ impl NatsServer {
 
     /// Folder of the JetStream store.
     pub fn store(&self) -> PathBuf {
-        store(&self.options, self.folder.path())
+        store_directory(&self.options, self.folder.path())
     }
 
     /// What the server has written to its log so far.
@@ -139,7 +139,7 @@ impl NatsServer {
         if self.exited().is_none() {
             self.stop();
         }
-        self.child = spawn(&self.options, self.folder.path(), Some(self.port));
+        self.child = spawn_server(&self.options, self.folder.path(), Some(self.port));
         self.port = self.wait_until_ready();
     }
 
@@ -207,23 +207,23 @@ impl Drop for NatsServer {
     }
 }
 
-fn store(options: &NatsServerOptions, folder: &Path) -> PathBuf {
+fn store_directory(options: &NatsServerOptions, folder: &Path) -> PathBuf {
     options
         .store
         .clone()
         .unwrap_or_else(|| folder.join("store"))
 }
 
-fn spawn(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -> Child {
+fn spawn_server(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -> Child {
     let config = folder.join("server.conf");
     std::fs::write(&config, &options.config).expect("the server's configuration file");
     let port = port.map_or_else(|| "-1".to_owned(), |port| port.to_string());
-    let started = Command::new(binary())
+    let started = Command::new(server_binary())
         .arg("--config")
         .arg(&config)
         .args(["--addr", "127.0.0.1", "--port", &port, "--jetstream"])
         .arg("--store_dir")
-        .arg(store(options, folder))
+        .arg(store_directory(options, folder))
         .arg("--ports_file_dir")
         .arg(folder)
         .arg("--log")
@@ -242,7 +242,7 @@ fn spawn(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -> Child
 }
 
 /// Debian keeps it in a folder that is not on everybody's path.
-fn binary() -> &'static str {
+fn server_binary() -> &'static str {
     let debian = "/usr/sbin/nats-server";
     if Path::new(debian).exists() {
         debian

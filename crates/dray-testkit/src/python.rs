@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 /// The workspace.
-fn root() -> &'static Path {
+fn workspace_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
@@ -29,7 +29,7 @@ pub fn interpreter(module: &str) -> PathBuf {
     if let Some(named) = named {
         return named.into();
     }
-    let folder = root().join("target/python");
+    let folder = workspace_root().join("target/python");
     let interpreter = folder.join("bin/python");
     let run = |command: &mut Command| match command.status() {
         Ok(status) if status.success() => {}
@@ -45,7 +45,7 @@ pub fn interpreter(module: &str) -> PathBuf {
     if !has_it.is_ok_and(|status| status.success()) {
         let mut install = Command::new(&interpreter);
         install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        run(install.arg(root().join("tests/python/requirements.txt")));
+        run(install.arg(workspace_root().join("tests/python/requirements.txt")));
     }
     interpreter
 }
@@ -55,10 +55,10 @@ pub fn interpreter(module: &str) -> PathBuf {
 /// # Panics
 ///
 /// Without an interpreter for it.
-pub fn script(name: &str, module: &str) -> tokio::process::Command {
+pub fn script_command(name: &str, module: &str) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(interpreter(module));
     command
-        .arg(root().join("tests/python").join(name))
+        .arg(workspace_root().join("tests/python").join(name))
         .kill_on_drop(true);
     command
 }
@@ -68,8 +68,8 @@ pub fn script(name: &str, module: &str) -> tokio::process::Command {
 /// # Panics
 ///
 /// When it fails; with what it said.
-pub async fn run(name: &str, module: &str, arguments: &[&str]) -> Value {
-    json(script(name, module).args(arguments)).await
+pub async fn run_script(name: &str, module: &str, arguments: &[&str]) -> Value {
+    run_json(script_command(name, module).args(arguments)).await
 }
 
 /// Runs a command and gives the JSON that it printed.
@@ -78,7 +78,7 @@ pub async fn run(name: &str, module: &str, arguments: &[&str]) -> Value {
 ///
 /// When it fails; with what it said.
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
-pub async fn json(command: &mut tokio::process::Command) -> Value {
+pub async fn run_json(command: &mut tokio::process::Command) -> Value {
     let output = match command.output().await {
         Ok(output) => output,
         Err(error) => panic!("{command:?}: {error}"),

@@ -74,7 +74,7 @@ impl RehearsalServer {
             asked: Vec::new(),
         }));
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&state)));
+        tasks.spawn(accept_connections(listener, Arc::clone(&state)));
         Ok(Self {
             address,
             state,
@@ -89,27 +89,27 @@ impl RehearsalServer {
 
     /// Every request so far, in order of arrival.
     pub fn asked(&self) -> Vec<RehearsedRequest> {
-        lock(&self.state).asked.clone()
+        lock_state(&self.state).asked.clone()
     }
 
     /// Forgets the requests so far, so that a long measurement does not grow by them.
     pub fn forget(&self) {
-        lock(&self.state).asked = Vec::new();
+        lock_state(&self.state).asked = Vec::new();
     }
 
     /// Goes on with another script.
     pub fn follow(&self, script: Script) {
-        let mut state = lock(&self.state);
+        let mut state = lock_state(&self.state);
         state.used = vec![0; script.rules.len()];
         state.script = script;
     }
 }
 
-fn lock(state: &Mutex<RehearsalState>) -> MutexGuard<'_, RehearsalState> {
+fn lock_state(state: &Mutex<RehearsalState>) -> MutexGuard<'_, RehearsalState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<RehearsalState>>) {
+async fn accept_connections(listener: TcpListener, state: Arc<Mutex<RehearsalState>>) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
@@ -119,7 +119,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<RehearsalState>>) {
         connections.spawn(async move {
             let service = hyper::service::service_fn(move |request| {
                 let state = Arc::clone(&state);
-                async move { serve::answer(&state, request).await }
+                async move { serve::answer_request(&state, request).await }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)

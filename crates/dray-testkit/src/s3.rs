@@ -130,7 +130,7 @@ impl FaultyS3 {
                 };
                 let Ok((stream, _)) = accepted else { continue };
                 let script = Arc::clone(&script);
-                let serving = serve(stream, upstream, script, tasks.clone());
+                let serving = serve_proxy(stream, upstream, script, tasks.clone());
                 tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
             }
         });
@@ -191,7 +191,7 @@ impl FaultScript {
 /// What passes through: bytes, until something goes wrong.
 type Passing = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
-async fn serve(
+async fn serve_proxy(
     stream: TcpStream,
     upstream: SocketAddr,
     script: Arc<Mutex<FaultScript>>,
@@ -205,7 +205,7 @@ async fn serve(
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .judge(&parts);
-            pass(upstream, Request::from_parts(parts, body), trouble, &tasks).await
+            pass_request(upstream, Request::from_parts(parts, body), trouble, &tasks).await
         }
     });
     // A connection that ends in trouble is the purpose of this.
@@ -214,7 +214,7 @@ async fn serve(
         .await;
 }
 
-async fn pass(
+async fn pass_request(
     upstream: SocketAddr,
     request: Request<Incoming>,
     trouble: Option<S3Fault>,
@@ -223,7 +223,7 @@ async fn pass(
     let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
     match trouble {
         Some(S3Fault::Down) => return Err(broken()),
-        Some(S3Fault::Status(status)) => return Ok(refusal(status)),
+        Some(S3Fault::Status(status)) => return Ok(refusal_response(status)),
         Some(S3Fault::Stall) => std::future::pending().await,
         _ => {}
     }
@@ -233,7 +233,7 @@ async fn pass(
         _ => Harm::None,
     };
     let request = request.map(|body| Harmed::new(body, harm).boxed());
-    let response = forward(upstream, request, tasks).await?;
+    let response = forward_request(upstream, request, tasks).await?;
     let harm = match trouble {
         Some(S3Fault::LostAnswer) => {
             // Heard to its end, so that what was asked is done.
@@ -253,7 +253,7 @@ async fn pass(
 }
 
 /// One connection per request: slow, and simple to break.
-async fn forward(
+async fn forward_request(
     upstream: SocketAddr,
     request: Request<Passing>,
     tasks: &TaskTracker,
@@ -270,7 +270,7 @@ async fn forward(
     sender.send_request(request).await.map_err(io::Error::other)
 }
 
-fn refusal(status: u16) -> Response<Passing> {
+fn refusal_response(status: u16) -> Response<Passing> {
     let code = if status == 503 {
         "SlowDown"
     } else {

@@ -104,7 +104,8 @@ impl Sshd {
         // Another process may take the port before the server does; then there is another one.
         for _ in 0..5 {
             let port = free_port();
-            fs::write(path.join("sshd_config"), config(options, path, port)).expect("a config");
+            fs::write(path.join("sshd_config"), server_config(options, path, port))
+                .expect("a config");
             if let Some(child) = spawn_ready(path, port) {
                 return Self {
                     child,
@@ -113,7 +114,7 @@ impl Sshd {
                 };
             }
         }
-        panic!("sshd does not start; its log: {}", log(path));
+        panic!("sshd does not start; its log: {}", server_log(path));
     }
 
     /// Port on loopback.
@@ -144,41 +145,41 @@ impl Sshd {
 
     /// What the server has logged so far.
     pub fn log(&self) -> String {
-        log(self.folder.path())
+        server_log(self.folder.path())
     }
 
     /// Process ids of what the server has started: connections, shells and commands.
     pub fn processes(&self) -> Vec<u32> {
-        descendants(self.child.id())
+        descendant_processes(self.child.id())
     }
 
     /// Ends every connection and what runs in it (SIGKILL); the server goes on.
     pub fn cut(&self) {
         for process in self.processes() {
-            kill(process);
+            kill_tree(process);
         }
     }
 
     /// Stops every connection and what runs in it in their tracks (SIGSTOP): nothing is closed and nothing answers.
     pub fn pause(&self) {
         for process in self.processes() {
-            signal(process, Signal::STOP);
+            send_signal(process, Signal::STOP);
         }
     }
 
     /// Lets them go on (SIGCONT).
     pub fn resume(&self) {
         for process in self.processes() {
-            signal(process, Signal::CONT);
+            send_signal(process, Signal::CONT);
         }
     }
 
     /// Kills the server and all connections and waits until it is gone.
     pub fn kill9(&mut self) {
         let processes = self.processes();
-        kill(self.child.id());
+        kill_tree(self.child.id());
         for process in processes {
-            kill(process);
+            kill_tree(process);
         }
         drop(self.child.wait());
     }
@@ -213,7 +214,7 @@ impl Drop for Sshd {
     }
 }
 
-fn config(options: &Options, folder: &Path, port: u16) -> String {
+fn server_config(options: &Options, folder: &Path, port: u16) -> String {
     let at = folder.display();
     let sftp = match options.sftp {
         Sftp::Internal => format!("Subsystem sftp internal-sftp -d {at}/home\n"),
@@ -257,12 +258,14 @@ fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
             return None;
         }
         // Whose port it is shows in whether the server still runs at the next look.
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() && log(folder).contains("listening") {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok()
+            && server_log(folder).contains("listening")
+        {
             return Some(child);
         }
         std::thread::sleep(POLL_INTERVAL);
     }
-    kill(child.id());
+    kill_tree(child.id());
     drop(child.wait());
     None
 }
@@ -298,14 +301,14 @@ fn free_port() -> u16 {
         .port()
 }
 
-fn log(folder: &Path) -> String {
+fn server_log(folder: &Path) -> String {
     fs::read(folder.join("log"))
         .map(|log| String::from_utf8_lossy(&log).into_owned())
         .unwrap_or_default()
 }
 
 /// All that descends from a process, itself left out.
-fn descendants(process: u32) -> Vec<u32> {
+fn descendant_processes(process: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .expect("/proc")
         .flatten()
@@ -330,11 +333,11 @@ fn descendants(process: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-fn kill(process: u32) {
-    signal(process, Signal::KILL);
+fn kill_tree(process: u32) {
+    send_signal(process, Signal::KILL);
 }
 
-fn signal(process: u32, signal: Signal) {
+fn send_signal(process: u32, signal: Signal) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     if let Some(process) = process {
         // It may be gone already, which is what most signals are for.

@@ -45,13 +45,13 @@ async fn wait_for<T>(
     pause: Duration,
     look: impl AsyncFnMut() -> Option<T>,
 ) -> T {
-    match within(limit, pause, look).await {
+    match poll_within(limit, pause, look).await {
         Some(found) => found,
         None => panic!("{caller}: waited {limit:?} for {what}"),
     }
 }
 
-async fn within<T>(
+async fn poll_within<T>(
     limit: Duration,
     pause: Duration,
     mut look: impl AsyncFnMut() -> Option<T>,
@@ -86,7 +86,7 @@ mod tests {
     #[tokio::test]
     async fn gives_up_in_the_end() {
         let mut looks = 0;
-        let found = within(Duration::ZERO, POLL_INTERVAL, async || {
+        let found = poll_within(Duration::ZERO, POLL_INTERVAL, async || {
             looks += 1;
             None::<()>
         });

@@ -14,7 +14,7 @@ use crate::dial::{ChunkStream, DialError, GENERAL_MESSAGE};
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
 /// Reads all of an answer; text goes to the stage immediately. Stages of the deployment are passed over.
-pub(crate) async fn read(
+pub(crate) async fn read_answer(
     mut chunks: ChunkStream,
     deployment: &str,
     stage: &StageWriter,
@@ -23,7 +23,7 @@ pub(crate) async fn read(
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(DialError::failure)?;
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
-            return Err(refused(error).failure());
+            return Err(stream_error(error).failure());
         }
         if let Some(text) = answer.take(&chunk)? {
             let told = stage.content(text).await;
@@ -37,7 +37,7 @@ pub(crate) async fn read(
 }
 
 /// An error in the middle of a stream.
-fn refused(error: &Value) -> DialError {
+fn stream_error(error: &Value) -> DialError {
     let text = |name| error.get(name).and_then(Value::as_str).map(str::to_owned);
     let code = error.get("code");
     let status = code.and_then(|code| match code {
@@ -85,7 +85,7 @@ impl DeploymentResponse {
         }
         if let Some(state) = delta.pointer("/custom_content/state") {
             self.grow(state.to_string().len())?;
-            merge(self.state.get_or_insert(Value::Null), state);
+            merge_state(self.state.get_or_insert(Value::Null), state);
         }
         let text = delta.get("content").and_then(Value::as_str);
         let Some(text) = text.filter(|text| !text.is_empty()) else {
@@ -135,11 +135,11 @@ impl DeploymentResponse {
         if let Some(models) = models.and_then(Value::as_array) {
             let used = models.iter().filter_map(|one| {
                 let model = one.get("model")?.as_str()?.to_owned();
-                tokens(one).map(|tokens| ModelUsage { model, tokens })
+                token_usage(one).map(|tokens| ModelUsage { model, tokens })
             });
             self.usage = used.collect();
         }
-        if let Some(total) = chunk.get("usage").and_then(tokens) {
+        if let Some(total) = chunk.get("usage").and_then(token_usage) {
             self.total = Some(total);
         }
     }
@@ -157,7 +157,7 @@ impl DeploymentResponse {
         ToolOutput {
             content: self.content,
             content_type: "text/markdown".to_owned(),
-            attachments: files.map(reachable).collect(),
+            attachments: files.map(with_address).collect(),
             state: self.state,
             usage,
             streamed: true,
@@ -166,7 +166,7 @@ impl DeploymentResponse {
 }
 
 /// A file with neither data nor url gets one (quickapps 18.4).
-fn reachable(mut file: Attachment) -> Attachment {
+fn with_address(mut file: Attachment) -> Attachment {
     if file.url.is_none() && file.data.is_none() {
         match &file.reference_url {
             Some(url) => file.url = Some(url.clone()),
@@ -176,7 +176,7 @@ fn reachable(mut file: Attachment) -> Attachment {
     file
 }
 
-fn tokens(value: &Value) -> Option<TokenUsage> {
+fn token_usage(value: &Value) -> Option<TokenUsage> {
     let count = |name| value.get(name).and_then(Value::as_u64);
     let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
     (prompt.is_some() || completion.is_some()).then(|| TokenUsage {
@@ -186,12 +186,12 @@ fn tokens(value: &Value) -> Option<TokenUsage> {
 }
 
 /// Objects member by member, all else replaced.
-fn merge(known: &mut Value, more: &Value) {
+fn merge_state(known: &mut Value, more: &Value) {
     match (known, more) {
         (Value::Object(known), Value::Object(more)) => {
             for (name, value) in more {
                 match known.get_mut(name) {
-                    Some(old) if old.is_object() => merge(old, value),
+                    Some(old) if old.is_object() => merge_state(old, value),
                     _ => {
                         known.insert(name.clone(), value.clone());
                     }

@@ -14,7 +14,7 @@ use crate::{DeploymentFacts, DialPort};
 
 /// The tools of all entries, in their order. Entries of one deployment come one after another and share one look at
 /// its metadata; deployments go side by side. Those that speak MCP are handed to `mcp`.
-pub async fn apps<F, Fut>(
+pub async fn app_toolsets<F, Fut>(
     entries: &[DialApp],
     dial: &Arc<dyn DialPort>,
     caller: &Caller,
@@ -39,8 +39,8 @@ where
         let mut done = Vec::new();
         for (at, entry) in group {
             let built = match &facts {
-                Ok(facts) => one(entry, facts, dial, mcp).await,
-                Err(refused) => issue(entry, build::metadata(id, refused)),
+                Ok(facts) => app_toolset(entry, facts, dial, mcp).await,
+                Err(refused) => issue_result(entry, build::metadata_issue(id, refused)),
             };
             done.push((at, built));
         }
@@ -56,7 +56,7 @@ where
     all
 }
 
-async fn one<F, Fut>(
+async fn app_toolset<F, Fut>(
     entry: &DialApp,
     facts: &DeploymentFacts,
     dial: &Arc<dyn DialPort>,
@@ -68,27 +68,33 @@ where
 {
     match (entry.transport, facts.mcp) {
         (AppTransport::Auto | AppTransport::Mcp, true) => mcp(entry.clone(), facts.clone()).await,
-        (AppTransport::Mcp, false) => issue(
+        (AppTransport::Mcp, false) => issue_result(
             entry,
             format!(
                 "transport=mcp requested but features.mcp is not advertised on {}",
                 entry.deployment_id
             ),
         ),
-        (AppTransport::ChatCompletion, _) | (AppTransport::Auto, false) => chat(entry, facts, dial),
+        (AppTransport::ChatCompletion, _) | (AppTransport::Auto, false) => {
+            chat_toolset(entry, facts, dial)
+        }
     }
 }
 
-fn chat(entry: &DialApp, facts: &DeploymentFacts, dial: &Arc<dyn DialPort>) -> ToolsetResult {
+fn chat_toolset(
+    entry: &DialApp,
+    facts: &DeploymentFacts,
+    dial: &Arc<dyn DialPort>,
+) -> ToolsetResult {
     let id = &entry.deployment_id;
     if entry.allowed_tools.is_some() {
         tracing::warn!(deployment = %id, "allowed_tools is ignored: the application is one tool");
     }
     let described = match build::from_metadata(id, facts) {
         Ok(described) => described,
-        Err(message) => return issue(entry, message),
+        Err(message) => return issue_result(entry, message),
     };
-    let mut described = build::overridden(
+    let mut described = build::apply_overrides(
         described,
         entry.attachment.as_ref(),
         entry.fallback_configuration.as_ref(),
@@ -98,22 +104,27 @@ fn chat(entry: &DialApp, facts: &DeploymentFacts, dial: &Arc<dyn DialPort>) -> T
         .into_iter()
         .any(|name| *name == described.open_ai_tool.function.name);
     let prefix = ToolPrefix {
-        name: name(entry, facts),
+        name: entry_name(entry, facts),
         timeout_seconds: entry.common.timeout_seconds,
     };
     ToolsetResult {
-        tools: vec![build::deployment(&prefix, described, facts.clone(), dial)],
+        tools: vec![build::deployment_tool(
+            &prefix,
+            described,
+            facts.clone(),
+            dial,
+        )],
         issues: Vec::new(),
     }
 }
 
 /// The name of the entry; the display name only where there is none.
-fn name<'a>(entry: &'a DialApp, facts: &'a DeploymentFacts) -> &'a str {
+fn entry_name<'a>(entry: &'a DialApp, facts: &'a DeploymentFacts) -> &'a str {
     let name = entry.name.as_deref().or(facts.display_name.as_deref());
     name.unwrap_or(&entry.deployment_id)
 }
 
-fn issue(entry: &DialApp, message: String) -> ToolsetResult {
+fn issue_result(entry: &DialApp, message: String) -> ToolsetResult {
     let label = entry.name.as_deref().unwrap_or(&entry.deployment_id);
     ToolsetResult {
         tools: Vec::new(),

@@ -14,11 +14,11 @@ pub(crate) const ATTACHMENT_PARAMETER: &str = "attachment_urls";
 const AT_ONCE: usize = 16;
 
 /// The addresses in the arguments, in order.
-pub(crate) fn urls(arguments: &Map<String, Value>) -> Result<Vec<String>, ToolFailure> {
+pub(crate) fn attachment_urls(arguments: &Map<String, Value>) -> Result<Vec<String>, ToolFailure> {
     let wrong = || ToolFailure::parameter(ATTACHMENT_PARAMETER, "It must be a list of strings.");
     let values = match arguments.get(ATTACHMENT_PARAMETER) {
         None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::String(one)) => return Ok(vec![bare(one).to_owned()]),
+        Some(Value::String(one)) => return Ok(vec![strip_reference(one).to_owned()]),
         Some(Value::Array(values)) => values,
         Some(_) => return Err(wrong()),
     };
@@ -27,14 +27,14 @@ pub(crate) fn urls(arguments: &Map<String, Value>) -> Result<Vec<String>, ToolFa
         .map(|value| {
             value
                 .as_str()
-                .map(|url| bare(url).to_owned())
+                .map(|url| strip_reference(url).to_owned())
                 .ok_or_else(wrong)
         })
         .collect()
 }
 
 /// The address without `file:…::` before it.
-fn bare(url: &str) -> &str {
+fn strip_reference(url: &str) -> &str {
     match FileReference::parse(url) {
         ParsedReference::Reference(reference) => reference.target,
         ParsedReference::MissingPrefix | ParsedReference::Plain => url,
@@ -43,25 +43,31 @@ fn bare(url: &str) -> &str {
 
 /// The file behind each address, in order, each with its own outcome. `direct`: the deployment fetches addresses
 /// itself.
-pub(crate) async fn each(
+pub(crate) async fn promote_each(
     storage: &dyn FileStorage,
     urls: &[String],
     direct: bool,
 ) -> Vec<Result<Attachment, ToolFailure>> {
-    let all: Vec<_> = urls.iter().map(|url| one(storage, url, direct)).collect();
+    let all: Vec<_> = urls
+        .iter()
+        .map(|url| promote_one(storage, url, direct))
+        .collect();
     stream::iter(all).buffered(AT_ONCE).collect().await
 }
 
 /// The file behind each address. All are looked at before the first failure, in order, is reported.
-pub(crate) async fn all(
+pub(crate) async fn promote_all(
     storage: &dyn FileStorage,
     urls: &[String],
     direct: bool,
 ) -> Result<Vec<Attachment>, ToolFailure> {
-    each(storage, urls, direct).await.into_iter().collect()
+    promote_each(storage, urls, direct)
+        .await
+        .into_iter()
+        .collect()
 }
 
-async fn one(
+async fn promote_one(
     storage: &dyn FileStorage,
     url: &str,
     direct: bool,

@@ -21,7 +21,7 @@ const AT_ONCE: usize = 8;
 
 /// The tools of a set, in its order. Disabled ones are passed over; one whose metadata cannot be had is an issue.
 /// Predefined ones were resolved before.
-pub async fn deployments(
+pub async fn build_deployments(
     set: &DialDeployment,
     dial: &Arc<dyn DialPort>,
     caller: &Caller,
@@ -32,7 +32,7 @@ pub async fn deployments(
     let all: Vec<_> = set
         .tools
         .iter()
-        .map(|tool| one(set, tool, dial, caller))
+        .map(|tool| build_deployment(set, tool, dial, caller))
         .collect();
     let mut outcomes = stream::iter(all).buffered(AT_ONCE);
     let mut built = ToolsetResult::default();
@@ -51,16 +51,16 @@ pub async fn deployments(
 /// # Errors
 ///
 /// [`DialError`] when the metadata cannot be had.
-pub async fn template(
+pub async fn deployment_template(
     dial: &Arc<dyn DialPort>,
     caller: &Caller,
     deployment: &str,
 ) -> Result<Value, DialError> {
     let facts = dial.facts(caller, deployment).await?;
-    Ok(generated::tool(deployment, &facts))
+    Ok(generated::tool_manifest(deployment, &facts))
 }
 
-async fn one(
+async fn build_deployment(
     set: &DialDeployment,
     tool: &DeploymentTool,
     dial: &Arc<dyn DialPort>,
@@ -88,7 +88,7 @@ async fn one(
     };
     let facts = match dial.facts(caller, id).await {
         Ok(facts) => facts,
-        Err(refused) => return Some(Err(issue(metadata(id, &refused)))),
+        Err(refused) => return Some(Err(issue(metadata_issue(id, &refused)))),
     };
     let made = match described {
         Some(described) => Ok(with_arguments(described)),
@@ -100,7 +100,7 @@ async fn one(
                 name: &set.name,
                 timeout_seconds: set.common.timeout_seconds,
             };
-            Ok(deployment(&prefix, described, facts, dial))
+            Ok(deployment_tool(&prefix, described, facts, dial))
         }
         Err(message) => Err(issue(message)),
     })
@@ -113,7 +113,7 @@ pub(crate) struct ToolPrefix<'a> {
 }
 
 /// Why metadata could not be had, for the builder.
-pub(crate) fn metadata(id: &str, refused: &DialError) -> String {
+pub(crate) fn metadata_issue(id: &str, refused: &DialError) -> String {
     match refused.status {
         Some(404) => format!("Deployment '{id}' was not found."),
         Some(401 | 403) => format!("Access to deployment '{id}' is forbidden."),
@@ -130,7 +130,7 @@ pub(crate) fn from_metadata(
     id: &str,
     facts: &DeploymentFacts,
 ) -> Result<DescribedDeployment, String> {
-    serde_json::from_value(generated::tool(id, facts))
+    serde_json::from_value(generated::tool_manifest(id, facts))
         .map_err(|_| format!("The metadata of deployment '{id}' describe no tool."))
 }
 
@@ -139,7 +139,7 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
     let mut described = described.clone();
     let added = [
         ("query", json!({ "type": "string" })),
-        (attachment::ATTACHMENT_PARAMETER, generated::files()),
+        (attachment::ATTACHMENT_PARAMETER, generated::files_schema()),
     ];
     let function = &mut described.open_ai_tool.function;
     if function.parameters.is_none() {
@@ -159,7 +159,7 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
 }
 
 /// The tool.
-pub(crate) fn deployment(
+pub(crate) fn deployment_tool(
     prefix: &ToolPrefix<'_>,
     described: DescribedDeployment,
     facts: DeploymentFacts,
@@ -167,11 +167,11 @@ pub(crate) fn deployment(
 ) -> Arc<dyn Tool> {
     let function = described.open_ai_tool.function;
     let common = described.common;
-    let (parameters, shown) = arguments(function.parameters);
+    let (parameters, shown) = argument_schema(function.parameters);
     Arc::new(DialDeploymentTool {
         dial: Arc::clone(dial),
         declaration: ToolDeclaration {
-            name: naming::name(prefix.name, &function.name),
+            name: naming::qualified_name(prefix.name, &function.name),
             description: function.description,
             parameters,
         },
@@ -201,7 +201,7 @@ pub(crate) fn deployment(
 type Shown = BTreeMap<String, dray_agent::manifest::call::ParameterDisplay>;
 
 /// The schema without what only we understand, and how arguments look.
-fn arguments(
+fn argument_schema(
     given: Option<dray_agent::manifest::tool::Arguments<dray_agent::manifest::tool::Parameter>>,
 ) -> (Value, Shown) {
     let mut shown = BTreeMap::new();
@@ -223,7 +223,7 @@ fn arguments(
 }
 
 /// A described tool with the files and strategies of an entry of its own.
-pub(crate) fn overridden(
+pub(crate) fn apply_overrides(
     mut described: DescribedDeployment,
     files: Option<&AttachmentRules>,
     fallback: Option<&Fallback>,

@@ -12,10 +12,13 @@ use crate::{ChunkStream, DeploymentFacts, DialError, DialPort};
 #[async_trait]
 impl DialPort for DialClient {
     async fn facts(&self, caller: &Caller, deployment: &str) -> Result<DeploymentFacts, DialError> {
-        let told = self.deployment(caller, deployment).await.map_err(refused)?;
+        let told = self
+            .deployment(caller, deployment)
+            .await
+            .map_err(to_dial_error)?;
         let configuration = if told.features.configuration {
             let schema = self.deployment_configuration(caller, deployment).await;
-            Some(schema.map_err(refused)?)
+            Some(schema.map_err(to_dial_error)?)
         } else {
             None
         };
@@ -42,9 +45,9 @@ impl DialPort for DialClient {
     ) -> Result<ChunkStream, DialError> {
         let chat = Self::chat(self);
         let asked = chat.stream_with(caller, headers, deployment, body.clone());
-        let answer = asked.await.map_err(broken)?;
+        let answer = asked.await.map_err(chat_error)?;
         let chunks = stream::try_unfold(answer, |mut answer| async move {
-            let chunk = answer.chunk().await.map_err(broken)?;
+            let chunk = answer.chunk().await.map_err(chat_error)?;
             Ok(chunk.map(|chunk| (chunk, answer)))
         });
         Ok(chunks.boxed())
@@ -69,12 +72,12 @@ impl DialPort for DialClient {
         };
         self.interpreter(caller, action, body)
             .await
-            .map_err(refused)
+            .map_err(to_dial_error)
     }
 }
 
 /// The words of a service are passed on; ours are for the log.
-fn refused(error: Error) -> DialError {
+fn to_dial_error(error: Error) -> DialError {
     DialError {
         status: error.status,
         message: error.status.map(|_| error.message.clone()),
@@ -84,7 +87,7 @@ fn refused(error: Error) -> DialError {
     }
 }
 
-fn broken(error: ChatError) -> DialError {
+fn chat_error(error: ChatError) -> DialError {
     let status = match error.kind {
         ChatKind::Status(status) => Some(status),
         _ => None,

@@ -39,12 +39,12 @@ impl Tool for DialDeploymentTool {
         let headers = self.propagate_headers.as_deref();
         let asked = self.dial.chat(&turn.caller, id, headers, &body).await;
         let outcome = match asked {
-            Ok(chunks) => answer::read(chunks, id, &call.stage).await,
+            Ok(chunks) => answer::read_answer(chunks, id, &call.stage).await,
             Err(refused) => Err(refused.failure()),
         };
         if let Err(ToolFailure::Failed(failed)) = &outcome {
             let has_settings = body.get("custom_fields").is_some();
-            if contradicts(failed.status, has_files || has_settings) {
+            if contradicts_cache(failed.status, has_files || has_settings) {
                 self.dial.forget(&turn.caller, id);
             }
         }
@@ -56,12 +56,13 @@ impl DialDeploymentTool {
     /// The whole body, and whether files go along.
     async fn body(&self, call: &ToolCall, turn: &Turn) -> Result<(Value, bool), ToolFailure> {
         let configuration = self.facts.configuration.as_ref();
-        let mut body = request::body(&self.target.parameters, configuration, &call.arguments)?;
-        let urls = attachment::urls(&call.arguments)?;
+        let mut body =
+            request::request_body(&self.target.parameters, configuration, &call.arguments)?;
+        let urls = attachment::attachment_urls(&call.arguments)?;
         let direct = self.facts.url_attachments;
-        let files = attachment::all(&*turn.storage, &urls, direct).await?;
+        let files = attachment::promote_all(&*turn.storage, &urls, direct).await?;
         let has_files = !files.is_empty();
-        let query = request::query(&call.arguments);
+        let query = request::query_text(&call.arguments);
         if query.is_empty() {
             tracing::warn!(
                 tool = self.declaration.name,
@@ -73,9 +74,9 @@ impl DialDeploymentTool {
             messages.push(Message::new(Role::System, prompt.as_str()));
         }
         if self.propagate_history {
-            messages.extend(history::pairs(turn, &self.declaration.name, direct).await);
+            messages.extend(history::history_pairs(turn, &self.declaration.name, direct).await);
         }
-        messages.push(request::message(&query, files));
+        messages.push(request::user_message(&query, files));
         let messages: Vec<_> = messages.iter().map(|one| serde_json::json!(one)).collect();
         body.insert("messages".to_owned(), messages.into());
         Ok((Value::Object(body), has_files))
@@ -83,7 +84,7 @@ impl DialDeploymentTool {
 }
 
 /// Whether an answer says that what is cached of the deployment is not so any more (R14).
-const fn contradicts(status: Option<u16>, uses_metadata: bool) -> bool {
+const fn contradicts_cache(status: Option<u16>, uses_metadata: bool) -> bool {
     match status {
         Some(404 | 405) => true,
         Some(400 | 415 | 422) => uses_metadata,

@@ -34,17 +34,17 @@ pub(crate) const ATTACHMENTS_DESCRIPTION: &str = "URLs of the files that the req
 /// The name of the function: the last segment of the id and `_tool`.
 pub(crate) fn function_name(id: &str) -> String {
     let last = id.trim_end_matches('/').rsplit('/').next().unwrap_or(id);
-    naming::sanitised(&format!("{}_tool", last.replace("%20", "_")))
+    naming::sanitise_name(&format!("{}_tool", last.replace("%20", "_")))
 }
 
 /// The whole tool as a manifest would describe it.
-pub(crate) fn tool(id: &str, facts: &DeploymentFacts) -> Value {
+pub(crate) fn tool_manifest(id: &str, facts: &DeploymentFacts) -> Value {
     let mut function = Map::new();
     function.insert("name".to_owned(), function_name(id).into());
     if let Some(description) = &facts.description {
         function.insert("description".to_owned(), description.as_str().into());
     }
-    function.insert("parameters".to_owned(), parameters(facts));
+    function.insert("parameters".to_owned(), parameters_schema(facts));
     let shown = facts.display_name.as_deref().unwrap_or(id);
     json!({
         "type": "deployment-tool",
@@ -54,7 +54,7 @@ pub(crate) fn tool(id: &str, facts: &DeploymentFacts) -> Value {
     })
 }
 
-fn parameters(facts: &DeploymentFacts) -> Value {
+fn parameters_schema(facts: &DeploymentFacts) -> Value {
     let mut properties = Map::new();
     let mut required = BTreeSet::from(["query".to_owned()]);
     properties.insert(
@@ -66,38 +66,41 @@ fn parameters(facts: &DeploymentFacts) -> Value {
         }),
     );
     if facts.takes_files {
-        properties.insert("attachment_urls".to_owned(), files());
+        properties.insert("attachment_urls".to_owned(), files_schema());
     }
     if let Some(root) = &facts.configuration {
-        let wanted: BTreeSet<_> = schema::required(root).collect();
-        for (name, property) in schema::properties(root) {
+        let wanted: BTreeSet<_> = schema::required_settings(root).collect();
+        for (name, property) in schema::setting_properties(root) {
             if properties.contains_key(name) || name == "attachment_urls" {
                 continue;
             }
             if wanted.contains(name) {
                 required.insert(name.to_owned());
             }
-            properties.insert(name.to_owned(), setting(root, property));
+            properties.insert(name.to_owned(), setting_schema(root, property));
         }
     }
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
 /// The schema of `attachment_urls`.
-pub(crate) fn files() -> Value {
+pub(crate) fn files_schema() -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": ATTACHMENTS_DESCRIPTION })
 }
 
 /// One setting: a text that the user does not see, one of a list if there is one.
-fn setting(root: &Value, property: &Value) -> Value {
+fn setting_schema(root: &Value, property: &Value) -> Value {
     let mut shown = Map::new();
     shown.insert("type".to_owned(), "string".into());
-    if let Some(text) = schema::text(root, property) {
+    if let Some(text) = schema::setting_description(root, property) {
         shown.insert("description".to_owned(), text.into());
     }
-    let choices = schema::choices(root, property);
+    let choices = schema::setting_choices(root, property);
     if !choices.is_empty() {
-        let choices: Vec<_> = choices.iter().map(|choice| schema::spelt(choice)).collect();
+        let choices: Vec<_> = choices
+            .iter()
+            .map(|choice| schema::choice_text(choice))
+            .collect();
         shown.insert("enum".to_owned(), choices.into());
     }
     shown.insert("display".to_owned(), json!({ "stage": { "ignore": true } }));
@@ -119,7 +122,7 @@ mod tests {
     }
 
     fn arguments(facts: &DeploymentFacts) -> Value {
-        tool("a", facts)["open_ai_tool"]["function"]["parameters"].clone()
+        tool_manifest("a", facts)["open_ai_tool"]["function"]["parameters"].clone()
     }
 
     #[test]
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_deployment_without_metadata_takes_a_query() {
-        let tool = tool("x", &DeploymentFacts::default());
+        let tool = tool_manifest("x", &DeploymentFacts::default());
         let function = &tool["open_ai_tool"]["function"];
         assert_eq!(tool["display"]["stage"]["name"], "Call x: ");
         assert_eq!(function["name"], "x_tool");
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn r_16_the_same_metadata_give_the_same_bytes() {
         let root = json!({ "properties": { "b": {}, "a": {} }, "required": ["b", "a"] });
-        let first = tool("x", &facts(root.clone())).to_string();
-        assert_eq!(first, tool("x", &facts(root)).to_string());
+        let first = tool_manifest("x", &facts(root.clone())).to_string();
+        assert_eq!(first, tool_manifest("x", &facts(root)).to_string());
     }
 }

@@ -8,10 +8,10 @@ use crate::{attachment, request};
 
 /// Pairs of a user's and an assistant's message, in order. A call without a result or with malformed arguments is left
 /// out, and so is a file that is not there any more.
-pub(crate) async fn pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<Message> {
+pub(crate) async fn history_pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<Message> {
     let mut conversation = Vec::new();
-    for (arguments, result) in earlier(&turn.history, tool) {
-        conversation.push(asked(&*turn.storage, &arguments, direct).await);
+    for (arguments, result) in earlier_calls(&turn.history, tool) {
+        conversation.push(user_message(&*turn.storage, &arguments, direct).await);
         let mut answer = Message::new(Role::Assistant, "");
         answer.content = result.content.clone().or(answer.content);
         answer.custom_content.clone_from(&result.custom_content);
@@ -21,7 +21,7 @@ pub(crate) async fn pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<Message>
 }
 
 /// Arguments and results of the calls of one tool.
-fn earlier<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Value>, &'a Message)> {
+fn earlier_calls<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Value>, &'a Message)> {
     let mut found = Vec::new();
     for (at, message) in history.iter().enumerate() {
         let after = history.get(at + 1..).unwrap_or_default();
@@ -40,9 +40,13 @@ fn earlier<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Value>, &
     found
 }
 
-async fn asked(storage: &dyn FileStorage, arguments: &Map<String, Value>, direct: bool) -> Message {
-    let urls = attachment::urls(arguments).unwrap_or_default();
-    let files = attachment::each(storage, &urls, direct).await;
+async fn user_message(
+    storage: &dyn FileStorage,
+    arguments: &Map<String, Value>,
+    direct: bool,
+) -> Message {
+    let urls = attachment::attachment_urls(arguments).unwrap_or_default();
+    let files = attachment::promote_each(storage, &urls, direct).await;
     let files: Vec<_> = files.into_iter().filter_map(Result::ok).collect();
-    request::message(&request::query(arguments), files)
+    request::user_message(&request::query_text(arguments), files)
 }

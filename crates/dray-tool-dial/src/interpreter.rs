@@ -32,7 +32,7 @@ pub struct InterpreterOptions {
 }
 
 /// The interpreter as a tool of one turn: it remembers that the session of the turn was checked.
-pub fn interpreter(
+pub fn new_interpreter(
     common: &Common,
     dial: &Arc<dyn DialPort>,
     options: InterpreterOptions,
@@ -41,7 +41,7 @@ pub fn interpreter(
         dial: Arc::clone(dial),
         options,
         known: Mutex::default(),
-        declaration: declaration(),
+        declaration: interpreter_declaration(),
         rules: CallRules {
             label: "Python interpreter".to_owned(),
             style: StageStyle::Api,
@@ -107,14 +107,14 @@ impl Tool for InterpreterTool {
             _ => return Err(ToolFailure::parameter("code", "It must be Python code.")),
         };
         let page = ValuePage::of(&call.arguments)?;
-        let urls = attachment::urls(&call.arguments)?;
-        let wanted = files::wanted(turn, &urls).await?;
+        let urls = attachment::attachment_urls(&call.arguments)?;
+        let wanted = files::requested_files(turn, &urls).await?;
         let mut outcome = self.run(turn, code, &wanted).await;
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
             outcome = self.run(turn, code, &wanted).await;
         }
         match outcome {
-            Ok(answer) => Ok(result::output(answer, page, &*turn.storage).await),
+            Ok(answer) => Ok(result::result_output(answer, page, &*turn.storage).await),
             Err(InterpreterFailure::Said(text)) => Ok(ToolOutput::text(text, "text/markdown")),
             Err(InterpreterFailure::Closed) => {
                 Ok(ToolOutput::text(SESSION_CLOSED_MESSAGE, "text/markdown"))
@@ -150,7 +150,7 @@ impl InterpreterTool {
             .dial
             .code_interpreter(&turn.caller, operation, body)
             .await;
-        asked.map_err(stopped)
+        asked.map_err(to_interpreter_failure)
     }
 }
 
@@ -158,7 +158,7 @@ impl InterpreterTool {
 const SESSION_CLOSED_MESSAGE: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
                       Interpreter.";
 
-fn stopped(refused: DialError) -> InterpreterFailure {
+fn to_interpreter_failure(refused: DialError) -> InterpreterFailure {
     let details = |start: &str| {
         let said = refused.said().unwrap_or_else(|| "none".to_owned());
         InterpreterFailure::Said(format!("{start} Details: {said}"))
@@ -187,7 +187,7 @@ fn stopped(refused: DialError) -> InterpreterFailure {
     }
 }
 
-fn declaration() -> ToolDeclaration {
+fn interpreter_declaration() -> ToolDeclaration {
     let mut properties = Map::new();
     let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
     add(

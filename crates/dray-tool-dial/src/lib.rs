@@ -1,9 +1,9 @@
 //! What DIAL runs, as tools: deployments (quickapps 24), applications (26), the Python interpreter (29).
 //!
-//! - [`deployments`]: the tools of a set of deployments.
-//! - [`apps`]: applications, by chat completions or by MCP.
-//! - [`interpreter`]: the Python interpreter of DIAL.
-//! - [`template`]: the tool that a deployment's metadata describe, as a manifest would.
+//! - [`build_deployments`]: the tools of a set of deployments.
+//! - [`app_toolsets`]: applications, by chat completions or by MCP.
+//! - [`new_interpreter`]: the Python interpreter of DIAL.
+//! - [`deployment_template`]: the tool that a deployment's metadata describe, as a manifest would.
 //! - [`DialPort`]: what they need of DIAL Core; `dray_dial::DialClient` is one.
 //!
 //! What it does not do: it opens no connection and holds no key; that is the business of implementations of
@@ -24,8 +24,8 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use app::apps;
-pub use build::{deployments, template};
+pub use app::app_toolsets;
+pub use build::{build_deployments, deployment_template};
 pub use dial::{ChunkStream, DialError, DialPort};
 pub use generated::DeploymentFacts;
-pub use interpreter::{InterpreterOptions, interpreter};
+pub use interpreter::{InterpreterOptions, new_interpreter};

@@ -17,7 +17,7 @@ const RESERVED_FIELDS: &[&str] = &[
 ];
 
 /// What the model asks for.
-pub(crate) fn query(arguments: &Map<String, Value>) -> String {
+pub(crate) fn query_text(arguments: &Map<String, Value>) -> String {
     match arguments.get("query") {
         Some(Value::String(query)) => query.clone(),
         None | Some(Value::Null) => String::new(),
@@ -26,7 +26,7 @@ pub(crate) fn query(arguments: &Map<String, Value>) -> String {
 }
 
 /// A message of the user with files.
-pub(crate) fn message(query: &str, files: Vec<Attachment>) -> Message {
+pub(crate) fn user_message(query: &str, files: Vec<Attachment>) -> Message {
     let mut message = Message::new(Role::User, query);
     message.custom_content = (!files.is_empty()).then(|| CustomContent {
         attachments: Some(files),
@@ -37,7 +37,7 @@ pub(crate) fn message(query: &str, files: Vec<Attachment>) -> Message {
 
 /// All of the body but its messages: configured values, settings among the arguments over configured ones, and every
 /// other argument as a field of its own.
-pub(crate) fn body(
+pub(crate) fn request_body(
     parameters: &Parameters,
     configuration: Option<&Value>,
     arguments: &Map<String, Value>,
@@ -47,7 +47,7 @@ pub(crate) fn body(
         arguments.shift_remove(own);
     }
     let settings = configuration
-        .map(|schema| schema::settings(schema, &mut arguments))
+        .map(|schema| schema::take_settings(schema, &mut arguments))
         .unwrap_or_default();
     if let Some(name) = arguments
         .keys()
@@ -100,7 +100,7 @@ mod tests {
         arguments: Value,
     ) -> Result<Value, ToolFailure> {
         let parameters = serde_json::from_value(parameters).unwrap();
-        body(&parameters, schema.as_ref(), &object(arguments)).map(Value::Object)
+        request_body(&parameters, schema.as_ref(), &object(arguments)).map(Value::Object)
     }
 
     #[test]
@@ -137,8 +137,11 @@ mod tests {
 
     #[test]
     fn an_absent_query_is_empty_and_another_type_is_its_text() {
-        assert_eq!(query(&object(json!({}))), "");
-        assert_eq!(query(&object(json!({ "query": null }))), "");
-        assert_eq!(query(&object(json!({ "query": { "a": 1 } }))), "{\"a\":1}");
+        assert_eq!(query_text(&object(json!({}))), "");
+        assert_eq!(query_text(&object(json!({ "query": null }))), "");
+        assert_eq!(
+            query_text(&object(json!({ "query": { "a": 1 } }))),
+            "{\"a\":1}"
+        );
     }
 }

@@ -10,7 +10,7 @@ const MAX_REFERENCE_STEPS: usize = 8;
 const MAX_BRANCHES: usize = 256;
 
 /// The settings, in the order of the document.
-pub(crate) fn properties(root: &Value) -> impl Iterator<Item = (&str, &Value)> {
+pub(crate) fn setting_properties(root: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let properties = root.get("properties").and_then(Value::as_object);
     properties
         .into_iter()
@@ -19,22 +19,22 @@ pub(crate) fn properties(root: &Value) -> impl Iterator<Item = (&str, &Value)> {
 }
 
 /// Those that must be given.
-pub(crate) fn required(root: &Value) -> impl Iterator<Item = &str> {
+pub(crate) fn required_settings(root: &Value) -> impl Iterator<Item = &str> {
     let required = root.get("required").and_then(Value::as_array);
     required.into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// What a setting is for.
-pub(crate) fn text<'a>(root: &'a Value, property: &'a Value) -> Option<&'a str> {
+pub(crate) fn setting_description<'a>(root: &'a Value, property: &'a Value) -> Option<&'a str> {
     let said = |value: &'a Value| {
         let said = value.get("description").or_else(|| value.get("title"));
         said.and_then(Value::as_str)
     };
-    said(property).or_else(|| said(followed(root, property)))
+    said(property).or_else(|| said(follow_ref(root, property)))
 }
 
 /// The values that a setting can have, when they are listed; `null` is not among them.
-pub(crate) fn choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a Value> {
+pub(crate) fn setting_choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a Value> {
     let mut found = Vec::new();
     let mut waiting = vec![property];
     let mut looked_at = 0;
@@ -43,18 +43,18 @@ pub(crate) fn choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a Value
         if looked_at > MAX_BRANCHES {
             break;
         }
-        collect(root, property, &mut waiting, &mut found);
+        collect_choices(root, property, &mut waiting, &mut found);
     }
     found
 }
 
-fn collect<'a>(
+fn collect_choices<'a>(
     root: &'a Value,
     property: &'a Value,
     waiting: &mut Vec<&'a Value>,
     found: &mut Vec<&'a Value>,
 ) {
-    let property = followed(root, property);
+    let property = follow_ref(root, property);
     let listed = property.get("enum").and_then(Value::as_array);
     let single = property.get("const");
     for value in listed.into_iter().flatten().chain(single) {
@@ -69,7 +69,7 @@ fn collect<'a>(
 }
 
 /// What a `$ref` within the document stands for.
-fn followed<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
+fn follow_ref<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     let mut at = property;
     for _ in 0..MAX_REFERENCE_STEPS {
         let target = at.get("$ref").and_then(Value::as_str);
@@ -85,7 +85,7 @@ fn followed<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
 }
 
 /// A value as the model sees it among the choices.
-pub(crate) fn spelt(value: &Value) -> String {
+pub(crate) fn choice_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -94,24 +94,27 @@ pub(crate) fn spelt(value: &Value) -> String {
 
 /// The settings among the arguments, taken out of them. A text that the model wrote becomes the listed value that it
 /// spells, or the number or truth that the schema wants.
-pub(crate) fn settings(root: &Value, arguments: &mut Map<String, Value>) -> Map<String, Value> {
-    properties(root)
+pub(crate) fn take_settings(
+    root: &Value,
+    arguments: &mut Map<String, Value>,
+) -> Map<String, Value> {
+    setting_properties(root)
         .filter_map(|(name, property)| {
             let value = arguments.shift_remove(name)?;
-            Some((name.to_owned(), typed(root, property, value)))
+            Some((name.to_owned(), typed_value(root, property, value)))
         })
         .collect()
 }
 
-fn typed(root: &Value, property: &Value, value: Value) -> Value {
+fn typed_value(root: &Value, property: &Value, value: Value) -> Value {
     let Some(text) = value.as_str() else {
         return value;
     };
-    let choices = choices(root, property);
-    if let Some(choice) = choices.iter().find(|choice| spelt(choice) == text) {
+    let choices = setting_choices(root, property);
+    if let Some(choice) = choices.iter().find(|choice| choice_text(choice) == text) {
         return (*choice).clone();
     }
-    let wanted = kinds(root, property);
+    let wanted = setting_types(root, property);
     if wanted.is_empty() || wanted.contains(&"string") {
         return value;
     }
@@ -130,15 +133,15 @@ fn typed(root: &Value, property: &Value, value: Value) -> Value {
 }
 
 /// The types that a setting can have.
-fn kinds<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a str> {
-    let property = followed(root, property);
+fn setting_types<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a str> {
+    let property = follow_ref(root, property);
     let branches = ["anyOf", "oneOf", "allOf"].into_iter().flat_map(|keyword| {
         let branches = property.get(keyword).and_then(Value::as_array);
         branches.into_iter().flatten()
     });
     std::iter::once(property)
         .chain(branches)
-        .filter_map(|one| followed(root, one).get("type"))
+        .filter_map(|one| follow_ref(root, one).get("type"))
         .flat_map(|kind| match kind {
             Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
             other => other.as_str().into_iter().collect::<Vec<_>>(),
@@ -158,7 +161,7 @@ mod tests {
 
     fn taken(root: &Value, arguments: Value) -> (Value, Value) {
         let mut arguments = arguments.as_object().cloned().unwrap();
-        let taken = settings(root, &mut arguments);
+        let taken = take_settings(root, &mut arguments);
         (taken.into(), arguments.into())
     }
 
@@ -204,8 +207,8 @@ mod tests {
             "$defs": { "Mode": { "enum": ["a", null, "b", "a"], "title": "Mode" } },
         });
         let mode = &root["properties"]["mode"];
-        assert_eq!(choices(&root, mode), [&json!("a"), &json!("b")]);
-        assert!(choices(&root, &root["properties"]["far"]).is_empty());
+        assert_eq!(setting_choices(&root, mode), [&json!("a"), &json!("b")]);
+        assert!(setting_choices(&root, &root["properties"]["far"]).is_empty());
     }
 
     #[test]
@@ -214,7 +217,7 @@ mod tests {
             "properties": { "x": { "$ref": "#/$defs/X" } },
             "$defs": { "X": { "$ref": "#/$defs/X", "anyOf": [{ "$ref": "#/$defs/X" }] } },
         });
-        assert!(choices(&root, &root["properties"]["x"]).is_empty());
+        assert!(setting_choices(&root, &root["properties"]["x"]).is_empty());
         assert_eq!(taken(&root, json!({ "x": "1" })).0, json!({ "x": "1" }));
     }
 
@@ -225,7 +228,10 @@ mod tests {
             json!([1]),
             json!({ "properties": [1], "required": "x" }),
         ] {
-            assert_eq!(properties(&root).count() + required(&root).count(), 0);
+            assert_eq!(
+                setting_properties(&root).count() + required_settings(&root).count(),
+                0
+            );
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::error::WireError;
 use crate::options::McpOptions;
 use crate::server::{KnownToolset, PooledProgram, ServerTarget};
 use crate::session::{ServerOffer, SessionError};
-use crate::texts::{missing, said, unknown};
+use crate::texts::{error_text, missing_set, unknown_set_text};
 use crate::tool::McpTool;
 use crate::wire::{HttpSettings, ServerAddress};
 use crate::{credentials, dial_url};
@@ -97,7 +97,7 @@ pub async fn connect_all(
 ) -> Vec<ToolsetResult> {
     let first = join_all(
         sets.iter()
-            .map(|set| Box::pin(begin(*set, caller, options))),
+            .map(|set| Box::pin(begin_set(*set, caller, options))),
     )
     .await;
     let unauthorised: Vec<(usize, String)> = first
@@ -134,7 +134,11 @@ pub async fn connect_all(
 }
 
 /// Connects one set.
-pub async fn connect(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> ToolsetResult {
+pub async fn connect_set(
+    set: McpToolset<'_>,
+    caller: &Caller,
+    options: &McpOptions,
+) -> ToolsetResult {
     let mut all = Box::pin(connect_all(&[set], caller, options)).await;
     all.pop().unwrap_or_default()
 }
@@ -171,16 +175,18 @@ impl FirstAttempt {
     fn built(self, set: McpToolset<'_>, options: &McpOptions) -> ToolsetResult {
         let label = &self.label;
         let message = match self.outcome {
-            Ok((server, listed)) => return tools(set, label, &server, listed, options),
+            Ok((server, listed)) => return set_tools(set, label, &server, listed, options),
             Err(ToolsetError::Disabled) => return ToolsetResult::default(),
             Err(ToolsetError::Said(message)) => message,
-            Err(ToolsetError::Failed(_, error) | ToolsetError::Early(error)) => said(label, &error),
+            Err(ToolsetError::Failed(_, error) | ToolsetError::Early(error)) => {
+                error_text(label, &error)
+            }
         };
-        missing(label, message)
+        missing_set(label, message)
     }
 }
 
-async fn begin(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> FirstAttempt {
+async fn begin_set(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> FirstAttempt {
     let mut label = set.label();
     if !set.shared().common.enabled {
         return FirstAttempt {
@@ -188,7 +194,7 @@ async fn begin(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> Fi
             outcome: Err(ToolsetError::Disabled),
         };
     }
-    let server = match prepare(set, &mut label, caller, options).await {
+    let server = match prepare_target(set, &mut label, caller, options).await {
         Ok(server) => Arc::new(server),
         Err(missing) => {
             return FirstAttempt {
@@ -204,7 +210,7 @@ async fn begin(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -> Fi
     FirstAttempt { label, outcome }
 }
 
-async fn prepare(
+async fn prepare_target(
     set: McpToolset<'_>,
     label: &mut String,
     caller: &Caller,
@@ -212,7 +218,7 @@ async fn prepare(
 ) -> Result<ServerTarget, ToolsetError> {
     let (target, headers, known) = match set {
         McpToolset::Mcp(mcp) => {
-            let target = target(mcp, options)?;
+            let target = server_address(mcp, options)?;
             let info = &mcp.mcp_server_info;
             let headers =
                 credentials::of_server(&info.url, info.authorization.as_ref(), caller, options);
@@ -223,7 +229,7 @@ async fn prepare(
             (target, headers, None)
         }
         McpToolset::Dial(_) | McpToolset::App { .. } => {
-            let (target, known) = known(set, label, caller, options).await?;
+            let (target, known) = known_target(set, label, caller, options).await?;
             (target, credentials::of_dial(caller, options), Some(known))
         }
     };
@@ -235,7 +241,7 @@ async fn prepare(
         headers,
         limit: options.answer_limit,
     };
-    let pooled = pooled(&target, options);
+    let pooled = pooled_program(&target, options);
     Ok(ServerTarget::new(
         label.clone(),
         target,
@@ -247,7 +253,7 @@ async fn prepare(
 }
 
 /// Where the session of a program is kept between requests, when the conversation is known.
-fn pooled(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram> {
+fn pooled_program(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram> {
     let ServerAddress::Stdio { name, .. } = target else {
         return None;
     };
@@ -258,7 +264,7 @@ fn pooled(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram>
     })
 }
 
-fn target(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, ToolsetError> {
+fn server_address(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, ToolsetError> {
     let info = &mcp.mcp_server_info;
     if let Some(name) = info.url.strip_prefix(PROGRAM_SCHEME) {
         let command = options.stdio.get(name).cloned();
@@ -288,7 +294,7 @@ fn target(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, ToolsetError
     })
 }
 
-async fn known(
+async fn known_target(
     set: McpToolset<'_>,
     label: &mut String,
     caller: &Caller,
@@ -300,7 +306,7 @@ async fn known(
         )));
     };
     if let McpToolset::App { app, .. } = set {
-        let url = endpoint(dial.as_ref(), &app.deployment_id, label)?;
+        let url = app_endpoint(dial.as_ref(), &app.deployment_id, label)?;
         let id = app.deployment_id.clone();
         let known = KnownToolset {
             dial,
@@ -313,13 +319,13 @@ async fn known(
         return Err(ToolsetError::Disabled);
     };
     let found = dial.toolset(caller, &entry.dial_id).await;
-    let found = found.map_err(|refused| ToolsetError::Said(unknown(label, &refused)))?;
+    let found = found.map_err(|refused| ToolsetError::Said(unknown_set_text(label, &refused)))?;
     if label == DEFAULT_SET_NAME
         && let Some(name) = found.display_name
     {
         *label = name;
     }
-    let url = endpoint(dial.as_ref(), &entry.dial_id, label)?;
+    let url = app_endpoint(dial.as_ref(), &entry.dial_id, label)?;
     let target = if found.is_sse {
         ServerAddress::Sse(url)
     } else {
@@ -336,7 +342,7 @@ async fn known(
     ))
 }
 
-fn endpoint(dial: &dyn ToolsetDialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
+fn app_endpoint(dial: &dyn ToolsetDialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
     dial.mcp_url(id)
         .ok_or_else(|| ToolsetError::Said(format!("MCP error for {label}: its id is none of DIAL")))
 }
@@ -380,7 +386,7 @@ async fn after_sign_in(
                 return begun.built(set, options);
             };
             match server.list().await {
-                Ok(listed) => return tools(set, label, &server, listed, options),
+                Ok(listed) => return set_tools(set, label, &server, listed, options),
                 Err(error) => {
                     tracing::warn!(toolset = %label, %error, "signed in in vain");
                     format!("Sign-in succeeded but toolset '{label}' initialization still failed")
@@ -392,10 +398,10 @@ async fn after_sign_in(
         Some(SignIn::TimedOut) => format!("Sign-in timed out for toolset '{label}'"),
         Some(SignIn::Failed) => format!("Sign-in failed for toolset '{label}'"),
     };
-    missing(label, message)
+    missing_set(label, message)
 }
 
-fn tools(
+fn set_tools(
     set: McpToolset<'_>,
     label: &str,
     server: &Arc<ServerTarget>,
@@ -409,7 +415,7 @@ fn tools(
         if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
             continue;
         }
-        let files = dial_url::parameters(&offered.input_schema);
+        let files = dial_url::dial_url_parameters(&offered.input_schema);
         let rules = CallRules {
             label: label.to_owned(),
             style: StageStyle::Api,
@@ -425,7 +431,7 @@ fn tools(
         };
         let tool = McpTool {
             declaration: ToolDeclaration {
-                name: naming::name(label, &offered.name),
+                name: naming::qualified_name(label, &offered.name),
                 description: offered.description.map(std::borrow::Cow::into_owned),
                 parameters: Value::Object((*offered.input_schema).clone()),
             },

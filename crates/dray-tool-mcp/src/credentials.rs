@@ -30,13 +30,15 @@ pub(crate) async fn of_server(
     let mut headers = Vec::new();
     match authorization {
         None => {}
-        Some(McpAuthorization::Basic(basic)) => headers.push(bearer_like("Basic", &encoded(basic))),
+        Some(McpAuthorization::Basic(basic)) => {
+            headers.push(bearer_like("Basic", &basic_credentials(basic)))
+        }
         Some(McpAuthorization::Bearer(bearer)) => {
             headers.push(bearer_like("Bearer", bearer.token.expose()));
         }
         Some(McpAuthorization::ApiKey { key, name }) => headers.push((name.clone(), key.clone())),
         Some(McpAuthorization::ClientIdSecret(client)) => {
-            let token = token(client, options).await?;
+            let token = request_token(client, options).await?;
             headers.push(bearer_like("Bearer", token.expose()));
         }
     }
@@ -45,9 +47,9 @@ pub(crate) async fn of_server(
         .as_ref()
         .is_some_and(|dial| dial.is_origin(url));
     if is_dial && let Some(own) = &caller.authorization {
-        add(&mut headers, "authorization", own.expose());
+        add_header(&mut headers, "authorization", own.expose());
     }
-    forward(&mut headers, is_dial, caller, options);
+    forward_headers(&mut headers, is_dial, caller, options);
     Ok(headers)
 }
 
@@ -60,11 +62,11 @@ pub(crate) fn of_dial(caller: &Caller, options: &McpOptions) -> Vec<(String, Sec
     if let Some(own) = &caller.authorization {
         headers.push(("authorization".to_owned(), own.clone()));
     }
-    forward(&mut headers, true, caller, options);
+    forward_headers(&mut headers, true, caller, options);
     headers
 }
 
-fn forward(
+fn forward_headers(
     headers: &mut Vec<(String, Secret)>,
     is_dial: bool,
     caller: &Caller,
@@ -72,16 +74,16 @@ fn forward(
 ) {
     if is_dial {
         for (name, value) in &caller.forwarded {
-            add(headers, name, value);
+            add_header(headers, name, value);
         }
     } else {
         for (name, value) in caller.forwarded_only(&options.forward_headers) {
-            add(headers, name, value);
+            add_header(headers, name, value);
         }
     }
 }
 
-fn add(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
+fn add_header(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
     let is_taken = headers
         .iter()
         .any(|(known, _)| known.eq_ignore_ascii_case(name))
@@ -93,7 +95,7 @@ fn add(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
     }
 }
 
-fn encoded(basic: &Basic) -> String {
+fn basic_credentials(basic: &Basic) -> String {
     BASE64_STANDARD.encode(format!("{}:{}", basic.username, basic.password.expose()))
 }
 
@@ -111,7 +113,7 @@ struct TokenResponse {
 }
 
 /// A token for this request alone: it is not cached, because the next caller may be another user.
-async fn token(client: &ClientIdSecret, options: &McpOptions) -> Result<Secret, WireError> {
+async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<Secret, WireError> {
     let mut form = vec![
         ("grant_type", "client_credentials"),
         ("client_id", client.client_id.as_str()),

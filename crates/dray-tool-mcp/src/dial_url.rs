@@ -15,7 +15,7 @@ const BY_ADDRESS: &str = "file:url::";
 const MAX_SCHEMA_HOPS: usize = 64;
 
 /// The arguments of a tool that its schema marks with `"dial_url": true`: a text or a list of texts.
-pub(crate) fn parameters(schema: &Map<String, Value>) -> Vec<String> {
+pub(crate) fn dial_url_parameters(schema: &Map<String, Value>) -> Vec<String> {
     let properties = schema.get("properties").and_then(Value::as_object);
     properties
         .into_iter()
@@ -26,7 +26,7 @@ pub(crate) fn parameters(schema: &Map<String, Value>) -> Vec<String> {
 }
 
 /// Checks the files, grants all of them with one call, and leaves their bare URLs in the arguments.
-pub(crate) async fn grant(
+pub(crate) async fn grant_files(
     schema: &Value,
     arguments: &mut Map<String, Value>,
     known: Option<&KnownToolset>,
@@ -35,12 +35,12 @@ pub(crate) async fn grant(
 ) -> Result<(), ToolFailure> {
     let mut urls = Vec::new();
     let mut all = Value::Object(std::mem::take(arguments));
-    for (pointer, name) in places(schema, &all) {
+    for (pointer, name) in file_places(schema, &all) {
         let Some(Value::String(text)) = all.pointer_mut(&pointer) else {
             continue;
         };
         let url = text.strip_prefix(BY_ADDRESS).unwrap_or(text);
-        checked(&name, url, storage.as_ref())?;
+        check_file_url(&name, url, storage.as_ref())?;
         let Some(known) = known else {
             return Err(ToolFailure::parameter(
                 "file_url",
@@ -48,7 +48,7 @@ pub(crate) async fn grant(
             ));
         };
         let Some(bare) = known.dial.file(url) else {
-            return Err(unsupported(&name, url));
+            return Err(unsupported_url_failure(&name, url));
         };
         if !urls.contains(&bare) {
             urls.push(bare.clone());
@@ -78,7 +78,7 @@ pub(crate) async fn grant(
 
 /// Where texts stand that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
 /// parameters as the model knows them, such as `document.file`.
-fn places(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
+fn file_places(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
     let mut search = UrlSearch {
         root: schema,
         found: Vec::new(),
@@ -154,7 +154,7 @@ impl UrlSearch<'_> {
     }
 }
 
-fn unsupported(name: &str, url: &str) -> ToolFailure {
+fn unsupported_url_failure(name: &str, url: &str) -> ToolFailure {
     let shown = RedactedUrl::from_text(url);
     ToolFailure::parameter(
         name,
@@ -165,7 +165,7 @@ fn unsupported(name: &str, url: &str) -> ToolFailure {
     )
 }
 
-fn checked(name: &str, url: &str, storage: &dyn FileStorage) -> Result<(), ToolFailure> {
+fn check_file_url(name: &str, url: &str, storage: &dyn FileStorage) -> Result<(), ToolFailure> {
     let shown = RedactedUrl::from_text(url);
     let shown = shown.as_str();
     match storage.classify(url) {
@@ -178,6 +178,6 @@ fn checked(name: &str, url: &str, storage: &dyn FileStorage) -> Result<(), ToolF
                  `file:text::{shown}`."
             ),
         )),
-        UrlClass::Data | UrlClass::Unsupported => Err(unsupported(name, url)),
+        UrlClass::Data | UrlClass::Unsupported => Err(unsupported_url_failure(name, url)),
     }
 }

@@ -28,7 +28,7 @@ mod texts;
 mod tool;
 mod wire;
 
-pub use connect::{McpToolset, connect, connect_all};
+pub use connect::{McpToolset, connect_all, connect_set};
 pub use dial::{DialCore, DialError, DialToolset, SignIn, ToolsetDialPort};
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;

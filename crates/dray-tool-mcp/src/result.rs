@@ -21,7 +21,7 @@ impl FileNames {
     /// `{tool}-{timestamp}{ext}`, from the second file on with a number.
     fn next(&mut self, media_type: &str) -> String {
         self.used += 1;
-        let (tool, now, ext) = (&self.tool, self.now_ms, extension(media_type));
+        let (tool, now, ext) = (&self.tool, self.now_ms, file_extension(media_type));
         match self.used {
             1 => format!("{tool}-{now}{ext}"),
             used => format!("{tool}-{now}-{used}{ext}"),
@@ -29,7 +29,7 @@ impl FileNames {
     }
 }
 
-fn extension(media_type: &str) -> &'static str {
+fn file_extension(media_type: &str) -> &'static str {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     match essence.to_ascii_lowercase().as_str() {
         "image/png" => ".png",
@@ -54,7 +54,7 @@ fn extension(media_type: &str) -> &'static str {
 }
 
 /// The result of a call, or its failure when the tool says so.
-pub(crate) async fn output(
+pub(crate) async fn result_output(
     result: CallToolResult,
     mut names: FileNames,
     rules: &AttachmentRules,
@@ -63,13 +63,13 @@ pub(crate) async fn output(
     let mut texts = Vec::new();
     let mut attachments = Vec::new();
     for block in result.content {
-        match read(block, &names.tool)? {
+        match read_block(block, &names.tool)? {
             ResultBlock::Text(text) => texts.push(text),
             ResultBlock::File(media_type, bytes) => {
                 let supported = rules.supported();
                 if !supported
                     .iter()
-                    .any(|pattern| matching::matches(Some(&media_type), pattern))
+                    .any(|pattern| matching::matches_pattern(Some(&media_type), pattern))
                 {
                     texts.push(format!(
                         "(The tool also returned {media_type} content, which this agent does not take.)"
@@ -77,7 +77,7 @@ pub(crate) async fn output(
                     continue;
                 }
                 let name = names.next(&media_type);
-                attachments.push(keep(storage, &name, &media_type, bytes).await?);
+                attachments.push(keep_file(storage, &name, &media_type, bytes).await?);
             }
         }
     }
@@ -107,7 +107,7 @@ pub(crate) async fn output(
     })
 }
 
-async fn keep(
+async fn keep_file(
     storage: &dyn FileStorage,
     name: &str,
     media_type: &str,
@@ -123,7 +123,7 @@ enum ResultBlock {
     File(String, Bytes),
 }
 
-fn read(block: ContentBlock, tool: &str) -> Result<ResultBlock, ToolFailure> {
+fn read_block(block: ContentBlock, tool: &str) -> Result<ResultBlock, ToolFailure> {
     let file = |media_type: String, data: &str| match BASE64_STANDARD.decode(data.trim()) {
         Ok(bytes) => Ok(ResultBlock::File(media_type, bytes.into())),
         Err(error) => Err(HandledFailure::new(format!(
@@ -153,14 +153,14 @@ fn read(block: ContentBlock, tool: &str) -> Result<ResultBlock, ToolFailure> {
                 "(The tool also returned a resource of an unknown form.)".to_owned(),
             )),
         },
-        ContentBlock::ResourceLink(link) => Ok(ResultBlock::Text(linked(&link))),
+        ContentBlock::ResourceLink(link) => Ok(ResultBlock::Text(linked_text(&link))),
         _ => Ok(ResultBlock::Text(
             "(The tool also returned content of an unknown form.)".to_owned(),
         )),
     }
 }
 
-fn linked(link: &Resource) -> String {
+fn linked_text(link: &Resource) -> String {
     let name = link.title.as_ref().unwrap_or(&link.name);
     match &link.description {
         Some(description) => format!("{name}: {} ({description})", link.uri),

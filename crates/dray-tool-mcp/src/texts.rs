@@ -7,7 +7,7 @@ use crate::error::WireError;
 use crate::session::SessionError;
 
 /// A set that is not there.
-pub(crate) fn missing(label: &str, message: String) -> ToolsetResult {
+pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
     tracing::warn!(toolset = label, message, "an MCP tool set is missing");
     ToolsetResult {
         tools: Vec::new(),
@@ -16,7 +16,7 @@ pub(crate) fn missing(label: &str, message: String) -> ToolsetResult {
 }
 
 /// The texts of quickapps 27.4.
-pub(crate) fn said(label: &str, error: &SessionError) -> String {
+pub(crate) fn error_text(label: &str, error: &SessionError) -> String {
     match error.status() {
         Some(401) => format!("Authentication required for toolset '{label}'"),
         Some(404) => format!(
@@ -39,11 +39,11 @@ pub(crate) fn said(label: &str, error: &SessionError) -> String {
 }
 
 /// What is said when DIAL does not give a set.
-pub(crate) fn unknown(label: &str, refused: &DialError) -> String {
+pub(crate) fn unknown_set_text(label: &str, refused: &DialError) -> String {
     let text = match refused.status {
         Some(404) => format!("Toolset '{label}' not found"),
         Some(403) => format!("Access to toolset '{label}' is forbidden"),
-        Some(status) => said(label, &WireError::Status(status).into()),
+        Some(status) => error_text(label, &WireError::Status(status).into()),
         None => format!("MCP error for {label}: DIAL cannot be asked"),
     };
     tracing::warn!(toolset = label, error = ?refused, "DIAL does not give a tool set");

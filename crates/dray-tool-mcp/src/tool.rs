@@ -9,7 +9,7 @@ use dray_tool::{
 use dray_types::Clock;
 
 use crate::dial_url;
-use crate::result::{FileNames, output};
+use crate::result::{FileNames, result_output};
 use crate::server::ServerTarget;
 use crate::session::SessionError;
 
@@ -36,7 +36,7 @@ impl Tool for McpTool {
 
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
-        dial_url::grant(
+        dial_url::grant_files(
             &self.declaration.parameters,
             &mut arguments,
             self.server.known.as_ref(),
@@ -51,7 +51,7 @@ impl Tool for McpTool {
             now_ms: self.clock.now_ms(),
             used: 0,
         };
-        output(
+        result_output(
             result,
             names,
             &self.rules.attachments,

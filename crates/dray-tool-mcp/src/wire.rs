@@ -85,22 +85,18 @@ impl McpTransport {
     ) -> Result<Self, WireError> {
         let (out, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
         let mut reading = JoinSet::new();
-        let kind = match target {
-            ServerAddress::Streamable(url) => {
-                TransportKind::Streamable(streamable::StreamableTransport::new(url, manners, out))
-            }
-            ServerAddress::Sse(url) => {
-                TransportKind::Legacy(legacy::open(url, manners, out, grave, &mut reading).await?)
-            }
-            ServerAddress::Stdio { name, command } => TransportKind::Stdio(stdio::open(
-                name,
-                command,
-                manners.limit,
-                out,
-                grave,
-                &mut reading,
-            )?),
-        };
+        let kind =
+            match target {
+                ServerAddress::Streamable(url) => TransportKind::Streamable(
+                    streamable::StreamableTransport::new(url, manners, out),
+                ),
+                ServerAddress::Sse(url) => TransportKind::Legacy(
+                    legacy::open_sse(url, manners, out, grave, &mut reading).await?,
+                ),
+                ServerAddress::Stdio { name, command } => TransportKind::Stdio(
+                    stdio::open_program(name, command, manners.limit, out, grave, &mut reading)?,
+                ),
+            };
         Ok(Self {
             kind: Arc::new(kind),
             incoming,
@@ -141,7 +137,7 @@ impl Transport<RoleClient> for McpTransport {
 }
 
 /// The messages in a body: one, or a batch of them.
-fn messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> {
+fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> {
     let all = match value {
         Value::Array(all) => all,
         one => vec![one],
@@ -153,12 +149,12 @@ fn messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> {
         .collect()
 }
 
-fn parse(bytes: &[u8]) -> Result<Value, WireError> {
+fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
     serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
 }
 
 /// Whether a message is the answer to a request. Some servers make texts of numbers.
-fn answers(message: &ServerJsonRpcMessage, id: &RequestId) -> bool {
+fn is_response_to(message: &ServerJsonRpcMessage, id: &RequestId) -> bool {
     let of = match message {
         ServerJsonRpcMessage::Response(response) => Some(&response.id),
         ServerJsonRpcMessage::Error(error) => match &error.id {

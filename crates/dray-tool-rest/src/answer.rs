@@ -45,7 +45,7 @@ impl ResponseRules {
     ) -> Result<ToolOutput, ToolFailure> {
         let content_type = answer.header("content-type").unwrap_or_default().to_owned();
         if !answer.is_success() {
-            return Err(refusal(answer, &content_type).await);
+            return Err(refusal_failure(answer, &content_type).await);
         }
         let encoding = answer.header("content-encoding").unwrap_or("identity");
         if !encoding.trim().eq_ignore_ascii_case("identity") {
@@ -54,8 +54,8 @@ impl ResponseRules {
         }
         let read = answer.bytes(self.limit).await;
         let bytes = read.map_err(|error| failure::of_transport(error, "server"))?;
-        let kind = body::essence(&content_type);
-        let text = body::text(&bytes, &content_type);
+        let kind = body::media_type_essence(&content_type);
+        let text = body::decode_text(&bytes, &content_type);
         match text {
             Some(text) if !self.wants_file(&kind) => Ok(ToolOutput::text(text, &content_type)),
             text => self.file(bytes, kind, text, &content_type, storage).await,
@@ -66,7 +66,9 @@ impl ResponseRules {
     fn wants_file(&self, kind: &str) -> bool {
         self.as_file.as_ref().is_some_and(|rules| {
             let types = &rules.content_types;
-            let is_listed = types.iter().any(|listed| body::essence(listed) == kind);
+            let is_listed = types
+                .iter()
+                .any(|listed| body::media_type_essence(listed) == kind);
             rules.enabled && (types.is_empty() || is_listed)
         })
     }
@@ -89,7 +91,7 @@ impl ResponseRules {
             Ok(kept) => kept,
             Err(error) => {
                 tracing::warn!(error = %error, size = bytes.len(), "the answer of a tool was not kept");
-                inline(&bytes, text.as_deref()).ok_or_else(|| {
+                inline_attachment(&bytes, text.as_deref()).ok_or_else(|| {
                     let size = bytes.len();
                     failure::of_answer(&format!(
                         "The answer is a file of type {kind} with {size} bytes, and it could not be stored."
@@ -122,7 +124,7 @@ impl ResponseRules {
         let now = i64::try_from(self.clock.now_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
         let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6f");
-        let title = format!("{}-{time}{}", self.function, body::extension(kind));
+        let title = format!("{}-{time}{}", self.function, body::type_extension(kind));
         title
             .chars()
             .map(|c| {
@@ -137,7 +139,7 @@ impl ResponseRules {
 }
 
 /// Content in the attachment itself: text as it is, all else as base64.
-fn inline(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
+fn inline_attachment(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
     if bytes.len() > MAX_INLINE_BYTES {
         return None;
     }
@@ -149,7 +151,7 @@ fn inline(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
 }
 
 /// What a refusal says, as far as it can be read.
-async fn refusal(mut answer: HttpResponse, content_type: &str) -> ToolFailure {
+async fn refusal_failure(mut answer: HttpResponse, content_type: &str) -> ToolFailure {
     let status = answer.status();
     let mut said = Vec::new();
     while said.len() < MAX_REFUSAL_BYTES {
@@ -163,9 +165,9 @@ async fn refusal(mut answer: HttpResponse, content_type: &str) -> ToolFailure {
     let text = if is_cut {
         // A letter may have been cut in two.
         Some(String::from_utf8_lossy(&said).into_owned())
-            .filter(|_| body::text(b"", content_type).is_some())
+            .filter(|_| body::decode_text(b"", content_type).is_some())
     } else {
-        body::text(&said, content_type)
+        body::decode_text(&said, content_type)
     };
     failure::of_status(status, &text.unwrap_or_default(), content_type)
 }

@@ -14,7 +14,7 @@ use crate::request::PreparedRequest;
 /// # Errors
 ///
 /// What is wrong, for the builder; holds no value.
-pub(crate) fn check(authorization: &RestAuthorization) -> Result<(), String> {
+pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(), String> {
     let (what, is_right) = match authorization {
         RestAuthorization::Bearer(bearer) => {
             ("token", place::is_header_value(bearer.token.expose()))
@@ -48,7 +48,7 @@ pub(crate) fn check(authorization: &RestAuthorization) -> Result<(), String> {
 /// # Errors
 ///
 /// A failure when the caller has no token to pass on.
-pub(crate) fn apply(
+pub(crate) fn apply_credentials(
     authorization: &RestAuthorization,
     caller: &Caller,
     prepared: &mut PreparedRequest,

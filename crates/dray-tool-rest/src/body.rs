@@ -6,7 +6,7 @@ use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 const LOOKED_AT: usize = 64 << 10;
 
 /// The type of an answer without its parameters, in lower case; empty when it names none.
-pub(crate) fn essence(content_type: &str) -> String {
+pub(crate) fn media_type_essence(content_type: &str) -> String {
     content_type
         .split(';')
         .next()
@@ -16,37 +16,37 @@ pub(crate) fn essence(content_type: &str) -> String {
 }
 
 /// The text in the bytes; `None` for binary content, which stays as it is.
-pub(crate) fn text(bytes: &[u8], content_type: &str) -> Option<String> {
-    let kind = essence(content_type);
+pub(crate) fn decode_text(bytes: &[u8], content_type: &str) -> Option<String> {
+    let kind = media_type_essence(content_type);
     let is_called_text = is_text(&kind);
     if !is_called_text && !is_open(&kind) {
         return None;
     }
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
-        return decoded(encoding, bytes.get(mark..).unwrap_or_default());
+        return decode_with(encoding, bytes.get(mark..).unwrap_or_default());
     }
-    if let Some(label) = charset(content_type) {
+    if let Some(label) = charset_parameter(content_type) {
         let encoding = Encoding::for_label(label.as_bytes())?;
-        return decoded(encoding, bytes);
+        return decode_with(encoding, bytes);
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
         return (is_called_text || is_clean(bytes)).then(|| text.to_owned());
     }
     let is_json = kind == "application/json" || kind.ends_with("+json");
     if is_called_text && !is_json && is_clean(bytes) {
-        return decoded(WINDOWS_1252, bytes);
+        return decode_with(WINDOWS_1252, bytes);
     }
     None
 }
 
 /// The text, if every byte has a meaning in the encoding.
-fn decoded(encoding: &'static Encoding, bytes: &[u8]) -> Option<String> {
+fn decode_with(encoding: &'static Encoding, bytes: &[u8]) -> Option<String> {
     let text = encoding.decode_without_bom_handling_and_without_replacement(bytes)?;
     let is_ours = encoding == UTF_8 || !text.contains('\0');
     is_ours.then(|| text.into_owned())
 }
 
-fn charset(content_type: &str) -> Option<String> {
+fn charset_parameter(content_type: &str) -> Option<String> {
     content_type.split(';').skip(1).find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         let value = value.trim().trim_matches('"').trim();
@@ -94,7 +94,7 @@ fn is_clean(bytes: &[u8]) -> bool {
 }
 
 /// The extension of a type, with its dot; `.bin` for one that is not known.
-pub(crate) fn extension(kind: &str) -> &'static str {
+pub(crate) fn type_extension(kind: &str) -> &'static str {
     match kind {
         "text/plain" => ".txt",
         "text/csv" => ".csv",
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn text_is_decoded_by_its_charset() {
         let check = |bytes: &[u8], kind: &str, expected: Option<&str>| {
-            assert_eq!(text(bytes, kind).as_deref(), expected, "{kind}");
+            assert_eq!(decode_text(bytes, kind).as_deref(), expected, "{kind}");
         };
         check("é".as_bytes(), "text/plain", Some("é"));
         check(b"\xe9", "text/plain; charset=\"ISO-8859-1\"", Some("é"));
@@ -159,29 +159,32 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_not_made_one() {
-        assert_eq!(text(b"\x89PNG\r\n\x1a\n", "image/png"), None);
-        assert_eq!(text(b"abc", "image/png"), None);
-        assert_eq!(text(b"\xe9", "text/plain; charset=utf-8"), None);
-        assert_eq!(text(b"\xe9", "application/json"), None);
-        assert_eq!(text(b"\xe9\0\x01", "text/plain"), None);
-        assert_eq!(text(b"a", "text/plain; charset=klingon"), None);
-        assert_eq!(text(b"\0\x01", ""), None);
+        assert_eq!(decode_text(b"\x89PNG\r\n\x1a\n", "image/png"), None);
+        assert_eq!(decode_text(b"abc", "image/png"), None);
+        assert_eq!(decode_text(b"\xe9", "text/plain; charset=utf-8"), None);
+        assert_eq!(decode_text(b"\xe9", "application/json"), None);
+        assert_eq!(decode_text(b"\xe9\0\x01", "text/plain"), None);
+        assert_eq!(decode_text(b"a", "text/plain; charset=klingon"), None);
+        assert_eq!(decode_text(b"\0\x01", ""), None);
     }
 
     #[test]
     fn a_type_that_says_nothing_leaves_it_to_the_bytes() {
-        assert_eq!(text(b"plain\n", "").as_deref(), Some("plain\n"));
+        assert_eq!(decode_text(b"plain\n", "").as_deref(), Some("plain\n"));
         assert_eq!(
-            text(b"plain", "application/octet-stream").as_deref(),
+            decode_text(b"plain", "application/octet-stream").as_deref(),
             Some("plain")
         );
-        assert_eq!(text(b"a\0b", "application/octet-stream"), None);
+        assert_eq!(decode_text(b"a\0b", "application/octet-stream"), None);
     }
 
     #[test]
     fn extensions_follow_the_type() {
-        assert_eq!(extension(&essence("Application/PDF; x=y")), ".pdf");
-        assert_eq!(extension("application/hal+json"), ".json");
-        assert_eq!(extension("application/x-strange"), ".bin");
+        assert_eq!(
+            type_extension(&media_type_essence("Application/PDF; x=y")),
+            ".pdf"
+        );
+        assert_eq!(type_extension("application/hal+json"), ".json");
+        assert_eq!(type_extension("application/x-strange"), ".bin");
     }
 }

@@ -45,7 +45,7 @@ impl PreparedEndpoint {
         check_url(&method.method_url)?;
         let parameters = endpoint.open_ai_tool.function.parameters.as_ref();
         let slots: Vec<_> = parameters
-            .map(|parameters| parameters.properties.iter().map(slot).collect())
+            .map(|parameters| parameters.properties.iter().map(argument_slot).collect())
             .unwrap_or_default();
         for slot in &slots {
             check_slot(slot)?;
@@ -70,7 +70,7 @@ impl PreparedEndpoint {
 }
 
 /// What the model sees: no constants, no keys of the manifest's own.
-pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> ToolDeclaration {
+pub(crate) fn endpoint_declaration(name: String, endpoint: &RestEndpoint) -> ToolDeclaration {
     let function = &endpoint.open_ai_tool.function;
     let mut parameters = Map::new();
     parameters.insert("type".to_owned(), json!("object"));
@@ -78,7 +78,7 @@ pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> ToolDeclarat
     if let Some(arguments) = &function.parameters {
         let shown = arguments.properties.iter();
         for (name, parameter) in shown.filter(|(_, parameter)| parameter.constant.is_none()) {
-            properties.insert(name.clone(), Value::Object(schema(parameter)));
+            properties.insert(name.clone(), Value::Object(parameter_schema(parameter)));
         }
         for (key, value) in &arguments.rest {
             parameters.insert(key.clone(), value.clone());
@@ -101,7 +101,7 @@ pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> ToolDeclarat
     }
 }
 
-fn schema(parameter: &RestParameter) -> Map<String, Value> {
+fn parameter_schema(parameter: &RestParameter) -> Map<String, Value> {
     let kind = parameter.kind.map(|kind| match kind {
         ParameterKind::String => "string",
         ParameterKind::Number => "number",
@@ -116,7 +116,7 @@ fn schema(parameter: &RestParameter) -> Map<String, Value> {
     schema
 }
 
-fn slot((argument, parameter): &(String, RestParameter)) -> ArgumentSlot {
+fn argument_slot((argument, parameter): &(String, RestParameter)) -> ArgumentSlot {
     ArgumentSlot {
         argument: argument.clone(),
         place: parameter.parameter_info.place,
@@ -158,7 +158,7 @@ fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
     let all_fit = texts
         .into_iter()
         .flatten()
-        .all(|value| is_header_value(&crate::place::text(value)));
+        .all(|value| is_header_value(&crate::place::value_text(value)));
     if all_fit {
         Ok(())
     } else {

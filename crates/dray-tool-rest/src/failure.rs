@@ -52,7 +52,7 @@ pub(crate) fn of_status(status: u16, said: &str, content_type: &str) -> ToolFail
     } else if said.trim().is_empty() {
         format!("The server answered with status {status}.")
     } else {
-        let said = value::shortened(said.trim(), MAX_REFUSAL_CHARACTERS);
+        let said = value::shorten_text(said.trim(), MAX_REFUSAL_CHARACTERS);
         format!("The server answered with status {status}: {said}")
     };
     let response = body::by_type(said, content_type);

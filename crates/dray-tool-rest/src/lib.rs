@@ -1,6 +1,6 @@
 //! HTTP endpoints as tools (quickapps 23).
 //!
-//! - [`build`]: the tools of a `rest-api` tool set, and why others are not there.
+//! - [`build_set`]: the tools of a `rest-api` tool set, and why others are not there.
 //! - [`RestOptions`]: what holds for all of them.
 //! - [`TokenCache`]: tokens of client credentials, shared by all tool sets until they expire.
 //!
@@ -59,7 +59,7 @@ impl Default for RestOptions {
 
 /// The tools of a set. What is disabled is not there; what cannot be used is an issue. Predefined tools must have been
 /// put in place before.
-pub fn build(set: &RestApi, client: &HttpClient, options: &RestOptions) -> ToolsetResult {
+pub fn build_set(set: &RestApi, client: &HttpClient, options: &RestOptions) -> ToolsetResult {
     let mut built = ToolsetResult::default();
     if !set.common.enabled {
         return built;

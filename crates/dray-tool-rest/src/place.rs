@@ -24,17 +24,17 @@ const FRAMING_HEADERS: [&str; 9] = [
 ];
 
 /// Text as it is, lists joined by commas, objects as JSON, `null` as nothing.
-pub(crate) fn text(value: &Value) -> String {
+pub(crate) fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(","),
+        Value::Array(items) => items.iter().map(value_text).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }
 
 /// Escapes all but letters, digits and `-._~`.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED_BYTES).to_string()
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn escaped(text: &str) -> String {
 /// # Errors
 ///
 /// The key whose value is missing.
-pub(crate) fn filled<'a>(
+pub(crate) fn fill_template<'a>(
     template: &str,
     value: impl Fn(&str) -> Option<Option<&'a str>>,
 ) -> Result<String, String> {
@@ -57,7 +57,7 @@ pub(crate) fn filled<'a>(
             .and_then(|(key, after)| Some((key, value(key)?, after)));
         match known {
             Some((_, Some(text), after)) => {
-                filled.push_str(&escaped(text));
+                filled.push_str(&percent_encode(text));
                 rest = after;
             }
             Some((key, None, _)) => return Err(key.to_owned()),
@@ -95,7 +95,7 @@ pub(crate) fn with_query(url: &str, pairs: &[(String, String)]) -> String {
         .map(str::to_owned);
     let more = pairs
         .iter()
-        .map(|(name, value)| format!("{}={}", escaped(name), escaped(value)));
+        .map(|(name, value)| format!("{}={}", percent_encode(name), percent_encode(value)));
     let all: Vec<_> = kept.chain(more).collect();
     if all.is_empty() {
         path.to_owned()
@@ -125,11 +125,11 @@ mod tests {
     fn values_in_a_path_stay_one_segment() {
         let value = |key: &str| (key == "id").then_some(Some("a/b?c#d {id} é"));
         assert_eq!(
-            filled("https://h/x/{id}/{other}/{", value).unwrap(),
+            fill_template("https://h/x/{id}/{other}/{", value).unwrap(),
             "https://h/x/a%2Fb%3Fc%23d%20%7Bid%7D%20%C3%A9/{other}/{"
         );
         assert_eq!(
-            filled("https://h/{id}", |_| Some(None)),
+            fill_template("https://h/{id}", |_| Some(None)),
             Err("id".to_owned())
         );
     }
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn values_as_text() {
-        assert_eq!(text(&json!(["a", 1, true])), "a,1,true");
-        assert_eq!(text(&json!({"a": [1]})), r#"{"a":[1]}"#);
-        assert_eq!(text(&json!(false)), "false");
+        assert_eq!(value_text(&json!(["a", 1, true])), "a,1,true");
+        assert_eq!(value_text(&json!({"a": [1]})), r#"{"a":[1]}"#);
+        assert_eq!(value_text(&json!(false)), "false");
     }
 
     #[test]

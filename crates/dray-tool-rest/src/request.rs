@@ -48,13 +48,13 @@ impl PreparedRequest {
                     .or_else(|| slot.default.clone()),
             };
             if slot.place == ParameterPlace::Url {
-                let text = given.as_ref().map(place::text);
+                let text = given.as_ref().map(place::value_text);
                 path.push((slot, text.filter(|text| !text.is_empty())));
             } else if let Some(value) = given {
                 prepared.put(slot, value)?;
             }
         }
-        prepared.url = address(&endpoint.url, &path)?;
+        prepared.url = fill_address(&endpoint.url, &path)?;
         Ok(prepared)
     }
 
@@ -64,10 +64,10 @@ impl PreparedRequest {
                 self.body.insert(slot.key.clone(), value);
             }
             ParameterPlace::Query if !value.is_null() => {
-                self.set_query(&slot.key, &place::text(&value));
+                self.set_query(&slot.key, &place::value_text(&value));
             }
             ParameterPlace::Header if !value.is_null() => {
-                let text = place::text(&value);
+                let text = place::value_text(&value);
                 if !place::is_header_value(&text) {
                     let why = "it must not hold line breaks or control characters";
                     return Err(ToolFailure::parameter(&slot.argument, why));
@@ -124,7 +124,7 @@ impl PreparedRequest {
     }
 }
 
-fn address(
+fn fill_address(
     template: &str,
     path: &[(&ArgumentSlot, Option<String>)],
 ) -> Result<String, ToolFailure> {
@@ -136,7 +136,7 @@ fn address(
     let missing = path.iter().find(|(_, text)| text.is_none());
     let filled = match missing {
         Some((slot, _)) => Err(slot.key.clone()),
-        None => place::filled(template, value),
+        None => place::fill_template(template, value),
     };
     let url = filled
         .map_err(|key| HandledFailure::new(format!("Missing required URL parameter: {key}")))?;

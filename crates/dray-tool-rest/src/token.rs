@@ -100,7 +100,7 @@ impl TokenCache {
             return Ok(known.secret.clone());
         }
         *token = None;
-        let fresh = ask(client, http, deadline).await?;
+        let fresh = request_token(client, http, deadline).await?;
         let secret = fresh.secret.clone();
         *token = Some(fresh);
         Ok(secret)
@@ -124,14 +124,14 @@ impl TokenCache {
 }
 
 /// Asks the server: credentials in the body, then, when it does not take them there, in the header.
-async fn ask(
+async fn request_token(
     client: &ClientIdSecret,
     http: &HttpClient,
     deadline: Instant,
 ) -> Result<CachedToken, ToolFailure> {
-    let mut answer = send(client, http, deadline, false).await?;
+    let mut answer = send_token_request(client, http, deadline, false).await?;
     if matches!(answer.status(), 400 | 401) {
-        answer = send(client, http, deadline, true).await?;
+        answer = send_token_request(client, http, deadline, true).await?;
     }
     let status = answer.status();
     if !answer.is_success() {
@@ -149,7 +149,7 @@ async fn ask(
     if token.is_empty() || !place::is_header_value(token.expose()) {
         return Err(unusable().into());
     }
-    let holds = granted.expires_in.as_ref().and_then(seconds);
+    let holds = granted.expires_in.as_ref().and_then(parse_seconds);
     let holds = holds.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME);
     Ok(CachedToken {
         secret: token,
@@ -157,7 +157,7 @@ async fn ask(
     })
 }
 
-async fn send(
+async fn send_token_request(
     client: &ClientIdSecret,
     http: &HttpClient,
     deadline: Instant,
@@ -174,7 +174,11 @@ async fn send(
         .answer_within(deadline.saturating_duration_since(Instant::now()));
     if in_header {
         // RFC 6749 section 2.3.1: both are form-encoded first.
-        let both = format!("{}:{}", place::escaped(id), place::escaped(secret));
+        let both = format!(
+            "{}:{}",
+            place::percent_encode(id),
+            place::percent_encode(secret)
+        );
         let both = base64::engine::general_purpose::STANDARD.encode(both);
         request = request.authorization("Basic", &Secret::new(both));
     } else {
@@ -192,7 +196,7 @@ fn token_failure(error: dray_http::HttpError) -> ToolFailure {
 }
 
 /// Seconds as a number, or as the text of one.
-fn seconds(value: &serde_json::Value) -> Option<Duration> {
+fn parse_seconds(value: &serde_json::Value) -> Option<Duration> {
     let seconds = value
         .as_f64()
         .or_else(|| value.as_str().and_then(|text| text.parse().ok()))?;

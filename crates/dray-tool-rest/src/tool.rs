@@ -48,13 +48,16 @@ impl EndpointTool {
         shared: &Arc<ToolsetContext>,
     ) -> Result<Self, String> {
         if let Some(authorization) = &set.authorization {
-            authorization::check(authorization)?;
+            authorization::check_credentials(authorization)?;
         }
         let function = &endpoint.open_ai_tool.function;
         let own = &endpoint.response_as_attachment;
         Ok(Self {
-            declaration: endpoint::declaration(naming::name(&set.name, &function.name), endpoint),
-            rules: rules(set, endpoint),
+            declaration: endpoint::endpoint_declaration(
+                naming::qualified_name(&set.name, &function.name),
+                endpoint,
+            ),
+            rules: call_rules(set, endpoint),
             endpoint: PreparedEndpoint::new(endpoint)?,
             answers: ResponseRules {
                 function: function.name.clone(),
@@ -104,7 +107,7 @@ fn set_bearer(prepared: &mut PreparedRequest, token: &Secret) {
     prepared.set_header("authorization", &format!("Bearer {}", token.expose()));
 }
 
-fn rules(set: &RestApi, endpoint: &RestEndpoint) -> CallRules {
+fn call_rules(set: &RestApi, endpoint: &RestEndpoint) -> CallRules {
     let common = &endpoint.common;
     let function = &endpoint.open_ai_tool.function;
     let parameters = function.parameters.iter();
@@ -139,16 +142,16 @@ impl Tool for EndpointTool {
         let mut prepared = PreparedRequest::new(&self.endpoint, call.arguments)?;
         let authorization = self.shared.authorization.as_ref();
         if let Some(authorization) = authorization {
-            authorization::apply(authorization, &turn.caller, &mut prepared)?;
+            authorization::apply_credentials(authorization, &turn.caller, &mut prepared)?;
         }
         let answer = if let Some(RestAuthorization::ClientIdSecret(client)) = authorization {
             // Before forwarded headers, so that none takes its place.
             prepared.set_header("authorization", "Bearer");
-            forward(&mut prepared, turn, &self.shared.options);
+            forward_headers(&mut prepared, turn, &self.shared.options);
             self.send_with_token(client, &mut prepared, call.deadline)
                 .await?
         } else {
-            forward(&mut prepared, turn, &self.shared.options);
+            forward_headers(&mut prepared, turn, &self.shared.options);
             self.send(&prepared, call.deadline).await?
         };
         self.answers.output(answer, turn.storage.as_ref()).await
@@ -156,7 +159,7 @@ impl Tool for EndpointTool {
 }
 
 /// Passes on the caller's headers that the operator's list names; none takes the place of one that is set (R2).
-fn forward(prepared: &mut PreparedRequest, turn: &Turn, options: &RestOptions) {
+fn forward_headers(prepared: &mut PreparedRequest, turn: &Turn, options: &RestOptions) {
     for (name, value) in turn.caller.forwarded_only(&options.forward_headers) {
         prepared.add_header(name, value);
     }

@@ -178,7 +178,7 @@ impl FileStorage for NoStorage {
     }
 }
 
-pub(crate) fn turn() -> Turn {
+pub(crate) fn test_turn() -> Turn {
     Turn::new(Caller::default(), "s", Vec::new(), Arc::new(NoStorage), 1)
 }
 

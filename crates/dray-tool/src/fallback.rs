@@ -22,16 +22,16 @@ pub enum FallbackDecision {
 
 /// Asks the strategies in order; the first that applies and has something to say wins. Of a timeout only those with a
 /// trigger are asked.
-pub fn decide(fallback: &Fallback, error: &str, timed_out: bool) -> FallbackDecision {
+pub fn decide_fallback(fallback: &Fallback, error: &str, timed_out: bool) -> FallbackDecision {
     fallback
         .strategies
         .iter()
-        .filter(|strategy| applies(strategy, error, timed_out))
-        .find_map(|strategy| outcome(strategy, error))
+        .filter(|strategy| strategy_applies(strategy, error, timed_out))
+        .find_map(|strategy| strategy_outcome(strategy, error))
         .unwrap_or(FallbackDecision::Raise)
 }
 
-fn applies(strategy: &Strategy, error: &str, timed_out: bool) -> bool {
+fn strategy_applies(strategy: &Strategy, error: &str, timed_out: bool) -> bool {
     match &strategy.trigger_on {
         Some(trigger) => is_triggered(trigger, error),
         None => !timed_out,
@@ -53,7 +53,7 @@ fn is_triggered(trigger: &Trigger, error: &str) -> bool {
     }
 }
 
-fn outcome(strategy: &Strategy, error: &str) -> Option<FallbackDecision> {
+fn strategy_outcome(strategy: &Strategy, error: &str) -> Option<FallbackDecision> {
     let instructions = strategy
         .instructions
         .as_deref()
@@ -86,7 +86,7 @@ mod tests {
     fn decided(strategies: serde_json::Value, error: &str, timed_out: bool) -> FallbackDecision {
         let fallback: Fallback =
             serde_json::from_value(json!({ "strategies": strategies })).unwrap();
-        decide(&fallback, error, timed_out)
+        decide_fallback(&fallback, error, timed_out)
     }
 
     fn tell(text: &str) -> FallbackDecision {
@@ -97,11 +97,11 @@ mod tests {
     fn by_default_the_model_is_told_what_went_wrong() {
         let fallback = Fallback::default();
         assert_eq!(
-            decide(&fallback, "no stock", false),
+            decide_fallback(&fallback, "no stock", false),
             tell("The tool call failed with an error: no stock")
         );
         assert_eq!(
-            decide(&fallback, "", false),
+            decide_fallback(&fallback, "", false),
             tell("The tool call failed with an error.")
         );
     }

@@ -1,7 +1,7 @@
 //! Which files of a result are kept, what they are called, and which of them the user sees (quickapps 19.2).
 
 use dray_agent::manifest::call::AttachmentRules;
-pub use dray_agent::media_type::matches;
+pub use dray_agent::media_type::matches_pattern;
 use dray_agent::message::Attachment;
 
 /// The files of a result after the rules of its tool.
@@ -14,17 +14,19 @@ pub struct KeptFiles {
 }
 
 /// Keeps files of supported types, renames their types, and picks those that the user sees by the new type.
-pub fn keep(attachments: Vec<Attachment>, rules: &AttachmentRules) -> KeptFiles {
+pub fn keep_supported(attachments: Vec<Attachment>, rules: &AttachmentRules) -> KeptFiles {
     let (supported, propagated) = (rules.supported(), rules.propagated());
     let is_of = |kind: Option<&str>, patterns: &[&str]| {
-        patterns.iter().any(|pattern| matches(kind, pattern))
+        patterns
+            .iter()
+            .any(|pattern| matches_pattern(kind, pattern))
     };
     let mut kept = KeptFiles::default();
     for mut attachment in attachments {
         if !is_of(attachment.kind.as_deref(), &supported) {
             continue;
         }
-        if let Some(other) = substitute(attachment.kind.as_deref(), rules) {
+        if let Some(other) = substitute_type(attachment.kind.as_deref(), rules) {
             attachment.kind = Some(other);
         }
         if is_of(attachment.kind.as_deref(), &propagated) {
@@ -35,7 +37,7 @@ pub fn keep(attachments: Vec<Attachment>, rules: &AttachmentRules) -> KeptFiles 
     kept
 }
 
-fn substitute(kind: Option<&str>, rules: &AttachmentRules) -> Option<String> {
+fn substitute_type(kind: Option<&str>, rules: &AttachmentRules) -> Option<String> {
     let kind = kind?;
     rules
         .media_type_substitution
@@ -68,21 +70,24 @@ mod tests {
 
     #[test]
     fn a_pattern_is_all_types_a_family_or_one_type() {
-        assert!(matches(Some("image/png"), "*/*"));
-        assert!(matches(Some("image/png"), "image/*"));
-        assert!(matches(Some("Image/PNG"), "image/png"));
-        assert!(!matches(Some("imagery/png"), "image/*"));
-        assert!(!matches(Some("image/png"), "image/pn*"));
-        assert!(!matches(Some("text/csv; charset=utf-8"), "text/csv"));
-        assert!(matches(Some("text/csv; charset=utf-8"), "text/*"));
+        assert!(matches_pattern(Some("image/png"), "*/*"));
+        assert!(matches_pattern(Some("image/png"), "image/*"));
+        assert!(matches_pattern(Some("Image/PNG"), "image/png"));
+        assert!(!matches_pattern(Some("imagery/png"), "image/*"));
+        assert!(!matches_pattern(Some("image/png"), "image/pn*"));
+        assert!(!matches_pattern(
+            Some("text/csv; charset=utf-8"),
+            "text/csv"
+        ));
+        assert!(matches_pattern(Some("text/csv; charset=utf-8"), "text/*"));
     }
 
     #[test]
     fn no_type_is_of_no_pattern_not_even_of_all() {
-        assert!(!matches(None, "*/*"));
-        assert!(!matches(Some(""), "*/*"));
+        assert!(!matches_pattern(None, "*/*"));
+        assert!(!matches_pattern(Some(""), "*/*"));
         assert_eq!(
-            keep(vec![file("")], &AttachmentRules::default()),
+            keep_supported(vec![file("")], &AttachmentRules::default()),
             KeptFiles::default()
         );
     }
@@ -90,7 +95,7 @@ mod tests {
     #[test]
     fn by_default_all_is_kept_and_the_user_sees_images_and_plots() {
         let files = ["image/png", "application/vnd.plotly.v1+json", "text/csv"].map(file);
-        let kept = keep(files.to_vec(), &AttachmentRules::default());
+        let kept = keep_supported(files.to_vec(), &AttachmentRules::default());
         assert_eq!(kept.all, files);
         assert_eq!(
             kinds(&kept.propagate),
@@ -109,7 +114,7 @@ mod tests {
             ])),
         };
         let files = ["text/x", "audio/x", "image/gif", "text/plain"].map(file);
-        let kept = keep(files.to_vec(), &rules);
+        let kept = keep_supported(files.to_vec(), &rules);
         assert_eq!(kinds(&kept.all), ["text/plain", "image/gif"]);
         assert_eq!(kinds(&kept.propagate), ["text/plain"]);
     }

@@ -9,12 +9,12 @@ use crate::{SetupIssue, Tool};
 const MAX_NAME_CHARACTERS: usize = 64;
 
 /// The name of a tool of a set: `{toolset}_{tool}`, made of what models accept.
-pub fn name(toolset: &str, tool: &str) -> String {
-    sanitised(&format!("{toolset}_{tool}"))
+pub fn qualified_name(toolset: &str, tool: &str) -> String {
+    sanitise_name(&format!("{toolset}_{tool}"))
 }
 
 /// A text with one `_` for every run of characters outside `[a-zA-Z0-9_-]`, cut to 64 characters.
-pub fn sanitised(text: &str) -> String {
+pub fn sanitise_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len().min(MAX_NAME_CHARACTERS));
     let mut in_run = false;
     for character in text.chars() {
@@ -29,7 +29,7 @@ pub fn sanitised(text: &str) -> String {
 }
 
 /// Drops every tool whose name an earlier one has, and says so.
-pub fn dedup(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<SetupIssue> {
+pub fn drop_duplicates(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<SetupIssue> {
     let mut known = HashSet::new();
     let mut issues = Vec::new();
     tools.retain(|tool| {
@@ -57,14 +57,17 @@ mod tests {
 
     #[test]
     fn a_run_of_other_characters_is_one_underscore() {
-        assert_eq!(name("My shop!", "get order"), "My_shop__get_order");
-        assert_eq!(name("a", "(x) é€y-z_"), "a__x_y-z_");
-        assert_eq!(name("погода", "t"), "__t");
+        assert_eq!(
+            qualified_name("My shop!", "get order"),
+            "My_shop__get_order"
+        );
+        assert_eq!(qualified_name("a", "(x) é€y-z_"), "a__x_y-z_");
+        assert_eq!(qualified_name("погода", "t"), "__t");
     }
 
     #[test]
     fn a_name_has_at_most_64_characters() {
-        let long = name(&"s".repeat(60), "order");
+        let long = qualified_name(&"s".repeat(60), "order");
         assert_eq!(long, format!("{}_ord", "s".repeat(60)));
     }
 
@@ -73,22 +76,22 @@ mod tests {
         let tool = |name: &str, text: &str| -> Arc<dyn Tool> { FakeTool::named(name).says(text) };
         let mut tools = vec![tool("a", "1"), tool("b", "2"), tool("a", "3")];
         let first = Arc::clone(&tools[0]);
-        let issues = dedup(&mut tools);
+        let issues = drop_duplicates(&mut tools);
         assert_eq!(tools.len(), 2);
         assert!(Arc::ptr_eq(&tools[0], &first));
         assert_eq!(issues.len(), 1);
         assert_eq!(issues[0].tool.as_deref(), Some("a"));
         assert!(issues[0].message.contains("same name"));
-        assert_eq!(dedup(&mut tools), []);
+        assert_eq!(drop_duplicates(&mut tools), []);
     }
 
     proptest! {
         #[test]
         fn every_name_is_one_that_models_accept(set in ".*", tool in ".*") {
-            let name = name(&set, &tool);
+            let name = qualified_name(&set, &tool);
             prop_assert!((1..=64).contains(&name.len()));
             prop_assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'));
-            prop_assert_eq!(sanitised(&name), name);
+            prop_assert_eq!(sanitise_name(&name), name);
         }
     }
 }

@@ -23,7 +23,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use attempt::attempt;
+use attempt::run_attempt;
 use show::CallStage;
 
 /// Type of failures as the model sees them.
@@ -95,7 +95,7 @@ pub enum RequestEnd {
 /// # Errors
 ///
 /// See [`RequestEnd`].
-pub async fn run(
+pub async fn run_call(
     tool: &dyn Tool,
     request: ToolRequest<'_>,
     turn: &Turn,
@@ -104,7 +104,7 @@ pub async fn run(
     sink: &EventSink,
 ) -> Result<CompletedCall, RequestEnd> {
     let rules = tool.rules();
-    let limit = timeout::effective(rules.timeout, settings.timeout).min(MAX_CALL_TIMEOUT);
+    let limit = timeout::effective_timeout(rules.timeout, settings.timeout).min(MAX_CALL_TIMEOUT);
     let running = RunningCall {
         name: &tool.declaration().name,
         id: request.id,
@@ -113,7 +113,7 @@ pub async fn run(
         begun: Instant::now(),
         sink,
     };
-    let written = match arguments::parse(request.arguments) {
+    let written = match arguments::parse_arguments(request.arguments) {
         Ok(written) => written,
         Err(reason) => {
             let show = CallStage::open(rules, Map::new(), settings.level, sink).await?;
@@ -129,15 +129,15 @@ pub async fn run(
 }
 
 /// The answer to a call of a tool that there is not (R10).
-pub fn unknown(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
-    let name = crate::stage::value::line(&Value::from(name), 64);
+pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
+    let name = crate::stage::value::value_line(&Value::from(name), 64);
     let known = if valid.is_empty() {
         "There are no tools.".to_owned()
     } else {
         format!("Valid tools: {}.", valid.join(", "))
     };
     tracing::info!(tool = %name, "the model called a tool that there is not");
-    answered(id, format!("There is no tool `{name}`. {known}"))
+    answered_call(id, format!("There is no tool `{name}`. {known}"))
 }
 
 /// One call while it runs.
@@ -160,8 +160,9 @@ impl RunningCall<'_> {
     ) -> Result<Result<ToolOutput, ToolFailure>, ClientGone> {
         let deadline = self.begun + self.limit;
         let by_reference = &self.tool.rules().by_reference;
-        let resolving = arguments::given(self.name, &show.written, by_reference, resolve);
-        let given = match attempt(resolving, deadline, self.sink).await? {
+        let resolving =
+            arguments::resolve_arguments(self.name, &show.written, by_reference, resolve);
+        let given = match run_attempt(resolving, deadline, self.sink).await? {
             Ok(given) => given,
             Err(failure) => {
                 show.request(None).await?;
@@ -176,7 +177,7 @@ impl RunningCall<'_> {
             stage: show.stage(),
             deadline,
         };
-        attempt(self.tool.call(call, turn), deadline, self.sink).await
+        run_attempt(self.tool.call(call, turn), deadline, self.sink).await
     }
 
     async fn succeeded(
@@ -185,7 +186,7 @@ impl RunningCall<'_> {
         mut output: ToolOutput,
     ) -> Result<CompletedCall, RequestEnd> {
         let found = std::mem::take(&mut output.attachments);
-        let kept = matching::keep(found, &self.tool.rules().attachments);
+        let kept = matching::keep_supported(found, &self.tool.rules().attachments);
         if output.content_type.is_empty() {
             PLAIN_MEDIA_TYPE.clone_into(&mut output.content_type);
         }
@@ -193,7 +194,7 @@ impl RunningCall<'_> {
         let elapsed = self.begun.elapsed();
         show.completed(elapsed).await?;
         self.log(elapsed, None);
-        let mut message = message(self.id, output.content);
+        let mut message = tool_message(self.id, output.content);
         if !kept.all.is_empty() || output.state.is_some() {
             message.custom_content = Some(CustomContent {
                 attachments: (!kept.all.is_empty()).then_some(kept.all),
@@ -207,7 +208,7 @@ impl RunningCall<'_> {
             usage: output.usage,
             content_type: output.content_type,
             failed: false,
-            milliseconds: milliseconds(elapsed),
+            milliseconds: elapsed_ms(elapsed),
         })
     }
 
@@ -225,8 +226,8 @@ impl RunningCall<'_> {
                 (text.clone(), fallback::FallbackDecision::Tell(text))
             }
             ToolFailure::TimedOut => {
-                let text = timeout::text(self.name, self.limit);
-                let decision = match fallback::decide(fallback, &text, true) {
+                let text = timeout::timeout_message(self.name, self.limit);
+                let decision = match fallback::decide_fallback(fallback, &text, true) {
                     fallback::FallbackDecision::Raise => {
                         fallback::FallbackDecision::Tell(text.clone())
                     }
@@ -235,7 +236,7 @@ impl RunningCall<'_> {
                 (text, decision)
             }
             ToolFailure::Failed(failed) => {
-                let decision = fallback::decide(fallback, &failed.text, false);
+                let decision = fallback::decide_fallback(fallback, &failed.text, false);
                 (failed.text.clone(), decision)
             }
         };
@@ -244,8 +245,8 @@ impl RunningCall<'_> {
         show.failed(&failure, &text, elapsed).await?;
         match decision {
             fallback::FallbackDecision::Tell(told) => Ok(CompletedCall {
-                milliseconds: milliseconds(elapsed),
-                ..answered(self.id, told)
+                milliseconds: elapsed_ms(elapsed),
+                ..answered_call(self.id, told)
             }),
             fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
                 text: fallback::STOPPED_MESSAGE.to_owned(),
@@ -270,15 +271,15 @@ impl RunningCall<'_> {
         self.log(elapsed, Some(&failure));
         show.failed(&failure, &text, elapsed).await?;
         Ok(CompletedCall {
-            milliseconds: milliseconds(elapsed),
-            ..answered(self.id, text)
+            milliseconds: elapsed_ms(elapsed),
+            ..answered_call(self.id, text)
         })
     }
 
     /// One line for each call, with the limit that held for it (R13).
     fn log(&self, elapsed: Duration, failure: Option<&ToolFailure>) {
         let (tool, limit) = (self.name, self.limit.as_secs_f64());
-        let elapsed = milliseconds(elapsed);
+        let elapsed = elapsed_ms(elapsed);
         let Some(failure) = failure else {
             tracing::info!(
                 tool,
@@ -297,7 +298,7 @@ impl RunningCall<'_> {
             ToolFailure::TimedOut => "timeout",
             ToolFailure::Failed(_) => "failure",
         };
-        let cause = std::error::Error::source(failure).map(causes);
+        let cause = std::error::Error::source(failure).map(cause_chain);
         tracing::warn!(
             tool,
             timeout_seconds = limit,
@@ -311,13 +312,13 @@ impl RunningCall<'_> {
 }
 
 /// A failure and what is behind it, on one line.
-fn causes(first: &dyn std::error::Error) -> String {
+fn cause_chain(first: &dyn std::error::Error) -> String {
     let chain = std::iter::successors(Some(first), |error| error.source());
     let all: Vec<_> = chain.map(ToString::to_string).collect();
     all.join(": ")
 }
 
-fn message(id: &str, content: String) -> Message {
+fn tool_message(id: &str, content: String) -> Message {
     Message {
         tool_call_id: Some(id.to_owned()),
         ..Message::new(Role::Tool, content)
@@ -325,9 +326,9 @@ fn message(id: &str, content: String) -> Message {
 }
 
 /// A failed call that is reported to the model.
-fn answered(id: &str, text: String) -> CompletedCall {
+fn answered_call(id: &str, text: String) -> CompletedCall {
     CompletedCall {
-        message: message(id, text),
+        message: tool_message(id, text),
         propagate: Vec::new(),
         usage: Vec::new(),
         content_type: MARKDOWN_MEDIA_TYPE.to_owned(),
@@ -336,6 +337,6 @@ fn answered(id: &str, text: String) -> CompletedCall {
     }
 }
 
-fn milliseconds(elapsed: Duration) -> u64 {
+fn elapsed_ms(elapsed: Duration) -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

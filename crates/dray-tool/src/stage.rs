@@ -30,7 +30,7 @@ pub enum StageVisibility {
 }
 
 /// When the stage of a call is shown at a level. Hiding never changes what the model sees.
-pub fn visibility(level: StageLevel, rules: &CallRules) -> StageVisibility {
+pub fn stage_visibility(level: StageLevel, rules: &CallRules) -> StageVisibility {
     let is_hidden = rules.debug_only
         || rules
             .display
@@ -47,7 +47,7 @@ pub fn visibility(level: StageLevel, rules: &CallRules) -> StageVisibility {
 
 /// The name of a stage: what the manifest says, else the label of the tool; then the value of the first argument that
 /// is to be shown there.
-pub fn title(rules: &CallRules, written: &Map<String, Value>) -> String {
+pub fn stage_title(rules: &CallRules, written: &Map<String, Value>) -> String {
     let name = rules
         .display
         .stage
@@ -61,12 +61,12 @@ pub fn title(rules: &CallRules, written: &Map<String, Value>) -> String {
             .is_some_and(|stage| stage.show_value_in_stage_title)
     });
     match shown {
-        Some((_, value)) => format!("{name}{}", value::line(value, IN_TITLE)),
+        Some((_, value)) => format!("{name}{}", value::value_line(value, IN_TITLE)),
         None => name.to_owned(),
     }
 }
 
 /// What is added to the name of a stage when it closes.
-pub fn suffix(elapsed: Duration) -> String {
+pub fn duration_suffix(elapsed: Duration) -> String {
     format!(" [{:.2}s]", elapsed.as_secs_f64())
 }

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 /// Message for the model, on one line.
-pub fn text(tool: &str, limit: Duration) -> String {
+pub fn timeout_message(tool: &str, limit: Duration) -> String {
     format!(
         "The tool call `{tool}` timed out after {} seconds. Consider retrying with a smaller or different input, \
          breaking the request into smaller pieces, or informing the user that the operation is taking longer than \
          expected.",
-        seconds(limit)
+        seconds_text(limit)
     )
 }
 
 /// Seconds as a person writes them: `30`, `0.5`.
-fn seconds(limit: Duration) -> String {
+fn seconds_text(limit: Duration) -> String {
     let text = format!("{:.3}", limit.as_secs_f64());
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// The limit of a call: the tool's or its set's, else the default. A limit of nothing is none of a person's making
 /// and counts as absent.
-pub fn effective(own: Option<Duration>, default: Duration) -> Duration {
+pub fn effective_timeout(own: Option<Duration>, default: Duration) -> Duration {
     own.filter(|own| !own.is_zero()).unwrap_or(default)
 }
 
@@ -38,21 +38,21 @@ mod tests {
     #[test]
     fn the_text_is_the_contract() {
         assert_eq!(
-            text("shop_order", Duration::from_mins(5)),
+            timeout_message("shop_order", Duration::from_mins(5)),
             "The tool call `shop_order` timed out after 300 seconds. Consider retrying with a smaller or different \
              input, breaking the request into smaller pieces, or informing the user that the operation is taking \
              longer than expected."
         );
-        assert!(text("t", Duration::from_millis(500)).contains("after 0.5 seconds."));
-        assert!(text("t", Duration::from_millis(1250)).contains("after 1.25 seconds."));
+        assert!(timeout_message("t", Duration::from_millis(500)).contains("after 0.5 seconds."));
+        assert!(timeout_message("t", Duration::from_millis(1250)).contains("after 1.25 seconds."));
     }
 
     #[test]
     fn r_13_the_limit_of_a_tool_wins_over_the_default() {
         let (own, default) = (Duration::from_secs(3), Duration::from_mins(5));
-        assert_eq!(effective(Some(own), default), own);
-        assert_eq!(effective(None, default), default);
-        assert_eq!(effective(Some(Duration::ZERO), default), default);
+        assert_eq!(effective_timeout(Some(own), default), own);
+        assert_eq!(effective_timeout(None, default), default);
+        assert_eq!(effective_timeout(Some(Duration::ZERO), default), default);
     }
 
     #[test]

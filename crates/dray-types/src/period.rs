@@ -76,8 +76,8 @@ impl FromStr for Period {
         let mut units = UNIT_MS.iter();
         let mut total: u64 = 0;
         while !rest.is_empty() {
-            let (digits, after) = split(rest, |byte| byte.is_ascii_digit());
-            let (name, after) = split(after, |byte| byte.is_ascii_alphabetic());
+            let (digits, after) = split_prefix(rest, |byte| byte.is_ascii_digit());
+            let (name, after) = split_prefix(after, |byte| byte.is_ascii_alphabetic());
             let count: u64 = digits.parse().map_err(|_| invalid())?;
             let (_, factor) = units.find(|(unit, _)| *unit == name).ok_or_else(invalid)?;
             let part = count.checked_mul(*factor).ok_or_else(invalid)?;
@@ -89,7 +89,7 @@ impl FromStr for Period {
 }
 
 /// The longest head whose bytes all pass, and the rest.
-fn split(text: &str, passes: impl Fn(u8) -> bool) -> (&str, &str) {
+fn split_prefix(text: &str, passes: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text
         .bytes()
         .position(|byte| !passes(byte))

@@ -35,7 +35,7 @@ impl RedactedUrl {
                 .map_or(visible, |(_, host)| host)
                 .to_owned(),
         };
-        Self(escape(
+        Self(escape_invisible(
             &shown,
             if parses {
                 MAX_SHOWN_CHARACTERS
@@ -93,7 +93,7 @@ fn is_invisible(character: char) -> bool {
 }
 
 /// Escapes what would not be seen, and ends before the escaped form would have more than `limit` characters.
-fn escape(text: &str, limit: usize) -> String {
+fn escape_invisible(text: &str, limit: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(limit));
     let mut room = limit;
     for character in text.chars() {

@@ -65,7 +65,7 @@ impl SystemConnection {
     }
 }
 
-fn refused(message: String, advice: String) -> Fault {
+fn refusal_fault(message: String, advice: String) -> Fault {
     Fault::new(FaultCode::Denied, message)
         .detail("bus_permission")
         .advice(advice)
@@ -73,7 +73,7 @@ fn refused(message: String, advice: String) -> Fault {
 
 /// The bus takes no message on a subject from this user.
 fn cannot_publish(subject: &str) -> Fault {
-    refused(
+    refusal_fault(
         format!("The bus does not let this user publish to `{subject}`."),
         format!(
             "Connect as a user that may, or add `{subject}` to this user's `publish` list in the NATS accounts \
@@ -84,7 +84,7 @@ fn cannot_publish(subject: &str) -> Fault {
 
 /// No reply came, and the bus refused something that may be the way of the reply.
 fn cannot_receive(asked: &str, refused_subject: &str) -> Fault {
-    refused(
+    refusal_fault(
         format!(
             "No reply to `{asked}` came, and the bus refuses `{refused_subject}` to this user."
         ),

@@ -24,7 +24,7 @@ pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     let teller = StepReporter::new(global.json);
     let system =
         system::DemoSystem::start(folder.path(), Path::new(container::SOCKET_PATHS)).await?;
-    let told = story::tell(&system, &teller).await;
+    let told = story::run_chapters(&system, &teller).await;
     system.stop().await;
     told
 }
@@ -56,7 +56,7 @@ impl StepReporter {
         self.chapters.set(self.chapters.get() + 1);
         if !self.json {
             print_line("");
-            for line in wrap(title, MAX_COLUMNS) {
+            for line in wrap_words(title, MAX_COLUMNS) {
                 print_line(&line);
             }
         }
@@ -68,7 +68,7 @@ impl StepReporter {
             return;
         }
         let mut label = label;
-        for line in wrap(text, MAX_COLUMNS - LABEL_COLUMNS) {
+        for line in wrap_words(text, MAX_COLUMNS - LABEL_COLUMNS) {
             print_line(&format!("  {label:<9} {line}"));
             label = "";
         }
@@ -84,7 +84,7 @@ impl StepReporter {
 }
 
 /// Splits text into lines of at most `columns` characters, between words where that is possible.
-fn wrap(text: &str, columns: usize) -> Vec<String> {
+fn wrap_words(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut length = 0;
@@ -116,12 +116,12 @@ mod tests {
 
     #[test]
     fn wraps_between_words_and_splits_words_longer_than_a_line() {
-        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap("one", 7), ["one"]);
-        assert_eq!(wrap("", 7), [""]);
-        assert_eq!(wrap("a bcdefghijk", 4), ["a", "bcde", "fghi", "jk"]);
+        assert_eq!(wrap_words("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_words("one", 7), ["one"]);
+        assert_eq!(wrap_words("", 7), [""]);
+        assert_eq!(wrap_words("a bcdefghijk", 4), ["a", "bcde", "fghi", "jk"]);
         let digest = "d".repeat(64);
-        for line in wrap(&format!("sha256 {digest} of the file"), 40) {
+        for line in wrap_words(&format!("sha256 {digest} of the file"), 40) {
             assert!(line.chars().count() <= 40, "{line}");
         }
     }

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(command(&cli)) {
+    match runtime.block_on(command_future(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.report(cli.global.json);
@@ -46,7 +46,7 @@ type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<(), CommandFailure>>
 
 /// The future of one command. Each is boxed where it is made: the runtime and the other commands see a pointer, so
 /// that every command is compiled once and no future has the size of the largest.
-fn command(cli: &Cli) -> CommandFuture<'_> {
+fn command_future(cli: &Cli) -> CommandFuture<'_> {
     let global = &cli.global;
     match &cli.command {
         DrayCommand::Demo => Box::pin(demo::run(global)),
@@ -56,12 +56,14 @@ fn command(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Fetch(fetch) => Box::pin(commands::fetch::run(global, fetch)),
         DrayCommand::Read(read) => Box::pin(commands::read::run(global, read)),
         DrayCommand::Classify(classify) => {
-            Box::pin(ready(commands::read::classify(global, classify)))
+            Box::pin(ready(commands::read::classify_files(global, classify)))
         }
-        DrayCommand::Send(send) => Box::pin(commands::deliver::send(global, send)),
-        DrayCommand::Deliver(deliver) => Box::pin(commands::deliver::deliver(global, deliver)),
+        DrayCommand::Send(send) => Box::pin(commands::deliver::send_from_sandbox(global, send)),
+        DrayCommand::Deliver(deliver) => {
+            Box::pin(commands::deliver::deliver_local_files(global, deliver))
+        }
         DrayCommand::Receipts(receipts) => Box::pin(commands::receipts::run(global, receipts)),
-        DrayCommand::Resend(resend) => Box::pin(commands::deliver::resend(global, resend)),
+        DrayCommand::Resend(resend) => Box::pin(commands::deliver::resend_delivery(global, resend)),
         DrayCommand::Sandbox(sandbox) => Box::pin(commands::sandbox::run(global, sandbox)),
         DrayCommand::Session(session) => Box::pin(commands::session::run(global, session)),
         DrayCommand::Artifact(artifact) => Box::pin(commands::artifact::run(global, artifact)),

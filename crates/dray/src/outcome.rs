@@ -153,7 +153,7 @@ pub(crate) fn print_line(line: &str) {
 }
 
 /// Writes one line for people to standard error.
-pub(crate) fn note(line: &str) {
+pub(crate) fn print_note(line: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out
         .write_all(line.as_bytes())

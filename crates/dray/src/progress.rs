@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar that counts bytes: drawn on a terminal, silent elsewhere and with `--json`.
-pub(crate) fn bytes(total: Option<u64>, silent: bool) -> ProgressBar {
+pub(crate) fn byte_progress_bar(total: Option<u64>, silent: bool) -> ProgressBar {
     let bar = match total {
         Some(total) => ProgressBar::new(total),
         None => ProgressBar::new_spinner(),
@@ -25,8 +25,8 @@ pub(crate) fn bytes(total: Option<u64>, silent: bool) -> ProgressBar {
 }
 
 /// A spinner with a text, for waits of unknown length.
-pub(crate) fn waiting(text: &str, silent: bool) -> ProgressBar {
-    let bar = bytes(None, silent);
+pub(crate) fn spinner_with_text(text: &str, silent: bool) -> ProgressBar {
+    let bar = byte_progress_bar(None, silent);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
         bar.set_style(style);
     }

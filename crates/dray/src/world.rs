@@ -21,7 +21,7 @@ use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
 
 /// A host that knows every service. Which of them run is said with [`Host::only`].
-pub(crate) fn host(sources: ConfigSources) -> Host {
+pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
     Host::new(Settings::new(sources))
         .with::<FileResolver>()
         .with::<EgressFetcher>()
@@ -32,7 +32,7 @@ pub(crate) fn host(sources: ConfigSources) -> Host {
 }
 
 /// The sources of configuration that the command line names.
-pub(crate) fn sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFailure> {
+pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFailure> {
     let mut sources = ConfigSources::new(Environment::from_process());
     if let Some(file) = &global.config {
         sources = sources.file(file);
@@ -59,11 +59,11 @@ pub(crate) fn sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFa
 
 /// Whether the state directory is the default one.
 fn is_default_state(sources: &ConfigSources) -> Result<bool, CommandFailure> {
-    Ok(load(sources)?.is_default("state.folder"))
+    Ok(load_config(sources)?.is_default("state.folder"))
 }
 
 /// The user's home.
-pub(crate) fn home() -> Option<PathBuf> {
+pub(crate) fn home_directory() -> Option<PathBuf> {
     home_of(&Environment::from_process())
 }
 
@@ -88,8 +88,8 @@ pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, Command
 }
 
 /// Reads and checks the configuration.
-pub(crate) fn load(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
-    host(sources.clone())
+pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
+    all_services_host(sources.clone())
         .load()
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
@@ -99,16 +99,16 @@ pub(crate) fn load(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailu
 pub(crate) fn own_sandboxes(
     global: &GlobalOptions,
 ) -> Result<Option<dray_sandbox_transfer::Config>, CommandFailure> {
-    let loaded = load(&sources(global)?)?;
-    let bus: BusSection = section(&loaded, "bus")?;
+    let loaded = load_config(&config_sources(global)?)?;
+    let bus: BusSection = config_section(&loaded, "bus")?;
     match bus.mode {
-        BusMode::Embedded => section(&loaded, "sandbox-transfer").map(Some),
+        BusMode::Embedded => config_section(&loaded, "sandbox-transfer").map(Some),
         BusMode::Nats => Ok(None),
     }
 }
 
 /// The tenant that the command line names.
-pub(crate) fn tenant(global: &GlobalOptions) -> Result<TenantId, CommandFailure> {
+pub(crate) fn tenant_of(global: &GlobalOptions) -> Result<TenantId, CommandFailure> {
     TenantId::new(&global.tenant)
         .map_err(|error| CommandFailure::Usage(format!("--tenant: {error}")))
 }
@@ -180,10 +180,10 @@ impl SystemConnection {
         services: &[&str],
         needs_store: bool,
     ) -> Result<Self, CommandFailure> {
-        let tenant = tenant(global)?;
-        let sources = sources(global)?;
-        let loaded = load(&sources)?;
-        let bus: BusSection = section(&loaded, "bus")?;
+        let tenant = tenant_of(global)?;
+        let sources = config_sources(global)?;
+        let loaded = load_config(&sources)?;
+        let bus: BusSection = config_section(&loaded, "bus")?;
         match bus.mode {
             BusMode::Embedded => Self::for_once(Self::as_operator(sources), services, tenant).await,
             BusMode::Nats => Self::remote(&loaded, &bus, tenant, needs_store).await,
@@ -193,17 +193,17 @@ impl SystemConnection {
     /// Opens the store alone, as the artifact commands need it. Where a `dray up` serves the state folder, its
     /// endpoint is used.
     pub(crate) async fn open_store(global: &GlobalOptions) -> Result<Self, CommandFailure> {
-        let sources = with_home(sources(global)?)?.set("bus.mode", "embedded");
+        let sources = with_home(config_sources(global)?)?.set("bus.mode", "embedded");
         let end = Instant::now() + SHORT_COMMAND;
         loop {
-            let busy = match Self::embedded(sources.clone(), &[], tenant(global)?).await {
+            let busy = match Self::embedded(sources.clone(), &[], tenant_of(global)?).await {
                 Ok(world) => return Ok(world),
                 Err(OpenError::Served(folder)) => folder,
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
             // Another command may be at work for a moment; what stays is `dray up`.
             if Instant::now() >= end {
-                return Self::beside(sources, &busy, tenant(global)?).await;
+                return Self::beside(sources, &busy, tenant_of(global)?).await;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -215,7 +215,7 @@ impl SystemConnection {
         store: &Path,
         tenant: TenantId,
     ) -> Result<Self, CommandFailure> {
-        let found = dray_store::embedded::serving(store).map_err(CommandFailure::local(
+        let found = dray_store::embedded::serving_options(store).map_err(CommandFailure::local(
             format!("cannot reach the process that serves {}", store.display()),
         ))?;
         let sources = sources
@@ -246,9 +246,9 @@ impl SystemConnection {
 
     /// Opens the bus of a running system; there is nothing to see on the bus of a process that just began.
     pub(crate) async fn open_bus(global: &GlobalOptions) -> Result<Self, CommandFailure> {
-        let sources = sources(global)?;
-        let loaded = load(&sources)?;
-        let bus: BusSection = section(&loaded, "bus")?;
+        let sources = config_sources(global)?;
+        let loaded = load_config(&sources)?;
+        let bus: BusSection = config_section(&loaded, "bus")?;
         if bus.mode == BusMode::Embedded {
             return Err(CommandFailure::Usage(
                 "this command looks at a running system: name its server, for example --nats nats://127.0.0.1:4222 \
@@ -256,7 +256,7 @@ impl SystemConnection {
                     .to_owned(),
             ));
         }
-        Self::remote(&loaded, &bus, tenant(global)?, false).await
+        Self::remote(&loaded, &bus, tenant_of(global)?, false).await
     }
 
     /// The user of a command may name any chat and any sandbox, and gets files in a folder of this machine.
@@ -278,12 +278,15 @@ impl SystemConnection {
             .set("http.listen", "")
             .set("grpc.listen", "")
             .set("store.wait_for_server", "0s");
-        let started = host(sources).only(services.iter().copied()).start().await;
+        let started = all_services_host(sources)
+            .only(services.iter().copied())
+            .start()
+            .await;
         let running = started.map_err(|error| match error {
             HostError::State { folder, source } if source.kind() == ErrorKind::ResourceBusy => {
                 OpenError::Served(PathBuf::from(folder))
             }
-            other => OpenError::Failed(refused(&other)),
+            other => OpenError::Failed(start_failure(&other)),
         })?;
         if tokio::time::timeout(READY_TIMEOUT, running.ready())
             .await
@@ -376,7 +379,7 @@ impl SystemConnection {
 }
 
 /// One section of the configuration.
-pub(crate) fn section<S: dray_service::config::Section>(
+pub(crate) fn config_section<S: dray_service::config::Section>(
     loaded: &LoadedConfig,
     name: &str,
 ) -> Result<S, CommandFailure> {
@@ -386,7 +389,7 @@ pub(crate) fn section<S: dray_service::config::Section>(
 }
 
 async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, CommandFailure> {
-    let store: StoreSection = section(loaded, "store")?;
+    let store: StoreSection = config_section(loaded, "store")?;
     if store.mode == StoreMode::Embedded {
         return Err(CommandFailure::Usage(
             "services behind NATS keep content in their own store: name it with --s3 URL (and its credentials in \
@@ -403,7 +406,7 @@ async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, Com
 }
 
 /// What a host that did not start means for the exit code.
-pub(crate) fn refused(error: &HostError) -> CommandFailure {
+pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
     let text = format!("{}", ErrorChain(error));
     match error {
         HostError::Config(_) | HostError::Service { .. } => CommandFailure::Configuration(text),

@@ -235,7 +235,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
     let mut breaches = Vec::new();
     for package in metadata.members() {
         breaches.extend(own_edges(metadata, package));
-        breaches.extend(reserved(package));
+        breaches.extend(reserved_breaches(package));
     }
     for (name, absent, reason) in ABSENT_LIBRARIES {
         let tree = metadata.normal_tree(name);
@@ -266,7 +266,7 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
 }
 
 /// Libraries that belong to other crates.
-fn reserved(package: &CargoPackage) -> Vec<String> {
+fn reserved_breaches(package: &CargoPackage) -> Vec<String> {
     let mut breaches = Vec::new();
     for (library, owners) in RESERVED_LIBRARIES {
         let named = package

@@ -13,17 +13,17 @@ use super::source::SourceFile;
 pub(crate) fn breaches(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("docs/glossary.md"))
         .context("cannot read docs/glossary.md")?;
-    Ok(missing(&text, sources))
+    Ok(missing_places(&text, sources))
 }
 
-fn missing(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
+fn missing_places(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
     let mut breaches = Vec::new();
     for (at, line) in glossary.lines().enumerate() {
         let Some(place) = last_column(line) else {
             continue;
         };
         let mut home = "";
-        for name in quoted(place) {
+        for name in backticked_parts(place) {
             if name.starts_with("dray") && !name.contains(' ') {
                 home = name;
             }
@@ -44,7 +44,7 @@ fn last_column(line: &str) -> Option<&str> {
 }
 
 /// The parts of a text between backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+fn backticked_parts(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
@@ -101,7 +101,7 @@ mod tests {
             | no crate | `dray-c` |\n\
             | no file | `dray-a`: `gone.rs` |\n";
         assert_eq!(
-            missing(glossary, &sources),
+            missing_places(glossary, &sources),
             [
                 "docs/glossary.md:3: `Known` is not in `dray-b`",
                 "docs/glossary.md:4: `Kno` is not in `dray-a`",

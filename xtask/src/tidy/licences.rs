@@ -16,7 +16,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata, deny_toml: &str) -> anyhow::Res
     for package in metadata.packages.values() {
         let who = format!("{} {}", package.name, package.version);
         match &package.licence {
-            Some(expression) if satisfied(expression, &allowed) => {}
+            Some(expression) if is_satisfied(expression, &allowed) => {}
             Some(expression) => breaches.push(format!(
                 "{who} is under `{expression}`, which deny.toml does not allow"
             )),
@@ -50,7 +50,7 @@ fn allow_list(deny_toml: &str) -> anyhow::Result<Vec<String>> {
 
 /// Whether an SPDX expression can be met with the allowed licences. `AND` binds tighter than `OR`; the old `/`
 /// means `OR`. What cannot be read is not met.
-fn satisfied(expression: &str, allowed: &[String]) -> bool {
+fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")
         .replace('(', " ( ")
@@ -73,16 +73,16 @@ fn any_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
 
 /// `a AND b`
 fn all_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
-    let mut met = term(words, allowed)?;
+    let mut met = parse_term(words, allowed)?;
     while words.first() == Some(&"AND") {
         *words = words.get(1..)?;
-        met &= term(words, allowed)?;
+        met &= parse_term(words, allowed)?;
     }
     Some(met)
 }
 
 /// `( … )`, `id` or `id WITH exception`
-fn term(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
+fn parse_term(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     let (first, rest) = words.split_first()?;
     *words = rest;
     if *first == "(" {
@@ -114,7 +114,7 @@ mod tests {
             "Apache-2.0 WITH LLVM-exception",
         ];
         let allowed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
-        assert_eq!(satisfied(expression, &allowed), expected, "{expression}");
+        assert_eq!(is_satisfied(expression, &allowed), expected, "{expression}");
     }
 
     #[test]

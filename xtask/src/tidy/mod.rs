@@ -20,7 +20,7 @@ use crate::metadata::CargoMetadata;
 use source::SourceFile;
 
 /// Prints every breach and fails when there is one.
-pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+pub(crate) fn run_tidy(root: &Path) -> anyhow::Result<()> {
     let metadata = CargoMetadata::read(root)?;
     let sources = read_sources(root)?;
     let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
@@ -47,7 +47,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     for top in ["bench", "crates", "fuzz", "tests", "xtask"] {
         let top = root.join(top);
         if top.exists() {
-            collect(root, &top, &mut sources)?;
+            collect_sources(root, &top, &mut sources)?;
         }
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));
@@ -55,14 +55,18 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
 }
 
 /// Walks one folder.
-fn collect(root: &Path, folder: &Path, sources: &mut Vec<SourceFile>) -> anyhow::Result<()> {
+fn collect_sources(
+    root: &Path,
+    folder: &Path,
+    sources: &mut Vec<SourceFile>,
+) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
         if path.is_dir() {
             let written_by_programs = ["generated", "target", "corpus", "artifacts"];
             if !written_by_programs.iter().any(|skip| name == *skip) {
-                collect(root, &path, sources)?;
+                collect_sources(root, &path, sources)?;
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path)

@@ -25,7 +25,7 @@ const RULE_GROUPS: &[(char, &str, u32, u32)] = &[
 
 /// Rules that no test names.
 pub(crate) fn breaches(sources: &[SourceFile]) -> Vec<String> {
-    let named = named(sources);
+    let named = named_rules(sources);
     let mut breaches = Vec::new();
     for (letter, subject, first, last) in RULE_GROUPS {
         for number in *first..=*last {
@@ -41,7 +41,7 @@ pub(crate) fn breaches(sources: &[SourceFile]) -> Vec<String> {
 
 /// Rules that tests name. The rules here are about the fetcher, its guard and its deployment, and only tests there
 /// count: other specifications use the same letters.
-fn named(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
+fn named_rules(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
     let homes = [
         "crates/dray-guard/",
         "crates/dray-egress-fetcher/",
@@ -53,17 +53,17 @@ fn named(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
         .filter(|source| homes.iter().any(|home| source.path.starts_with(home)))
         .filter(|source| !source.path.ends_with("tidy/rules.rs"))
         .flat_map(SourceFile::test_lines)
-        .flat_map(|(_, line)| ids(line))
+        .flat_map(|(_, line)| rule_ids(line))
         .collect()
 }
 
 /// Ids in one line: `X-4` anywhere, `x_4` in the name of a function.
-fn ids(line: &str) -> Vec<(char, u32)> {
-    let mut ids = scan(line, '-', |letter| {
+fn rule_ids(line: &str) -> Vec<(char, u32)> {
+    let mut ids = scan_ids(line, '-', |letter| {
         letter.is_ascii_uppercase().then_some(letter)
     });
     if let Some((_, name)) = line.split_once("fn ") {
-        ids.extend(scan(name, '_', |letter| {
+        ids.extend(scan_ids(name, '_', |letter| {
             letter
                 .is_ascii_lowercase()
                 .then_some(letter.to_ascii_uppercase())
@@ -73,7 +73,11 @@ fn ids(line: &str) -> Vec<(char, u32)> {
 }
 
 /// Finds `<letter><separator><number>` that is not part of a longer word.
-fn scan(text: &str, separator: char, letter: impl Fn(char) -> Option<char>) -> Vec<(char, u32)> {
+fn scan_ids(
+    text: &str,
+    separator: char,
+    letter: impl Fn(char) -> Option<char>,
+) -> Vec<(char, u32)> {
     let characters: Vec<char> = text.chars().collect();
     let mut found = Vec::new();
     for (at, window) in characters.windows(3).enumerate() {
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: &[(char, u32)]) {
-        assert_eq!(ids(line), expected, "{line}");
+        assert_eq!(rule_ids(line), expected, "{line}");
     }
 
     #[test]
@@ -129,7 +133,7 @@ mod tests {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        let found = named(&[
+        let found = named_rules(&[
             source("crates/dray-guard/src/a.rs"),
             source("crates/dray-bus/src/a.rs"),
         ]);

@@ -80,7 +80,7 @@ pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
             breaches.push(format!("{path}:{} holds `{word}`", at + 1));
         }
     }
-    breaches.extend(sleeps(source));
+    breaches.extend(sleep_breaches(source));
     if reads_no_environment(path) {
         for (at, _) in source
             .product_lines()
@@ -96,7 +96,7 @@ pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
 
 /// Tests that let time pass instead of waiting for what they expect. Doubles that are slow on purpose may, when the
 /// clock is paused and they say so.
-fn sleeps(source: &SourceFile) -> Vec<String> {
+fn sleep_breaches(source: &SourceFile) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut above = "";
     for (at, line) in source.test_lines() {

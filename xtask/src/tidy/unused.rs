@@ -19,7 +19,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<
         for declared in package.declared.iter().filter(silent) {
             let name = declared.rename.as_ref().unwrap_or(&declared.name);
             let name = name.replace('-', "_");
-            if !own.iter().any(|source| names(&source.text, &name)) {
+            if !own.iter().any(|source| names_crate(&source.text, &name)) {
                 breaches.push(format!(
                     "{} declares {} and never names it",
                     package.name, declared.name
@@ -40,7 +40,7 @@ fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec
 }
 
 /// Whether a text holds a crate name as a whole word.
-fn names(text: &str, name: &str) -> bool {
+fn names_crate(text: &str, name: &str) -> bool {
     let part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.match_indices(name).any(|(at, _)| {
         let before = text.get(..at).and_then(|text| text.chars().next_back());

@@ -78,7 +78,7 @@ pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String>
     let mut counts = WordCounts::default();
     for source in sources {
         for (at, line) in source.text.lines().enumerate() {
-            for (_, name) in definitions(line) {
+            for (_, name) in line_definitions(line) {
                 if let Some(instead) = rules.identifiers.get(name) {
                     breaches.push(format!(
                         "{}:{}: write `{instead}` instead of `{name}`",
@@ -145,7 +145,7 @@ impl WordCounts {
     fn add(&mut self, source: &SourceFile, rules: &WordRules) {
         let is_test = source.is_test_file();
         for (at, line) in source.text.lines().enumerate() {
-            for (kind, name) in definitions(line) {
+            for (kind, name) in line_definitions(line) {
                 match kind {
                     DefinitionKind::Type => self.types.add(!name[1..].contains(char::is_uppercase)),
                     DefinitionKind::Constant => self.constants.add(!name.contains('_')),
@@ -195,7 +195,7 @@ enum DefinitionKind {
 }
 
 /// The names that a line of code defines.
-fn definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
+fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
     let code = line.split("//").next().unwrap_or_default();
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = code

@@ -29,20 +29,23 @@ impl fmt::Display for RefusedPatch {
 /// # Errors
 ///
 /// Every place where the patch has a `type`, in its order.
-pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<RefusedPatch>> {
+pub fn apply_patch(
+    template: &Value,
+    patch: &Map<String, Value>,
+) -> Result<Value, Vec<RefusedPatch>> {
     let mut refusals = Vec::new();
     for (key, change) in patch {
-        find(key, change, "", &mut refusals);
+        find_refusals(key, change, "", &mut refusals);
     }
     if !refusals.is_empty() {
         return Err(refusals);
     }
     let mut patched = template.clone();
-    merge(&mut patched, patch);
+    merge_patch(&mut patched, patch);
     Ok(patched)
 }
 
-fn find(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
+fn find_refusals(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
     let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
     if key == "type" {
         refusals.push(RefusedPatch { pointer });
@@ -51,19 +54,19 @@ fn find(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
     match change {
         Value::Object(members) => {
             for (key, change) in members {
-                find(key, change, &pointer, refusals);
+                find_refusals(key, change, &pointer, refusals);
             }
         }
         Value::Array(items) => {
             for (number, item) in items.iter().enumerate() {
-                find(&number.to_string(), item, &pointer, refusals);
+                find_refusals(&number.to_string(), item, &pointer, refusals);
             }
         }
         _ => {}
     }
 }
 
-fn merge(target: &mut Value, patch: &Map<String, Value>) {
+fn merge_patch(target: &mut Value, patch: &Map<String, Value>) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
@@ -75,7 +78,9 @@ fn merge(target: &mut Value, patch: &Map<String, Value>) {
             Value::Null => {
                 members.shift_remove(key);
             }
-            Value::Object(inner) => merge(members.entry(key.clone()).or_insert(Value::Null), inner),
+            Value::Object(inner) => {
+                merge_patch(members.entry(key.clone()).or_insert(Value::Null), inner)
+            }
             other => {
                 members.insert(key.clone(), other.clone());
             }
@@ -92,13 +97,13 @@ mod tests {
 
     fn patched(template: &Value, patch: &Value) -> Value {
         let before = template.clone();
-        let result = apply(template, patch.as_object().unwrap()).unwrap();
+        let result = apply_patch(template, patch.as_object().unwrap()).unwrap();
         assert_eq!(*template, before);
         result
     }
 
     fn refused(template: &Value, patch: &Value, pointers: &[&str]) {
-        let refusals = apply(template, patch.as_object().unwrap()).unwrap_err();
+        let refusals = apply_patch(template, patch.as_object().unwrap()).unwrap_err();
         let found: Vec<_> = refusals
             .iter()
             .map(|refusal| refusal.pointer.as_str())
@@ -211,8 +216,8 @@ mod tests {
         #[test]
         fn applied_twice_is_applied_once(template in any_json(), patch in any_json()) {
             let Some(patch) = patch.as_object() else { return Ok(()); };
-            let once = apply(&template, patch).unwrap();
-            prop_assert_eq!(&apply(&once, patch).unwrap(), &once);
+            let once = apply_patch(&template, patch).unwrap();
+            prop_assert_eq!(&apply_patch(&once, patch).unwrap(), &once);
             for (key, change) in patch {
                 prop_assert_eq!(change.is_null(), once.get(key).is_none());
             }

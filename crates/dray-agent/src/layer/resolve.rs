@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::patch::{RefusedPatch, apply};
+use super::patch::{RefusedPatch, apply_patch};
 use super::{EntryKind, LayerSet};
 use crate::manifest::orchestrator::SystemPrompt;
 use crate::manifest::tool::{DeploymentTool, InternalTool, RestTool};
@@ -282,7 +282,7 @@ impl ResolutionRun<'_> {
         let body = self.layers.body(T::KIND, name);
         let body = body.ok_or(TemplateFailureCause::Missing(T::KIND))?;
         let body = match &template.patch {
-            Some(patch) => apply(body, patch).map_err(TemplateFailureCause::Refused)?,
+            Some(patch) => apply_patch(body, patch).map_err(TemplateFailureCause::Refused)?,
             None => body.clone(),
         };
         let reading = self

@@ -30,7 +30,7 @@ fn talk(files: &Value) -> Vec<Message> {
 
 fn injected(files: &Value) -> Vec<Message> {
     let mut messages = talk(files);
-    inject(&mut messages, &types());
+    inject_files(&mut messages, &types());
     messages
 }
 
@@ -62,7 +62,7 @@ fn files_of_the_last_user_message_follow_it_as_pairs() {
                 .to_owned()
         ))
     );
-    assert_eq!(attachments(&messages[7])[0].data, None);
+    assert_eq!(message_attachments(&messages[7])[0].data, None);
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn only_files_of_dial_with_accepted_types_are_given_and_each_once() {
     ]);
     assert_eq!(injected(&files).len(), 6);
     let mut none = vec![Message::new(Role::System, "s")];
-    inject(&mut none, &types());
+    inject_files(&mut none, &types());
     assert_eq!(none.len(), 1);
     let mut nothing_accepted = talk(&json!([pdf("files/B/a.pdf")]));
-    inject(&mut nothing_accepted, &[]);
+    inject_files(&mut nothing_accepted, &[]);
     assert_eq!(nothing_accepted.len(), 4);
 }
 
@@ -92,7 +92,7 @@ fn r_16_pairs_are_the_same_each_time_and_have_ids_of_their_own() {
     let mut messages = injected(&files);
     let again = message("user", &files);
     messages.push(again);
-    inject(&mut messages, &types());
+    inject_files(&mut messages, &types());
     let ids: Vec<_> = messages
         .iter()
         .flat_map(Message::calls)
@@ -105,10 +105,10 @@ fn r_16_pairs_are_the_same_each_time_and_have_ids_of_their_own() {
 #[test]
 fn files_stay_inline_only_with_the_answer_that_gave_them() {
     let messages = injected(&json!([pdf("files/B/a.pdf")]));
-    let (result, file) = (&messages[5], attachments(&messages[5]).remove(0));
-    assert!(keeps(result, &file, &types()));
-    assert!(!keeps(result, &file, &["text/*".to_owned()]));
-    assert!(!keeps(&messages[3], &file, &types()));
+    let (result, file) = (&messages[5], message_attachments(&messages[5]).remove(0));
+    assert!(keeps_attachment(result, &file, &types()));
+    assert!(!keeps_attachment(result, &file, &["text/*".to_owned()]));
+    assert!(!keeps_attachment(&messages[3], &file, &types()));
     let mut other = result.clone();
     for content in [
         "plain",
@@ -116,24 +116,24 @@ fn files_stay_inline_only_with_the_answer_that_gave_them() {
         r#"{"ok":true,"url":"files/B/b.pdf"}"#,
     ] {
         other.content = Some(Content::Text(content.to_owned()));
-        assert!(!keeps(&other, &file, &types()), "{content}");
+        assert!(!keeps_attachment(&other, &file, &types()), "{content}");
     }
     let away = Attachment {
         url: Some("https://example.com/a.pdf".to_owned()),
         ..file.clone()
     };
     let mut external = result.clone();
-    external.content = Some(Content::Text(given(&away)));
-    assert!(!keeps(&external, &away, &types()));
+    external.content = Some(Content::Text(given_file_text(&away)));
+    assert!(!keeps_attachment(&external, &away, &types()));
     let inline = Attachment { url: None, ..file };
-    assert!(!keeps(result, &inline, &types()));
+    assert!(!keeps_attachment(result, &inline, &types()));
 }
 
 #[test]
 fn refused_files_become_failures_and_then_there_are_none() {
     let mut messages = injected(&json!([pdf("files/B/a.pdf")]));
     let before = messages.clone();
-    assert!(recover(&mut messages, &types()));
+    assert!(remove_refused_files(&mut messages, &types()));
     assert_eq!(messages[..5], before[..5]);
     assert_eq!(
         messages[5].content,
@@ -142,9 +142,9 @@ fn refused_files_become_failures_and_then_there_are_none() {
                 .to_owned()
         ))
     );
-    assert_eq!(attachments(&messages[5]), []);
-    assert!(!recover(&mut messages, &types()));
-    assert!(!recover(
+    assert_eq!(message_attachments(&messages[5]), []);
+    assert!(!remove_refused_files(&mut messages, &types()));
+    assert!(!remove_refused_files(
         &mut talk(&json!([pdf("files/B/a.pdf")])),
         &types()
     ));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::yes;
+use super::default_true;
 
 /// Files of results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -21,19 +21,19 @@ pub struct AttachmentRules {
 impl AttachmentRules {
     /// Types that are kept: `*/*` by default.
     pub fn supported(&self) -> Vec<&str> {
-        or(self.supported_types.as_ref(), &["*/*"])
+        or_default(self.supported_types.as_ref(), &["*/*"])
     }
 
     /// Types that the user sees too: images and plots by default.
     pub fn propagated(&self) -> Vec<&str> {
-        or(
+        or_default(
             self.propagate_types_to_choice.as_ref(),
             &["image/*", "application/vnd.plotly.v1+json"],
         )
     }
 }
 
-fn or<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'a str> {
+fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'a str> {
     given.map_or_else(
         || default.to_vec(),
         |given| given.iter().map(String::as_str).collect(),
@@ -47,7 +47,7 @@ pub struct Fallback {
     #[serde(default = "go_on")]
     pub strategies: Vec<Strategy>,
     /// Whether the stage shows what went wrong.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub display_error_in_stage: bool,
 }
 
@@ -125,7 +125,7 @@ pub struct ToolStage {
     /// Kept by editors; not used.
     pub body: Option<String>,
     /// Whether it is shown.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub show: bool,
     /// Whether it stays open after the call, until the end of the answer.
     pub defer_close: Option<bool>,

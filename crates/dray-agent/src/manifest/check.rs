@@ -82,12 +82,12 @@ impl ManifestSchema {
             self.collect(target, value, chain)?;
         }
         if let Some(Value::Array(either)) = members.get("anyOf")
-            && let Some(variant) = fitting(either, value)?
+            && let Some(variant) = fitting_alternative(either, value)?
         {
             self.collect(variant, value, chain)?;
         }
         if let Some(Value::Array(variants)) = members.get("oneOf")
-            && let Some(variant) = chosen(variants, value)?
+            && let Some(variant) = chosen_variant(variants, value)?
         {
             self.collect(variant, value, chain)?;
         }
@@ -111,18 +111,18 @@ impl ManifestSchema {
         let chain = match self.applicable(schema, value) {
             Ok(chain) => chain,
             Err(VariantMismatch(key, reason)) => {
-                let path = key.map_or_else(|| path.to_owned(), |key| join(path, key));
+                let path = key.map_or_else(|| path.to_owned(), |key| join_member_path(path, key));
                 return report.problem(&path, reason);
             }
         };
         for members in &chain {
-            if let Some(reason) = broken(members, value) {
+            if let Some(reason) = broken_keyword(members, value) {
                 return report.problem(path, reason);
             }
         }
         for rule in chain.iter().filter_map(|members| members.get("x-rule")) {
-            if let Some((key, reason)) = rule.as_str().and_then(|rule| breach(rule, value)) {
-                report.problem(&join(path, key), reason);
+            if let Some((key, reason)) = rule.as_str().and_then(|rule| broken_rule(rule, value)) {
+                report.problem(&join_member_path(path, key), reason);
             }
         }
         match value {
@@ -131,7 +131,12 @@ impl ManifestSchema {
                 let schemas = || chain.iter().filter_map(|members| members.get("items"));
                 for (at, item) in items.iter().enumerate() {
                     for schema in schemas() {
-                        self.check(schema, item, &join(path, &at.to_string()), report);
+                        self.check(
+                            schema,
+                            item,
+                            &join_member_path(path, &at.to_string()),
+                            report,
+                        );
                     }
                 }
             }
@@ -149,15 +154,15 @@ impl ManifestSchema {
         let required = chain.iter().filter_map(|members| members.get("required"));
         for key in required.filter_map(Value::as_array).flatten() {
             if let Some(key) = key.as_str().filter(|key| !object.contains_key(*key)) {
-                report.problem(&join(path, key), "is required");
+                report.problem(&join_member_path(path, key), "is required");
             }
         }
         let is_described = chain
             .iter()
             .any(|members| members.contains_key("properties"));
         for (key, value) in object {
-            let path = join(path, key);
-            match member(chain, key) {
+            let path = join_member_path(path, key);
+            match member_schema(chain, key) {
                 Some(schema) => self.check(schema, value, &path, report),
                 None if is_described => report.unknown.push(path),
                 None => {}
@@ -167,7 +172,10 @@ impl ManifestSchema {
 }
 
 /// The one of a few alternatives whose type is that of the value; nothing for an allowed `null`.
-fn fitting<'s>(either: &'s [Value], value: &Value) -> Result<Option<&'s Value>, VariantMismatch> {
+fn fitting_alternative<'s>(
+    either: &'s [Value],
+    value: &Value,
+) -> Result<Option<&'s Value>, VariantMismatch> {
     let is_null = |schema: &&Value| schema.get("type").and_then(Value::as_str) == Some("null");
     if value.is_null() && either.iter().any(|schema| is_null(&schema)) {
         return Ok(None);
@@ -187,7 +195,7 @@ fn fitting<'s>(either: &'s [Value], value: &Value) -> Result<Option<&'s Value>, 
 }
 
 /// The schema of a member of an object.
-pub(super) fn member<'s>(chain: &[&'s Map<String, Value>], key: &str) -> Option<&'s Value> {
+pub(super) fn member_schema<'s>(chain: &[&'s Map<String, Value>], key: &str) -> Option<&'s Value> {
     let named = chain
         .iter()
         .find_map(|members| members.get("properties")?.get(key));
@@ -199,8 +207,11 @@ pub(super) fn member<'s>(chain: &[&'s Map<String, Value>], key: &str) -> Option<
 }
 
 /// The variant that the value's `type` names; nothing when the variants are plain values, one of which it is.
-fn chosen<'s>(variants: &'s [Value], value: &Value) -> Result<Option<&'s Value>, VariantMismatch> {
-    let plain: Vec<_> = variants.iter().flat_map(values).collect();
+fn chosen_variant<'s>(
+    variants: &'s [Value],
+    value: &Value,
+) -> Result<Option<&'s Value>, VariantMismatch> {
+    let plain: Vec<_> = variants.iter().flat_map(allowed_values).collect();
     if !plain.is_empty() {
         let fits = plain.contains(&value);
         return if fits {
@@ -224,7 +235,7 @@ fn chosen<'s>(variants: &'s [Value], value: &Value) -> Result<Option<&'s Value>,
 }
 
 /// The values that a variant without structure allows.
-fn values(variant: &Value) -> Vec<&Value> {
+fn allowed_values(variant: &Value) -> Vec<&Value> {
     let listed = variant.get("enum").and_then(Value::as_array);
     let one = variant.get("const");
     listed.into_iter().flatten().chain(one).collect()
@@ -248,7 +259,7 @@ fn must_be(what: &str, value: &Value) -> String {
 }
 
 /// The first keyword of one schema that the value itself breaks; members and items aside.
-fn broken(schema: &Map<String, Value>, value: &Value) -> Option<String> {
+fn broken_keyword(schema: &Map<String, Value>, value: &Value) -> Option<String> {
     if let Some(kind) = schema.get("type").filter(|kind| !is_of(kind, value)) {
         let kinds = kind
             .as_array()
@@ -318,7 +329,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
 }
 
 /// Rules that a schema cannot say: the member that breaks one, and why.
-fn breach(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
+fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
     let text = |key| value.get(key).and_then(Value::as_str);
     match rule {
         "folder" => text("url")
@@ -343,7 +354,7 @@ fn breach(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
 }
 
 /// The path of a member.
-pub(super) fn join(path: &str, key: &str) -> String {
+pub(super) fn join_member_path(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {

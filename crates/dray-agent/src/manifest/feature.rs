@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::yes;
+use super::default_true;
 
 /// Switches of single abilities.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -163,7 +163,7 @@ pub struct ConversationStarters {
     #[serde(default)]
     pub chat_message_input_disabled: bool,
     /// Whether the text is sent immediately.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub auto_submit: bool,
     /// The buttons; at least one.
     #[schemars(length(min = 1))]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::yes;
+use super::default_true;
 
 /// Something that happens at a point of every request.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub struct ToolHook {
     #[serde(default)]
     pub mode: HookMode,
     /// Whether it is there at all.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub enabled: bool,
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::manifest::publish::{SCHEMA_ID, editor};
+    use crate::manifest::publish::{SCHEMA_ID, editor_schema};
     use crate::manifest::{InvalidManifest, ManifestReader, ManifestSettings, ReadManifest};
 
     fn settings(preview: bool) -> ManifestSettings {
@@ -164,12 +164,12 @@ mod tests {
 
     #[test]
     fn hooks_are_published_with_preview_alone_and_hidden_tools_always() {
-        let schema = editor(&settings(true), SCHEMA_ID);
+        let schema = editor_schema(&settings(true), SCHEMA_ID);
         let hooks = &schema["properties"]["hooks"];
         assert_eq!(hooks["x-preview"], true);
         let text = schema.to_string();
         assert!(text.contains("append_if_changed") && text.contains("on_completion"));
-        let text = editor(&settings(false), SCHEMA_ID).to_string();
+        let text = editor_schema(&settings(false), SCHEMA_ID).to_string();
         assert!(!text.contains("append_if_changed"));
         assert!(text.contains("hidden_from_model"));
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::yes;
+use super::default_true;
 
 /// The model, its instructions and its limits.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub struct Orchestrator {
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_iterations: Option<u32>,
     /// Whether stages that the model's deployment shows are passed on.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub propagate_stages: bool,
     /// How files reach the model.
     #[schemars(extend("x-preview" = true))]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::check::{ManifestSchema, member};
+use super::check::{ManifestSchema, member_schema};
 
 impl ManifestSchema {
     /// Renames keys and, unless `preview`, puts what is in preview out of use: members become `null`, variants
@@ -19,13 +19,13 @@ impl ManifestSchema {
         };
         match value {
             Value::Object(object) => {
-                rename(&chain, object);
+                rename_legacy_keys(&chain, object);
                 for (key, value) in object {
-                    let Some(schema) = member(&chain, key) else {
+                    let Some(schema) = member_schema(&chain, key) else {
                         continue;
                     };
                     if !preview && !value.is_null() && is_preview(schema.as_object()) {
-                        warnings.push(deactivated(key));
+                        warnings.push(deactivated_name(key));
                         *value = Value::Null;
                     } else {
                         self.prepare(schema, value, preview, warnings);
@@ -54,14 +54,14 @@ impl ManifestSchema {
         let is_hidden = chain.iter().any(|members| is_preview(Some(members)));
         if is_hidden {
             let name = item.get("type").and_then(Value::as_str);
-            warnings.push(deactivated(name.unwrap_or_default()));
+            warnings.push(deactivated_name(name.unwrap_or_default()));
         }
         !is_hidden
     }
 }
 
 /// Gives keys of early manifests their present names.
-fn rename(chain: &[&Map<String, Value>], object: &mut Map<String, Value>) {
+fn rename_legacy_keys(chain: &[&Map<String, Value>], object: &mut Map<String, Value>) {
     let properties = chain
         .iter()
         .filter_map(|members| members.get("properties")?.as_object());
@@ -82,7 +82,7 @@ pub(super) fn is_preview(schema: Option<&Map<String, Value>>) -> bool {
     schema.is_some_and(|schema| schema.get("x-preview") == Some(&Value::Bool(true)))
 }
 
-fn deactivated(name: &str) -> String {
+fn deactivated_name(name: &str) -> String {
     format!(
         "Preview feature \"{name}\" is configured but preview features are disabled (ENABLE_PREVIEW_FEATURES is not \
          set). The feature has been deactivated."

@@ -22,12 +22,12 @@ const PRIVATE_KEYS: [&str; 2] = ["x-alias", "x-rule"];
 ///
 /// Without preview, what is in preview is not in it. Definitions of root properties stand in place, and only
 /// definitions that something refers to are there.
-pub fn editor(settings: &ManifestSettings, id: &str) -> Value {
+pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     let mut schema = ManifestSchema::of::<Manifest>().0;
     if let Some(deployment) = settings.deployment() {
         allow_default(&mut schema, deployment);
     }
-    tidy(&mut schema, settings.preview);
+    remove_private_keys(&mut schema, settings.preview);
     let mut definitions = take_definitions(&mut schema);
     inline_properties(&mut schema, &definitions);
     keep_reachable(&schema, &mut definitions);
@@ -41,7 +41,7 @@ pub fn editor(settings: &ManifestSettings, id: &str) -> Value {
 
 /// The schema by which DIAL knows the type of application; who registers it adds the service's own addresses.
 pub fn application_type(settings: &ManifestSettings, id: &str) -> Value {
-    let mut schema = editor(settings, id);
+    let mut schema = editor_schema(settings, id);
     let properties = schema
         .get_mut("properties")
         .and_then(Value::as_object_mut)
@@ -86,7 +86,7 @@ fn allow_default(schema: &mut Value, id: &str) {
 }
 
 /// Takes out our own keys and, unless `preview`, what is in preview.
-fn tidy(schema: &mut Value, preview: bool) {
+fn remove_private_keys(schema: &mut Value, preview: bool) {
     match schema {
         Value::Object(members) => {
             members.retain(|key, value| {
@@ -94,13 +94,13 @@ fn tidy(schema: &mut Value, preview: bool) {
                     && (preview || key == "x-preview" || !is_preview(value.as_object()))
             });
             for member in members.values_mut() {
-                tidy(member, preview);
+                remove_private_keys(member, preview);
             }
         }
         Value::Array(items) => {
             items.retain(|item| preview || !is_preview(item.as_object()));
             for item in items {
-                tidy(item, preview);
+                remove_private_keys(item, preview);
             }
         }
         _ => {}
@@ -127,7 +127,8 @@ fn inline_properties(schema: &mut Value, definitions: &Map<String, Value>) {
         let Some(reference) = property.shift_remove("$ref") else {
             continue;
         };
-        let definition = name(&reference).and_then(|name| definitions.get(name)?.as_object());
+        let definition =
+            definition_name(&reference).and_then(|name| definitions.get(name)?.as_object());
         for (key, value) in definition.into_iter().flatten() {
             property.entry(key.clone()).or_insert_with(|| value.clone());
         }
@@ -141,7 +142,7 @@ fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
     while let Some(value) = open.pop() {
         match value {
             Value::Object(members) => {
-                if let Some(name) = members.get("$ref").and_then(name)
+                if let Some(name) = members.get("$ref").and_then(definition_name)
                     && reached.insert(name.to_owned())
                 {
                     open.extend(definitions.get(name));
@@ -156,7 +157,7 @@ fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
 }
 
 /// The name in a reference to a definition.
-fn name(reference: &Value) -> Option<&str> {
+fn definition_name(reference: &Value) -> Option<&str> {
     reference.as_str()?.strip_prefix("#/$defs/")
 }
 

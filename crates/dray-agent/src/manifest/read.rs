@@ -36,13 +36,13 @@ pub struct ReadManifest<T> {
 
 /// A document with problems: status 400. Prints a line for each.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{}", lines(problems))]
+#[error("{}", problem_lines(problems))]
 pub struct InvalidManifest {
     /// All of them, in the order of the document; never empty.
     pub problems: Vec<ManifestProblem>,
 }
 
-fn lines(problems: &[ManifestProblem]) -> String {
+fn problem_lines(problems: &[ManifestProblem]) -> String {
     let lines: Vec<_> = problems.iter().map(ManifestProblem::to_string).collect();
     lines.join("\n")
 }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::call::{AttachmentRules, Fallback, ParameterDisplay, ToolDisplay};
+use super::default_true;
 use super::orchestrator::Deployment;
 use super::toolset::Predefined;
-use super::yes;
 
 /// What tools share.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -21,7 +21,7 @@ pub struct Common {
     /// How its stage looks.
     pub display: Option<ToolDisplay>,
     /// Whether it is there at all.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub enabled: bool,
     /// Whether hooks alone may call it: it is hidden from models.
     #[serde(default)]
@@ -90,7 +90,7 @@ pub struct ResponseAsAttachment {
     #[serde(default)]
     pub content_types: Vec<String>,
     /// Whether the model sees the text too.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub include_body_as_content: bool,
 }
 
@@ -105,7 +105,7 @@ pub enum DeploymentTool {
         /// Its id.
         deployment_id: String,
         /// Whether it is there at all.
-        #[serde(default = "yes")]
+        #[serde(default = "default_true")]
         enabled: bool,
     },
     /// One that the service knows by name.
@@ -222,10 +222,10 @@ pub struct RestParameter {
     /// How its value is shown.
     pub display: Option<ParameterDisplay>,
     /// The value of a constant.
-    #[serde(rename = "const", default, deserialize_with = "present")]
+    #[serde(rename = "const", default, deserialize_with = "deserialize_present")]
     pub constant: Option<Value>,
     /// The value when the model gives none.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     pub default: Option<Value>,
     /// All else of its schema.
     #[serde(flatten)]
@@ -288,6 +288,8 @@ where
 }
 
 /// A value that is there, be it `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+fn deserialize_present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::call::{AttachmentRules, Fallback};
+use super::default_true;
 use super::tool::{DeploymentTool, InternalTool, ResponseAsAttachment, RestTool};
-use super::yes;
 
 /// Tools that belong together.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -35,7 +35,7 @@ pub struct Common {
     /// What it is for.
     pub description: Option<String>,
     /// Whether it is there at all.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub enabled: bool,
     /// Longest duration of one call in seconds, before that of `tool_defaults`.
     #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 3600))]
@@ -218,7 +218,7 @@ pub struct DialMcp {
     #[schemars(extend("x-alias" = "deployment_id"))]
     pub dial_id: String,
     /// Prefix of the tools' names.
-    #[serde(default = "untitled")]
+    #[serde(default = "untitled_name")]
     pub name: String,
     /// What tool sets share.
     #[serde(flatten)]
@@ -292,10 +292,10 @@ pub struct Predefined {
     #[serde(rename = "override")]
     pub patch: Option<Map<String, Value>>,
     /// Whether it is there at all.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub enabled: bool,
 }
 
-fn untitled() -> String {
+fn untitled_name() -> String {
     "untitled-mcp-toolset".to_owned()
 }

@@ -86,8 +86,8 @@ impl InvalidMessages {
 ///     "Invalid messages array:\n- Message at index 0: expected role 'user', got 'assistant'."
 /// );
 /// ```
-pub fn check(roles: &[Role]) -> Result<(), InvalidMessages> {
-    let violations = violations(roles);
+pub fn check_roles(roles: &[Role]) -> Result<(), InvalidMessages> {
+    let violations = shape_violations(roles);
     if violations.is_empty() {
         Ok(())
     } else {
@@ -95,15 +95,15 @@ pub fn check(roles: &[Role]) -> Result<(), InvalidMessages> {
     }
 }
 
-fn violations(roles: &[Role]) -> Vec<ShapeViolation> {
+fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     let Some(last) = roles.last() else {
         return vec![ShapeViolation::Empty];
     };
-    let misplaced = misplaced(roles);
+    let misplaced = misplaced_roles(roles);
     if !misplaced.is_empty() {
         return misplaced;
     }
-    let mut violations = alternation(roles);
+    let mut violations = alternation_violations(roles);
     if !roles.contains(&Role::User) {
         violations.insert(0, ShapeViolation::NoUser);
     } else if *last != Role::User {
@@ -116,7 +116,7 @@ fn violations(roles: &[Role]) -> Vec<ShapeViolation> {
 }
 
 /// Roles that stand where they never may.
-fn misplaced(roles: &[Role]) -> Vec<ShapeViolation> {
+fn misplaced_roles(roles: &[Role]) -> Vec<ShapeViolation> {
     let judge = |(index, role): (usize, &Role)| match role {
         Role::System if index > 0 => Some(ShapeViolation::LateSystem { index }),
         Role::Tool | Role::Function => Some(ShapeViolation::NotAllowed { index, role: *role }),
@@ -126,7 +126,7 @@ fn misplaced(roles: &[Role]) -> Vec<ShapeViolation> {
 }
 
 /// Speakers out of turn. After one, the next turn follows who really spoke.
-fn alternation(roles: &[Role]) -> Vec<ShapeViolation> {
+fn alternation_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     let mut violations = Vec::new();
     let mut expected = Role::User;
     let speakers = roles.iter().copied().enumerate();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn refused(letters: &str, lines: &[&str]) {
-        let error = check(&roles(letters)).unwrap_err();
+        let error = check_roles(&roles(letters)).unwrap_err();
         let said: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
         assert_eq!(said, lines, "{letters}");
     }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_dialogue_that_ends_with_the_user_is_accepted() {
         for letters in ["u", "su", "uau", "suauau"] {
-            assert_eq!(check(&roles(letters)), Ok(()), "{letters}");
+            assert_eq!(check_roles(&roles(letters)), Ok(()), "{letters}");
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_two_texts_of_the_error_body() {
-        let error = check(&roles("uua")).unwrap_err();
+        let error = check_roles(&roles("uua")).unwrap_err();
         assert_eq!(error.to_string(), "Invalid messages array");
         assert_eq!(
             error.display_message(),
@@ -272,7 +272,7 @@ mod tests {
             let dialogue = letters.strip_prefix('s').unwrap_or(&letters);
             let fits = dialogue.len() % 2 == 1
                 && dialogue.chars().enumerate().all(|(at, letter)| letter == ['u', 'a'][at % 2]);
-            prop_assert_eq!(check(&roles(&letters)).is_ok(), fits);
+            prop_assert_eq!(check_roles(&roles(&letters)).is_ok(), fits);
         }
     }
 }

@@ -14,14 +14,18 @@ pub(super) struct FrontMatter {
 }
 
 /// Reads the front matter of a document. With `repairs`, values with colons that are not quoted are taken as text.
-pub(super) fn read(markdown: &str, repairs: bool) -> Result<FrontMatter, String> {
-    let (before, yaml) = split(markdown).ok_or_else(|| NO_FRONT_MATTER.to_owned())?;
-    let (value, repaired) = match parse(yaml) {
+pub(super) fn read_front_matter(markdown: &str, repairs: bool) -> Result<FrontMatter, String> {
+    let (before, yaml) = split_front_matter(markdown).ok_or_else(|| NO_FRONT_MATTER.to_owned())?;
+    let (value, repaired) = match parse_yaml(yaml) {
         Ok(value) => (value, false),
         Err(at) => {
-            let mended = if repairs { mend(yaml) } else { None };
-            let value = mended.and_then(|yaml| parse(&yaml).ok());
-            (value.ok_or_else(|| broken(at, before))?, true)
+            let mended = if repairs {
+                quote_colon_values(yaml)
+            } else {
+                None
+            };
+            let value = mended.and_then(|yaml| parse_yaml(&yaml).ok());
+            (value.ok_or_else(|| broken_yaml_message(at, before))?, true)
         }
     };
     match value {
@@ -33,7 +37,7 @@ pub(super) fn read(markdown: &str, repairs: bool) -> Result<FrontMatter, String>
 /// Where YAML is broken: line and column from 1, if that is known.
 type YamlLocation = Option<(u64, u64)>;
 
-fn parse(yaml: &str) -> Result<Value, YamlLocation> {
+fn parse_yaml(yaml: &str) -> Result<Value, YamlLocation> {
     // `y`, `no` and their like are words.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(yaml, options)
@@ -41,7 +45,7 @@ fn parse(yaml: &str) -> Result<Value, YamlLocation> {
 }
 
 /// `before` lines of the document stand before the YAML.
-fn broken(at: YamlLocation, before: u64) -> String {
+fn broken_yaml_message(at: YamlLocation, before: u64) -> String {
     match at {
         Some((line, column)) => {
             let line = line.saturating_add(before);
@@ -52,7 +56,7 @@ fn broken(at: YamlLocation, before: u64) -> String {
 }
 
 /// The YAML, and how many lines stand before it.
-fn split(markdown: &str) -> Option<(u64, &str)> {
+fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
     let text = markdown.trim_start_matches('\u{feff}').trim_start();
     let (first, rest) = text.split_once('\n')?;
     if first.trim_end() != "---" {
@@ -71,7 +75,7 @@ fn split(markdown: &str) -> Option<(u64, &str)> {
 }
 
 /// The YAML with quotes around values that hold a colon where YAML takes it for a mapping; `None` when there is none.
-fn mend(yaml: &str) -> Option<String> {
+fn quote_colon_values(yaml: &str) -> Option<String> {
     let mut changed = false;
     let mut block = None;
     let mut lines = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::parse::shown;
+use super::parse::shown_name;
 use super::{ParsedSkill, Skill, parse_lenient};
 use crate::issues::SkillIssue;
 
@@ -28,7 +28,7 @@ pub struct LoadedSkills {
 
 /// Adds fetched skills to those of the service, in the order of the manifest. Of one address the first counts; of one
 /// name that of the service, else the first.
-pub fn learn(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
+pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
     let mut learned = LoadedSkills {
         skills: predefined.to_vec(),
         ..LoadedSkills::default()
@@ -44,7 +44,7 @@ pub fn learn(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
         };
         let parsed = content.and_then(|markdown| parse_lenient(&markdown));
         let kept = parsed.and_then(|ParsedSkill { skill, warnings }| {
-            clash(&skill.name, &learned.skills, predefined.len())?;
+            refuse_taken_name(&skill.name, &learned.skills, predefined.len())?;
             Ok((skill, warnings))
         });
         match kept {
@@ -59,7 +59,7 @@ pub fn learn(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
 }
 
 /// Refuses a name that is taken. The first `predefined` of the skills are those of the service.
-fn clash(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> {
+fn refuse_taken_name(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> {
     match skills.iter().position(|skill| skill.name == name) {
         None => Ok(()),
         Some(at) if at < predefined => {
@@ -67,7 +67,7 @@ fn clash(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> 
         }
         Some(_) => Err(format!(
             "Duplicate skill name '{}'; keeping first occurrence",
-            shown(name)
+            shown_name(name)
         )),
     }
 }

@@ -37,17 +37,17 @@ pub struct ParsedSkill {
 ///
 /// Why it cannot be used, in one sentence.
 pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
-    let (mut skill, _) = read(markdown, false)?;
+    let (mut skill, _) = read_skill(markdown, false)?;
     if skill.name != directory {
         return Err(format!("its name '{}' is not '{directory}'", skill.name));
     }
-    if longer(&skill.name, NAME_LIMIT) {
+    if is_longer_than(&skill.name, NAME_LIMIT) {
         return Err(format!("its name exceeds {NAME_LIMIT} characters"));
     }
     if !is_name(&skill.name) {
         return Err(format!("its name is not of the form: {NAME_FORMAT}"));
     }
-    if longer(&skill.description, DESCRIPTION_LIMIT) {
+    if is_longer_than(&skill.description, DESCRIPTION_LIMIT) {
         return Err(format!(
             "its description exceeds {DESCRIPTION_LIMIT} characters"
         ));
@@ -66,22 +66,22 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
 ///
 /// Why it cannot be used, in the words that builders know.
 pub fn parse_lenient(markdown: &str) -> Result<ParsedSkill, String> {
-    let (skill, repaired) = read(markdown, true)?;
+    let (skill, repaired) = read_skill(markdown, true)?;
     let name = &skill.name;
     let needs = skill.compatibility.as_deref().unwrap_or_default();
     let warnings = [
         repaired.then(|| "YAML repaired by quoting value(s) with unescaped colons".to_owned()),
-        longer(name, NAME_LIMIT)
-            .then(|| format!("Skill name exceeds 64 characters: {}", shown(name))),
+        is_longer_than(name, NAME_LIMIT)
+            .then(|| format!("Skill name exceeds 64 characters: {}", shown_name(name))),
         (!is_name(name)).then(|| {
             format!(
                 "Skill name does not match recommended format: {} ({NAME_FORMAT})",
-                shown(name)
+                shown_name(name)
             )
         }),
-        longer(&skill.description, DESCRIPTION_LIMIT)
+        is_longer_than(&skill.description, DESCRIPTION_LIMIT)
             .then(|| "Description exceeds 1024 characters".to_owned()),
-        longer(needs, COMPATIBILITY_LIMIT)
+        is_longer_than(needs, COMPATIBILITY_LIMIT)
             .then(|| "Compatibility exceeds 500 characters".to_owned()),
     ];
     let warnings = warnings.into_iter().flatten().collect();
@@ -89,9 +89,9 @@ pub fn parse_lenient(markdown: &str) -> Result<ParsedSkill, String> {
 }
 
 /// The skill, and whether its front matter had to be repaired.
-fn read(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
-    let front::FrontMatter { fields, repaired } = front::read(markdown, repairs)?;
-    let field = |name: &str| fields.get(name).and_then(scalar);
+fn read_skill(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
+    let front::FrontMatter { fields, repaired } = front::read_front_matter(markdown, repairs)?;
+    let field = |name: &str| fields.get(name).and_then(scalar_text);
     let (Some(name), Some(description)) = (field("name"), field("description")) else {
         return Err(MISSING_FIELDS.to_owned());
     };
@@ -100,15 +100,15 @@ fn read(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
         description,
         license: field("license"),
         compatibility: field("compatibility"),
-        allowed_tools: tools(fields.get("allowed-tools"))?,
-        metadata: metadata(fields.get("metadata")),
+        allowed_tools: tool_names(fields.get("allowed-tools"))?,
+        metadata: metadata_map(fields.get("metadata")),
         markdown: markdown.to_owned(),
     };
     Ok((skill, repaired))
 }
 
 /// Text, or a number or truth value as text; `None` for blank text and all else.
-fn scalar(value: &Value) -> Option<String> {
+fn scalar_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
         Value::Number(_) | Value::Bool(_) => value.to_string(),
@@ -118,7 +118,7 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// Names of tools: text with spaces between, or a list.
-fn tools(value: Option<&Value>) -> Result<Option<String>, String> {
+fn tool_names(value: Option<&Value>) -> Result<Option<String>, String> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => {
@@ -133,17 +133,22 @@ fn tools(value: Option<&Value>) -> Result<Option<String>, String> {
     }
 }
 
-fn metadata(value: Option<&Value>) -> BTreeMap<String, String> {
+fn metadata_map(value: Option<&Value>) -> BTreeMap<String, String> {
     let entries = value.and_then(Value::as_object);
     entries
         .into_iter()
         .flatten()
-        .map(|(key, value)| (key.clone(), scalar(value).unwrap_or_else(|| nested(value))))
+        .map(|(key, value)| {
+            (
+                key.clone(),
+                scalar_text(value).unwrap_or_else(|| nested_json(value)),
+            )
+        })
         .collect()
 }
 
 /// Non-scalar values as JSON; empty for an empty value.
-fn nested(value: &Value) -> String {
+fn nested_json(value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Object(_) => value.to_string(),
         _ => String::new(),
@@ -151,7 +156,7 @@ fn nested(value: &Value) -> String {
 }
 
 /// A name as messages show it: no longer than anybody would read.
-pub(super) fn shown(name: &str) -> String {
+pub(super) fn shown_name(name: &str) -> String {
     let end = name
         .char_indices()
         .nth(MAX_SHOWN_CHARACTERS)
@@ -163,7 +168,7 @@ pub(super) fn shown(name: &str) -> String {
 }
 
 /// Whether a text has more characters than `limit`.
-fn longer(text: &str, limit: usize) -> bool {
+fn is_longer_than(text: &str, limit: usize) -> bool {
     text.chars().nth(limit).is_some()
 }
 

@@ -14,13 +14,13 @@ fn the_list_is_escaped_indented_and_sorted() {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
     assert_eq!(
-        listing(&[skill]).unwrap(),
+        skills_listing(&[skill]).unwrap(),
         "<available_skills>\n  <skill>\n    <name>a&lt;b</name>\n    \
          <description>&quot;x&quot; &amp; &#x27;y&#x27;</description>\n    <license>MIT</license>\n    \
          <metadata>\n      <entry key=\"a\">2</entry>\n      <entry key=\"z\">1</entry>\n    </metadata>\n  \
          </skill>\n</available_skills>"
     );
-    assert_eq!(listing(&[]), None);
+    assert_eq!(skills_listing(&[]), None);
 }
 
 fn document(front: &str) -> String {
@@ -227,7 +227,7 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
         missing,
         fetched("p/4", "Two"),
     ];
-    let learned = learn(&predefined, all);
+    let learned = learn_skills(&predefined, all);
     let names: Vec<_> = learned
         .skills
         .iter()
@@ -283,7 +283,7 @@ fn the_skills_that_ship_can_be_used() {
     let (skills, left_out) = of_layers(&crate::layer::built_in());
     assert_eq!(left_out, Vec::<String>::new());
     let mut messages = vec![Message::new(Role::User, "x")];
-    inject(&mut messages, &skills);
+    inject_skill(&mut messages, &skills);
     assert_eq!(messages.len(), 3);
 }
 
@@ -296,8 +296,8 @@ fn r_15_and_r_16_the_skill_of_files_follows_the_first_user_message_once() {
             .to_vec()
     };
     let (mut one, mut other) = (talk(), talk());
-    inject(&mut one, &[file_skill()]);
-    inject(&mut other, &[Skill::new("first", "d"), file_skill()]);
+    inject_skill(&mut one, &[file_skill()]);
+    inject_skill(&mut other, &[Skill::new("first", "d"), file_skill()]);
     assert_eq!(one, other);
     let call = &one[2].calls()[0];
     assert_eq!(call.function.name, "internal_skills_read_skill");
@@ -308,7 +308,7 @@ fn r_15_and_r_16_the_skill_of_files_follows_the_first_user_message_once() {
     assert!(pair::is_synthetic(&call.id, READ_SKILL_TOOL));
     assert_eq!(one[3].content, Some(Content::Text(file_skill().markdown)));
     assert_eq!(one[3].tool_call_id.as_ref(), Some(&call.id));
-    inject(
+    inject_skill(
         &mut one,
         &[Skill {
             markdown: "newer".to_owned(),
@@ -317,7 +317,7 @@ fn r_15_and_r_16_the_skill_of_files_follows_the_first_user_message_once() {
     );
     assert_eq!(one, other);
     let mut without = talk();
-    inject(&mut without, &[Skill::new("first", "d")]);
+    inject_skill(&mut without, &[Skill::new("first", "d")]);
     assert_eq!(without, talk());
 }
 
@@ -329,7 +329,7 @@ fn a_conversation_that_read_the_skill_of_files_long_ago_is_left_alone() {
     }]})).unwrap();
     let mut messages = vec![Message::new(Role::User, "x"), former];
     let before = messages.clone();
-    inject(&mut messages, &[file_skill()]);
+    inject_skill(&mut messages, &[file_skill()]);
     assert_eq!(messages, before);
 }
 

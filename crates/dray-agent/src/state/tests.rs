@@ -10,7 +10,7 @@ fn messages(wire: Value) -> Vec<Message> {
 }
 
 fn unpacks(wire: Value, expected: &Value, notices: &[&str]) {
-    let unpacked = unpack(messages(wire));
+    let unpacked = unpack_history(messages(wire));
     assert_eq!(&serde_json::to_value(&unpacked.messages).unwrap(), expected);
     let said: Vec<_> = unpacked.notices.iter().map(ToString::to_string).collect();
     assert_eq!(said, notices);
@@ -41,7 +41,7 @@ fn parallel_calls_are_one_round_on_the_wire() {
         {"role": "assistant", "content": "done"},
     ]);
     let state = TurnState {
-        history: pack(&messages(turn)),
+        history: pack_history(&messages(turn)),
         ..TurnState::default()
     };
     assert_eq!(
@@ -52,7 +52,7 @@ fn parallel_calls_are_one_round_on_the_wire() {
 
 #[test]
 fn only_what_follows_the_last_user_message_is_packed() {
-    let packed = pack(&messages(json!([
+    let packed = pack_history(&messages(json!([
         {"role": "user", "content": "first"}, round(&["a"]), result("a"), {"role": "assistant", "content": "x"},
         {"role": "user", "content": "second"}, round(&["b"]), result("b"),
     ])));
@@ -61,7 +61,7 @@ fn only_what_follows_the_last_user_message_is_packed() {
 
 #[test]
 fn nulls_are_not_packed_but_states_are_left_alone() {
-    let packed = pack(&messages(json!([
+    let packed = pack_history(&messages(json!([
         {"role": "assistant", "content": null, "refusal": null, "audio": [{"id": null}],
          "tool_calls": [{"id": "a", "type": "function", "index": null, "function": {"name": "t", "arguments": "{}"}}]},
         {"role": "tool", "content": "r", "tool_call_id": "a", "custom_content": {"state": {"a": null}, "form": null}},
@@ -78,7 +78,7 @@ fn nulls_are_not_packed_but_states_are_left_alone() {
 
 #[test]
 fn a_round_cut_short_is_not_packed() {
-    let packed = pack(&messages(json!([
+    let packed = pack_history(&messages(json!([
         {"role": "user", "content": "do"},
         round(&["a"]), result("a"),
         round(&["b", "c"]), result("b"),
@@ -272,12 +272,12 @@ proptest! {
         let rounds = rounds.concat();
         let mut turn = vec![json!({"role": "user", "content": "do"})];
         turn.extend(rounds.clone());
-        let packed = pack(&messages(Value::Array(turn.clone())));
+        let packed = pack_history(&messages(Value::Array(turn.clone())));
         prop_assert_eq!(&packed, &rounds);
 
         let answer = |state| json!({"role": "assistant", "content": "done", "custom_content": {"state": state}});
         let sent = json!([turn[0], answer(json!({HISTORY_KEY: packed, "other": other}))]);
-        let unpacked = unpack(messages(sent));
+        let unpacked = unpack_history(messages(sent));
         turn.push(answer(json!({"other": other})));
         prop_assert_eq!(serde_json::to_value(&unpacked.messages).unwrap(), Value::Array(turn));
         prop_assert_eq!(unpacked.notices, []);
@@ -286,7 +286,7 @@ proptest! {
     #[test]
     fn any_state_of_a_client_is_survived_and_loses_its_history(history in any_json()) {
         let sent = json!([{"role": "assistant", "content": "a", "custom_content": {"state": {HISTORY_KEY: history}}}]);
-        let unpacked = unpack(messages(sent));
+        let unpacked = unpack_history(messages(sent));
         let last = unpacked.messages.last().and_then(|message| message.custom_content.clone());
         prop_assert_eq!(last.and_then(|custom| custom.state), Some(json!({})));
     }

@@ -54,14 +54,14 @@ pub enum HistoryNotice {
 ///
 /// The state went through the client, so it may be anything. A history of which one item cannot be read is left out
 /// whole: half of a round is worse than none.
-pub fn unpack(messages: Vec<Message>) -> UnpackedHistory {
+pub fn unpack_history(messages: Vec<Message>) -> UnpackedHistory {
     let mut unpacked = UnpackedHistory {
         messages: Vec::with_capacity(messages.len()),
         notices: Vec::new(),
     };
     for (index, mut message) in messages.into_iter().enumerate() {
         match take_history(&mut message) {
-            Some(Value::Array(items)) => expand(index, &message, items, &mut unpacked),
+            Some(Value::Array(items)) => expand_history(index, &message, items, &mut unpacked),
             None | Some(Value::Null) => {}
             Some(_) => unpacked.notices.push(HistoryNotice::NotAList { index }),
         }
@@ -80,15 +80,20 @@ fn take_history(message: &mut Message) -> Option<Value> {
 }
 
 /// Reads all items of one history, or none.
-fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut UnpackedHistory) {
+fn expand_history(
+    index: usize,
+    message: &Message,
+    items: Vec<Value>,
+    unpacked: &mut UnpackedHistory,
+) {
     let mut rounds = Vec::with_capacity(items.len());
     let mut is_legacy = false;
     for (at, item) in items.into_iter().enumerate() {
         let read = if item.get("role").is_some() {
-            current(item).map(|item| rounds.push(item))
+            parse_current_item(item).map(|item| rounds.push(item))
         } else {
             is_legacy = true;
-            legacy(message, item).map(|pair| rounds.extend(pair))
+            parse_legacy_item(message, item).map(|pair| rounds.extend(pair))
         };
         if let Err(reason) = read {
             unpacked.notices.push(HistoryNotice::Unreadable {
@@ -135,9 +140,9 @@ fn keep_whole_rounds(rounds: &mut Vec<Message>) {
     }
 }
 
-/// An item that is a message. Only what [`super::pack`] writes is taken, so that a state cannot bring in
+/// An item that is a message. Only what [`super::pack_history`] writes is taken, so that a state cannot bring in
 /// instructions.
-fn current(item: Value) -> Result<Message, &'static str> {
+fn parse_current_item(item: Value) -> Result<Message, &'static str> {
     match serde_json::from_value::<Message>(item) {
         Ok(message) if matches!(message.role, Role::Assistant | Role::Tool) => Ok(message),
         Ok(_) => Err("only assistant and tool messages have a place in it"),
@@ -162,7 +167,7 @@ struct LegacyResult {
 }
 
 /// A copy of the assistant message with this one call, and a tool message.
-fn legacy(message: &Message, item: Value) -> Result<[Message; 2], &'static str> {
+fn parse_legacy_item(message: &Message, item: Value) -> Result<[Message; 2], &'static str> {
     let LegacyItem {
         tool_call,
         tool_execution_result: result,

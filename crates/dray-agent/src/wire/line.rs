@@ -11,7 +11,7 @@ pub const DONE_LINE: &[u8] = b"data: [DONE]\n\n";
 
 /// Adds one event to `out`: no spaces in the JSON, and nothing but ASCII, so that no client takes a character for the
 /// end of a line.
-pub fn line(out: &mut Vec<u8>, event: &Value) {
+pub fn write_event_line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"data: ");
     let written = event.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
     debug_assert!(written.is_ok(), "memory takes all that is written");

@@ -15,7 +15,7 @@ impl MergedAnswer {
         let Value::Object(chunk) = chunk else { return };
         for (key, value) in chunk {
             match self.whole.get_mut(&key) {
-                Some(whole) if key == "choices" => merge(whole, value),
+                Some(whole) if key == "choices" => merge_delta(whole, value),
                 // The rest is alike in all chunks, but for what the last one counts.
                 Some(whole) if !value.is_null() => *whole = value,
                 Some(_) => {}
@@ -44,14 +44,14 @@ impl MergedAnswer {
     }
 }
 
-fn merge(whole: &mut Value, more: Value) {
+fn merge_delta(whole: &mut Value, more: Value) {
     match (whole, more) {
         (_, Value::Null) => {}
         (Value::String(whole), Value::String(more)) => whole.push_str(&more),
         (Value::Object(whole), Value::Object(more)) => {
             for (key, value) in more {
                 match whole.get_mut(&key) {
-                    Some(known) => merge(known, value),
+                    Some(known) => merge_delta(known, value),
                     None => {
                         whole.insert(key, value);
                     }
@@ -66,7 +66,7 @@ fn merge(whole: &mut Value, more: Value) {
                 };
                 // What is added to is mostly the newest.
                 match whole.iter_mut().rev().find(same) {
-                    Some(known) => merge(known, element),
+                    Some(known) => merge_delta(known, element),
                     None => whole.push(element),
                 }
             }

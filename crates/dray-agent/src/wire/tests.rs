@@ -129,7 +129,7 @@ fn attachments_are_counted_by_answer_and_by_stage() {
 fn an_attachment_has_exactly_one_of_content_and_address() {
     let shown = |attachment: Value| {
         let attachment = serde_json::from_value(attachment).unwrap();
-        Value::Object(shown(0, attachment))
+        Value::Object(attachment_members(0, attachment))
     };
     for (given, expected) in [
         (
@@ -231,7 +231,7 @@ fn stages_left_open_are_closed_in_order() {
 #[test]
 fn lines_are_ascii_without_spaces() {
     let mut out = Vec::new();
-    line(&mut out, &json!({"a": "é\u{2028}🙂\n\"", "b": [1, null]}));
+    write_event_line(&mut out, &json!({"a": "é\u{2028}🙂\n\"", "b": [1, null]}));
     out.extend_from_slice(DONE_LINE);
     assert_eq!(
         String::from_utf8(out).unwrap(),
@@ -359,7 +359,7 @@ fn r_16_the_same_events_give_the_same_bytes() {
         let mut out = Vec::new();
         for event in everything() {
             for chunk in writer.event(event) {
-                line(&mut out, &chunk);
+                write_event_line(&mut out, &chunk);
             }
         }
         out
@@ -371,7 +371,7 @@ proptest! {
     #[test]
     fn any_text_survives_a_line(text in any::<String>()) {
         let mut out = Vec::new();
-        line(&mut out, &json!({ "t": text }));
+        write_event_line(&mut out, &json!({ "t": text }));
         prop_assert!(out.is_ascii());
         let shown = String::from_utf8(out).unwrap();
         let body = shown.strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();

@@ -56,7 +56,7 @@ impl NatsBackend {
             mux: mux.downgrade(),
             closing,
         };
-        let client = connect::connect(options, watcher).await?;
+        let client = connect::connect_client(options, watcher).await?;
         let mux = mux
             .start(&client, metrics)
             .await
@@ -207,7 +207,7 @@ fn from_nats(message: async_nats::Message) -> CoreMessage {
 }
 
 /// Unix milliseconds of the server's time.
-fn millis(time: async_nats::datetime::DateTime) -> u64 {
+fn unix_millis(time: async_nats::datetime::DateTime) -> u64 {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }
 

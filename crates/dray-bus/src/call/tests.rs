@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use super::HEARTBEAT_TIMEOUT;
-use crate::conformance::{meta, meter};
+use crate::conformance::{call_meta, noop_meter};
 use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
 const FETCH_SUBJECT: &str = "dray.egress.v1.fetch";
@@ -23,14 +23,14 @@ struct CallTest {
 /// A bus with one responder, and time for a call of ten minutes.
 async fn world() -> CallTest {
     let clock = Clock::system();
-    let bus = Bus::in_process(clock.clone(), &meter());
+    let bus = Bus::in_process(clock.clone(), &noop_meter());
     let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));
     CallTest {
         responder: bus
             .respond_to(FETCH_SUBJECT, "egress-fetcher")
             .await
             .unwrap(),
-        meta: meta("op", deadline),
+        meta: call_meta("op", deadline),
         bus,
     }
 }

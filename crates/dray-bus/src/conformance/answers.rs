@@ -3,8 +3,10 @@
 use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};
 
-use super::calls::{FETCH_SUBJECT, reply, request, responder, serve, within};
-use super::{World, on_both, outgoing, soon};
+use super::calls::{
+    FETCH_SUBJECT, fetch_reply, fetch_request, fetch_responder, meta_within, serve_in_background,
+};
+use super::{World, on_both, outgoing_message, wait_soon};
 use crate::{CallError, headers};
 
 on_both!(
@@ -21,8 +23,8 @@ on_both!(
 );
 
 async fn an_envelope_arrives_as_it_was_sent(world: World) {
-    let mut responder = responder(&world.bus).await;
-    let sent = within(&world, 5_000)
+    let mut responder = fetch_responder(&world.bus).await;
+    let sent = meta_within(&world, 5_000)
         .with_session(SessionId::new("s").unwrap())
         .with_app(AppId::new("a").unwrap())
         .with_trace(TraceContext::new(
@@ -37,24 +39,26 @@ async fn an_envelope_arrives_as_it_was_sent(world: World) {
             Some("dray.v1.FetchRequest/1")
         );
         let meta = incoming.meta().unwrap();
-        incoming.answer(Ok(reply(""))).await;
+        incoming.answer(Ok(fetch_reply(""))).await;
         meta
     };
-    let asked = request("x");
+    let asked = fetch_request("x");
     let (arrived, answer) = tokio::join!(answering, world.bus.call(&sent, &asked));
     answer.unwrap();
     assert_eq!(arrived, sent);
 }
 
 async fn a_malformed_request_is_answered_with_a_fault(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
         let result = match incoming.meta() {
-            Ok(_) => incoming.decode::<v1::FetchRequest>().map(|_| reply("")),
+            Ok(_) => incoming
+                .decode::<v1::FetchRequest>()
+                .map(|_| fetch_reply("")),
             Err(fault) => Err(fault),
         };
         incoming.answer(result).await;
     });
-    let valid = within(&world, 5_000).headers("x/1");
+    let valid = meta_within(&world, 5_000).headers("x/1");
     let reserved = {
         let mut headers = valid.clone();
         headers.append("Nats-Rollup", "all");
@@ -67,14 +71,14 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
     ] {
         let mut inbox = world.backend().inbox();
         let address = inbox.address().to_owned();
-        let mut message = outgoing(FETCH_SUBJECT, "", payload.to_vec());
+        let mut message = outgoing_message(FETCH_SUBJECT, "", payload.to_vec());
         message.headers = headers;
         world
             .backend()
             .publish(Some(&address), &message)
             .await
             .unwrap();
-        let answer = soon("the fault", inbox.next()).await.unwrap();
+        let answer = wait_soon("the fault", inbox.next()).await.unwrap();
         assert_eq!(answer.headers.get(headers::OUTCOME_HEADER), Some("fault"));
         let fault: v1::Fault = prost::Message::decode(answer.payload).unwrap();
         assert_eq!(fault.code(), v1::FaultCode::InvalidArgument);
@@ -88,15 +92,15 @@ async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) 
         .respond_to(subject, "egress-fetcher")
         .await
         .unwrap();
-    let _serving = serve(responder, |incoming| async move {
-        let result = incoming.meta().map(|_| reply("own tenant"));
+    let _serving = serve_in_background(responder, |incoming| async move {
+        let result = incoming.meta().map(|_| fetch_reply("own tenant"));
         incoming.answer(result).await;
     });
-    let meta = within(&world, 5_000);
-    let own = world.bus.call_for_tenant(&meta, &request("x")).await;
-    assert_eq!(own.unwrap(), reply("own tenant"));
+    let meta = meta_within(&world, 5_000);
+    let own = world.bus.call_for_tenant(&meta, &fetch_request("x")).await;
+    assert_eq!(own.unwrap(), fetch_reply("own tenant"));
     let forged = meta.headers("dray.v1.FetchRequest/1");
-    let mut message = outgoing("dray.egress.v1.fetch.other", "", bytes::Bytes::new());
+    let mut message = outgoing_message("dray.egress.v1.fetch.other", "", bytes::Bytes::new());
     for (name, value) in forged.iter() {
         message.headers.append(name, value);
     }
@@ -107,26 +111,30 @@ async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) 
         .publish(Some(&address), &message)
         .await
         .unwrap();
-    let refused = soon("the refusal", inbox.next()).await.unwrap();
+    let refused = wait_soon("the refusal", inbox.next()).await.unwrap();
     assert_eq!(refused.headers.get(headers::OUTCOME_HEADER), Some("fault"));
     let fault = <v1::Fault as prost::Message>::decode(refused.payload).unwrap();
     assert_eq!(fault.detail, "tenant_mismatch");
 }
 
 async fn progress_comes_before_the_answer(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
         for step in ["one", "two"] {
-            incoming.progress(&reply(step)).await;
+            incoming.progress(&fetch_reply(step)).await;
         }
-        incoming.answer(Ok(reply("done"))).await;
+        incoming.answer(Ok(fetch_reply("done"))).await;
     });
     let mut steps = Vec::new();
     let answer = world
         .bus
-        .call_with_progress(&within(&world, 5_000), &request(""), &mut |payload| {
-            let step: v1::FetchReply = prost::Message::decode(payload).unwrap();
-            steps.push(step.name);
-        })
+        .call_with_progress(
+            &meta_within(&world, 5_000),
+            &fetch_request(""),
+            &mut |payload| {
+                let step: v1::FetchReply = prost::Message::decode(payload).unwrap();
+                steps.push(step.name);
+            },
+        )
         .await
         .unwrap();
     assert_eq!(
@@ -136,11 +144,11 @@ async fn progress_comes_before_the_answer(world: World) {
 }
 
 async fn a_caller_that_goes_away_cancels(world: World) {
-    let mut first = responder(&world.bus).await;
+    let mut first = fetch_responder(&world.bus).await;
     let caller = world.another().await;
-    let meta = within(&world, 20_000);
+    let meta = meta_within(&world, 20_000);
     let other = meta.clone().with_operation(dray_types::OperationId::mint());
-    let asked = request("");
+    let asked = fetch_request("");
     let mut gives_up = Box::pin(caller.call(&meta, &asked));
     let mut stays = Box::pin(caller.call(&other, &asked));
     let mut held = Vec::new();
@@ -159,7 +167,7 @@ async fn a_caller_that_goes_away_cancels(world: World) {
             .cancelled()
     };
     let (gone, kept) = (cancelled("op"), cancelled(other.operation.as_str()));
-    soon("the cancellation", async {
+    wait_soon("the cancellation", async {
         tokio::select! {
             () = gone.cancelled() => {}
             _ = first.next() => panic!("no further request was sent"),
@@ -170,19 +178,19 @@ async fn a_caller_that_goes_away_cancels(world: World) {
 }
 
 async fn a_late_reply_reaches_nobody(world: World) {
-    let mut responder = responder(&world.bus).await;
-    let asked = request("late");
-    let meta = within(&world, 200);
+    let mut responder = fetch_responder(&world.bus).await;
+    let asked = fetch_request("late");
+    let meta = meta_within(&world, 200);
     let (first, incoming) = tokio::join!(world.bus.call(&meta, &asked), responder.next());
     assert!(matches!(first, Err(CallError::Timeout(_))));
-    incoming.unwrap().answer(Ok(reply("late"))).await;
-    let _serving = serve(responder, |incoming| async move {
+    incoming.unwrap().answer(Ok(fetch_reply("late"))).await;
+    let _serving = serve_in_background(responder, |incoming| async move {
         let asked: v1::FetchRequest = incoming.decode().unwrap();
-        incoming.answer(Ok(reply(&asked.url))).await;
+        incoming.answer(Ok(fetch_reply(&asked.url))).await;
     });
     let answer = world
         .bus
-        .call(&within(&world, 5_000), &request("now"))
+        .call(&meta_within(&world, 5_000), &fetch_request("now"))
         .await
         .unwrap();
     // The retried first request may still be answered; the second call gets its own answer.
@@ -190,10 +198,10 @@ async fn a_late_reply_reaches_nobody(world: World) {
 }
 
 async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(world: World) {
-    let mut responder = responder(&world.bus).await;
+    let mut responder = fetch_responder(&world.bus).await;
     let caller = world.another().await;
-    let meta = within(&world, 10_000);
-    let asked = request("");
+    let meta = meta_within(&world, 10_000);
+    let asked = fetch_request("");
     let mut calls: Vec<_> = (0..5)
         .map(|_| Box::pin(caller.call(&meta, &asked)))
         .collect();
@@ -205,14 +213,14 @@ async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(world: Wo
         }
     }
     responder.drain().await;
-    assert!(soon("the end", responder.next()).await.is_none());
+    assert!(wait_soon("the end", responder.next()).await.is_none());
     for incoming in held {
-        incoming.answer(Ok(reply("in hand"))).await;
+        incoming.answer(Ok(fetch_reply("in hand"))).await;
     }
     for call in calls {
-        assert_eq!(soon("an answer", call).await.unwrap().name, "in hand");
+        assert_eq!(wait_soon("an answer", call).await.unwrap().name, "in hand");
     }
-    let late = caller.call(&within(&world, 300), &asked).await;
+    let late = caller.call(&meta_within(&world, 300), &asked).await;
     assert!(matches!(late, Err(CallError::NoResponder(_))), "{late:?}");
 }
 
@@ -222,9 +230,9 @@ async fn what_the_bus_owes_is_sent_before_it_closes(world: World) {
         // One world has one bus in process: closing it closes the caller as well.
         return;
     }
-    let mut responder = responder(&serving).await;
-    let meta = within(&world, 10_000);
-    let asked = request("");
+    let mut responder = fetch_responder(&serving).await;
+    let meta = meta_within(&world, 10_000);
+    let asked = fetch_request("");
     let closing = async {
         let incoming = responder.next().await.unwrap();
         drop(incoming);
@@ -236,24 +244,26 @@ async fn what_the_bus_owes_is_sent_before_it_closes(world: World) {
 }
 
 async fn a_request_dropped_without_an_answer_is_answered(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
         drop(incoming);
     });
     let error = world
         .bus
-        .call(&within(&world, 5_000), &request(""))
+        .call(&meta_within(&world, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     assert_eq!(Fault::from(error), Fault::internal());
 }
 
 async fn a_reply_that_is_too_large_becomes_a_fault(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
-        incoming.answer(Ok(reply(&"x".repeat(MESSAGE_LIMIT)))).await;
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
+        incoming
+            .answer(Ok(fetch_reply(&"x".repeat(MESSAGE_LIMIT))))
+            .await;
     });
     let error = world
         .bus
-        .call(&within(&world, 5_000), &request(""))
+        .call(&meta_within(&world, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     let fault = Fault::from(error);

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use dray_proto::contract::{message_id, schema, work_subject};
+use dray_proto::contract::{message_id, schema_name, work_subject};
 use dray_proto::v1::{self, LedgerState};
 use dray_testkit::eventually;
 use prost::Message as _;
 
-use super::{ScriptedHandler, TestWorker, World, outgoing, soon, tool_call};
+use super::{ScriptedHandler, TestWorker, World, outgoing_message, tool_call, wait_soon};
 use crate::topology::WORK_STREAM;
 use crate::{EventStream, Meta, WorkSettings};
 
 pub(super) const EVENT_SUBJECTS: &str = "dray.event.toolcall.>";
 
-pub(super) fn settings() -> WorkSettings {
+pub(super) fn work_settings() -> WorkSettings {
     WorkSettings {
         attempts: 2,
         grace: Duration::from_millis(300),
@@ -25,11 +25,11 @@ pub(super) fn settings() -> WorkSettings {
 pub(super) async fn at_work(world: &World) -> (ScriptedHandler, TestWorker) {
     world.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, settings(), script.clone());
+    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
     (script, worker)
 }
 
-pub(super) async fn submit(world: &World, operation: &str, tool: &str) -> Meta {
+pub(super) async fn submit_work(world: &World, operation: &str, tool: &str) -> Meta {
     let meta = world.meta(operation);
     let published = world
         .bus
@@ -40,7 +40,7 @@ pub(super) async fn submit(world: &World, operation: &str, tool: &str) -> Meta {
     meta
 }
 
-pub(super) async fn record(world: &World, meta: &Meta) -> Option<v1::LedgerRecord> {
+pub(super) async fn ledger_record(world: &World, meta: &Meta) -> Option<v1::LedgerRecord> {
     world
         .bus
         .ledger()
@@ -49,9 +49,9 @@ pub(super) async fn record(world: &World, meta: &Meta) -> Option<v1::LedgerRecor
         .unwrap()
 }
 
-pub(super) async fn reported(world: &World, meta: &Meta) -> v1::LedgerRecord {
+pub(super) async fn wait_until_reported(world: &World, meta: &Meta) -> v1::LedgerRecord {
     eventually("the end to be reported", async || {
-        record(world, meta)
+        ledger_record(world, meta)
             .await
             .filter(|record| record.state() == LedgerState::Reported)
     })
@@ -71,22 +71,22 @@ pub(super) async fn nothing_pending(world: &World) {
 }
 
 /// The message as a publisher without this crate would send it.
-pub(super) fn foreign(
+pub(super) fn foreign_message(
     meta: &Meta,
     work: &v1::ToolCallRequested,
     redrives: u32,
 ) -> crate::backend::OutgoingMessage {
     let subject = work_subject(&v1::ToolCallRequested::default(), &meta.tenant);
     let id = message_id(&meta.operation, "toolcall.resolve", redrives);
-    let mut message = outgoing(&subject, &id, work.encode_to_vec());
-    for (name, value) in meta.headers(&schema::<v1::ToolCallRequested>()).iter() {
+    let mut message = outgoing_message(&subject, &id, work.encode_to_vec());
+    for (name, value) in meta.headers(&schema_name::<v1::ToolCallRequested>()).iter() {
         message.headers.append(name, value);
     }
     message
 }
 
-pub(super) async fn rejection(events: &mut EventStream) -> v1::ToolCallRejected {
-    let event = soon("the rejection", events.next()).await.unwrap();
+pub(super) async fn next_rejection(events: &mut EventStream) -> v1::ToolCallRejected {
+    let event = wait_soon("the rejection", events.next()).await.unwrap();
     assert_eq!(event.subject, "dray.event.toolcall.v1.rejected.acme");
     event.decode().unwrap()
 }

@@ -9,7 +9,7 @@ use dray_types::{Deadline, Fault, FaultCode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{World, on_both, outgoing, soon};
+use super::{World, on_both, outgoing_message, wait_soon};
 use crate::backend::NO_RESPONDERS;
 use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
@@ -29,33 +29,33 @@ on_both!(
 
 pub(super) const FETCH_SUBJECT: &str = "dray.egress.v1.fetch";
 
-pub(super) fn request(url: &str) -> v1::FetchRequest {
+pub(super) fn fetch_request(url: &str) -> v1::FetchRequest {
     v1::FetchRequest {
         url: url.to_owned(),
         ..v1::FetchRequest::default()
     }
 }
 
-pub(super) fn reply(name: &str) -> v1::FetchReply {
+pub(super) fn fetch_reply(name: &str) -> v1::FetchReply {
     v1::FetchReply {
         name: name.to_owned(),
         ..v1::FetchReply::default()
     }
 }
 
-pub(super) fn within(world: &World, millis: u64) -> Meta {
+pub(super) fn meta_within(world: &World, millis: u64) -> Meta {
     let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(millis));
-    super::meta("op", deadline)
+    super::call_meta("op", deadline)
 }
 
-pub(super) async fn responder(bus: &Bus) -> Responder {
+pub(super) async fn fetch_responder(bus: &Bus) -> Responder {
     bus.respond_to(FETCH_SUBJECT, "egress-fetcher")
         .await
         .unwrap()
 }
 
 /// Serves in the background until the set is dropped.
-pub(super) fn serve<F: Future<Output = ()> + Send + 'static>(
+pub(super) fn serve_in_background<F: Future<Output = ()> + Send + 'static>(
     mut responder: Responder,
     answer: impl Fn(IncomingRequest) -> F + Send + 'static,
 ) -> JoinSet<()> {
@@ -74,18 +74,24 @@ async fn a_call_is_answered_by_one_of_its_group(world: World) {
     let mut serving = Vec::new();
     for (bus, count) in [&world.bus, &other].into_iter().zip(&counts) {
         let count = Arc::clone(count);
-        serving.push(serve(responder(bus).await, move |incoming| {
-            count.fetch_add(1, Ordering::SeqCst);
-            async move {
-                let asked: v1::FetchRequest = incoming.decode().unwrap();
-                incoming.answer(Ok(reply(&asked.url))).await;
-            }
-        }));
+        serving.push(serve_in_background(
+            fetch_responder(bus).await,
+            move |incoming| {
+                count.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    let asked: v1::FetchRequest = incoming.decode().unwrap();
+                    incoming.answer(Ok(fetch_reply(&asked.url))).await;
+                }
+            },
+        ));
     }
     for number in 0..60 {
         let answer = world
             .bus
-            .call(&within(&world, 5_000), &request(&number.to_string()))
+            .call(
+                &meta_within(&world, 5_000),
+                &fetch_request(&number.to_string()),
+            )
             .await
             .unwrap();
         assert_eq!(answer.name, number.to_string());
@@ -99,7 +105,7 @@ async fn nobody_there_is_a_fault_before_the_deadline(world: World) {
     let begun = Instant::now();
     let error = world
         .bus
-        .call(&within(&world, 700), &request(""))
+        .call(&meta_within(&world, 700), &fetch_request(""))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::NoResponder(_)), "{error}");
@@ -112,29 +118,32 @@ async fn nobody_there_is_told_at_once_by_the_bus(world: World) {
     let address = inbox.address().to_owned();
     world
         .backend()
-        .publish(Some(&address), &outgoing("dray.nobody.v1.x", "", ""))
+        .publish(
+            Some(&address),
+            &outgoing_message("dray.nobody.v1.x", "", ""),
+        )
         .await
         .unwrap();
-    let notice = soon("the notice", inbox.next()).await.unwrap();
+    let notice = wait_soon("the notice", inbox.next()).await.unwrap();
     assert_eq!(notice.status, Some(NO_RESPONDERS));
 }
 
 async fn a_responder_that_dies_with_the_request_costs_one_try(world: World) {
     let seen = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&seen);
-    let _serving = serve(responder(&world.bus).await, move |incoming| {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, move |incoming| {
         let first = count.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
             if first {
                 incoming.abandon();
             } else {
-                incoming.answer(Ok(reply("second"))).await;
+                incoming.answer(Ok(fetch_reply("second"))).await;
             }
         }
     });
     let answer = world
         .bus
-        .call(&within(&world, 1_000), &request(""))
+        .call(&meta_within(&world, 1_000), &fetch_request(""))
         .await
         .unwrap();
     assert_eq!(
@@ -144,13 +153,13 @@ async fn a_responder_that_dies_with_the_request_costs_one_try(world: World) {
 }
 
 async fn silence_ends_with_the_deadline(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
         incoming.abandon();
     });
     let begun = Instant::now();
     let error = world
         .bus
-        .call(&within(&world, 400), &request(""))
+        .call(&meta_within(&world, 400), &fetch_request(""))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
@@ -159,12 +168,12 @@ async fn silence_ends_with_the_deadline(world: World) {
 }
 
 async fn a_passed_deadline_asks_nobody(world: World) {
-    let mut responder = responder(&world.bus).await;
-    let meta = super::meta("op", Deadline::from_unix_ms(1));
-    let error = world.bus.call(&meta, &request("")).await.unwrap_err();
+    let mut responder = fetch_responder(&world.bus).await;
+    let meta = super::call_meta("op", Deadline::from_unix_ms(1));
+    let error = world.bus.call(&meta, &fetch_request("")).await.unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
     responder.drain().await;
-    assert!(soon("the end", responder.next()).await.is_none());
+    assert!(wait_soon("the end", responder.next()).await.is_none());
 }
 
 async fn faults_cross_as_they_are(world: World) {
@@ -173,13 +182,13 @@ async fn faults_cross_as_they_are(world: World) {
         .advice("Ask elsewhere.")
         .trace_id("4bf9");
     let sent = fault.clone();
-    let _serving = serve(responder(&world.bus).await, move |incoming| {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, move |incoming| {
         let fault = sent.clone();
         async move { incoming.answer::<v1::FetchReply>(Err(fault)).await }
     });
     let error = world
         .bus
-        .call(&within(&world, 5_000), &request(""))
+        .call(&meta_within(&world, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     assert_eq!(Fault::from(error), fault);
@@ -192,18 +201,21 @@ async fn call_past_faults(
 ) -> (Result<v1::FetchReply, CallError>, Vec<String>) {
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let operations = Arc::clone(&seen);
-    let _serving = serve(responder(&world.bus).await, move |incoming| {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, move |incoming| {
         let operation = incoming.meta().unwrap().operation.to_string();
         let mut operations = operations.lock().unwrap();
         operations.push(operation);
         let result = if operations.len() < 3 {
             Err(fault.clone())
         } else {
-            Ok(reply("third"))
+            Ok(fetch_reply("third"))
         };
         async move { incoming.answer(result).await }
     });
-    let result = world.bus.call(&within(world, 5_000), &request("")).await;
+    let result = world
+        .bus
+        .call(&meta_within(world, 5_000), &fetch_request(""))
+        .await;
     let seen = seen.lock().unwrap().clone();
     (result, seen)
 }
@@ -223,26 +235,26 @@ async fn a_fault_that_says_never_is_not_asked_again(world: World) {
 }
 
 async fn requests_and_replies_keep_to_the_message_limit(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
         let asked: v1::FetchRequest = incoming.decode().unwrap();
-        incoming.answer(Ok(reply(&asked.url))).await;
+        incoming.answer(Ok(fetch_reply(&asked.url))).await;
     });
-    let meta = within(&world, 5_000);
+    let meta = meta_within(&world, 5_000);
     let frame = meta.headers("dray.v1.FetchRequest/1").wire_size();
     // Tag and length of the one field.
     let largest = MESSAGE_LIMIT - frame - 4;
-    let inline = request(&"x".repeat(dray_proto::INLINE_LIMIT));
+    let inline = fetch_request(&"x".repeat(dray_proto::INLINE_LIMIT));
     assert!(world.bus.call(&meta, &inline).await.is_ok());
     assert!(
         world
             .bus
-            .call(&meta, &request(&"x".repeat(largest)))
+            .call(&meta, &fetch_request(&"x".repeat(largest)))
             .await
             .is_ok()
     );
     let error = world
         .bus
-        .call(&meta, &request(&"x".repeat(largest + 1)))
+        .call(&meta, &fetch_request(&"x".repeat(largest + 1)))
         .await
         .unwrap_err();
     assert!(
@@ -252,23 +264,26 @@ async fn requests_and_replies_keep_to_the_message_limit(world: World) {
 }
 
 async fn an_area_that_never_answers_rests_and_is_probed(world: World) {
-    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
         let asked: v1::FetchRequest = incoming.decode().unwrap();
         match asked.url.as_str() {
             "silence" => incoming.abandon(),
-            _ => incoming.answer(Ok(reply("awake"))).await,
+            _ => incoming.answer(Ok(fetch_reply("awake"))).await,
         }
     });
-    let silence = request("silence");
+    let silence = fetch_request("silence");
     for _ in 0..20 {
         let error = world
             .bus
-            .call(&within(&world, 20), &silence)
+            .call(&meta_within(&world, 20), &silence)
             .await
             .unwrap_err();
         assert!(matches!(error, CallError::Timeout(_)), "{error}");
     }
-    let resting = world.bus.call(&within(&world, 5_000), &request("")).await;
+    let resting = world
+        .bus
+        .call(&meta_within(&world, 5_000), &fetch_request(""))
+        .await;
     assert!(
         matches!(resting, Err(CallError::CircuitOpen(_))),
         "{resting:?}"
@@ -276,12 +291,15 @@ async fn an_area_that_never_answers_rests_and_is_probed(world: World) {
     let world = &world;
     dray_testkit::eventually("the rest to end", async || {
         // A probe that is dropped half-way must leave room for the next one.
-        let meta = within(world, 5_000);
+        let meta = meta_within(world, 5_000);
         let dropped = world.bus.call(&meta, &silence);
         let dropped = tokio::time::timeout(Duration::from_millis(5), dropped).await;
         dropped.is_err().then_some(())
     })
     .await;
-    let answer = world.bus.call(&within(world, 5_000), &request("")).await;
+    let answer = world
+        .bus
+        .call(&meta_within(world, 5_000), &fetch_request(""))
+        .await;
     assert_eq!(answer.unwrap().name, "awake");
 }

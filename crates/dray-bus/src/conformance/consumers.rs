@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{World, on_both, outgoing, small};
+use super::{World, on_both, outgoing_message, small_topology};
 use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::topology::{ADVISORY_STREAM, ConsumerSpec, SWEEPER_ADVISORY, WORK_STREAM};
 
@@ -27,8 +27,8 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(5);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 const ACK_WAIT: Duration = Duration::from_millis(500);
 
-async fn provision(world: &World, change: impl Fn(&mut ConsumerSpec)) -> Puller {
-    let topology = small(|topology| {
+async fn provision_consumer(world: &World, change: impl Fn(&mut ConsumerSpec)) -> Puller {
+    let topology = small_topology(|topology| {
         for consumer in &mut topology.consumers {
             consumer.ack_wait = ACK_WAIT;
             if consumer.durable == "file-resolver" {
@@ -37,10 +37,10 @@ async fn provision(world: &World, change: impl Fn(&mut ConsumerSpec)) -> Puller 
         }
     });
     assert_eq!(world.bus.apply_topology(&topology).await.unwrap(), []);
-    puller(world).await
+    standard_puller(world).await
 }
 
-async fn puller(world: &World) -> Puller {
+async fn standard_puller(world: &World) -> Puller {
     world
         .backend()
         .puller(WORK_STREAM, "file-resolver")
@@ -48,9 +48,9 @@ async fn puller(world: &World) -> Puller {
         .unwrap()
 }
 
-async fn publish(world: &World, count: usize) {
+async fn publish_messages(world: &World, count: usize) {
     for number in 0..count {
-        let message = outgoing(
+        let message = outgoing_message(
             "dray.work.toolcall.v1.resolve.acme",
             &number.to_string(),
             number.to_string(),
@@ -59,26 +59,26 @@ async fn publish(world: &World, count: usize) {
     }
 }
 
-async fn fetch(puller: &mut Puller, count: usize, wait: Duration) -> Vec<PulledMessage> {
+async fn fetch_messages(puller: &mut Puller, count: usize, wait: Duration) -> Vec<PulledMessage> {
     puller
         .fetch(count, wait, &CancellationToken::new())
         .await
         .unwrap()
 }
 
-async fn one(puller: &mut Puller) -> PulledMessage {
-    fetch(puller, 1, PULL_TIMEOUT)
+async fn fetch_one(puller: &mut Puller) -> PulledMessage {
+    fetch_messages(puller, 1, PULL_TIMEOUT)
         .await
         .pop()
         .expect("a message")
 }
 
 async fn a_message_comes_again_when_nobody_acknowledges_it(world: World) {
-    let mut puller = provision(&world, |_| {}).await;
-    publish(&world, 1).await;
-    let first = one(&mut puller).await;
+    let mut puller = provision_consumer(&world, |_| {}).await;
+    publish_messages(&world, 1).await;
+    let first = fetch_one(&mut puller).await;
     let begun = Instant::now();
-    let second = one(&mut puller).await;
+    let second = fetch_one(&mut puller).await;
     assert_eq!((first.delivered, second.delivered), (1, 2));
     assert_eq!(first.message.sequence, second.message.sequence);
     assert!(begun.elapsed() > ACK_WAIT / 2);
@@ -86,47 +86,52 @@ async fn a_message_comes_again_when_nobody_acknowledges_it(world: World) {
 }
 
 async fn a_message_given_back_comes_again_after_its_delay(world: World) {
-    let mut puller = provision(&world, |consumer| consumer.ack_wait = PULL_TIMEOUT * 4).await;
-    publish(&world, 1).await;
-    one(&mut puller)
+    let mut puller =
+        provision_consumer(&world, |consumer| consumer.ack_wait = PULL_TIMEOUT * 4).await;
+    publish_messages(&world, 1).await;
+    fetch_one(&mut puller)
         .await
         .acker
         .send(AckAction::Again(Duration::ZERO))
         .await
         .unwrap();
-    let second = one(&mut puller).await;
+    let second = fetch_one(&mut puller).await;
     let begun = Instant::now();
     second
         .acker
         .send(AckAction::Again(SHORT_TIMEOUT * 3))
         .await
         .unwrap();
-    let third = one(&mut puller).await;
+    let third = fetch_one(&mut puller).await;
     assert_eq!(third.delivered, 3);
     assert!(begun.elapsed() >= SHORT_TIMEOUT * 2);
 }
 
 async fn a_heartbeat_keeps_a_message_with_its_worker(world: World) {
-    let mut puller = provision(&world, |_| {}).await;
-    publish(&world, 1).await;
-    let held = one(&mut puller).await;
+    let mut puller = provision_consumer(&world, |_| {}).await;
+    publish_messages(&world, 1).await;
+    let held = fetch_one(&mut puller).await;
     let until = Instant::now() + ACK_WAIT * 3;
     while Instant::now() < until {
         held.acker.send(AckAction::Progress).await.unwrap();
-        assert!(fetch(&mut puller, 1, SHORT_TIMEOUT).await.is_empty());
+        assert!(
+            fetch_messages(&mut puller, 1, SHORT_TIMEOUT)
+                .await
+                .is_empty()
+        );
     }
     assert_eq!(
-        one(&mut puller).await.delivered,
+        fetch_one(&mut puller).await.delivered,
         2,
         "and without it comes again"
     );
 }
 
 async fn what_is_acknowledged_or_terminated_never_comes_again(world: World) {
-    let mut puller = provision(&world, |_| {}).await;
-    publish(&world, 2).await;
-    let first = one(&mut puller).await;
-    let second = one(&mut puller).await;
+    let mut puller = provision_consumer(&world, |_| {}).await;
+    publish_messages(&world, 2).await;
+    let first = fetch_one(&mut puller).await;
+    let second = fetch_one(&mut puller).await;
     first
         .acker
         .confirm(AckAction::Done, PULL_TIMEOUT)
@@ -142,7 +147,11 @@ async fn what_is_acknowledged_or_terminated_never_comes_again(world: World) {
         .confirm(AckAction::Done, PULL_TIMEOUT)
         .await
         .unwrap();
-    assert!(fetch(&mut puller, 2, ACK_WAIT * 2).await.is_empty());
+    assert!(
+        fetch_messages(&mut puller, 2, ACK_WAIT * 2)
+            .await
+            .is_empty()
+    );
     let state = world
         .backend()
         .consumer(WORK_STREAM, "file-resolver")
@@ -158,28 +167,32 @@ async fn what_is_acknowledged_or_terminated_never_comes_again(world: World) {
 }
 
 async fn no_more_is_handed_out_than_may_be_pending(world: World) {
-    let mut puller = provision(&world, |consumer| {
+    let mut puller = provision_consumer(&world, |consumer| {
         consumer.max_ack_pending = 3;
         consumer.ack_wait = PULL_TIMEOUT * 4;
     })
     .await;
-    publish(&world, 10).await;
-    let held = fetch(&mut puller, 10, PULL_TIMEOUT).await;
+    publish_messages(&world, 10).await;
+    let held = fetch_messages(&mut puller, 10, PULL_TIMEOUT).await;
     assert_eq!(held.len(), 3);
-    assert!(fetch(&mut puller, 10, SHORT_TIMEOUT).await.is_empty());
+    assert!(
+        fetch_messages(&mut puller, 10, SHORT_TIMEOUT)
+            .await
+            .is_empty()
+    );
     held[0]
         .acker
         .confirm(AckAction::Done, PULL_TIMEOUT)
         .await
         .unwrap();
-    assert_eq!(fetch(&mut puller, 10, PULL_TIMEOUT).await.len(), 1);
+    assert_eq!(fetch_messages(&mut puller, 10, PULL_TIMEOUT).await.len(), 1);
 }
 
 async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(world: World) {
-    let mut puller = provision(&world, |consumer| consumer.max_deliver = 2).await;
-    publish(&world, 1).await;
+    let mut puller = provision_consumer(&world, |consumer| consumer.max_deliver = 2).await;
+    publish_messages(&world, 1).await;
     for delivered in 1..=2 {
-        let pulled = one(&mut puller).await;
+        let pulled = fetch_one(&mut puller).await;
         assert_eq!(pulled.delivered, delivered);
         pulled
             .acker
@@ -187,13 +200,17 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(worl
             .await
             .unwrap();
     }
-    assert!(fetch(&mut puller, 1, ACK_WAIT * 2).await.is_empty());
+    assert!(
+        fetch_messages(&mut puller, 1, ACK_WAIT * 2)
+            .await
+            .is_empty()
+    );
     let mut advisories = world
         .backend()
         .puller(ADVISORY_STREAM, SWEEPER_ADVISORY)
         .await
         .unwrap();
-    let told = one(&mut advisories).await;
+    let told = fetch_one(&mut advisories).await;
     let body: serde_json::Value = serde_json::from_slice(&told.message.payload).unwrap();
     assert_eq!(body["type"], "io.nats.jetstream.advisory.v1.max_deliver");
     assert_eq!(
@@ -204,7 +221,11 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(worl
         .confirm(AckAction::Done, PULL_TIMEOUT)
         .await
         .unwrap();
-    assert!(fetch(&mut advisories, 1, SHORT_TIMEOUT).await.is_empty());
+    assert!(
+        fetch_messages(&mut advisories, 1, SHORT_TIMEOUT)
+            .await
+            .is_empty()
+    );
     assert_eq!(
         world
             .backend()
@@ -218,7 +239,7 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(worl
 }
 
 async fn workers_of_one_durable_share_its_messages(world: World) {
-    let mut first = provision(&world, |_| {}).await;
+    let mut first = provision_consumer(&world, |_| {}).await;
     let other = world.another().await;
     let mut second = other
         .inner
@@ -226,11 +247,11 @@ async fn workers_of_one_durable_share_its_messages(world: World) {
         .puller(WORK_STREAM, "file-resolver")
         .await
         .unwrap();
-    publish(&world, 6).await;
-    let mut sequences: Vec<_> = fetch(&mut first, 3, PULL_TIMEOUT)
+    publish_messages(&world, 6).await;
+    let mut sequences: Vec<_> = fetch_messages(&mut first, 3, PULL_TIMEOUT)
         .await
         .into_iter()
-        .chain(fetch(&mut second, 3, PULL_TIMEOUT).await)
+        .chain(fetch_messages(&mut second, 3, PULL_TIMEOUT).await)
         .map(|pulled| pulled.message.sequence)
         .collect();
     sequences.sort_unstable();
@@ -238,16 +259,23 @@ async fn workers_of_one_durable_share_its_messages(world: World) {
 }
 
 async fn a_pull_ends_with_the_first_message_or_its_time(world: World) {
-    let mut puller = provision(&world, |_| {}).await;
+    let mut puller = provision_consumer(&world, |_| {}).await;
     let begun = Instant::now();
-    assert!(fetch(&mut puller, 5, SHORT_TIMEOUT * 2).await.is_empty());
+    assert!(
+        fetch_messages(&mut puller, 5, SHORT_TIMEOUT * 2)
+            .await
+            .is_empty()
+    );
     assert!(begun.elapsed() >= SHORT_TIMEOUT && begun.elapsed() < PULL_TIMEOUT);
-    let (pulled, ()) = tokio::join!(fetch(&mut puller, 5, PULL_TIMEOUT), publish(&world, 1));
+    let (pulled, ()) = tokio::join!(
+        fetch_messages(&mut puller, 5, PULL_TIMEOUT),
+        publish_messages(&world, 1)
+    );
     assert_eq!(pulled.len(), 1);
 }
 
 async fn a_stop_ends_a_pull(world: World) {
-    let mut puller = provision(&world, |_| {}).await;
+    let mut puller = provision_consumer(&world, |_| {}).await;
     let stop = CancellationToken::new();
     let begun = Instant::now();
     let (pulled, ()) = tokio::join!(puller.fetch(5, PULL_TIMEOUT * 6, &stop), async {
@@ -258,16 +286,20 @@ async fn a_stop_ends_a_pull(world: World) {
 }
 
 async fn a_filter_keeps_other_areas_out(world: World) {
-    let mut puller = provision(&world, |_| {}).await;
-    let other = outgoing("dray.work.sandbox.v1.put.acme", "", "");
+    let mut puller = provision_consumer(&world, |_| {}).await;
+    let other = outgoing_message("dray.work.sandbox.v1.put.acme", "", "");
     world.backend().store(&other, PULL_TIMEOUT).await.unwrap();
-    publish(&world, 1).await;
-    assert_eq!(one(&mut puller).await.message.sequence, 2);
-    assert!(fetch(&mut puller, 1, SHORT_TIMEOUT).await.is_empty());
+    publish_messages(&world, 1).await;
+    assert_eq!(fetch_one(&mut puller).await.message.sequence, 2);
+    assert!(
+        fetch_messages(&mut puller, 1, SHORT_TIMEOUT)
+            .await
+            .is_empty()
+    );
 }
 
 async fn an_absent_durable_is_an_error(world: World) {
-    provision(&world, |_| {}).await;
+    provision_consumer(&world, |_| {}).await;
     for (stream, durable) in [(WORK_STREAM, "nobody"), ("NOWHERE", "file-resolver")] {
         let found = world.backend().consumer(stream, durable).await.unwrap();
         assert!(found.is_none());

@@ -7,10 +7,10 @@ use dray_types::{FaultCode, TenantId};
 use prost::Message as _;
 
 use super::at_work::{
-    EVENT_SUBJECTS, at_work, foreign, nothing_pending, record, rejection, reported, settings,
-    submit,
+    EVENT_SUBJECTS, at_work, foreign_message, ledger_record, next_rejection, nothing_pending,
+    submit_work, wait_until_reported, work_settings,
 };
-use super::{ScriptedHandler, TestWorker, World, on_both, outgoing, soon, tool_call};
+use super::{ScriptedHandler, TestWorker, World, on_both, outgoing_message, tool_call, wait_soon};
 use crate::dead::{LetterError, LetterFilter, LetterState};
 use crate::{WorkSettings, headers};
 
@@ -27,11 +27,11 @@ on_both!(
 async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(world: World) {
     let (script, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit(&world, "op", "always-passing").await;
-    let rejected = rejection(&mut events).await;
+    let meta = submit_work(&world, "op", "always-passing").await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
     assert_eq!(
-        reported(&world, &meta).await.terminal(),
+        wait_until_reported(&world, &meta).await.terminal(),
         TerminalState::DeadLettered
     );
     nothing_pending(&world).await;
@@ -50,12 +50,12 @@ async fn a_handler_that_panics_twice_is_poison(world: World) {
     let script = ScriptedHandler::default();
     let patient = WorkSettings {
         attempts: 5,
-        ..settings()
+        ..work_settings()
     };
     let worker = TestWorker::start(&world.bus, patient, script.clone());
     let mut events = world.events(EVENT_SUBJECTS).await;
-    submit(&world, "op", "panics").await;
-    let rejected = rejection(&mut events).await;
+    submit_work(&world, "op", "panics").await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
     assert_eq!(rejected.fault.unwrap().detail, "panic");
     worker.stop().await;
@@ -65,7 +65,7 @@ async fn a_handler_that_panics_twice_is_poison(world: World) {
 async fn poison_is_dead_lettered_and_told(world: World) {
     let (script, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let good = |operation: &str| foreign(&world.meta(operation), &tool_call("works"), 0);
+    let good = |operation: &str| foreign_message(&world.meta(operation), &tool_call("works"), 0);
     let mut undecodable = good("one");
     undecodable.payload = bytes::Bytes::from_static(b"\xff\xff\xff");
     let mut unsupported = good("two");
@@ -87,7 +87,7 @@ async fn poison_is_dead_lettered_and_told(world: World) {
             .store(&message, Duration::from_secs(5))
             .await
             .unwrap();
-        let event = soon("the end", events.next()).await.unwrap();
+        let event = wait_soon("the end", events.next()).await.unwrap();
         assert_eq!(event.subject, "dray.event.toolcall.v1.dead-lettered.acme");
     }
     nothing_pending(&world).await;
@@ -114,8 +114,8 @@ async fn poison_is_dead_lettered_and_told(world: World) {
 async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
     let (script, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit(&world, "op", "always-passing").await;
-    rejection(&mut events).await;
+    let meta = submit_work(&world, "op", "always-passing").await;
+    next_rejection(&mut events).await;
     let letters = world.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let shown = letters.show(sequence).await.unwrap().letter;
@@ -128,10 +128,10 @@ async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
             .any(|header| header.name == headers::OPERATION_HEADER)
     );
 
-    reported(&world, &meta).await;
+    wait_until_reported(&world, &meta).await;
     let first = letters.redrive(sequence, None).await.unwrap();
     assert!(!first.duplicate);
-    let rejected = rejection(&mut events).await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
     let again = letters.redrive(sequence, None).await.unwrap_err();
     assert!(matches!(again, LetterError::AlreadyRestarted(_)), "{again}");
@@ -142,17 +142,17 @@ async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
     assert_eq!(all.len(), 2, "the second letter is not taken for the first");
     let states: Vec<_> = all.iter().map(|letter| letter.state).collect();
     assert_eq!(states, [LetterState::Restarted, LetterState::Open]);
-    let record = record(&world, &meta).await.unwrap();
+    let record = ledger_record(&world, &meta).await.unwrap();
     assert_eq!((record.redrives, record.attempts), (1, 2));
 }
 
 async fn letters_are_found_by_tenant_code_and_state(world: World) {
     let (_, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    submit(&world, "passing", "always-passing").await;
-    rejection(&mut events).await;
-    submit(&world, "panics", "panics").await;
-    rejection(&mut events).await;
+    submit_work(&world, "passing", "always-passing").await;
+    next_rejection(&mut events).await;
+    submit_work(&world, "panics", "panics").await;
+    next_rejection(&mut events).await;
     worker.stop().await;
     let letters = world.bus.dead_letters();
     let find = async |change: fn(&mut LetterFilter)| {
@@ -186,18 +186,18 @@ async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
     let script = ScriptedHandler::default();
     let hasty = WorkSettings {
         attempts: 1,
-        ..settings()
+        ..work_settings()
     };
     let worker = TestWorker::start(&world.bus, hasty, script.clone());
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit(&world, "op", "fails-once").await;
-    rejection(&mut events).await;
-    reported(&world, &meta).await;
+    let meta = submit_work(&world, "op", "fails-once").await;
+    next_rejection(&mut events).await;
+    wait_until_reported(&world, &meta).await;
     let letters = world.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     letters.redrive(sequence, None).await.unwrap();
-    soon("the result", events.next()).await.unwrap();
-    reported(&world, &meta).await;
+    wait_soon("the result", events.next()).await.unwrap();
+    wait_until_reported(&world, &meta).await;
     worker.stop().await;
     let state = letters.show(sequence).await.unwrap().summary.state;
     assert_eq!(state, LetterState::Resolved);
@@ -209,13 +209,13 @@ async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
 async fn a_letter_about_nothing_cannot_be_started_again(world: World) {
     let (_, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let bare = outgoing("dray.work.toolcall.v1.resolve.acme", "", "x");
+    let bare = outgoing_message("dray.work.toolcall.v1.resolve.acme", "", "x");
     world
         .backend()
         .store(&bare, Duration::from_secs(5))
         .await
         .unwrap();
-    soon("the end", events.next()).await.unwrap();
+    wait_soon("the end", events.next()).await.unwrap();
     let letters = world.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let error = letters.redrive(sequence, None).await.unwrap_err();

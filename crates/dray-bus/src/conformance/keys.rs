@@ -15,13 +15,13 @@ on_both!(
     changes_come_in_order_from_a_revision_on,
 );
 
-async fn bucket(world: &World) -> crate::KeyValue {
+async fn test_bucket(world: &World) -> crate::KeyValue {
     world.provision(Duration::from_secs(30)).await;
     world.bus.key_value("dray_ledger")
 }
 
 async fn a_key_is_created_once(world: World) {
-    let keys = bucket(&world).await;
+    let keys = test_bucket(&world).await;
     assert_eq!(keys.get("a.b").await.unwrap(), None);
     let revision = keys.create("a.b", "one".into()).await.unwrap();
     let entry = keys.get("a.b").await.unwrap().unwrap();
@@ -37,7 +37,7 @@ async fn a_key_is_created_once(world: World) {
 }
 
 async fn a_key_is_changed_only_at_its_revision(world: World) {
-    let keys = bucket(&world).await;
+    let keys = test_bucket(&world).await;
     let first = keys.create("a", "one".into()).await.unwrap();
     let second = keys.update("a", "two".into(), first).await.unwrap();
     assert!(second > first);
@@ -53,7 +53,7 @@ async fn a_key_is_changed_only_at_its_revision(world: World) {
 }
 
 async fn a_deleted_key_is_gone_and_can_be_created_again(world: World) {
-    let keys = bucket(&world).await;
+    let keys = test_bucket(&world).await;
     let revision = keys.create("a", "one".into()).await.unwrap();
     assert!(matches!(
         keys.delete("a", revision + 7).await,
@@ -81,7 +81,7 @@ async fn an_unknown_bucket_is_an_error(world: World) {
 }
 
 async fn keys_of_one_bucket_do_not_touch(world: World) {
-    let keys = bucket(&world).await;
+    let keys = test_bucket(&world).await;
     let first = keys.create("a", "1".into()).await.unwrap();
     keys.create("a.b", "2".into()).await.unwrap();
     keys.update("a", "3".into(), first).await.unwrap();
@@ -89,7 +89,7 @@ async fn keys_of_one_bucket_do_not_touch(world: World) {
 }
 
 async fn keys_of_a_prefix_are_listed_without_those_deleted(world: World) {
-    let keys = bucket(&world).await;
+    let keys = test_bucket(&world).await;
     let names = |listing: &crate::KeyListing| {
         let names: Vec<_> = listing.entries.iter().map(|(key, _)| key.clone()).collect();
         (names.join(" "), listing.truncated)
@@ -123,7 +123,7 @@ async fn keys_of_a_prefix_are_listed_without_those_deleted(world: World) {
 }
 
 async fn changes_come_in_order_from_a_revision_on(world: World) {
-    let keys = bucket(&world).await;
+    let keys = test_bucket(&world).await;
     assert_eq!(keys.next("", 0).await.unwrap(), None);
     let first = keys.create("a.1", "one".into()).await.unwrap();
     let second = keys.create("b.1", "two".into()).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{World, on_both, small};
+use super::{World, on_both, small_topology};
 use crate::topology::{FullStreamPolicy, StreamRetention, StreamSpec, WORK_STREAM};
 use crate::{Permissions, Topology, TopologyMismatch};
 
@@ -16,12 +16,12 @@ on_both!(
     readiness_needs_the_ledger,
 );
 
-fn fields(mismatches: &[TopologyMismatch]) -> Vec<&'static str> {
+fn mismatched_fields(mismatches: &[TopologyMismatch]) -> Vec<&'static str> {
     mismatches.iter().map(|mismatch| mismatch.field).collect()
 }
 
 async fn what_is_applied_reads_back_without_a_difference(world: World) {
-    let topology = small(|_| {});
+    let topology = small_topology(|_| {});
     assert_eq!(world.bus.apply_topology(&topology).await.unwrap(), []);
     assert_eq!(world.bus.verify_topology(&topology).await.unwrap(), []);
     let used = Permissions::service("sweeper").sweeps().topology();
@@ -57,7 +57,7 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
         ("max_msgs_per_subject", |spec| spec.max_per_subject = 5),
     ];
     for (number, (field, change)) in changes.into_iter().enumerate() {
-        let wanted = small(|topology| {
+        let wanted = small_topology(|topology| {
             topology.consumers.clear();
             topology.streams.truncate(1);
             topology.streams[0].name = format!("TEST_{number}");
@@ -74,17 +74,18 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
         );
         for _ in 0..2 {
             let mismatches = world.bus.verify_topology(&wanted).await.unwrap();
-            assert_eq!(fields(&mismatches), [field]);
+            assert_eq!(mismatched_fields(&mismatches), [field]);
         }
     }
 }
 
 async fn one_deviating_field_of_a_consumer_is_told(world: World) {
-    let wanted = small(|_| {});
-    let deviating = small(|topology| topology.consumers[0].ack_wait = Duration::from_secs(7));
+    let wanted = small_topology(|_| {});
+    let deviating =
+        small_topology(|topology| topology.consumers[0].ack_wait = Duration::from_secs(7));
     world.bus.apply_topology(&deviating).await.unwrap();
     let mismatches = world.bus.verify_topology(&wanted).await.unwrap();
-    assert_eq!(fields(&mismatches), ["ack_wait"]);
+    assert_eq!(mismatched_fields(&mismatches), ["ack_wait"]);
     assert_eq!(mismatches[0].object, "DRAY_WORK/file-resolver");
     assert_eq!(
         mismatches[0].to_string(),
@@ -93,12 +94,12 @@ async fn one_deviating_field_of_a_consumer_is_told(world: World) {
 }
 
 async fn applying_again_corrects_what_may_be_corrected(world: World) {
-    let deviating = small(|topology| {
+    let deviating = small_topology(|topology| {
         topology.streams[0].max_age = Duration::from_hours(1);
         topology.consumers[0].max_deliver = 3;
     });
     world.bus.apply_topology(&deviating).await.unwrap();
-    let wanted = small(|_| {});
+    let wanted = small_topology(|_| {});
     assert_eq!(world.bus.verify_topology(&wanted).await.unwrap().len(), 2);
     assert_eq!(world.bus.apply_topology(&wanted).await.unwrap(), []);
     let state = world.backend().stream(WORK_STREAM).await.unwrap().unwrap();
@@ -106,7 +107,7 @@ async fn applying_again_corrects_what_may_be_corrected(world: World) {
 }
 
 async fn a_stream_that_covers_a_call_is_told(world: World) {
-    let topology = small(|topology| {
+    let topology = small_topology(|topology| {
         topology.consumers.clear();
         topology.streams.truncate(1);
         topology.streams[0].name = "TEST".to_owned();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_testkit::eventually;
 
-use super::{World, on_both, outgoing, small};
+use super::{World, on_both, outgoing_message, small_topology};
 use crate::backend::{OutgoingMessage, StreamAck};
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{EventFilter, TransportError};
@@ -26,17 +26,24 @@ on_both!(
 const EVENT_SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
 const ONE_SECOND: Duration = Duration::from_secs(1);
 
-async fn store(world: &World, message: OutgoingMessage) -> Result<StreamAck, TransportError> {
+async fn store_message(
+    world: &World,
+    message: OutgoingMessage,
+) -> Result<StreamAck, TransportError> {
     world.backend().store(&message, 5 * ONE_SECOND).await
 }
 
-async fn provision(world: &World, change: impl FnOnce(&mut crate::Topology)) {
-    world.bus.apply_topology(&small(change)).await.unwrap();
+async fn provision_changed(world: &World, change: impl FnOnce(&mut crate::Topology)) {
+    world
+        .bus
+        .apply_topology(&small_topology(change))
+        .await
+        .unwrap();
 }
 
 async fn the_same_id_is_one_message_whatever_its_body(world: World) {
-    provision(&world, |_| {}).await;
-    let first = store(&world, outgoing(EVENT_SUBJECT, "a", "one"))
+    provision_changed(&world, |_| {}).await;
+    let first = store_message(&world, outgoing_message(EVENT_SUBJECT, "a", "one"))
         .await
         .unwrap();
     assert!(!first.duplicate && first.stream == EVENT_STREAM);
@@ -45,13 +52,15 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
         (EVENT_SUBJECT, "other"),
         ("dray.event.file.v1.resolved.other", "one"),
     ] {
-        let again = store(&world, outgoing(subject, "a", body)).await.unwrap();
+        let again = store_message(&world, outgoing_message(subject, "a", body))
+            .await
+            .unwrap();
         assert!(
             again.duplicate && again.sequence == first.sequence,
             "{subject} {body}"
         );
     }
-    let other = store(&world, outgoing(EVENT_SUBJECT, "b", "one"))
+    let other = store_message(&world, outgoing_message(EVENT_SUBJECT, "b", "one"))
         .await
         .unwrap();
     assert!(!other.duplicate);
@@ -65,9 +74,9 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
             .messages,
         2
     );
-    let elsewhere = store(
+    let elsewhere = store_message(
         &world,
-        outgoing("dray.work.toolcall.v1.resolve.acme", "a", ""),
+        outgoing_message("dray.work.toolcall.v1.resolve.acme", "a", ""),
     )
     .await;
     assert!(
@@ -77,24 +86,24 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
 }
 
 async fn an_id_is_forgotten_after_the_window(world: World) {
-    provision(&world, |topology| {
+    provision_changed(&world, |topology| {
         for stream in &mut topology.streams {
             stream.duplicate_window = Duration::from_millis(300);
         }
     })
     .await;
-    store(&world, outgoing(EVENT_SUBJECT, "a", ""))
+    store_message(&world, outgoing_message(EVENT_SUBJECT, "a", ""))
         .await
         .unwrap();
     assert!(
-        store(&world, outgoing(EVENT_SUBJECT, "a", ""))
+        store_message(&world, outgoing_message(EVENT_SUBJECT, "a", ""))
             .await
             .unwrap()
             .duplicate
     );
     let world = &world;
     eventually("the window to end", async || {
-        let again = store(world, outgoing(EVENT_SUBJECT, "a", ""))
+        let again = store_message(world, outgoing_message(EVENT_SUBJECT, "a", ""))
             .await
             .unwrap();
         (!again.duplicate).then_some(())
@@ -103,7 +112,7 @@ async fn an_id_is_forgotten_after_the_window(world: World) {
 }
 
 async fn a_subject_without_a_stream_is_an_error_at_once(world: World) {
-    let error = store(&world, outgoing(EVENT_SUBJECT, "a", ""))
+    let error = store_message(&world, outgoing_message(EVENT_SUBJECT, "a", ""))
         .await
         .unwrap_err();
     assert!(
@@ -113,7 +122,7 @@ async fn a_subject_without_a_stream_is_an_error_at_once(world: World) {
 }
 
 async fn a_full_stream_refuses_new_messages_at_once(world: World) {
-    provision(&world, |topology| {
+    provision_changed(&world, |topology| {
         for stream in &mut topology.streams {
             stream.max_bytes = 4096;
         }
@@ -122,7 +131,7 @@ async fn a_full_stream_refuses_new_messages_at_once(world: World) {
     let work = "dray.work.toolcall.v1.resolve.acme";
     let mut accepted = 0;
     let error = loop {
-        match store(&world, outgoing(work, "", vec![0; 1000])).await {
+        match store_message(&world, outgoing_message(work, "", vec![0; 1000])).await {
             Ok(_) => accepted += 1,
             Err(error) => break error,
         }
@@ -130,7 +139,7 @@ async fn a_full_stream_refuses_new_messages_at_once(world: World) {
     assert!(matches!(error, TransportError::Full), "{error}");
     assert!((2..=4).contains(&accepted), "{accepted}");
     assert!(
-        store(&world, outgoing(EVENT_SUBJECT, "", vec![0; 1000]))
+        store_message(&world, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .is_ok(),
         "other streams go on"
@@ -138,14 +147,14 @@ async fn a_full_stream_refuses_new_messages_at_once(world: World) {
 }
 
 async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
-    provision(&world, |topology| {
+    provision_changed(&world, |topology| {
         for stream in &mut topology.streams {
             stream.max_bytes = 4096;
         }
     })
     .await;
     for _ in 0..10 {
-        store(&world, outgoing(EVENT_SUBJECT, "", vec![0; 1000]))
+        store_message(&world, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .unwrap();
     }
@@ -158,12 +167,12 @@ async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
 }
 
 async fn a_message_over_the_streams_limit_is_refused(world: World) {
-    provision(&world, |_| {}).await;
+    provision_changed(&world, |_| {}).await;
     let limit = 256 * 1024;
-    let at = outgoing(EVENT_SUBJECT, "", vec![0; limit]);
-    assert!(store(&world, at).await.is_ok());
-    let over = outgoing(EVENT_SUBJECT, "", vec![0; limit + 1]);
-    let error = store(&world, over).await.unwrap_err();
+    let at = outgoing_message(EVENT_SUBJECT, "", vec![0; limit]);
+    assert!(store_message(&world, at).await.is_ok());
+    let over = outgoing_message(EVENT_SUBJECT, "", vec![0; limit + 1]);
+    let error = store_message(&world, over).await.unwrap_err();
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
 }
 
@@ -172,20 +181,20 @@ async fn a_message_over_the_servers_limit_is_refused(world: World) {
     assert_eq!(limit, 1024 * 1024);
     let error = world
         .backend()
-        .publish(None, &outgoing("a", "", vec![0; limit + 1]))
+        .publish(None, &outgoing_message("a", "", vec![0; limit + 1]))
         .await
         .unwrap_err();
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
 }
 
 async fn messages_are_read_in_order_from_where_one_likes(world: World) {
-    provision(&world, |_| {}).await;
+    provision_changed(&world, |_| {}).await;
     for (id, subject) in [
         ("1", EVENT_SUBJECT),
         ("2", "dray.event.file.v1.x.acme"),
         ("3", EVENT_SUBJECT),
     ] {
-        store(&world, outgoing(subject, id, id.to_owned()))
+        store_message(&world, outgoing_message(subject, id, id.to_owned()))
             .await
             .unwrap();
     }
@@ -213,8 +222,8 @@ async fn messages_are_read_in_order_from_where_one_likes(world: World) {
 }
 
 async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
-    provision(&world, |_| {}).await;
-    store(&world, outgoing(EVENT_SUBJECT, "1", "old"))
+    provision_changed(&world, |_| {}).await;
+    store_message(&world, outgoing_message(EVENT_SUBJECT, "1", "old"))
         .await
         .unwrap();
     let mut events = world
@@ -222,10 +231,12 @@ async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
         .events(EventFilter::new("dray.event.>"))
         .await
         .unwrap();
-    store(&world, outgoing(EVENT_SUBJECT, "2", "new"))
+    store_message(&world, outgoing_message(EVENT_SUBJECT, "2", "new"))
         .await
         .unwrap();
-    let event = super::soon("the new event", events.next()).await.unwrap();
+    let event = super::wait_soon("the new event", events.next())
+        .await
+        .unwrap();
     assert_eq!(event.payload, "new");
     let error = world
         .bus
@@ -236,13 +247,13 @@ async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
 }
 
 async fn headers_and_bytes_come_back_as_they_were(world: World) {
-    provision(&world, |_| {}).await;
-    let mut message = outgoing(EVENT_SUBJECT, "1", vec![0, 255, 13, 10]);
+    provision_changed(&world, |_| {}).await;
+    let mut message = outgoing_message(EVENT_SUBJECT, "1", vec![0, 255, 13, 10]);
     message.headers.append("Dray-Schema", "dray.v1.X/1");
     message.headers.append("Repeated", "a");
     message.headers.append("Repeated", "b: c");
     let before = world.clock.now_ms();
-    store(&world, message.clone()).await.unwrap();
+    store_message(&world, message.clone()).await.unwrap();
     let single = world
         .backend()
         .read_at(EVENT_STREAM, 1)
@@ -266,10 +277,10 @@ async fn headers_and_bytes_come_back_as_they_were(world: World) {
 }
 
 async fn a_line_break_in_a_header_never_reaches_the_wire(world: World) {
-    provision(&world, |_| {}).await;
-    let mut message = outgoing(EVENT_SUBJECT, "1", "");
+    provision_changed(&world, |_| {}).await;
+    let mut message = outgoing_message(EVENT_SUBJECT, "1", "");
     message.headers.append("Dray-App", "a\r\nNats-Rollup: all");
-    let error = store(&world, message.clone()).await.unwrap_err();
+    let error = store_message(&world, message.clone()).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");
     let error = world.backend().publish(None, &message).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");

@@ -5,8 +5,11 @@ use std::time::Duration;
 use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::Deadline;
 
-use super::at_work::{EVENT_SUBJECTS, nothing_pending, rejection, reported, settings, submit};
-use super::{ScriptedHandler, TestWorker, World, on_both, small, soon, tool_call};
+use super::at_work::{
+    EVENT_SUBJECTS, next_rejection, nothing_pending, submit_work, wait_until_reported,
+    work_settings,
+};
+use super::{ScriptedHandler, TestWorker, World, on_both, small_topology, tool_call, wait_soon};
 use crate::backend::AckAction;
 use crate::topology::WORK_STREAM;
 use crate::{SweepReport, WorkSweeper};
@@ -18,7 +21,7 @@ on_both!(
     the_sweeper_ends_a_restart_that_nobody_took,
 );
 
-async fn sweep(sweeper: &mut WorkSweeper) -> SweepReport {
+async fn sweep_once(sweeper: &mut WorkSweeper) -> SweepReport {
     sweeper.sweep().await.unwrap()
 }
 
@@ -40,20 +43,20 @@ async fn the_sweeper_ends_what_nobody_finishes(world: World) {
             .unwrap();
     }
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let report = sweep(&mut sweeper).await;
+    let report = sweep_once(&mut sweeper).await;
     assert_eq!((report.buried, report.waiting), (1, 1));
-    let rejected = rejection(&mut events).await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(
         (rejected.operation_id.as_str(), rejected.state()),
         ("old", TerminalState::DeadLettered)
     );
     assert_eq!(rejected.fault.unwrap().detail, "stranded");
-    let record = reported(&world, &long_ago).await;
+    let record = wait_until_reported(&world, &long_ago).await;
     assert_eq!(record.terminal(), TerminalState::DeadLettered);
-    assert_eq!(sweep(&mut sweeper).await.buried, 0);
+    assert_eq!(sweep_once(&mut sweeper).await.buried, 0);
     // A worker that gets the message later finds that it has ended.
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, settings(), script.clone());
+    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
     nothing_pending(&world).await;
     worker.stop().await;
     assert_eq!(script.runs("old"), 0);
@@ -85,13 +88,13 @@ async fn the_sweeper_tells_what_nobody_told(world: World) {
     };
     world.bus.ledger().write(&key, done, 0).await.unwrap();
     let mut sweeper = WorkSweeper::new(world.bus.clone());
-    assert_eq!(sweep(&mut sweeper).await.told, 1);
-    let event = soon("the event", world.events(EVENT_SUBJECTS).await.next())
+    assert_eq!(sweep_once(&mut sweeper).await.told, 1);
+    let event = wait_soon("the event", world.events(EVENT_SUBJECTS).await.next())
         .await
         .unwrap();
     assert_eq!(event.payload, &b"\x0a\x02op"[..]);
     assert_eq!(
-        reported(&world, &meta).await.terminal(),
+        wait_until_reported(&world, &meta).await.terminal(),
         TerminalState::Done
     );
     let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
@@ -99,9 +102,9 @@ async fn the_sweeper_tells_what_nobody_told(world: World) {
 }
 
 async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
-    let topology = small(|topology| topology.consumers[0].max_deliver = 1);
+    let topology = small_topology(|topology| topology.consumers[0].max_deliver = 1);
     world.bus.apply_topology(&topology).await.unwrap();
-    let meta = submit(&world, "op", "works").await;
+    let meta = submit_work(&world, "op", "works").await;
     let mut puller = world
         .backend()
         .puller(WORK_STREAM, "file-resolver")
@@ -123,10 +126,10 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
         .unwrap();
     assert!(gone.is_empty());
     let mut sweeper = WorkSweeper::new(world.bus.clone());
-    let report = sweep(&mut sweeper).await;
+    let report = sweep_once(&mut sweeper).await;
     assert_eq!(report.buried, 1, "long before its deadline: {report:?}");
     assert_eq!(
-        reported(&world, &meta).await.terminal(),
+        wait_until_reported(&world, &meta).await.terminal(),
         TerminalState::DeadLettered
     );
 }
@@ -143,12 +146,12 @@ async fn the_sweeper_ends_a_restart_that_nobody_took(world: World) {
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    assert_eq!(sweep(&mut sweeper).await.buried, 1);
+    assert_eq!(sweep_once(&mut sweeper).await.buried, 1);
     let letters = world.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let passed = Deadline::from_unix_ms(now_ms - 61_000);
     letters.redrive(sequence, Some(passed)).await.unwrap();
-    assert_eq!(sweep(&mut sweeper).await.buried, 1);
-    assert_eq!(reported(&world, &meta).await.redrives, 1);
+    assert_eq!(sweep_once(&mut sweeper).await.buried, 1);
+    assert_eq!(wait_until_reported(&world, &meta).await.redrives, 1);
     assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
 }

@@ -6,10 +6,10 @@ use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::{Deadline, OperationId};
 
 use super::at_work::{
-    EVENT_SUBJECTS, at_work, foreign, nothing_pending, record, rejection, reported, settings,
-    submit,
+    EVENT_SUBJECTS, at_work, foreign_message, ledger_record, next_rejection, nothing_pending,
+    submit_work, wait_until_reported, work_settings,
 };
-use super::{ScriptedHandler, TestWorker, World, on_both, soon, tool_call};
+use super::{ScriptedHandler, TestWorker, World, on_both, tool_call, wait_soon};
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{WorkSettings, headers};
 
@@ -35,8 +35,8 @@ on_both!(
 async fn work_is_done_once_told_once_and_acknowledged(world: World) {
     let (script, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit(&world, "op", "works").await;
-    let event = soon("the event", events.next()).await.unwrap();
+    let meta = submit_work(&world, "op", "works").await;
+    let event = wait_soon("the event", events.next()).await.unwrap();
     assert_eq!(event.subject, "dray.event.toolcall.v1.resolved.acme");
     assert_eq!(event.headers.get(headers::OPERATION_HEADER), Some("op"));
     assert_eq!(
@@ -45,7 +45,7 @@ async fn work_is_done_once_told_once_and_acknowledged(world: World) {
     );
     let resolved: v1::ToolCallResolved = event.decode().unwrap();
     assert_eq!(resolved.tool, "epoch 1 attempt 1");
-    let record = reported(&world, &meta).await;
+    let record = wait_until_reported(&world, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts),
         (TerminalState::Done, 1)
@@ -58,23 +58,23 @@ async fn work_is_done_once_told_once_and_acknowledged(world: World) {
 
 async fn the_same_operation_published_twice_is_done_once(world: World) {
     let (script, worker) = at_work(&world).await;
-    let meta = submit(&world, "op", "works").await;
+    let meta = submit_work(&world, "op", "works").await;
     let again = world
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
     assert!(again.duplicate);
-    reported(&world, &meta).await;
+    wait_until_reported(&world, &meta).await;
     // Another publisher writes the id its own way, so that the stream takes it as new.
-    let foreign = foreign(&meta, &tool_call("works"), 0);
+    let foreign = foreign_message(&meta, &tool_call("works"), 0);
     world
         .backend()
         .store(&foreign, Duration::from_secs(5))
         .await
         .unwrap();
     nothing_pending(&world).await;
-    reported(&world, &meta).await;
+    wait_until_reported(&world, &meta).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
     let events = world.backend().stream(EVENT_STREAM).await.unwrap().unwrap();
@@ -84,12 +84,12 @@ async fn the_same_operation_published_twice_is_done_once(world: World) {
 async fn a_permanent_failure_is_told_and_ends(world: World) {
     let (script, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit(&world, "op", "fails").await;
-    let rejected = rejection(&mut events).await;
+    let meta = submit_work(&world, "op", "fails").await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Failed);
     assert_eq!(rejected.fault.unwrap().code(), v1::FaultCode::Denied);
     assert_eq!(
-        reported(&world, &meta).await.terminal(),
+        wait_until_reported(&world, &meta).await.terminal(),
         TerminalState::Failed
     );
     nothing_pending(&world).await;
@@ -99,8 +99,8 @@ async fn a_permanent_failure_is_told_and_ends(world: World) {
 
 async fn a_passing_failure_is_tried_again(world: World) {
     let (script, worker) = at_work(&world).await;
-    let meta = submit(&world, "op", "fails-once").await;
-    let record = reported(&world, &meta).await;
+    let meta = submit_work(&world, "op", "fails-once").await;
+    let record = wait_until_reported(&world, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
         (TerminalState::Done, 2, 2)
@@ -112,14 +112,14 @@ async fn a_passing_failure_is_tried_again(world: World) {
 
 async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(world: World) {
     let (script, worker) = at_work(&world).await;
-    let meta = submit(&world, "op", "no-responder-three-times").await;
-    let record = reported(&world, &meta).await;
+    let meta = submit_work(&world, "op", "no-responder-three-times").await;
+    let record = wait_until_reported(&world, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
         (TerminalState::Done, 1, 4)
     );
     worker.stop().await;
-    assert!(script.runs("op") > settings().attempts);
+    assert!(script.runs("op") > work_settings().attempts);
 }
 
 async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
@@ -132,20 +132,20 @@ async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
         .publish_work(&meta, &tool_call("no-responder"))
         .await
         .unwrap();
-    let rejected = rejection(&mut events).await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Failed);
     assert_eq!(rejected.fault.unwrap().detail, "no_responder");
     worker.stop().await;
-    assert!(script.runs("op") > settings().attempts);
+    assert!(script.runs("op") > work_settings().attempts);
     let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
     assert!(letters.is_empty(), "{letters:?}");
 }
 
 async fn a_panic_is_tried_once_more(world: World) {
     let (script, worker) = at_work(&world).await;
-    let meta = submit(&world, "op", "panics-once").await;
+    let meta = submit_work(&world, "op", "panics-once").await;
     assert_eq!(
-        reported(&world, &meta).await.terminal(),
+        wait_until_reported(&world, &meta).await.terminal(),
         TerminalState::Done
     );
     worker.stop().await;
@@ -155,8 +155,8 @@ async fn a_panic_is_tried_once_more(world: World) {
 async fn a_result_that_is_too_large_is_a_failure(world: World) {
     let (_, worker) = at_work(&world).await;
     let mut events = world.events(EVENT_SUBJECTS).await;
-    submit(&world, "op", "too-large").await;
-    let rejected = rejection(&mut events).await;
+    submit_work(&world, "op", "too-large").await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.fault.unwrap().detail, "result_too_large");
     worker.stop().await;
 }
@@ -170,10 +170,10 @@ async fn work_after_its_deadline_expires_without_being_tried(world: World) {
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    let rejected = rejection(&mut events).await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Expired);
     assert_eq!(
-        reported(&world, &meta).await.terminal(),
+        wait_until_reported(&world, &meta).await.terminal(),
         TerminalState::Expired
     );
     nothing_pending(&world).await;
@@ -191,7 +191,7 @@ async fn work_that_meets_its_deadline_is_cancelled_and_expires(world: World) {
         .publish_work(&meta, &tool_call("waits"))
         .await
         .unwrap();
-    let rejected = rejection(&mut events).await;
+    let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Expired);
     assert!(script.cancelled.is_cancelled());
     assert!(deadline.has_passed(world.clock.now_ms()));
@@ -213,13 +213,13 @@ async fn a_live_lease_of_another_worker_is_waited_for(world: World) {
     };
     world.bus.ledger().write(&key, theirs, 0).await.unwrap();
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, settings(), script.clone());
+    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
     world
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    let record = reported(&world, &meta).await;
+    let record = wait_until_reported(&world, &meta).await;
     assert!(world.clock.now_ms() >= lease_until_ms);
     assert_eq!((record.epoch, record.attempts), (2, 2));
     worker.stop().await;
@@ -246,16 +246,16 @@ async fn a_recorded_effect_is_told_and_not_repeated(world: World) {
     };
     world.bus.ledger().write(&key, done, 0).await.unwrap();
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, settings(), script.clone());
+    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
     let mut events = world.events(EVENT_SUBJECTS).await;
     world
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    let event = soon("the event", events.next()).await.unwrap();
+    let event = wait_soon("the event", events.next()).await.unwrap();
     assert_eq!(event.payload, &b"\x0a\x02op"[..]);
-    reported(&world, &meta).await;
+    wait_until_reported(&world, &meta).await;
     nothing_pending(&world).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 0);
@@ -264,7 +264,7 @@ async fn a_recorded_effect_is_told_and_not_repeated(world: World) {
 async fn a_stop_lets_running_work_end(world: World) {
     world.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, settings(), script.clone());
+    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
     let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(800));
     let meta = world.meta("op").with_deadline(deadline);
     world
@@ -273,8 +273,8 @@ async fn a_stop_lets_running_work_end(world: World) {
         .await
         .unwrap();
     script.begun.cancelled().await;
-    soon("the stop", worker.stop()).await;
-    let record = record(&world, &meta).await.unwrap();
+    wait_soon("the stop", worker.stop()).await;
+    let record = ledger_record(&world, &meta).await.unwrap();
     assert_eq!(
         record.state(),
         LedgerState::Reported,
@@ -287,13 +287,13 @@ async fn a_stop_gives_back_what_does_not_end(world: World) {
     let script = ScriptedHandler::default();
     let hasty = WorkSettings {
         drain: Duration::from_millis(200),
-        ..settings()
+        ..work_settings()
     };
     let worker = TestWorker::start(&world.bus, hasty, script.clone());
-    let meta = submit(&world, "op", "waits").await;
+    let meta = submit_work(&world, "op", "waits").await;
     script.begun.cancelled().await;
-    soon("the stop", worker.stop()).await;
-    let record = record(&world, &meta).await.unwrap();
+    wait_soon("the stop", worker.stop()).await;
+    let record = ledger_record(&world, &meta).await.unwrap();
     assert_eq!(record.state(), LedgerState::Claimed);
     assert_eq!(
         (record.lease_until_ms, record.attempts),
@@ -318,7 +318,7 @@ async fn an_unprovisioned_worker_says_so(world: World) {
         .bus
         .work(
             "file-resolver",
-            settings(),
+            work_settings(),
             ScriptedHandler::default(),
             tokio_util::sync::CancellationToken::new(),
         )
@@ -338,9 +338,9 @@ async fn a_worker_whose_identity_was_refused_pulls_nothing(world: World) {
     let refused = world.another().await;
     refused.inner.health.refused("dray.event.x".to_owned());
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&refused, settings(), script.clone());
-    submit(&world, "op", "works").await;
-    soon("the stop", worker.stop()).await;
+    let worker = TestWorker::start(&refused, work_settings(), script.clone());
+    submit_work(&world, "op", "works").await;
+    wait_soon("the stop", worker.stop()).await;
     assert_eq!(script.runs("op"), 0);
     let state = world.backend().consumer(WORK_STREAM, "file-resolver").await;
     assert_eq!(state.unwrap().unwrap().pending, 1);

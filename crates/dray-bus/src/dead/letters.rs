@@ -141,7 +141,7 @@ impl DeadLetters {
                 .map_err(LetterError::Transport)?;
             let Some(stored) = found else { break };
             next = stored.sequence + 1;
-            match open(&stored) {
+            match open_letter(&stored) {
                 Ok(mut show) if filter.admits(&show.summary) => {
                     show.summary.state = self.state(&show.letter).await?;
                     if filter.admits_state(show.summary.state) {
@@ -171,7 +171,7 @@ impl DeadLetters {
             .await
             .map_err(LetterError::Transport)?
             .ok_or(LetterError::NotFound(sequence))?;
-        let mut show = open(&stored)?;
+        let mut show = open_letter(&stored)?;
         show.summary.state = self.state(&show.letter).await?;
         Ok(show)
     }
@@ -256,7 +256,7 @@ struct OriginalWork<'a> {
 impl<'a> OriginalWork<'a> {
     /// Reads its envelope; `None` when it was not work with an operation id.
     fn read(letter: &'a v1::DeadLetter) -> Option<Self> {
-        let parts = subject::parts(&letter.subject)?;
+        let parts = subject::subject_parts(&letter.subject)?;
         let headers: MessageHeaders = letter
             .headers
             .iter()
@@ -266,7 +266,7 @@ impl<'a> OriginalWork<'a> {
         let step = format!("{}.{}", parts.area, parts.verb);
         let redrives = headers
             .get(headers::MESSAGE_ID)
-            .map_or(0, |id| ids::redrives(id, &operation, &step));
+            .map_or(0, |id| ids::redrive_count(id, &operation, &step));
         Some(Self {
             parts,
             headers,
@@ -311,7 +311,7 @@ fn restart_headers(
     Ok(restart)
 }
 
-fn open(stored: &StoredMessage) -> Result<DeadLetterDetails, LetterError> {
+fn open_letter(stored: &StoredMessage) -> Result<DeadLetterDetails, LetterError> {
     let sequence = stored.sequence;
     let letter = v1::DeadLetter::decode(stored.payload.clone())
         .map_err(|source| LetterError::Corrupt { sequence, source })?;

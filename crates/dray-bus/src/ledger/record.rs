@@ -37,12 +37,16 @@ pub(crate) enum ClaimDecision {
 }
 
 /// Decides over the entry as it was read.
-pub(crate) fn decide(
+pub(crate) fn decide_claim(
     found: Option<&v1::LedgerRecord>,
     claimant: &ClaimRequest<'_>,
 ) -> ClaimDecision {
     let Some(record) = found else {
-        return ClaimDecision::Work(Box::new(claimed(v1::LedgerRecord::default(), claimant, 1)));
+        return ClaimDecision::Work(Box::new(claimed_record(
+            v1::LedgerRecord::default(),
+            claimant,
+            1,
+        )));
     };
     if claimant.redrives < record.redrives {
         return ClaimDecision::Finish;
@@ -57,17 +61,15 @@ pub(crate) fn decide(
         return ClaimDecision::Held(claimant.grace);
     }
     if claimant.redrives > record.redrives && may_restart(record) {
-        return ClaimDecision::Work(Box::new(restarted(record, claimant)));
+        return ClaimDecision::Work(Box::new(restarted_record(record, claimant)));
     }
     match record.state() {
         LedgerState::Claimed | LedgerState::Unspecified if record.attempts >= claimant.attempts => {
             ClaimDecision::Exhausted
         }
-        LedgerState::Claimed | LedgerState::Unspecified => ClaimDecision::Work(Box::new(claimed(
-            record.clone(),
-            claimant,
-            record.attempts + 1,
-        ))),
+        LedgerState::Claimed | LedgerState::Unspecified => ClaimDecision::Work(Box::new(
+            claimed_record(record.clone(), claimant, record.attempts + 1),
+        )),
         LedgerState::Sending => ClaimDecision::Ambiguous,
         LedgerState::EffectDone | LedgerState::Failed | LedgerState::Unknown => {
             ClaimDecision::Report
@@ -102,7 +104,7 @@ fn may_restart(record: &v1::LedgerRecord) -> bool {
     }
 }
 
-fn claimed(
+fn claimed_record(
     record: v1::LedgerRecord,
     claimant: &ClaimRequest<'_>,
     attempts: u32,
@@ -115,7 +117,7 @@ fn claimed(
         state: LedgerState::Claimed.into(),
         epoch: record.epoch + 1,
         owner: claimant.owner.to_owned(),
-        lease_until_ms: until(claimant.now_ms, claimant.lease),
+        lease_until_ms: lease_end(claimant.now_ms, claimant.lease),
         attempts,
         first_seen_ms,
         redrives: claimant.redrives,
@@ -123,32 +125,36 @@ fn claimed(
     }
 }
 
-fn restarted(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
+fn restarted_record(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
     let fresh = v1::LedgerRecord {
         epoch: record.epoch,
         first_seen_ms: record.first_seen_ms,
         ..v1::LedgerRecord::default()
     };
-    claimed(fresh, claimant, 1)
+    claimed_record(fresh, claimant, 1)
 }
 
 /// The same claim for longer.
-pub(crate) fn renewed(record: &v1::LedgerRecord, now_ms: u64, lease: Duration) -> v1::LedgerRecord {
+pub(crate) fn renewed_record(
+    record: &v1::LedgerRecord,
+    now_ms: u64,
+    lease: Duration,
+) -> v1::LedgerRecord {
     v1::LedgerRecord {
-        lease_until_ms: until(now_ms, lease),
+        lease_until_ms: lease_end(now_ms, lease),
         ..record.clone()
     }
 }
 
 /// The claim given back: the next worker may start immediately. `counted` says whether it was a real attempt.
-pub(crate) fn released(
+pub(crate) fn released_record(
     record: &v1::LedgerRecord,
     fault: Option<&Fault>,
     now_ms: u64,
     counted: bool,
 ) -> v1::LedgerRecord {
     let mut record = match fault {
-        Some(fault) => failing(record, fault, now_ms),
+        Some(fault) => failing_record(record, fault, now_ms),
         None => record.clone(),
     };
     record.lease_until_ms = 0;
@@ -159,7 +165,7 @@ pub(crate) fn released(
 }
 
 /// It ended: `event` is what will be published.
-pub(crate) fn ended(
+pub(crate) fn ended_record(
     record: &v1::LedgerRecord,
     terminal: TerminalState,
     event: v1::RecordedEvent,
@@ -175,7 +181,7 @@ pub(crate) fn ended(
         | TerminalState::Unspecified => LedgerState::Failed,
     };
     let record = match fault {
-        Some(fault) => failing(record, fault, now_ms),
+        Some(fault) => failing_record(record, fault, now_ms),
         None => record.clone(),
     };
     v1::LedgerRecord {
@@ -188,14 +194,14 @@ pub(crate) fn ended(
 }
 
 /// Its event is out.
-pub(crate) fn reported(record: &v1::LedgerRecord) -> v1::LedgerRecord {
+pub(crate) fn reported_record(record: &v1::LedgerRecord) -> v1::LedgerRecord {
     v1::LedgerRecord {
         state: LedgerState::Reported.into(),
         ..record.clone()
     }
 }
 
-fn failing(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::LedgerRecord {
+fn failing_record(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::LedgerRecord {
     v1::LedgerRecord {
         last_error: Some(fault.clone().into()),
         first_error_ms: match record.first_error_ms {
@@ -211,7 +217,7 @@ pub(crate) fn is_terminal(record: &v1::LedgerRecord) -> bool {
     record.terminal() != TerminalState::Unspecified
 }
 
-fn until(now_ms: u64, lease: Duration) -> u64 {
+fn lease_end(now_ms: u64, lease: Duration) -> u64 {
     now_ms.saturating_add(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -238,7 +244,7 @@ mod tests {
     }
 
     fn first() -> v1::LedgerRecord {
-        work(decide(None, &claimant(1_000)))
+        work(decide_claim(None, &claimant(1_000)))
     }
 
     #[test]
@@ -260,10 +266,10 @@ mod tests {
     fn a_live_lease_keeps_others_out_and_a_dead_one_lets_the_next_in() {
         let record = first();
         assert_eq!(
-            decide(Some(&record), &claimant(6_000)),
+            decide_claim(Some(&record), &claimant(6_000)),
             ClaimDecision::Held(Duration::from_secs(40))
         );
-        let next = work(decide(Some(&record), &claimant(46_000)));
+        let next = work(decide_claim(Some(&record), &claimant(46_000)));
         assert_eq!(
             (next.epoch, next.attempts, next.first_seen_ms),
             (2, 2, 1_000)
@@ -278,12 +284,12 @@ mod tests {
         };
         let record = first();
         assert_eq!(
-            decide(Some(&record), &restored),
+            decide_claim(Some(&record), &restored),
             ClaimDecision::Held(Duration::from_secs(3))
         );
-        let given_back = released(&record, None, 50_000, false);
+        let given_back = released_record(&record, None, 50_000, false);
         assert!(matches!(
-            decide(Some(&given_back), &restored),
+            decide_claim(Some(&given_back), &restored),
             ClaimDecision::Work(_)
         ));
     }
@@ -292,23 +298,26 @@ mod tests {
     fn five_attempts_are_enough() {
         let mut record = first();
         for attempt in 2..=5 {
-            record = released(&record, Some(&Fault::internal()), 2_000, true);
-            record = work(decide(Some(&record), &claimant(3_000)));
+            record = released_record(&record, Some(&Fault::internal()), 2_000, true);
+            record = work(decide_claim(Some(&record), &claimant(3_000)));
             assert_eq!(record.attempts, attempt);
         }
-        let record = released(&record, None, 4_000, true);
+        let record = released_record(&record, None, 4_000, true);
         assert_eq!(
-            decide(Some(&record), &claimant(5_000)),
+            decide_claim(Some(&record), &claimant(5_000)),
             ClaimDecision::Exhausted
         );
     }
 
     #[test]
     fn waits_do_not_count_as_attempts() {
-        let record = released(&first(), Some(&Fault::internal()), 2_000, false);
+        let record = released_record(&first(), Some(&Fault::internal()), 2_000, false);
         assert_eq!(record.attempts, 0);
         assert_eq!(record.first_error_ms, 2_000);
-        assert_eq!(work(decide(Some(&record), &claimant(3_000))).attempts, 1);
+        assert_eq!(
+            work(decide_claim(Some(&record), &claimant(3_000))).attempts,
+            1
+        );
     }
 
     #[test]
@@ -321,15 +330,15 @@ mod tests {
             (TerminalState::Unknown, LedgerState::Unknown),
         ] {
             let event = v1::RecordedEvent::default();
-            let record = ended(&first(), terminal, event, None, 2_000);
+            let record = ended_record(&first(), terminal, event, None, 2_000);
             assert_eq!(record.state(), state);
             assert_eq!(
-                decide(Some(&record), &claimant(3_000)),
+                decide_claim(Some(&record), &claimant(3_000)),
                 ClaimDecision::Report
             );
-            let record = reported(&record);
+            let record = reported_record(&record);
             assert_eq!(
-                decide(Some(&record), &claimant(3_000)),
+                decide_claim(Some(&record), &claimant(3_000)),
                 ClaimDecision::Finish
             );
             assert!(is_terminal(&record));
@@ -341,11 +350,11 @@ mod tests {
         let mut record = first();
         record.state = LedgerState::Sending.into();
         assert!(matches!(
-            decide(Some(&record), &claimant(2_000)),
+            decide_claim(Some(&record), &claimant(2_000)),
             ClaimDecision::Held(_)
         ));
         assert_eq!(
-            decide(Some(&record), &claimant(99_000)),
+            decide_claim(Some(&record), &claimant(99_000)),
             ClaimDecision::Ambiguous
         );
     }
@@ -357,7 +366,7 @@ mod tests {
             ..claimant(90_000)
         };
         let end = |terminal| {
-            reported(&ended(
+            reported_record(&ended_record(
                 &first(),
                 terminal,
                 v1::RecordedEvent::default(),
@@ -370,17 +379,20 @@ mod tests {
             TerminalState::Expired,
             TerminalState::DeadLettered,
         ] {
-            let record = work(decide(Some(&end(terminal)), &again));
+            let record = work(decide_claim(Some(&end(terminal)), &again));
             assert_eq!((record.epoch, record.attempts, record.redrives), (2, 1, 1));
             assert!(!is_terminal(&record) && record.result.is_none());
             assert_eq!(
-                decide(Some(&record), &claimant(90_000)),
+                decide_claim(Some(&record), &claimant(90_000)),
                 ClaimDecision::Finish,
                 "the message of the first start is of no use any more"
             );
         }
         for terminal in [TerminalState::Done, TerminalState::Unknown] {
-            assert_eq!(decide(Some(&end(terminal)), &again), ClaimDecision::Finish);
+            assert_eq!(
+                decide_claim(Some(&end(terminal)), &again),
+                ClaimDecision::Finish
+            );
         }
         let live = first();
         let early = ClaimRequest {
@@ -388,7 +400,7 @@ mod tests {
             ..claimant(2_000)
         };
         assert!(matches!(
-            decide(Some(&live), &early),
+            decide_claim(Some(&live), &early),
             ClaimDecision::Held(_)
         ));
     }
@@ -396,8 +408,8 @@ mod tests {
     #[test]
     fn a_restart_that_nobody_began_is_not_over() {
         let end = |terminal| {
-            let ended = ended(&first(), terminal, v1::RecordedEvent::default(), None, 0);
-            reported(&ended)
+            let ended = ended_record(&first(), terminal, v1::RecordedEvent::default(), None, 0);
+            reported_record(&ended)
         };
         assert!(is_over(&end(TerminalState::DeadLettered), 0));
         assert!(!is_over(&end(TerminalState::DeadLettered), 1));

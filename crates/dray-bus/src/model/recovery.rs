@@ -7,9 +7,9 @@ use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::{Deadline, Fault as WorkFault, FaultCode};
 use tokio_util::sync::CancellationToken;
 
-use super::{CLOCK_TICK, ModelStage, on_paused_clock, tick};
+use super::{CLOCK_TICK, ModelStage, on_paused_clock, tick_clock};
 use crate::backend::local::{FaultPlan, InjectedFault};
-use crate::conformance::{meta, resolved, tool_call};
+use crate::conformance::{call_meta, resolved_event, tool_call};
 use crate::{Bus, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
 
 /// What is promised after a worker was killed.
@@ -35,7 +35,7 @@ impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
         if self.never_ends {
             std::future::pending::<()>().await;
         }
-        Ok(WorkCompleted::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved_event(&delivery)))
     }
 }
 
@@ -57,7 +57,7 @@ impl WorkHandler<v1::ToolCallRequested> for NeedsDependency {
                 .retry_after(Duration::from_secs(1));
             return Err(fault.into());
         }
-        Ok(WorkCompleted::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved_event(&delivery)))
     }
 }
 
@@ -76,11 +76,11 @@ impl WorkHandler<v1::ToolCallRequested> for SlowHandler {
         self.epochs.lock().unwrap().push(delivery.epoch);
         // paused clock
         tokio::time::sleep(self.takes).await;
-        Ok(WorkCompleted::event(&resolved(&delivery)))
+        Ok(WorkCompleted::event(&resolved_event(&delivery)))
     }
 }
 
-async fn work(bus: Bus, handler: impl WorkHandler<v1::ToolCallRequested>) {
+async fn start_worker(bus: Bus, handler: impl WorkHandler<v1::ToolCallRequested>) {
     let settings = WorkSettings::default();
     let stop = CancellationToken::new();
     bus.work("file-resolver", settings, handler, stop)
@@ -88,9 +88,9 @@ async fn work(bus: Bus, handler: impl WorkHandler<v1::ToolCallRequested>) {
         .unwrap();
 }
 
-async fn publish(stage: &ModelStage, number: usize) -> crate::Meta {
+async fn publish_work(stage: &ModelStage, number: usize) -> crate::Meta {
     let deadline = Deadline::after(stage.clock.now_ms(), Duration::from_secs(240));
-    let meta = meta(&format!("op-{number}"), deadline);
+    let meta = call_meta(&format!("op-{number}"), deadline);
     stage
         .bus
         .publish_work(&meta, &tool_call("works"))
@@ -100,7 +100,7 @@ async fn publish(stage: &ModelStage, number: usize) -> crate::Meta {
 }
 
 /// Waits until the operation has ended.
-async fn reported(stage: &ModelStage, meta: &crate::Meta) -> v1::LedgerRecord {
+async fn wait_until_reported(stage: &ModelStage, meta: &crate::Meta) -> v1::LedgerRecord {
     loop {
         let ledger = stage.bus.ledger();
         let found = ledger
@@ -118,8 +118,8 @@ async fn reported(stage: &ModelStage, meta: &crate::Meta) -> v1::LedgerRecord {
 /// One worker dies at a step of its own; the other one is there from then on.
 async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
     let stage = ModelStage::set().await;
-    let _ticking = tick(&stage.clock);
-    let meta = publish(&stage, 0).await;
+    let _ticking = tick_clock(&stage.clock);
+    let meta = publish_work(&stage, 0).await;
     let handler = NotesEpochs::default();
     let stuck = NotesEpochs {
         never_ends: true,
@@ -127,13 +127,13 @@ async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
     };
     let plan = Arc::new(FaultPlan::new(vec![(step, fault)]));
     tokio::select! {
-        () = work(stage.bus_of(&plan), stuck) => panic!("nobody stopped it"),
+        () = start_worker(stage.bus_of(&plan), stuck) => panic!("nobody stopped it"),
         () = plan.dead.cancelled() => {}
     }
     let killed_at_ms = stage.clock.now_ms();
     tokio::select! {
-        () = work(stage.bus.clone(), handler.clone()) => panic!("nobody stopped it"),
-        record = reported(&stage, &meta) => {
+        () = start_worker(stage.bus.clone(), handler.clone()) => panic!("nobody stopped it"),
+        record = wait_until_reported(&stage, &meta) => {
             assert_eq!(record.terminal(), TerminalState::Done);
             let epochs = handler.epochs.lock().unwrap().clone();
             assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
@@ -156,25 +156,25 @@ fn work_of_a_killed_worker_ends_within_ten_seconds_whenever_it_was_killed() {
 fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
     on_paused_clock(async {
         let stage = ModelStage::set().await;
-        let _ticking = tick(&stage.clock);
+        let _ticking = tick_clock(&stage.clock);
         let handler = NeedsDependency {
             clock: stage.clock.clone(),
             away_until_ms: stage.clock.now_ms() + 60_000,
         };
         let mut metas = Vec::new();
         for number in 0..WAITING_OPERATIONS {
-            metas.push(publish(&stage, number).await);
+            metas.push(publish_work(&stage, number).await);
         }
         let all_reported = async {
             for meta in &metas {
-                let record = reported(&stage, meta).await;
+                let record = wait_until_reported(&stage, meta).await;
                 let ended = (record.terminal(), record.attempts);
                 assert_eq!(ended, (TerminalState::Done, 1), "{record:?}");
             }
         };
         let begun_ms = stage.clock.now_ms();
         tokio::select! {
-            () = work(stage.bus.clone(), handler) => panic!("nobody stopped it"),
+            () = start_worker(stage.bus.clone(), handler) => panic!("nobody stopped it"),
             () = all_reported => {}
         }
         let took = Duration::from_millis(stage.clock.now_ms() - begun_ms);
@@ -191,8 +191,8 @@ fn renewals_that_are_lost_or_unanswered_do_not_interrupt_the_only_worker() {
     for fault in [InjectedFault::LoseRequest, InjectedFault::LoseAnswer] {
         on_paused_clock(async {
             let stage = ModelStage::set().await;
-            let _ticking = tick(&stage.clock);
-            let meta = publish(&stage, 0).await;
+            let _ticking = tick_clock(&stage.clock);
+            let meta = publish_work(&stage, 0).await;
             let handler = SlowHandler {
                 takes: Duration::from_secs(30),
                 epochs: Arc::default(),
@@ -201,8 +201,8 @@ fn renewals_that_are_lost_or_unanswered_do_not_interrupt_the_only_worker() {
             let faults = (8..60).step_by(2).map(|step| (step, fault)).collect();
             let plan = Arc::new(FaultPlan::new(faults));
             let record = tokio::select! {
-                () = work(stage.bus_of(&plan), handler.clone()) => panic!("nobody stopped it"),
-                record = reported(&stage, &meta) => record,
+                () = start_worker(stage.bus_of(&plan), handler.clone()) => panic!("nobody stopped it"),
+                record = wait_until_reported(&stage, &meta) => record,
             };
             assert_eq!((record.terminal(), record.epoch), (TerminalState::Done, 1));
             assert_eq!(*handler.epochs.lock().unwrap(), [1]);

@@ -62,23 +62,23 @@ pub fn accounts_file(identities: &[Permissions]) -> String {
 impl Permissions {
     fn write(&self, text: &mut String) {
         for line in self.about.lines() {
-            push(text, 12, format_args!("# {line}"));
+            push_line(text, 12, format_args!("# {line}"));
         }
-        push(text, 12, format_args!("{{"));
-        push(text, 16, format_args!("user: \"{}\"", self.user));
+        push_line(text, 12, format_args!("{{"));
+        push_line(text, 16, format_args!("user: \"{}\"", self.user));
         let password = password_variable(&self.user);
-        push(text, 16, format_args!("password: ${password}"));
-        push(text, 16, format_args!("permissions: {{"));
+        push_line(text, 16, format_args!("password: ${password}"));
+        push_line(text, 16, format_args!("permissions: {{"));
         self.write_publish(text);
-        push(text, 20, format_args!("subscribe: {{ allow: ["));
+        push_line(text, 20, format_args!("subscribe: {{ allow: ["));
         for AllowedSubscription { subject, queue } in &self.subscribe {
             let queue = queue.as_deref().map(|queue| format!(" {queue}"));
             let queue = queue.unwrap_or_default();
-            push(text, 24, format_args!("\"{subject}{queue}\""));
+            push_line(text, 24, format_args!("\"{subject}{queue}\""));
         }
-        push(text, 20, format_args!("] }}"));
+        push_line(text, 20, format_args!("] }}"));
         if self.responds {
-            push(
+            push_line(
                 text,
                 20,
                 format_args!(
@@ -86,8 +86,8 @@ impl Permissions {
                 ),
             );
         }
-        push(text, 16, format_args!("}}"));
-        push(text, 12, format_args!("}}"));
+        push_line(text, 16, format_args!("}}"));
+        push_line(text, 12, format_args!("}}"));
     }
 
     /// Messages first, then what the server itself answers.
@@ -96,21 +96,21 @@ impl Permissions {
             .publish
             .iter()
             .partition(|subject| subject.starts_with('$'));
-        push(text, 20, format_args!("publish: {{ allow: ["));
+        push_line(text, 20, format_args!("publish: {{ allow: ["));
         for subject in &messages {
-            push(text, 24, format_args!("\"{subject}\""));
+            push_line(text, 24, format_args!("\"{subject}\""));
         }
         if !messages.is_empty() && !server.is_empty() {
             text.push('\n');
         }
         for subject in &server {
-            push(text, 24, format_args!("\"{subject}\""));
+            push_line(text, 24, format_args!("\"{subject}\""));
         }
-        push(text, 20, format_args!("] }}"));
+        push_line(text, 20, format_args!("] }}"));
     }
 }
 
-fn push(text: &mut String, indent: usize, line: std::fmt::Arguments<'_>) {
+fn push_line(text: &mut String, indent: usize, line: std::fmt::Arguments<'_>) {
     if writeln!(text, "{:indent$}{line}", "").is_err() {
         // Writing to a string cannot fail.
     }

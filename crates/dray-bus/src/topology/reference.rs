@@ -18,7 +18,7 @@ pub fn reference_markdown() -> String {
          longer wait and is heard by every replica, without a group.\n\n",
     );
     for subject in call_subjects() {
-        line(&mut page, format_args!("- `{subject}`"));
+        write_line(&mut page, format_args!("- `{subject}`"));
     }
     page.push_str(
         "\n## Streams\n\n\
@@ -28,7 +28,7 @@ pub fn reference_markdown() -> String {
          |---|---|---|---|---|---|\n",
     );
     for stream in &topology.streams {
-        line(&mut page, format_args!("{}", stream_row(stream)));
+        write_line(&mut page, format_args!("{}", stream_row(stream)));
     }
     page.push_str(
         "\n## Consumers\n\n\
@@ -47,13 +47,13 @@ pub fn reference_markdown() -> String {
         } else {
             consumer.max_deliver.to_string()
         };
-        line(
+        write_line(
             &mut page,
             format_args!(
                 "| {} | `{}` | {filter} | {} | {} | {} | {deliveries} |",
                 consumer.stream,
                 consumer.durable,
-                period(consumer.ack_wait),
+                to_period(consumer.ack_wait),
                 consumer.max_ack_pending,
                 consumer.max_batch,
             ),
@@ -76,17 +76,17 @@ fn stream_row(stream: &StreamSpec) -> String {
             super::FullStreamPolicy::New => "refuses new",
             super::FullStreamPolicy::Old => "drops the oldest",
         },
-        period(stream.max_age),
-        period(stream.duplicate_window),
+        to_period(stream.max_age),
+        to_period(stream.duplicate_window),
         ByteSize::bytes(u64::from(stream.max_message_size)),
     )
 }
 
-fn period(duration: Duration) -> Period {
+fn to_period(duration: Duration) -> Period {
     Period::from(duration)
 }
 
-fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
+fn write_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     if writeln!(page, "{text}").is_err() {
         // Writing to a string cannot fail.
     }

@@ -179,20 +179,20 @@ const CONSUMER_ROWS: [ConsumerRow; 14] = [
         8,
         MAX_DELIVER,
     ),
-    platform(
+    platform_row(
         "platform-delivery-telegram",
         "dray.work.delivery-telegram.>",
     ),
-    platform("platform-delivery-discord", "dray.work.delivery-discord.>"),
-    platform("platform-delivery-slack", "dray.work.delivery-slack.>"),
-    platform(
+    platform_row("platform-delivery-discord", "dray.work.delivery-discord.>"),
+    platform_row("platform-delivery-slack", "dray.work.delivery-slack.>"),
+    platform_row(
         "platform-delivery-whatsapp",
         "dray.work.delivery-whatsapp.>",
     ),
-    platform("platform-delivery-matrix", "dray.work.delivery-matrix.>"),
-    platform("platform-delivery-email", "dray.work.delivery-email.>"),
-    platform("platform-delivery-webhook", "dray.work.delivery-webhook.>"),
-    platform("platform-delivery-cli", "dray.work.delivery-cli.>"),
+    platform_row("platform-delivery-matrix", "dray.work.delivery-matrix.>"),
+    platform_row("platform-delivery-email", "dray.work.delivery-email.>"),
+    platform_row("platform-delivery-webhook", "dray.work.delivery-webhook.>"),
+    platform_row("platform-delivery-cli", "dray.work.delivery-cli.>"),
     (
         WORK_STREAM,
         "inbound",
@@ -207,7 +207,7 @@ const CONSUMER_ROWS: [ConsumerRow; 14] = [
 ];
 
 /// One platform's queue of deliveries.
-const fn platform(durable: &'static str, filter: &'static str) -> ConsumerRow {
+const fn platform_row(durable: &'static str, filter: &'static str) -> ConsumerRow {
     (WORK_STREAM, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
 }
 
@@ -222,7 +222,7 @@ impl Topology {
                 .iter()
                 .map(|row| row.spec(replicas, store_bytes))
                 .collect(),
-            consumers: CONSUMER_ROWS.iter().map(consumer).collect(),
+            consumers: CONSUMER_ROWS.iter().map(consumer_spec).collect(),
         }
     }
 
@@ -276,7 +276,7 @@ impl StreamRow {
     }
 }
 
-fn consumer(line: &ConsumerRow) -> ConsumerSpec {
+fn consumer_spec(line: &ConsumerRow) -> ConsumerSpec {
     let (stream, durable, filter, ack_wait, max_ack_pending, max_batch, max_deliver) = *line;
     ConsumerSpec {
         stream: stream.to_owned(),

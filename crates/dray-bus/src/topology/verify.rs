@@ -68,7 +68,7 @@ pub fn call_subjects() -> Vec<String> {
         .iter()
         .filter_map(|name| subject::call_area(name).map(str::to_owned))
         .collect();
-    subjects.extend(areas.iter().map(|area| subject::cancel(area)));
+    subjects.extend(areas.iter().map(|area| subject::cancel_subject(area)));
     subjects
 }
 
@@ -100,7 +100,7 @@ impl FieldComparison {
     }
 }
 
-fn absent(object: String) -> Vec<TopologyMismatch> {
+fn absent_object(object: String) -> Vec<TopologyMismatch> {
     vec![TopologyMismatch {
         object,
         field: "existence",
@@ -111,9 +111,12 @@ fn absent(object: String) -> Vec<TopologyMismatch> {
 
 /// Compares what the services depend on. How large a stream may grow and how many copies it has is the
 /// operator's choice, as long as there is a bound.
-pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<TopologyMismatch> {
+pub(super) fn compare_stream(
+    wanted: &StreamSpec,
+    found: Option<&StreamSpec>,
+) -> Vec<TopologyMismatch> {
     let Some(found) = found else {
-        return absent(wanted.name.clone());
+        return absent_object(wanted.name.clone());
     };
     let mut comparison = FieldComparison {
         object: wanted.name.clone(),
@@ -152,7 +155,7 @@ pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<Top
         let covered = found
             .subjects
             .iter()
-            .find(|filter| subject::overlap(filter, &call));
+            .find(|filter| subject::filters_overlap(filter, &call));
         if let Some(filter) = covered {
             comparison.rule("subjects", false, &format!("disjoint from {call}"), filter);
         }
@@ -161,12 +164,12 @@ pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<Top
 }
 
 /// Compares everything: a consumer has no fields to choose.
-pub(super) fn consumer(
+pub(super) fn compare_consumer(
     wanted: &ConsumerSpec,
     found: Option<&ConsumerSpec>,
 ) -> Vec<TopologyMismatch> {
     let Some(found) = found else {
-        return absent(wanted.object());
+        return absent_object(wanted.object());
     };
     let mut comparison = FieldComparison {
         object: wanted.object(),
@@ -214,7 +217,7 @@ mod tests {
         let check = |field: &str, change: fn(&mut StreamSpec)| {
             let mut found = wanted.clone();
             change(&mut found);
-            let fields: Vec<_> = stream(&wanted, Some(&found))
+            let fields: Vec<_> = compare_stream(&wanted, Some(&found))
                 .into_iter()
                 .map(|mismatch| mismatch.field)
                 .collect();
@@ -234,8 +237,8 @@ mod tests {
         check("deny_delete", |spec| spec.deny_delete = false);
         check("deny_purge", |spec| spec.deny_purge = false);
         check("max_bytes", |spec| spec.max_bytes = 0);
-        assert_eq!(stream(&wanted, Some(&wanted)), []);
-        assert_eq!(stream(&wanted, None)[0].field, "existence");
+        assert_eq!(compare_stream(&wanted, Some(&wanted)), []);
+        assert_eq!(compare_stream(&wanted, None)[0].field, "existence");
     }
 
     #[test]
@@ -246,7 +249,7 @@ mod tests {
             replicas: 5,
             ..wanted.clone()
         };
-        assert_eq!(stream(&wanted, Some(&found)), []);
+        assert_eq!(compare_stream(&wanted, Some(&found)), []);
     }
 
     #[test]
@@ -255,7 +258,7 @@ mod tests {
         let check = |field: &str, change: fn(&mut ConsumerSpec)| {
             let mut found = wanted.clone();
             change(&mut found);
-            let fields: Vec<_> = consumer(&wanted, Some(&found))
+            let fields: Vec<_> = compare_consumer(&wanted, Some(&found))
                 .into_iter()
                 .map(|mismatch| mismatch.field)
                 .collect();
@@ -268,7 +271,7 @@ mod tests {
         check("max_batch", |spec| spec.max_batch = 1);
         check("max_deliver", |spec| spec.max_deliver = 5);
         check("backoff", |spec| spec.backoff.push(Duration::from_secs(1)));
-        assert_eq!(consumer(&wanted, None)[0].field, "existence");
+        assert_eq!(compare_consumer(&wanted, None)[0].field, "existence");
     }
 
     #[test]
@@ -292,7 +295,7 @@ mod tests {
     fn a_stream_may_not_cover_a_call() {
         let mut wanted = Topology::default().streams.remove(0);
         wanted.subjects = vec!["dray.*.v1.fetch".into()];
-        let mismatches = stream(&wanted, Some(&wanted));
+        let mismatches = compare_stream(&wanted, Some(&wanted));
         assert_eq!(mismatches.len(), 1);
         assert_eq!(
             mismatches[0].expected,

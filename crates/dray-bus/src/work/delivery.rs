@@ -1,7 +1,7 @@
 //! What a handler gets and what it gives back.
 
 use bytes::Bytes;
-use dray_proto::contract::{event_step, event_subject, schema};
+use dray_proto::contract::{event_step, event_subject, schema_name};
 use dray_proto::{Event, v1};
 use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
@@ -98,7 +98,7 @@ impl RecordedEvent {
         Self {
             subject: event_subject::<E>,
             step: event_step::<E>(),
-            schema: schema::<E>(),
+            schema: schema_name::<E>(),
             payload: event.encode_to_vec().into(),
         }
     }

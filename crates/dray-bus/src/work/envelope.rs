@@ -78,7 +78,7 @@ impl WorkEnvelope {
         }
         let SubjectParts {
             area, verb, tenant, ..
-        } = subject::parts(&message.subject).ok_or(PoisonMessage::Subject)?;
+        } = subject::subject_parts(&message.subject).ok_or(PoisonMessage::Subject)?;
         let meta = Meta::from_headers(&message.headers)?;
         if meta.tenant.token() != tenant {
             return Err(PoisonMessage::TenantMismatch);
@@ -87,7 +87,7 @@ impl WorkEnvelope {
         let redrives = message
             .headers
             .get(headers::MESSAGE_ID)
-            .map_or(0, |id| ids::redrives(id, &meta.operation, &step));
+            .map_or(0, |id| ids::redrive_count(id, &meta.operation, &step));
         Ok(Self {
             key: LedgerKey::new(area, verb, tenant, &meta.operation),
             area: area.to_owned(),

@@ -68,7 +68,7 @@ impl<'a> WorkJob<'a> {
             redrives: self.envelope.redrives,
             grace: self.bus.inner.health.restoring(settings.lease),
         };
-        record::decide(self.held.as_ref().map(|held| &held.record), &claimant)
+        record::decide_claim(self.held.as_ref().map(|held| &held.record), &claimant)
     }
 
     /// The entry as this job knows it; the default when there is none.
@@ -137,7 +137,7 @@ impl<'a> WorkJob<'a> {
             redrives: self.envelope.redrives,
             ..self.record()
         };
-        let record = record::ended(&record, terminal, event, fault, self.bus.now_ms());
+        let record = record::ended_record(&record, terminal, event, fault, self.bus.now_ms());
         self.write(record).await
     }
 
@@ -157,7 +157,7 @@ impl<'a> WorkJob<'a> {
             fault,
             service_version,
         };
-        dead::publish(self.bus, &letter, Some(self.envelope)).await?;
+        dead::publish_dead_letter(self.bus, &letter, Some(self.envelope)).await?;
         self.end(TerminalState::DeadLettered, event, Some(fault))
             .await?;
         Ok(())
@@ -169,7 +169,7 @@ impl<'a> WorkJob<'a> {
         if let Some(event) = record.result.clone() {
             publish_recorded(self.bus, self.envelope, event).await?;
         }
-        match self.write(record::reported(&record)).await {
+        match self.write(record::reported_record(&record)).await {
             // Another worker reports the same; the event's fixed id makes that one event.
             Ok(()) | Err(LedgerError::Moved) => Ok(()),
             Err(error) => Err(error.into()),
@@ -179,7 +179,7 @@ impl<'a> WorkJob<'a> {
     /// The last step: success is acknowledged, every other end terminates the message (step 9).
     pub(crate) async fn finish(&self, pulled: &PulledMessage) {
         let done = self.record().terminal() == TerminalState::Done;
-        settle(
+        settle_delivery(
             pulled,
             if done {
                 AckAction::Done
@@ -217,7 +217,7 @@ async fn publish_recorded(
 }
 
 /// Acknowledges for good. A failure is harmless: the redelivery finds the ledger entry.
-pub(crate) async fn settle(pulled: &PulledMessage, ack: AckAction) {
+pub(crate) async fn settle_delivery(pulled: &PulledMessage, ack: AckAction) {
     if let Err(error) = pulled.acker.confirm(ack, CONFIRM_WAIT).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
@@ -227,7 +227,7 @@ pub(crate) async fn settle(pulled: &PulledMessage, ack: AckAction) {
 }
 
 /// Gives the delivery back for later.
-pub(crate) async fn again(pulled: &PulledMessage, delay: Duration) {
+pub(crate) async fn retry_delivery_later(pulled: &PulledMessage, delay: Duration) {
     if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
@@ -237,12 +237,12 @@ pub(crate) async fn again(pulled: &PulledMessage, delay: Duration) {
 }
 
 /// Gives the delivery back because the bus or the ledger failed.
-pub(crate) async fn stuck(pulled: &PulledMessage, error: &JobError) {
+pub(crate) async fn retry_stuck_delivery(pulled: &PulledMessage, error: &JobError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         "a delivery is left to redelivery"
     );
-    again(pulled, park_delay(pulled.delivered)).await;
+    retry_delivery_later(pulled, park_delay(pulled.delivered)).await;
 }
 
 #[cfg(test)]
@@ -250,15 +250,15 @@ mod tests {
     use dray_types::Clock;
 
     use super::*;
-    use crate::conformance::{meta, meter, small};
+    use crate::conformance::{call_meta, noop_meter, small_topology};
     use crate::headers;
 
     #[tokio::test]
     async fn one_worker_with_two_deliveries_of_one_operation_claims_once() {
         let clock = Clock::manual(1_000);
-        let bus = Bus::in_process(clock.clone(), &meter());
-        bus.apply_topology(&small(|_| {})).await.unwrap();
-        let meta = meta("op", dray_types::Deadline::from_unix_ms(9_000));
+        let bus = Bus::in_process(clock.clone(), &noop_meter());
+        bus.apply_topology(&small_topology(|_| {})).await.unwrap();
+        let meta = call_meta("op", dray_types::Deadline::from_unix_ms(9_000));
         let message = StoredMessage {
             sequence: 1,
             subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),

@@ -14,8 +14,8 @@ use super::delivery::{RecordedEvent, WorkCompleted, WorkDelivery, WorkFailure, W
 use super::envelope::is_schema;
 use super::job::{self, JobError, WorkJob};
 use super::retry::{FailedAttempt, NextStep};
-use super::supervise::{HandlerEnd, supervise};
-use super::verdicts::{expiry, last_fault, unknown};
+use super::supervise::{HandlerEnd, supervise_handler};
+use super::verdicts::{expiry_fault, last_fault, unknown_outcome_fault};
 use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext};
 use crate::backend::{AckAction, PulledMessage};
 use crate::backoff::work_delay;
@@ -32,7 +32,7 @@ const MAX_LEDGER_READS: u32 = 5;
 const PANIC_DETAIL: &str = "panic";
 
 /// Does everything that one delivery asks for. Never fails: what cannot be done now comes again.
-pub(super) async fn process<W: Work, H: WorkHandler<W>>(
+pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
     shop: &Arc<WorkerContext<H>>,
     pulled: PulledMessage,
 ) {
@@ -41,13 +41,15 @@ pub(super) async fn process<W: Work, H: WorkHandler<W>>(
         shop.bus.inner.metrics.redelivered_total.add(1, &[]);
     }
     let span = process_span(&shop.durable, &pulled);
-    let outcome = deliver::<W, H>(shop, &pulled)
+    let outcome = deliver_to_handler::<W, H>(shop, &pulled)
         .instrument(span.clone())
         .await;
     let label = match outcome {
         Ok(label) => label,
         Err(error) => {
-            job::stuck(&pulled, &error).instrument(span.clone()).await;
+            job::retry_stuck_delivery(&pulled, &error)
+                .instrument(span.clone())
+                .await;
             "stuck"
         }
     };
@@ -64,23 +66,23 @@ pub(super) async fn process<W: Work, H: WorkHandler<W>>(
         .processed(label, begun.elapsed().as_secs_f64());
 }
 
-async fn deliver<W: Work, H: WorkHandler<W>>(
+async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
     shop: &Arc<WorkerContext<H>>,
     pulled: &PulledMessage,
 ) -> Result<&'static str, JobError> {
     let message = &pulled.message;
     let envelope = match WorkEnvelope::read(message) {
         Ok(envelope) => envelope,
-        Err(poison) => return poisoned(shop, pulled, None, &poison).await,
+        Err(poison) => return handle_poison(shop, pulled, None, &poison).await,
     };
     if !is_schema(message.headers.get(headers::SCHEMA_HEADER), &W::full_name())
         || !W::serves(&envelope.area)
         || envelope.verb != W::VERB
     {
-        return poisoned(shop, pulled, Some(&envelope), &PoisonMessage::Schema).await;
+        return handle_poison(shop, pulled, Some(&envelope), &PoisonMessage::Schema).await;
     }
     let Ok(work) = W::decode(message.payload.clone()) else {
-        return poisoned(shop, pulled, Some(&envelope), &PoisonMessage::Undecodable).await;
+        return handle_poison(shop, pulled, Some(&envelope), &PoisonMessage::Undecodable).await;
     };
     let mut task = DeliveryTask {
         shop,
@@ -91,7 +93,7 @@ async fn deliver<W: Work, H: WorkHandler<W>>(
     match task.claim().await? {
         ClaimOutcome::Ours => task.work().await,
         ClaimOutcome::Held(left) => {
-            job::again(pulled, left).await;
+            job::retry_delivery_later(pulled, left).await;
             Ok("held")
         }
         ClaimOutcome::Ended(label) => {
@@ -143,11 +145,13 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             ClaimDecision::Report => Ok(ClaimOutcome::Ended("reported")),
             ClaimDecision::Finish => Ok(ClaimOutcome::Told),
             ClaimDecision::Ambiguous => {
-                self.end(TerminalState::Unknown, &unknown(), None).await?;
+                self.end(TerminalState::Unknown, &unknown_outcome_fault(), None)
+                    .await?;
                 Ok(ClaimOutcome::Ended("unknown"))
             }
             ClaimDecision::Work(_) | ClaimDecision::Exhausted if expired => {
-                self.end(TerminalState::Expired, &expiry(), None).await?;
+                self.end(TerminalState::Expired, &expiry_fault(), None)
+                    .await?;
                 Ok(ClaimOutcome::Ended("expired"))
             }
             ClaimDecision::Exhausted => {
@@ -200,13 +204,13 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             delivered: self.pulled.delivered,
             cancel: CancellationToken::new(),
         };
-        let ended = supervise(self.shop, &mut self.job, self.pulled, delivery).await;
+        let ended = supervise_handler(self.shop, &mut self.job, self.pulled, delivery).await;
         let label = match ended {
             HandlerEnd::Completed(completed) => self.complete(completed).await,
             HandlerEnd::Failed(failure) => self.fail(failure).await,
             HandlerEnd::Panicked => self.panicked().await,
             HandlerEnd::Expired => self
-                .end(TerminalState::Expired, &expiry(), None)
+                .end(TerminalState::Expired, &expiry_fault(), None)
                 .await
                 .map(|()| Some("expired")),
             HandlerEnd::Stopped => self.release(None, STOP_DELAY, false).await.map(|()| None),
@@ -302,9 +306,10 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         delay: Duration,
         counted: bool,
     ) -> Result<(), JobError> {
-        let released = record::released(&self.job.record(), fault, self.shop.bus.now_ms(), counted);
+        let released =
+            record::released_record(&self.job.record(), fault, self.shop.bus.now_ms(), counted);
         self.job.write(released).await?;
-        job::again(self.pulled, delay).await;
+        job::retry_delivery_later(self.pulled, delay).await;
         Ok(())
     }
 
@@ -348,7 +353,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
 }
 
 /// A message that will never be understood: dead letter, event, never again.
-async fn poisoned<H>(
+async fn handle_poison<H>(
     shop: &Arc<WorkerContext<H>>,
     pulled: &PulledMessage,
     envelope: Option<&WorkEnvelope>,
@@ -358,7 +363,7 @@ async fn poisoned<H>(
         error = poison as &dyn std::error::Error,
         "a message is poison"
     );
-    dead::poison(
+    dead::dead_letter_poison(
         &shop.bus,
         pulled,
         envelope,
@@ -366,7 +371,7 @@ async fn poisoned<H>(
         &shop.settings.service_version,
     )
     .await?;
-    job::settle(pulled, AckAction::Term).await;
+    job::settle_delivery(pulled, AckAction::Term).await;
     Ok("poison")
 }
 

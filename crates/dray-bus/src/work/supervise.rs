@@ -29,7 +29,7 @@ pub(super) enum HandlerEnd {
 type HandlerOutcome = Option<Result<Result<WorkCompleted, WorkFailure>, JoinError>>;
 
 /// Runs the handler in a task of its own, so that it cannot hold up its own heartbeat.
-pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
+pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     shop: &std::sync::Arc<WorkerContext<H>>,
     job: &mut WorkJob<'_>,
     pulled: &PulledMessage,
@@ -42,20 +42,20 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
     task.spawn(
         async move { worker.handler.handle(delivery).await }.instrument(tracing::Span::current()),
     );
-    let mut progress = every(shop.ack_wait / 3);
-    let mut renewal = every(shop.settings.renew);
+    let mut progress = interval_every(shop.ack_wait / 3);
+    let mut renewal = interval_every(shop.settings.renew);
     let mut renewed = Instant::now();
     loop {
         let expiry = deadline.remaining(shop.bus.now_ms());
         let cut = tokio::select! {
             biased;
-            outcome = task.join_next() => return ended(outcome),
+            outcome = task.join_next() => return handler_end(outcome),
             () = shop.hard_stop.cancelled() => HandlerEnd::Stopped,
             _ = progress.tick() => {
-                heartbeat(pulled, shop.ack_wait / 3).await;
+                extend_ack_deadline(pulled, shop.ack_wait / 3).await;
                 continue;
             }
-            _ = renewal.tick() => match renew(job, &shop.settings).await {
+            _ = renewal.tick() => match renew_lease(job, &shop.settings).await {
                 LeaseRenewal::Renewed => {
                     renewed = Instant::now();
                     continue;
@@ -89,13 +89,13 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
     }
 }
 
-fn every(period: Duration) -> tokio::time::Interval {
+fn interval_every(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval_at(Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
 
-async fn heartbeat(pulled: &PulledMessage, limit: Duration) {
+async fn extend_ack_deadline(pulled: &PulledMessage, limit: Duration) {
     let sent = pulled.acker.send(AckAction::Progress);
     if let Ok(Err(error)) = tokio::time::timeout(limit, sent).await {
         tracing::warn!(
@@ -115,8 +115,8 @@ enum LeaseRenewal {
 }
 
 /// Prolongs the lease by one write, which may take no longer than the pause between two of them.
-async fn renew(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRenewal {
-    let longer = record::renewed(&job.record(), job.bus.now_ms(), settings.lease);
+async fn renew_lease(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRenewal {
+    let longer = record::renewed_record(&job.record(), job.bus.now_ms(), settings.lease);
     match tokio::time::timeout(settings.renew, job.write(longer)).await {
         Ok(Ok(())) => LeaseRenewal::Renewed,
         Ok(Err(LedgerError::Moved)) => LeaseRenewal::TakenOver,
@@ -131,7 +131,7 @@ async fn renew(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRenewal {
     }
 }
 
-fn ended(outcome: HandlerOutcome) -> HandlerEnd {
+fn handler_end(outcome: HandlerOutcome) -> HandlerEnd {
     match outcome {
         Some(Ok(Ok(completed))) => HandlerEnd::Completed(completed),
         Some(Ok(Err(failure))) => HandlerEnd::Failed(failure),

@@ -4,14 +4,14 @@ use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
 
 /// The deadline passed first.
-pub(super) fn expiry() -> Fault {
+pub(super) fn expiry_fault() -> Fault {
     Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
         .detail("expired")
         .advice("Try again, with more time if possible.")
 }
 
 /// A visible send was cut off.
-pub(super) fn unknown() -> Fault {
+pub(super) fn unknown_outcome_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,
         "It is not known whether the operation happened.",

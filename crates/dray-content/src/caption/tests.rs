@@ -11,7 +11,7 @@ const TELEGRAM_LIMITS: CaptionLimits = CaptionLimits {
 };
 
 fn pieces(text: &str, limit: usize) -> Vec<String> {
-    split(text, limit, CaptionUnit::Chars)
+    split_text(text, limit, CaptionUnit::Chars)
 }
 
 #[test]
@@ -28,18 +28,18 @@ fn units_count_what_their_platform_counts() {
 #[test]
 fn words_within_the_limit_go_with_the_file() {
     assert_eq!(
-        fit("  hello\n", TELEGRAM_LIMITS),
+        fit_caption("  hello\n", TELEGRAM_LIMITS),
         CaptionPlacement::Fits("hello".to_owned())
     );
-    assert_eq!(fit(" \n", TELEGRAM_LIMITS), CaptionPlacement::None);
+    assert_eq!(fit_caption(" \n", TELEGRAM_LIMITS), CaptionPlacement::None);
     let exact = "😀".repeat(512);
     assert_eq!(
-        fit(&exact, TELEGRAM_LIMITS),
+        fit_caption(&exact, TELEGRAM_LIMITS),
         CaptionPlacement::Fits(exact.clone())
     );
     let over = format!("{exact}a");
     assert_eq!(
-        fit(&over, TELEGRAM_LIMITS),
+        fit_caption(&over, TELEGRAM_LIMITS),
         CaptionPlacement::Separate(vec![over])
     );
 }
@@ -52,7 +52,7 @@ fn where_files_carry_no_words_all_go_separately() {
         unit: CaptionUnit::Chars,
     };
     assert_eq!(
-        fit("hi", audio),
+        fit_caption("hi", audio),
         CaptionPlacement::Separate(vec!["hi".to_owned()])
     );
 }
@@ -78,7 +78,7 @@ fn what_reads_as_one_character_stays_whole() {
     assert_eq!(pieces(&format!("ab{family}cd"), 5), ["ab", family, "cd"]);
     assert_eq!(pieces("abcde\u{301}f", 5), ["abcd", "e\u{301}f"]);
     assert_eq!(pieces("🇩🇪🇫🇷🇮🇹", 5), ["🇩🇪🇫🇷", "🇮🇹"]);
-    assert_eq!(split("aaa😀", 4, CaptionUnit::Utf16), ["aaa", "😀"]);
+    assert_eq!(split_text("aaa😀", 4, CaptionUnit::Utf16), ["aaa", "😀"]);
 }
 
 #[test]
@@ -91,8 +91,11 @@ fn a_character_too_long_for_a_message_is_cut_all_the_same() {
 
 #[test]
 fn a_limit_that_no_text_fits_still_ends() {
-    assert_eq!(split("😀😀", 0, CaptionUnit::Bytes), ["😀", "😀"]);
-    assert_eq!(split(" \n ", 1, CaptionUnit::Chars), Vec::<String>::new());
+    assert_eq!(split_text("😀😀", 0, CaptionUnit::Bytes), ["😀", "😀"]);
+    assert_eq!(
+        split_text(" \n ", 1, CaptionUnit::Chars),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn r_15_mass_mentions_lose_their_power() {
         ),
         ("<!subteam^S1>", "<\u{200b}!subteam^S1>"),
     ] {
-        assert_eq!(neutralise(text), safe);
+        assert_eq!(neutralise_mentions(text), safe);
     }
 }
 
@@ -127,7 +130,7 @@ fn other_words_stay_as_they_are() {
         "<!",
         "me@all",
     ] {
-        assert_eq!(neutralise(text), text);
+        assert_eq!(neutralise_mentions(text), text);
     }
 }
 
@@ -138,7 +141,7 @@ proptest! {
         limit in 0_usize..40,
         unit in prop::sample::select(vec![CaptionUnit::Utf16, CaptionUnit::Chars, CaptionUnit::Bytes]),
     ) {
-        let pieces = split(&text, limit, unit);
+        let pieces = split_text(&text, limit, unit);
         for piece in &pieces {
             prop_assert!(!piece.is_empty() && unit.count(piece) <= limit.max(4));
         }
@@ -148,14 +151,14 @@ proptest! {
 
     #[test]
     fn any_text_is_split(text in "\\PC*", limit in 0_usize..64) {
-        let pieces = split(&text, limit, CaptionUnit::Utf16);
+        let pieces = split_text(&text, limit, CaptionUnit::Utf16);
         prop_assert!(pieces.iter().all(|piece| CaptionUnit::Utf16.count(piece) <= limit.max(4)));
     }
 
     #[test]
     fn taking_power_twice_changes_nothing(text in "[@<!a-z. ]{0,20}(@everyone|@here|<!here>|@room){0,3}[a-z]{0,3}") {
-        let once = neutralise(&text);
-        prop_assert_eq!(&neutralise(&once), &once);
+        let once = neutralise_mentions(&text);
+        prop_assert_eq!(&neutralise_mentions(&once), &once);
         prop_assert_eq!(once.replace('\u{200b}', ""), text);
         prop_assert!(!once.to_lowercase().contains("@everyone") && !once.contains("<!here"));
     }

@@ -1,33 +1,33 @@
 //! Reading numbers out of a head that may end anywhere.
 
 /// `N` bytes from `at`.
-pub(super) fn array<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
+pub(super) fn array_at<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
     head.get(at..)?.first_chunk::<N>().copied()
 }
 
 /// A big-endian 16-bit number.
 pub(super) fn be16(head: &[u8], at: usize) -> Option<u16> {
-    array(head, at).map(u16::from_be_bytes)
+    array_at(head, at).map(u16::from_be_bytes)
 }
 
 /// A big-endian 32-bit number.
 pub(super) fn be32(head: &[u8], at: usize) -> Option<u32> {
-    array(head, at).map(u32::from_be_bytes)
+    array_at(head, at).map(u32::from_be_bytes)
 }
 
 /// A little-endian 16-bit number.
 pub(super) fn le16(head: &[u8], at: usize) -> Option<u16> {
-    array(head, at).map(u16::from_le_bytes)
+    array_at(head, at).map(u16::from_le_bytes)
 }
 
 /// A little-endian 32-bit number.
 pub(super) fn le32(head: &[u8], at: usize) -> Option<u32> {
-    array(head, at).map(u32::from_le_bytes)
+    array_at(head, at).map(u32::from_le_bytes)
 }
 
 /// A little-endian 24-bit number.
 pub(super) fn le24(head: &[u8], at: usize) -> Option<u32> {
-    array(head, at).map(|[low, middle, high]| u32::from_le_bytes([low, middle, high, 0]))
+    array_at(head, at).map(|[low, middle, high]| u32::from_le_bytes([low, middle, high, 0]))
 }
 
 /// Whether `magic` stands at `at`.
@@ -36,7 +36,7 @@ pub(super) fn is_at(head: &[u8], at: usize, magic: &[u8]) -> bool {
 }
 
 /// Where `needle` (not empty) first stands at or after `from`.
-pub(super) fn find(head: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
+pub(super) fn find_from(head: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
     let rest = head.get(from..)?;
     rest.windows(needle.len())
         .position(|window| window == needle)
@@ -44,6 +44,6 @@ pub(super) fn find(head: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
 }
 
 /// A length or offset read from a file, as an index.
-pub(super) fn index(number: u32) -> usize {
+pub(super) fn to_index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

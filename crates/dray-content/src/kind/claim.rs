@@ -165,7 +165,7 @@ const EXTENSION_CLAIMS: &[Claim] = &[
 
 /// Whether an extension stands for something that these bytes are not. An extension without a claim never does; a
 /// text type does when the bytes are not text.
-pub(super) fn disagrees(kind: ContentKind, extension: &str) -> bool {
+pub(super) fn extension_disagrees(kind: ContentKind, extension: &str) -> bool {
     if kind == ContentKind::Empty {
         return false;
     }
@@ -181,7 +181,7 @@ pub(super) fn disagrees(kind: ContentKind, extension: &str) -> bool {
             | ContentKind::Executable(ExecutableKind::Script)
             | ContentKind::Document(DocumentKind::Html | DocumentKind::Svg | DocumentKind::Rtf)
     );
-    text::sort(extension).is_some() && !textual
+    text::text_type(extension).is_some() && !textual
 }
 
 /// The media type that a name alone suggests, for headers where no bytes are at hand. Never trusted for routing.
@@ -221,8 +221,8 @@ pub fn media_type_of_name(name: &str) -> &'static str {
         ContentKind::Archive(ArchiveKind::Gzip),
         ContentKind::Archive(ArchiveKind::Tar),
     ];
-    let extension = crate::name::extension(name);
-    if let Some((media_type, _)) = text::sort(&extension) {
+    let extension = crate::name::extension_of(name);
+    if let Some((media_type, _)) = text::text_type(&extension) {
         return media_type;
     }
     let same = |kind: &&ContentKind| kind.extension() == Some(extension.as_str());

@@ -1,6 +1,6 @@
 //! Matroska and `WebM`, distinguished by the document type in the header.
 
-use super::sniff::{SniffResult, early};
+use super::sniff::{SniffResult, find_early};
 use super::types::{ContentKind, VideoKind};
 
 /// The header is far shorter than this.
@@ -11,11 +11,11 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
         return None;
     }
     // Element 0x4282, whose value is a short string with its length before it.
-    let at = early(head, b"\x42\x82", MAX_HEADER_BYTES).unwrap_or(head.len());
+    let at = find_early(head, b"\x42\x82", MAX_HEADER_BYTES).unwrap_or(head.len());
     let value = head.get(at..).unwrap_or_default();
     let is_webm = value
         .get(..16.min(value.len()))
-        .is_some_and(|value| early(value, b"webm", 16).is_some());
+        .is_some_and(|value| find_early(value, b"webm", 16).is_some());
     Some(SniffResult::of(ContentKind::Video(if is_webm {
         VideoKind::Webm
     } else {

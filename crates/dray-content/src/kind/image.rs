@@ -1,22 +1,22 @@
 //! Pictures and their dimensions: PNG, JPEG, GIF, BMP, TIFF.
 
-use super::bytes::{array, be16, be32, index, le16, le32};
+use super::bytes::{array_at, be16, be32, le16, le32, to_index};
 use super::sniff::SniffResult;
 use super::types::{ContentKind, ImageKind};
 
 pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     let (image, dimensions) = if head.starts_with(b"\x89PNG\r\n\x1A\n") {
-        (ImageKind::Png, png(head))
+        (ImageKind::Png, png_dimensions(head))
     } else if head.starts_with(b"\xFF\xD8\xFF") {
-        (ImageKind::Jpeg, jpeg(head))
+        (ImageKind::Jpeg, jpeg_dimensions(head))
     } else if head.starts_with(b"GIF87a") || head.starts_with(b"GIF89a") {
         let animated = gif_is_animated(head);
         (
             ImageKind::Gif { animated },
-            pair(le16(head, 6), le16(head, 8)),
+            dimensions_pair(le16(head, 6), le16(head, 8)),
         )
     } else if is_bmp(head) {
-        (ImageKind::Bmp, bmp(head))
+        (ImageKind::Bmp, bmp_dimensions(head))
     } else if head.starts_with(b"II*\0") || head.starts_with(b"MM\0*") {
         (ImageKind::Tiff, None)
     } else {
@@ -30,19 +30,19 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
 }
 
 /// Two small numbers as dimensions.
-fn pair(width: Option<u16>, height: Option<u16>) -> Option<(u32, u32)> {
+fn dimensions_pair(width: Option<u16>, height: Option<u16>) -> Option<(u32, u32)> {
     Some((u32::from(width?), u32::from(height?)))
 }
 
-fn png(head: &[u8]) -> Option<(u32, u32)> {
-    (array(head, 12)? == *b"IHDR").then_some((be32(head, 16)?, be32(head, 20)?))
+fn png_dimensions(head: &[u8]) -> Option<(u32, u32)> {
+    (array_at(head, 12)? == *b"IHDR").then_some((be32(head, 16)?, be32(head, 20)?))
 }
 
 /// Walks the segments to the frame header.
-fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
+fn jpeg_dimensions(head: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
-        let [0xFF, marker] = array(head, at)? else {
+        let [0xFF, marker] = array_at(head, at)? else {
             return None;
         };
         match marker {
@@ -50,7 +50,7 @@ fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
             0xFF => at += 1,
             0x01 | 0xD0..=0xD8 => at += 2,
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
-                return pair(be16(head, at + 7), be16(head, at + 5));
+                return dimensions_pair(be16(head, at + 7), be16(head, at + 5));
             }
             // The scan or the end: no frame header was found.
             0xD9 | 0xDA => return None,
@@ -108,14 +108,14 @@ fn is_bmp(head: &[u8]) -> bool {
     head.starts_with(b"BM")
         && le32(head, 6) == Some(0)
         && header.is_some_and(|size| matches!(size, 12 | 16 | 40 | 52 | 56 | 64 | 108 | 124))
-        && le32(head, 10).is_some_and(|pixels| index(pixels) >= 26)
+        && le32(head, 10).is_some_and(|pixels| to_index(pixels) >= 26)
 }
 
-fn bmp(head: &[u8]) -> Option<(u32, u32)> {
+fn bmp_dimensions(head: &[u8]) -> Option<(u32, u32)> {
     if le32(head, 14) == Some(12) {
-        return pair(le16(head, 18), le16(head, 20));
+        return dimensions_pair(le16(head, 18), le16(head, 20));
     }
     // A negative height means that the rows come from above.
-    let height = i32::from_le_bytes(array(head, 22)?);
+    let height = i32::from_le_bytes(array_at(head, 22)?);
     Some((le32(head, 18)?, height.unsigned_abs()))
 }

@@ -1,6 +1,6 @@
 //! ISO base media: MP4, M4A, MOV, 3GP, HEIC, AVIF, distinguished by brand.
 
-use super::bytes::{array, be32, find, index, is_at};
+use super::bytes::{array_at, be32, find_from, is_at, to_index};
 use super::sniff::SniffResult;
 use super::types::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 
@@ -12,8 +12,8 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
         return is_old_quicktime(head)
             .then_some(SniffResult::of(ContentKind::Video(VideoKind::Quicktime)));
     }
-    let major = array::<4>(head, 8)?;
-    let end = index(be32(head, 0)?).min(head.len());
+    let major = array_at::<4>(head, 8)?;
+    let end = to_index(be32(head, 0)?).min(head.len());
     let compatible = head.get(16..end).unwrap_or_default().as_chunks::<4>().0;
     let compatible = compatible
         .get(..compatible.len().min(BRANDS_MAX))
@@ -41,7 +41,7 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
         [b'3', b'g', ..] => ContentKind::Video(VideoKind::ThreeGp),
         b"crx " => ContentKind::Image(ImageKind::Other),
         _ if compatible.contains(b"M4A ") => ContentKind::Audio(AudioKind::M4a),
-        _ => ContentKind::Video(VideoKind::Mp4(codec(head))),
+        _ => ContentKind::Video(VideoKind::Mp4(video_codec(head))),
     }
 }
 
@@ -54,11 +54,11 @@ fn is_old_quicktime(head: &[u8]) -> bool {
 }
 
 /// Looks at the sample descriptions. A file has one per track; those of sound say nothing about pictures.
-fn codec(head: &[u8]) -> VideoCodec {
+fn video_codec(head: &[u8]) -> VideoCodec {
     let mut from = 0;
     let mut found = VideoCodec::Unknown;
-    while let Some(at) = find(head, from, b"stsd") {
-        match array::<4>(head, at + 16).as_ref() {
+    while let Some(at) = find_from(head, from, b"stsd") {
+        match array_at::<4>(head, at + 16).as_ref() {
             Some(b"avc1" | b"avc2" | b"avc3" | b"avc4") => return VideoCodec::H264,
             Some(
                 b"hvc1" | b"hev1" | b"av01" | b"vp08" | b"vp09" | b"mp4v" | b"dvh1" | b"dvhe"

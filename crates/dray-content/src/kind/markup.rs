@@ -18,19 +18,19 @@ const HTML_ELEMENTS: [&str; 16] = [
 ];
 
 /// The root of a text without byte order mark.
-pub(super) fn root(text: &str) -> Option<MarkupRoot> {
+pub(super) fn markup_root(text: &str) -> Option<MarkupRoot> {
     let mut rest = text.trim_start();
-    let is_xml = begins(rest, "<?xml");
+    let is_xml = begins_with_word(rest, "<?xml");
     loop {
         rest = if rest.starts_with("<?") {
-            after(rest, "?>")?
+            text_after(rest, "?>")?
         } else if rest.starts_with("<!--") {
             // Browsers take a leading comment for HTML; a picture or data may have one as well.
-            after(rest, "-->")
+            text_after(rest, "-->")
                 .or(is_xml.then_some(""))
                 .unwrap_or_default()
-        } else if begins(rest, "<!doctype") {
-            match doctype(rest) {
+        } else if begins_with_word(rest, "<!doctype") {
+            match parse_doctype(rest) {
                 DoctypeKind::Html => return Some(MarkupRoot::Html),
                 DoctypeKind::Svg => return Some(MarkupRoot::Svg),
                 DoctypeKind::Other(rest) => rest,
@@ -41,7 +41,8 @@ pub(super) fn root(text: &str) -> Option<MarkupRoot> {
         .trim_start();
     }
     // XML may call its elements what it likes; only a whole page is one.
-    let root = element(rest).filter(|root| !is_xml || *root == MarkupRoot::Svg || is_page(rest));
+    let root = first_element_root(rest)
+        .filter(|root| !is_xml || *root == MarkupRoot::Svg || is_page(rest));
     root.or(is_xml.then_some(MarkupRoot::Xml))
 }
 
@@ -53,29 +54,29 @@ enum DoctypeKind<'text> {
     Other(&'text str),
 }
 
-fn doctype(text: &str) -> DoctypeKind<'_> {
+fn parse_doctype(text: &str) -> DoctypeKind<'_> {
     let name = text
         .get("<!doctype".len()..)
         .unwrap_or_default()
         .trim_start();
-    if begins(name, "html") {
+    if begins_with_word(name, "html") {
         return DoctypeKind::Html;
     }
-    if begins(name, "svg") {
+    if begins_with_word(name, "svg") {
         return DoctypeKind::Svg;
     }
     // The internal subset may hold `>`.
     let end = match (text.find('['), text.find('>')) {
         (Some(open), Some(close)) if open < close => {
-            after(text, "]").and_then(|rest| after(rest, ">"))
+            text_after(text, "]").and_then(|rest| text_after(rest, ">"))
         }
-        _ => after(text, ">"),
+        _ => text_after(text, ">"),
     };
     DoctypeKind::Other(end.unwrap_or_default())
 }
 
 /// What the first element makes of the text.
-fn element(text: &str) -> Option<MarkupRoot> {
+fn first_element_root(text: &str) -> Option<MarkupRoot> {
     let inner = text.strip_prefix('<')?;
     let name = inner
         .split(|character: char| character.is_whitespace() || matches!(character, '>' | '/'))
@@ -107,12 +108,12 @@ fn is_page(text: &str) -> bool {
 }
 
 /// What follows the first `end`.
-fn after<'text>(text: &'text str, end: &str) -> Option<&'text str> {
+fn text_after<'text>(text: &'text str, end: &str) -> Option<&'text str> {
     text.split_once(end).map(|(_, rest)| rest)
 }
 
 /// Whether `text` begins with `word` in any case.
-fn begins(text: &str, word: &str) -> bool {
+fn begins_with_word(text: &str, word: &str) -> bool {
     text.get(..word.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(word))
 }

@@ -24,7 +24,7 @@ pub use types::{
     VideoKind,
 };
 
-/// How much of the start of a file [`detect`] wants to see. Less works, and finds less.
+/// How much of the start of a file [`detect_kind`] wants to see. Less works, and finds less.
 pub const HEAD_BYTES: usize = 64 * 1024;
 
 /// What a file was found to be.
@@ -46,8 +46,8 @@ pub struct DetectedKind {
 ///
 /// `head` is its start, up to [`HEAD_BYTES`] bytes; `name` how it is called; `size` how many bytes it has in all, which
 /// says whether `head` is everything.
-pub fn detect(head: &[u8], name: &str, size: u64) -> DetectedKind {
-    let extension = crate::name::extension(name);
+pub fn detect_kind(head: &[u8], name: &str, size: u64) -> DetectedKind {
+    let extension = crate::name::extension_of(name);
     let whole = u64::try_from(head.len()).is_ok_and(|length| length >= size);
     let found = if size == 0 {
         sniff::SniffResult::of(ContentKind::Empty)
@@ -60,6 +60,6 @@ pub fn detect(head: &[u8], name: &str, size: u64) -> DetectedKind {
         media_type,
         extension: found.extension.or_else(|| found.kind.extension()),
         dimensions: found.dimensions,
-        disagrees: claim::disagrees(found.kind, &extension),
+        disagrees: claim::extension_disagrees(found.kind, &extension),
     }
 }

@@ -1,6 +1,6 @@
 //! RIFF: WebP, WAV, AVI.
 
-use super::bytes::{array, is_at, le16, le24, le32};
+use super::bytes::{array_at, is_at, le16, le24, le32};
 use super::sniff::SniffResult;
 use super::types::{AudioKind, ContentKind, ImageKind, VideoKind};
 
@@ -8,8 +8,8 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
-    match &array::<4>(head, 8)? {
-        b"WEBP" => Some(webp(head)),
+    match &array_at::<4>(head, 8)? {
+        b"WEBP" => Some(sniff_webp(head)),
         b"WAVE" => Some(SniffResult::of(ContentKind::Audio(AudioKind::Wav))),
         b"AVI " => Some(SniffResult::of(ContentKind::Video(VideoKind::Avi))),
         _ => None,
@@ -17,9 +17,9 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
 }
 
 /// WebP in its three forms: extended, lossless, lossy.
-fn webp(head: &[u8]) -> SniffResult {
+fn sniff_webp(head: &[u8]) -> SniffResult {
     let animated = is_at(head, 12, b"VP8X") && head.get(20).is_some_and(|flags| flags & 2 != 0);
-    let dimensions = match array::<4>(head, 12).as_ref() {
+    let dimensions = match array_at::<4>(head, 12).as_ref() {
         Some(b"VP8X") => le24(head, 24)
             .zip(le24(head, 27))
             .map(|(width, height)| (width + 1, height + 1)),

@@ -2,7 +2,7 @@
 
 use infer::MatcherType;
 
-use super::bytes::{be32, find, is_at, le32};
+use super::bytes::{be32, find_from, is_at, le32};
 use super::types::{
     ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind, ImageKind, VideoKind,
 };
@@ -84,34 +84,34 @@ const COMPOUND_FILE_MAGIC: &[u8] = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";
 
 /// Finds out what a file with bytes is. `extension` is in lower case; `whole` when `head` is all of the file.
 pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> SniffResult {
-    if let Some(found) = structured(head, extension) {
+    if let Some(found) = sniff_structured(head, extension) {
         return found;
     }
     if let Some((_, kind)) = MAGIC_NUMBERS
         .iter()
         .find(|(magic, _)| head.starts_with(magic))
     {
-        return magic(*kind, head);
+        return sniff_magic(*kind, head);
     }
     if let Some(found) = text::sniff(head, extension, whole) {
         return found;
     }
-    if let Some(kind) = binary(head) {
+    if let Some(kind) = sniff_short_magic(head) {
         return SniffResult::of(kind);
     }
-    tail(head)
+    sniff_other(head)
 }
 
 /// Formats whose start must be read to know them.
-fn structured(head: &[u8], extension: &str) -> Option<SniffResult> {
+fn sniff_structured(head: &[u8], extension: &str) -> Option<SniffResult> {
     image::sniff(head)
         .or_else(|| riff::sniff(head))
         .or_else(|| iso::sniff(head))
         .or_else(|| ebml::sniff(head))
         .or_else(|| ogg::sniff(head))
         .or_else(|| zip::sniff(head, extension))
-        .or_else(|| compressed(head, extension))
-        .or_else(|| compound(head, extension))
+        .or_else(|| sniff_gzip(head, extension))
+        .or_else(|| sniff_compound_file(head, extension))
         .or_else(|| is_tar(head).then_some(SniffResult::of(ContentKind::Archive(ArchiveKind::Tar))))
 }
 
@@ -136,7 +136,7 @@ fn is_tar(head: &[u8]) -> bool {
 }
 
 /// gzip; a compressed SVG is one still.
-fn compressed(head: &[u8], extension: &str) -> Option<SniffResult> {
+fn sniff_gzip(head: &[u8], extension: &str) -> Option<SniffResult> {
     head.starts_with(b"\x1F\x8B\x08").then(|| match extension {
         "svgz" => SniffResult::typed(
             ContentKind::Document(DocumentKind::Svg),
@@ -148,7 +148,7 @@ fn compressed(head: &[u8], extension: &str) -> Option<SniffResult> {
 }
 
 /// A compound file names its program only deep inside; the file name must do.
-fn compound(head: &[u8], extension: &str) -> Option<SniffResult> {
+fn sniff_compound_file(head: &[u8], extension: &str) -> Option<SniffResult> {
     head.starts_with(COMPOUND_FILE_MAGIC)
         .then(|| match extension {
             "doc" | "dot" => SniffResult::of(ContentKind::Document(DocumentKind::Doc)),
@@ -176,7 +176,7 @@ fn compound(head: &[u8], extension: &str) -> Option<SniffResult> {
 }
 
 /// Magic of few characters is believed only when what follows is not text.
-fn magic(kind: ContentKind, head: &[u8]) -> SniffResult {
+fn sniff_magic(kind: ContentKind, head: &[u8]) -> SniffResult {
     let bzip2_level = head.get(3).is_some_and(u8::is_ascii_digit);
     match kind {
         ContentKind::Archive(ArchiveKind::Bzip2) if !bzip2_level => {
@@ -193,7 +193,7 @@ fn magic(kind: ContentKind, head: &[u8]) -> SniffResult {
 }
 
 /// Formats whose magic is so short that text could begin with it; text was ruled out before.
-fn binary(head: &[u8]) -> Option<ContentKind> {
+fn sniff_short_magic(head: &[u8]) -> Option<ContentKind> {
     if head.starts_with(b"MZ") {
         return Some(ContentKind::Executable(ExecutableKind::Pe));
     }
@@ -275,9 +275,9 @@ const REFINED_TYPES: [&str; 4] = [
 ];
 
 /// What a library knows of formats without special routing.
-fn tail(head: &[u8]) -> SniffResult {
+fn sniff_other(head: &[u8]) -> SniffResult {
     // A Windows program whose old header is all that was seen.
-    if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::index(at), b"PE\0\0")) {
+    if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::to_index(at), b"PE\0\0")) {
         return SniffResult::of(ContentKind::Executable(ExecutableKind::Pe));
     }
     let Some(known) = infer::get(head).filter(|known| !REFINED_TYPES.contains(&known.mime_type()))
@@ -298,8 +298,8 @@ fn tail(head: &[u8]) -> SniffResult {
 }
 
 /// Where `needle` stands in the first `within` bytes.
-pub(super) fn early(head: &[u8], needle: &[u8], within: usize) -> Option<usize> {
-    find(
+pub(super) fn find_early(head: &[u8], needle: &[u8], within: usize) -> Option<usize> {
+    find_from(
         head.get(..within.min(head.len())).unwrap_or(head),
         0,
         needle,

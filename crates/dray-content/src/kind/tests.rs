@@ -11,7 +11,7 @@ use build::{gif, mp3_frame, png, zip};
 
 /// Detects a whole file.
 fn whole(bytes: &[u8], name: &str) -> DetectedKind {
-    detect(bytes, name, u64::try_from(bytes.len()).unwrap())
+    detect_kind(bytes, name, u64::try_from(bytes.len()).unwrap())
 }
 
 fn kind(bytes: &[u8], name: &str) -> ContentKind {
@@ -76,7 +76,7 @@ fn a_jpeg_without_frame_in_sight_is_one_without_dimensions() {
         b"\xFF\xD8\xFF\xE1\xFF\xFFExif",
         b"\xFF\xD8\xFF\xE0\0\0",
     ] {
-        let found = detect(bytes, "x.jpg", 1 << 20);
+        let found = detect_kind(bytes, "x.jpg", 1 << 20);
         assert_eq!(
             (found.kind, found.dimensions),
             (ContentKind::Image(ImageKind::Jpeg), None)
@@ -93,7 +93,7 @@ fn a_gif_moves_when_it_has_frames_or_says_so() {
         (gif(0, false), false),
         (gif(2, false)[..20].to_vec(), false),
     ] {
-        let found = detect(&bytes, "x.gif", 1 << 20);
+        let found = detect_kind(&bytes, "x.gif", 1 << 20);
         assert_eq!(
             (found.kind, found.dimensions),
             (
@@ -155,7 +155,7 @@ fn the_name_chooses_among_sorts_of_text() {
 fn a_character_cut_at_the_end_of_the_head_is_no_fault() {
     let head = "é".as_bytes();
     assert_eq!(
-        detect(&[b"abc", &head[..1]].concat(), "a.txt", 5).kind,
+        detect_kind(&[b"abc", &head[..1]].concat(), "a.txt", 5).kind,
         ContentKind::Text
     );
     assert_eq!(
@@ -286,10 +286,10 @@ fn the_bytes_decide_and_the_name_is_told_to_disagree() {
 
 #[test]
 fn a_file_without_bytes_is_empty() {
-    let found = detect(b"", "a.png", 0);
+    let found = detect_kind(b"", "a.png", 0);
     assert_eq!((found.kind, found.disagrees), (ContentKind::Empty, false));
     // A head that could not be read is not an empty file.
-    assert_eq!(detect(b"", "a.txt", 9).kind, ContentKind::Binary);
+    assert_eq!(detect_kind(b"", "a.txt", 9).kind, ContentKind::Binary);
 }
 
 #[test]
@@ -348,7 +348,7 @@ proptest! {
     ) {
         let bytes = [magic, &rest].concat();
         let size = u64::try_from(bytes.len()).unwrap() + u64::from(more);
-        let found = detect(&bytes, &name, size);
+        let found = detect_kind(&bytes, &name, size);
         prop_assert!(found.media_type.contains('/'));
         prop_assert_eq!(found.kind == ContentKind::Empty, size == 0);
         prop_assert!(found.dimensions.is_none_or(|(width, height)| width > 0 && height > 0));
@@ -359,7 +359,7 @@ proptest! {
     fn a_shorter_head_never_breaks(cut in 0_usize..400) {
         for bytes in build::samples() {
             let head = &bytes[..cut.min(bytes.len())];
-            detect(head, "a.bin", u64::try_from(bytes.len()).unwrap());
+            detect_kind(head, "a.bin", u64::try_from(bytes.len()).unwrap());
         }
     }
 

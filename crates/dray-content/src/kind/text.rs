@@ -49,14 +49,14 @@ const TEXT_TYPES: &[(&[&str], &str, &str)] = &[
 pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffResult> {
     let text = as_text(head, whole)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    match (markup::root(text), extension) {
+    match (markup::markup_root(text), extension) {
         (Some(MarkupRoot::Svg), _) | (_, "svg") => {
             return Some(SniffResult::of(ContentKind::Document(DocumentKind::Svg)));
         }
         (Some(MarkupRoot::Html), _) | (_, "html" | "htm" | "xhtml" | "shtml") => {
             return Some(SniffResult::of(ContentKind::Document(DocumentKind::Html)));
         }
-        (Some(MarkupRoot::Xml), _) if sort(extension).is_none() => {
+        (Some(MarkupRoot::Xml), _) if text_type(extension).is_none() => {
             return Some(SniffResult::typed(
                 ContentKind::Text,
                 "application/xml",
@@ -73,7 +73,7 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffRe
             ExecutableKind::Script,
         )));
     }
-    Some(match sort(extension) {
+    Some(match text_type(extension) {
         Some((media_type, extension)) => {
             SniffResult::typed(ContentKind::Text, media_type, extension)
         }
@@ -82,7 +82,7 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffRe
 }
 
 /// The media type and usual extension of a sort of text.
-pub(super) fn sort(extension: &str) -> Option<(&'static str, &'static str)> {
+pub(super) fn text_type(extension: &str) -> Option<(&'static str, &'static str)> {
     let row = TEXT_TYPES
         .iter()
         .find(|(extensions, _, _)| extensions.contains(&extension))?;

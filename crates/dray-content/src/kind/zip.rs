@@ -1,6 +1,6 @@
 //! ZIP and what is made of it: Office documents, EPUB, packages.
 
-use super::bytes::{find, index, is_at, le16, le32};
+use super::bytes::{find_from, is_at, le16, le32, to_index};
 use super::sniff::SniffResult;
 use super::types::{ArchiveKind, ContentKind, DocumentKind};
 
@@ -130,7 +130,7 @@ impl<'head> Iterator for ZipEntries<'head> {
             return None;
         }
         let flags = le16(head, at + 6)?;
-        let size = index(le32(head, at + 18)?);
+        let size = to_index(le32(head, at + 18)?);
         let name_start = at + 30;
         let name_end = name_start + usize::from(le16(head, at + 26)?);
         let start = name_end + usize::from(le16(head, at + 28)?);
@@ -138,7 +138,7 @@ impl<'head> Iterator for ZipEntries<'head> {
         let behind = flags & SIZES_BEHIND != 0 && size == 0;
         let end = start.saturating_add(if behind { 0 } else { size });
         self.at = if behind {
-            find(head, start, ENTRY_SIGNATURE)
+            find_from(head, start, ENTRY_SIGNATURE)
         } else {
             Some(end)
         };

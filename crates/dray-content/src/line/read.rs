@@ -30,13 +30,13 @@ const AFTER_PATH: [&str; 3] = [
 ];
 
 /// Reads one line. Gives nothing for any other text.
-pub fn read(line: &str) -> Option<FileLine<'_>> {
+pub fn read_line(line: &str) -> Option<FileLine<'_>> {
     let inner = line.trim().strip_prefix('[')?.strip_suffix(']')?;
     if let Some(rest) = inner.strip_prefix("User uploaded: ") {
-        return ours(rest);
+        return parse_current_line(rest);
     }
     if let Some(rest) = inner.strip_prefix("The user sent a text document: '") {
-        return inlined(rest);
+        return parse_inlined_line(rest);
     }
     let rest = inner.strip_prefix("The user sent a document: '")?;
     let (name, rest) = split_any(
@@ -51,30 +51,31 @@ pub fn read(line: &str) -> Option<FileLine<'_>> {
         .iter()
         .find_map(|end| rest.split_once(end))
         .map_or(rest, |(path, _)| path);
-    older(name, UploadOutcome::At(path.trim_end_matches('.')))
+    parse_older_line(name, UploadOutcome::At(path.trim_end_matches('.')))
 }
 
 /// Every line of a message that mentions a file, in order.
 pub fn read_all(message: &str) -> impl Iterator<Item = FileLine<'_>> {
-    message.lines().filter_map(read)
+    message.lines().filter_map(read_line)
 }
 
 /// `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON`.
 ///
 /// A name may imitate either, but no name holds a separator, so it cannot imitate a path: where a path stands, it
 /// begins behind the first `at` that an absolute one follows.
-fn ours(rest: &str) -> Option<FileLine<'_>> {
+fn parse_current_line(rest: &str) -> Option<FileLine<'_>> {
     let absolute = |tail: &str| {
         tail.starts_with('/') || tail.starts_with("~/") || tail.get(1..3) == Some(":\\")
     };
-    if let Some((name, size, path)) = parts(rest, ") at ", absolute) {
+    if let Some((name, size, path)) = split_at_size(rest, ") at ", absolute) {
         return Some(FileLine {
             name,
             size: Some(size),
             outcome: UploadOutcome::At(path),
         });
     }
-    let (name, size, reason) = parts(rest, ") — not available: ", |tail| !tail.is_empty())?;
+    let (name, size, reason) =
+        split_at_size(rest, ") — not available: ", |tail| !tail.is_empty())?;
     Some(FileLine {
         name,
         size: Some(size),
@@ -83,7 +84,7 @@ fn ours(rest: &str) -> Option<FileLine<'_>> {
 }
 
 /// Name, size and tail around the first `separator` that has a size before it and a tail that `fits` behind it.
-fn parts<'text>(
+fn split_at_size<'text>(
     rest: &'text str,
     separator: &str,
     fits: impl Fn(&str) -> bool,
@@ -111,14 +112,17 @@ fn is_size(text: &str) -> bool {
 }
 
 /// `NAME'. Its content has been included below. The file is also saved at: PATH`.
-fn inlined(rest: &str) -> Option<FileLine<'_>> {
+fn parse_inlined_line(rest: &str) -> Option<FileLine<'_>> {
     let (name, path) =
         rest.split_once("'. Its content has been included below. The file is also saved at: ")?;
-    older(name, UploadOutcome::Inlined(path))
+    parse_older_line(name, UploadOutcome::Inlined(path))
 }
 
 /// A line without a size.
-fn older<'text>(name: &'text str, outcome: UploadOutcome<'text>) -> Option<FileLine<'text>> {
+fn parse_older_line<'text>(
+    name: &'text str,
+    outcome: UploadOutcome<'text>,
+) -> Option<FileLine<'text>> {
     let (UploadOutcome::At(path)
     | UploadOutcome::Inlined(path)
     | UploadOutcome::NotAvailable(path)) = outcome;

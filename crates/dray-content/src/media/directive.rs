@@ -23,7 +23,7 @@ impl MediaDirectives {
 }
 
 /// Where directives stand.
-pub(super) fn occurrences(text: &str) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn directive_occurrences(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices('[')
         .filter_map(|(at, _)| at_start(text.get(at..)?).map(|length| at..at + length))
 }
@@ -41,7 +41,7 @@ pub(super) fn at_start(text: &str) -> Option<usize> {
 }
 
 /// How many bytes at the end of `text` may become a directive.
-pub(super) fn unfinished(text: &str) -> usize {
+pub(super) fn unfinished_directive_bytes(text: &str) -> usize {
     let longest = VOICE_DIRECTIVE.len() - 1;
     let starts = |tail: &str| {
         [VOICE_DIRECTIVE, DOCUMENT_DIRECTIVE].iter().any(|word| {

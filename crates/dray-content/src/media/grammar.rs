@@ -43,7 +43,7 @@ pub(super) fn known_prefixes(text: &str) -> impl Iterator<Item = usize> {
 }
 
 /// Where `MEDIA:` stands.
-pub(super) fn occurrences(text: &str) -> impl Iterator<Item = usize> {
+pub(super) fn tag_occurrences(text: &str) -> impl Iterator<Item = usize> {
     let bytes = text.as_bytes();
     let stem = TAG_WORD.len() - 1;
     bytes.iter().enumerate().filter_map(move |(at, byte)| {
@@ -158,7 +158,7 @@ fn is_wide_punctuation(character: char) -> bool {
 
 /// A known extension with something behind it that ends no path: `.pngSome`, `.pdf#1`. `rest` begins behind the dot.
 /// Gives the lengths of what may be the extension.
-pub(super) fn glued(rest: &str) -> impl Iterator<Item = usize> {
+pub(super) fn glued_extensions(rest: &str) -> impl Iterator<Item = usize> {
     let rest = if rest.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         rest
     } else {

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use super::directive::{self, MediaDirectives};
 use super::grammar::{
-    TAG_WORD, is_wrapper, occurrences, path_start, quoted_start, wrappers_before,
+    TAG_WORD, is_wrapper, path_start, quoted_start, tag_occurrences, wrappers_before,
 };
 use super::mask::LineMasks;
-use super::tag::{MediaTag, unit};
+use super::tag::{MediaTag, scan_unit};
 use super::tidy::WhitespaceTidier;
 use super::{FoundMedia, MediaExtraction, TAGS_MAX};
 
@@ -20,7 +20,7 @@ const JOINS_MAX: usize = 8;
 
 /// Takes an answer in pieces and gives what can be shown of it. Half a tag never shows.
 ///
-/// All pieces given, joined, are [`super::extract`]'s text of the whole, however the answer was cut. Text waits at
+/// All pieces given, joined, are [`super::extract_media`]'s text of the whole, however the answer was cut. Text waits at
 /// most for the end of its line, or of the line after `MEDIA:` where the path has not come yet.
 #[derive(Clone, Debug, Default)]
 pub struct HoldBack {
@@ -106,8 +106,8 @@ impl HoldBack {
     pub(super) fn tags(&self, at_end: bool) -> (Vec<MediaTag>, MediaDirectives) {
         let (mut masks, mut start, mut tags) = (self.masks.clone(), 0, Vec::new());
         let mut directives = MediaDirectives::default();
-        while let Some((length, text)) = next(&self.buffer, &masks, start, at_end) {
-            let found = unit(text, &mut masks);
+        while let Some((length, text)) = next_unit(&self.buffer, &masks, start, at_end) {
+            let found = scan_unit(text, &mut masks);
             found
                 .directives
                 .into_iter()
@@ -139,8 +139,8 @@ impl HoldBack {
     ) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut start = 0;
-        while let Some((length, text)) = next(&buffer, &self.masks, start, at_end) {
-            let found = unit(text, &mut self.masks);
+        while let Some((length, text)) = next_unit(&buffer, &self.masks, start, at_end) {
+            let found = scan_unit(text, &mut self.masks);
             self.found.steps += found.steps;
             let mut cuts = found.directives;
             for cut in &cuts {
@@ -156,7 +156,7 @@ impl HoldBack {
             );
             cuts.sort_unstable_by_key(|cut| cut.start);
             let fenced = self.masks.in_fence();
-            emit(&mut self.tidy, text, self.released, &cuts, fenced, shown);
+            emit_unit(&mut self.tidy, text, self.released, &cuts, fenced, shown);
             (self.released, self.held) = (0, false);
             start += length;
         }
@@ -171,14 +171,17 @@ impl HoldBack {
         }
         let rest = self.buffer.get(self.released..).unwrap_or_default();
         self.found.steps += rest.len();
-        let tag = occurrences(rest).next();
+        let tag = tag_occurrences(rest).next();
         let end = match tag {
             Some(at) => at - wrappers_before(rest, at, 0),
-            None => rest.len() - unfinished(rest).max(directive::unfinished(rest)),
+            None => {
+                rest.len()
+                    - unfinished_tag_bytes(rest).max(directive::unfinished_directive_bytes(rest))
+            }
         };
         let open = rest.get(..end).unwrap_or_default();
         let mut at = 0;
-        for directive in directive::occurrences(open) {
+        for directive in directive::directive_occurrences(open) {
             self.found
                 .directives
                 .note(open.get(directive.clone()).unwrap_or_default());
@@ -197,7 +200,7 @@ impl HoldBack {
 }
 
 /// The next complete unit from `start` on: its length and text.
-fn next<'text>(
+fn next_unit<'text>(
     buffer: &'text str,
     masks: &LineMasks,
     start: usize,
@@ -209,7 +212,7 @@ fn next<'text>(
 }
 
 /// Passes on what the cuts leave of a unit.
-fn emit(
+fn emit_unit(
     tidy: &mut WhitespaceTidier,
     text: &str,
     released: usize,
@@ -266,7 +269,7 @@ fn ends_open(line: &str) -> bool {
 }
 
 /// How many bytes at the end of `text` may become `MEDIA:`, with wrappers before it.
-fn unfinished(text: &str) -> usize {
+fn unfinished_tag_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let begun = (1..TAG_WORD.len()).find(|length| {
         let tail = bytes

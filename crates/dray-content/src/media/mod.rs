@@ -5,8 +5,8 @@
 //! Hand this module an assistant's own final words and nothing else: tags in tool output or in quoted text of a
 //! person never count, and only the caller knows those apart.
 //!
-//! Nothing here touches a file system. A caller that can answer immediately whether a path exists calls [`extract`];
-//! who must go and ask takes the [`paths`] first. Work is linear in the text: every byte is looked at a fixed number of
+//! Nothing here touches a file system. A caller that can answer immediately whether a path exists calls [`extract_media`];
+//! who must go and ask takes the [`tag_paths`] first. Work is linear in the text: every byte is looked at a fixed number of
 //! times, and a tag has at most [`CANDIDATES_MAX`] candidates.
 //!
 //! ```
@@ -55,11 +55,11 @@ pub struct MediaExtraction {
 }
 
 /// Takes the tags out of an answer. `exists` says whether a path, as it is written, is a file that may go.
-pub fn extract(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
+pub fn extract_media(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
     extract_with(text, |path| exists(path).then(|| path.to_owned()))
 }
 
-/// As [`extract`], where `resolve` also gives the full path (`~` expanded): two ways to write one file are one.
+/// As [`extract_media`], where `resolve` also gives the full path (`~` expanded): two ways to write one file are one.
 pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
     let mut whole = HoldBack::new();
     whole.feed(text);
@@ -67,14 +67,14 @@ pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> 
 }
 
 /// Finds the tags of an answer and decides nothing. Spans are byte ranges of `text`.
-pub fn scan(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
+pub fn scan_tags(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.tags(true)
 }
 
-/// Every path that the tags of an answer may mean, sorted: what to look for before [`extract`].
-pub fn paths(text: &str) -> Vec<String> {
+/// Every path that the tags of an answer may mean, sorted: what to look for before [`extract_media`].
+pub fn tag_paths(text: &str) -> Vec<String> {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.undecided_at_end()

@@ -31,12 +31,12 @@ pub struct RemoteImage {
 /// Local paths in prose: they begin where no word goes on, end with a known extension, stand outside of code and
 /// exist. Each once, in order.
 ///
-/// Hand in the text that [`super::extract`] left, of a final answer that was not streamed: a path that was only
+/// Hand in the text that [`super::extract_media`] left, of a final answer that was not streamed: a path that was only
 /// mentioned must not be sent by a second look.
 pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut asked = 0;
-    for (_, piece) in unmasked(text) {
+    for (_, piece) in unmasked_text(text) {
         let mut before = None;
         let mut skip = 0;
         for (at, character) in piece.char_indices() {
@@ -61,7 +61,7 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
 /// Pictures elsewhere: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
 pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     let mut found = Vec::new();
-    for (start, piece) in unmasked(text) {
+    for (start, piece) in unmasked_text(text) {
         let mut skip = 0;
         for (at, _) in piece.match_indices(['!', '<']) {
             if at < skip || found.len() >= COUNT_MAX {
@@ -71,9 +71,9 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
                 .get(at..piece.floor_char_boundary(at.saturating_add(LENGTH_MAX)))
                 .unwrap_or_default();
             let image = if window.starts_with('!') {
-                markdown(window)
+                parse_markdown_image(window)
             } else {
-                element(window)
+                parse_img_element(window)
             };
             if let Some((url, alt, length)) = image {
                 skip = at + length;
@@ -89,7 +89,7 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
 }
 
 /// Pieces of text outside of everything masked, with where they start. None goes over the end of a line.
-fn unmasked(text: &str) -> Vec<(usize, &str)> {
+fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
     let (mut masks, mut start, mut pieces) = (LineMasks::default(), 0, Vec::new());
     for line in text.split_inclusive('\n') {
         let mask = masks.line(line);
@@ -136,7 +136,7 @@ fn path_length(rest: &str) -> usize {
 }
 
 /// `![alt](url)` or `![alt](url "title")`: address, text and length.
-fn markdown(text: &str) -> Option<(&str, &str, usize)> {
+fn parse_markdown_image(text: &str) -> Option<(&str, &str, usize)> {
     let inner = text.strip_prefix("![")?;
     // A bracket inside begins another mention.
     let (alt, rest) = inner.split_at_checked(inner.find(['[', ']'])?)?;
@@ -150,20 +150,20 @@ fn markdown(text: &str) -> Option<(&str, &str, usize)> {
 }
 
 /// `<img … src="url" …>`: address, text and length.
-fn element(text: &str) -> Option<(&str, &str, usize)> {
+fn parse_img_element(text: &str) -> Option<(&str, &str, usize)> {
     let (name, inner) = text.split_at_checked("<img".len())?;
     let (inner, end) = inner.split_at_checked(inner.find(['<', '>'])?)?;
     let is_image = name.eq_ignore_ascii_case("<img") && inner.starts_with(char::is_whitespace);
     if !is_image || !end.starts_with('>') {
         return None;
     }
-    let url = attribute(inner, "src").filter(|url| is_http(url))?;
-    let alt = attribute(inner, "alt").unwrap_or_default();
+    let url = attribute_value(inner, "src").filter(|url| is_http(url))?;
+    let alt = attribute_value(inner, "alt").unwrap_or_default();
     Some((url, alt, name.len() + inner.len() + ">".len()))
 }
 
 /// The value of an attribute, quoted or not.
-fn attribute<'text>(inner: &'text str, name: &str) -> Option<&'text str> {
+fn attribute_value<'text>(inner: &'text str, name: &str) -> Option<&'text str> {
     let lower = inner.to_ascii_lowercase();
     let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
         let before = inner

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::directive;
 use super::grammar::{
-    TAG_WORD, glued, has_known_extension, is_boundary, occurrences, path_start, quoted_start,
-    sentinels_at, wrappers_at, wrappers_before,
+    TAG_WORD, glued_extensions, has_known_extension, is_boundary, path_start, quoted_start,
+    sentinels_at, tag_occurrences, wrappers_at, wrappers_before,
 };
 use super::mask::{LineMask, LineMasks};
 
@@ -55,9 +55,9 @@ pub(super) struct TagUnit {
 }
 
 /// Finds the tags of a unit and goes on with `masks` behind it.
-pub(super) fn unit(text: &str, masks: &mut LineMasks) -> TagUnit {
+pub(super) fn scan_unit(text: &str, masks: &mut LineMasks) -> TagUnit {
     let lines = line_masks(text, masks);
-    let directives: Vec<_> = directive::occurrences(text).collect();
+    let directives: Vec<_> = directive::directive_occurrences(text).collect();
     let mut scanner = TagScanner {
         text,
         lines: &lines,
@@ -66,7 +66,7 @@ pub(super) fn unit(text: &str, masks: &mut LineMasks) -> TagUnit {
         steps: 4 * text.len(),
     };
     let mut tags = Vec::new();
-    let mut starts = occurrences(text).peekable();
+    let mut starts = tag_occurrences(text).peekable();
     while let Some(at) = starts.next() {
         let limit = starts.peek().copied().unwrap_or(text.len());
         if let Some(tag) = scanner.tag(at, limit) {
@@ -257,7 +257,7 @@ impl TagScanner<'_> {
             }
             if next == '.' && end < region.len() {
                 let behind = region.get(end + 1..).unwrap_or_default();
-                let joined = glued(behind).map(|length| end + 1 + length);
+                let joined = glued_extensions(behind).map(|length| end + 1 + length);
                 ends.extend(
                     joined
                         .filter(|end| !is_bounded(region, *end, rest_of_text))
@@ -320,7 +320,7 @@ impl TagScanner<'_> {
             let opens = next.is_some_and(|next| next.is_alphanumeric() || next == '/');
             wrapped
                 || !opens
-                || occurrences(
+                || tag_occurrences(
                     rest.get(length..length + TAG_WORD.len())
                         .unwrap_or_default(),
                 )

@@ -10,7 +10,7 @@ use super::*;
 
 /// What `text` gives when exactly `existing` exist.
 fn given(text: &str, existing: &[&str]) -> MediaExtraction {
-    extract(text, |path| existing.contains(&path))
+    extract_media(text, |path| existing.contains(&path))
 }
 
 /// Checks files and remaining text.

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use super::ascii_safe;
 
 /// `attachment; filename="…"`, and `filename*=UTF-8''…` where the name needs it.
-pub fn attachment(name: &str) -> String {
-    disposition("attachment", name)
+pub fn attachment_disposition(name: &str) -> String {
+    content_disposition("attachment", name)
 }
 
 /// `inline; filename="…"`, and `filename*=UTF-8''…` where the name needs it.
-pub fn inline(name: &str) -> String {
-    disposition("inline", name)
+pub fn inline_disposition(name: &str) -> String {
+    content_disposition("inline", name)
 }
 
 /// `form-data; name="…"; filename="…"` with the name as UTF-8, which is what browsers send and chat platforms read.
@@ -32,7 +32,7 @@ fn form_value(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
         if character.is_control() || matches!(character, '"' | '\\') {
-            percent(&mut escaped, character);
+            push_percent_encoded(&mut escaped, character);
         } else {
             escaped.push(character);
         }
@@ -41,13 +41,13 @@ fn form_value(value: &str) -> String {
 }
 
 /// A response header: quoted text for old readers, the extended form for the exact name.
-fn disposition(kind: &str, name: &str) -> String {
+fn content_disposition(kind: &str, name: &str) -> String {
     let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if !plain {
         return format!(
             "{kind}; filename=\"{}\"; filename*=UTF-8''{}",
             ascii_safe(name),
-            extended(name)
+            extended_value(name)
         );
     }
     // Readers disagree on escapes and on `%` inside quotes; with the extended form beside it all get the name.
@@ -55,27 +55,27 @@ fn disposition(kind: &str, name: &str) -> String {
         let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
         return format!(
             "{kind}; filename=\"{quoted}\"; filename*=UTF-8''{}",
-            extended(name)
+            extended_value(name)
         );
     }
     format!("{kind}; filename=\"{name}\"")
 }
 
 /// `attr-char` of RFC 8187 as they are, every other byte in percent.
-fn extended(name: &str) -> String {
+fn extended_value(name: &str) -> String {
     let mut value = String::with_capacity(name.len());
     for character in name.chars() {
         if character.is_ascii_alphanumeric() || "!#$&+-.^_`|~".contains(character) {
             value.push(character);
         } else {
-            percent(&mut value, character);
+            push_percent_encoded(&mut value, character);
         }
     }
     value
 }
 
 /// The UTF-8 bytes of one character, each as `%XX`.
-fn percent(value: &mut String, character: char) {
+fn push_percent_encoded(value: &mut String, character: char) {
     for byte in character.encode_utf8(&mut [0; 4]).bytes() {
         // Writing into a string cannot fail.
         let _ = write!(value, "%{byte:02X}");

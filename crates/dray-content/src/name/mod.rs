@@ -10,9 +10,9 @@ mod header;
 #[cfg(test)]
 mod tests;
 
-pub use header::{attachment, form_data, inline};
+pub use header::{attachment_disposition, form_data, inline_disposition};
 
-/// Bytes of the longest name that [`clean`] gives.
+/// Bytes of the longest name that [`clean_name`] gives.
 pub const CLEAN_MAX: usize = 200;
 
 /// Bytes of the longest name that file systems take.
@@ -41,9 +41,9 @@ const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "
 /// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
 /// Windows device names with `_` behind the device, at most [`CLEAN_MAX`] bytes with the extension kept. Bytes that
 /// are not UTF-8 become `_`. Never empty. Cleaning twice changes nothing.
-pub fn clean(raw: impl AsRef<[u8]>) -> String {
-    let text = decode(raw.as_ref());
-    let visible: String = basename(&text)
+pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
+    let text = decode_lossy(raw.as_ref());
+    let visible: String = last_component(&text)
         .chars()
         .filter(|character| {
             !chars::is_control_or_format(*character) && !chars::is_separator(*character)
@@ -57,7 +57,11 @@ pub fn clean(raw: impl AsRef<[u8]>) -> String {
     } else {
         bare.to_owned()
     };
-    let name = shorten(&undevice(shorten(&name, CLEAN_MAX, "")), CLEAN_MAX, "");
+    let name = shorten_stem(
+        &avoid_device_name(shorten_stem(&name, CLEAN_MAX, "")),
+        CLEAN_MAX,
+        "",
+    );
     if name.is_empty() {
         DEFAULT_NAME.to_owned()
     } else {
@@ -65,15 +69,15 @@ pub fn clean(raw: impl AsRef<[u8]>) -> String {
     }
 }
 
-/// [`clean`], and without the brackets that end a context line: for files that we put beside an agent, whose paths
+/// [`clean_name`], and without the brackets that end a context line: for files that we put beside an agent, whose paths
 /// stand in its prompt.
-pub fn upload(raw: impl AsRef<[u8]>) -> String {
-    clean(raw).replace(['[', ']'], "_")
+pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
+    clean_name(raw).replace(['[', ']'], "_")
 }
 
 /// A text for notices, logs and terminals: one line, control characters, line separators and bidi controls as `?`,
 /// at most `max_chars` characters (usually [`SHOWN_MAX`]), the last of them `…` where something was cut.
-pub fn shown(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
+pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     let text = String::from_utf8_lossy(raw.as_ref());
     let safe = |character| {
         if chars::is_unsafe(character) {
@@ -89,43 +93,43 @@ pub fn shown(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     kept.chain((max_chars > 0).then_some('…')).collect()
 }
 
-/// [`shown`] of the last part of a path only, [`SHOWN_MAX`] characters: what users see of a file.
+/// [`shown_text`] of the last part of a path only, [`SHOWN_MAX`] characters: what users see of a file.
 pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     let raw = raw.as_ref();
     let last = raw
         .rsplit(|byte| matches!(byte, b'/' | b'\\'))
         .find(|part| !part.is_empty());
-    shown(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
+    shown_text(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
 }
 
-/// A name that can stand inside brackets in a prompt: [`clean`], brackets as `_`, at most [`PROMPT_MAX`] characters
+/// A name that can stand inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`PROMPT_MAX`] characters
 /// with the extension kept.
 pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
-    let name = upload(raw);
+    let name = upload_name(raw);
     let excess = name.chars().count().saturating_sub(PROMPT_MAX);
     if excess == 0 {
         return name;
     }
-    let (stem, extension) = split(&name);
+    let (stem, extension) = split_stem(&name);
     let kept = stem.chars().count().saturating_sub(excess);
     stem.chars().take(kept).chain(extension.chars()).collect()
 }
 
 /// `report_2.csv`: the name of the `n`th file that wants to be `report.csv`, at most [`FILE_MAX`] bytes.
-pub fn numbered(name: &str, n: u32) -> String {
-    shorten(name, FILE_MAX, &format!("_{n}"))
+pub fn numbered_name(name: &str, n: u32) -> String {
+    shorten_stem(name, FILE_MAX, &format!("_{n}"))
 }
 
-/// `report (2).pdf`: as [`numbered`], the way a command line does it (platform-delivery 7.1).
+/// `report (2).pdf`: as [`numbered_name`], the way a command line does it (platform-delivery 7.1).
 pub fn cli_numbered(name: &str, n: u32) -> String {
-    shorten(name, FILE_MAX, &format!(" ({n})"))
+    shorten_stem(name, FILE_MAX, &format!(" ({n})"))
 }
 
 /// `.<name>.<nonce>.part`: the sibling under which a file is written before it is published (sandbox-transfer 1.5).
 /// The name is shortened so that the whole has at most [`FILE_MAX`] bytes.
-pub fn part(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
+pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
     let name = name.as_ref();
-    let nonce = chars::prefix(nonce, 64);
+    let nonce = chars::bounded_prefix(nonce, 64);
     let room = FILE_MAX - ".".len() - ".".len() - nonce.len() - ".part".len();
     let mut end = name.len().min(room);
     // A character is not torn when the name is UTF-8; other names are cut where they must be.
@@ -142,20 +146,24 @@ pub fn part(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
 /// A name of ASCII letters, digits, `.`, `-` and `_` alone, for object keys (platform-delivery 13). Everything else
 /// becomes one `_`; the extension is kept. Never empty and never beginning with a dot.
 pub fn ascii_safe(name: &str) -> String {
-    let cleaned = clean(name);
-    let (stem, extension) = split(&cleaned);
-    let stem = squeeze(stem);
+    let cleaned = clean_name(name);
+    let (stem, extension) = split_stem(&cleaned);
+    let stem = squeeze_unsafe_runs(stem);
     let stem = if stem.trim_matches(['_', '.', '-']).is_empty() {
         DEFAULT_NAME
     } else {
         &stem
     };
-    shorten(&format!("{stem}{}", squeeze(extension)), KEY_MAX, "")
+    shorten_stem(
+        &format!("{stem}{}", squeeze_unsafe_runs(extension)),
+        KEY_MAX,
+        "",
+    )
 }
 
 /// A name as stem and extension. The extension begins with its dot and may be double (`.tar.gz`); it is empty when
 /// there is none, when it would be the whole name, or when it is too long or spaced to be one.
-pub fn split(name: &str) -> (&str, &str) {
+pub fn split_stem(name: &str) -> (&str, &str) {
     let Some(at) = extension_start(name) else {
         return (name, "");
     };
@@ -174,7 +182,7 @@ pub fn split(name: &str) -> (&str, &str) {
 }
 
 /// The extension of a name in lower case without its dot: `gz` of `a.TAR.GZ`. Empty when there is none.
-pub fn extension(name: &str) -> String {
+pub fn extension_of(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let dotted = extension_start(last).and_then(|at| last.get(at + 1..));
     dotted.unwrap_or_default().to_ascii_lowercase()
@@ -192,11 +200,11 @@ fn extension_start(name: &str) -> Option<usize> {
 }
 
 /// `stem` + `suffix` + extension in at most `limit` bytes, by cutting the stem's end.
-fn shorten(name: &str, limit: usize, suffix: &str) -> String {
-    let (stem, extension) = split(name);
+fn shorten_stem(name: &str, limit: usize, suffix: &str) -> String {
+    let (stem, extension) = split_stem(name);
     let room = limit.saturating_sub(extension.len() + suffix.len());
     let kept = if stem.len() > room {
-        chars::prefix(stem, room).trim_end()
+        chars::bounded_prefix(stem, room).trim_end()
     } else {
         stem
     };
@@ -204,7 +212,7 @@ fn shorten(name: &str, limit: usize, suffix: &str) -> String {
 }
 
 /// Puts `_` behind a Windows device.
-fn undevice(name: String) -> String {
+fn avoid_device_name(name: String) -> String {
     let stem = name.split('.').next().unwrap_or_default().trim_end();
     if !is_device(stem) {
         return name;
@@ -229,7 +237,7 @@ fn is_device(stem: &str) -> bool {
 }
 
 /// What follows the last separator; separators at the end do not count.
-fn basename(text: &str) -> &str {
+fn last_component(text: &str) -> &str {
     let separators = ['/', '\\'];
     text.trim_end_matches(separators)
         .rsplit(separators)
@@ -238,7 +246,7 @@ fn basename(text: &str) -> &str {
 }
 
 /// Text, with `_` for each run of bytes that is none.
-fn decode(raw: &[u8]) -> String {
+fn decode_lossy(raw: &[u8]) -> String {
     let mut text = String::with_capacity(raw.len());
     for chunk in raw.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -250,7 +258,7 @@ fn decode(raw: &[u8]) -> String {
 }
 
 /// Runs of what an object key should not hold become one `_`.
-fn squeeze(text: &str) -> String {
+fn squeeze_unsafe_runs(text: &str) -> String {
     let mut squeezed = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '_') {

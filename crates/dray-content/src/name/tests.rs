@@ -26,7 +26,7 @@ fn cleaning_follows_the_rules_of_the_inbound_side() {
         ("$(rm -rf ~);`x`&.sh", "$(rm -rf ~);`x`&.sh"),
         ("报告.pdf", "报告.pdf"),
     ] {
-        assert_eq!(clean(raw), expected, "{raw:?}");
+        assert_eq!(clean_name(raw), expected, "{raw:?}");
     }
 }
 
@@ -44,38 +44,38 @@ fn windows_devices_get_a_suffix() {
         ("COM10", "COM10"),
         ("com", "com"),
     ] {
-        assert_eq!(clean(raw), expected, "{raw:?}");
+        assert_eq!(clean_name(raw), expected, "{raw:?}");
     }
 }
 
 #[test]
 fn a_long_name_keeps_its_extension_and_whole_characters() {
-    let cleaned = clean(format!("{}.tar.gz", "報".repeat(100)));
+    let cleaned = clean_name(format!("{}.tar.gz", "報".repeat(100)));
     assert!(
         cleaned.len() <= CLEAN_MAX
             && cleaned.len() > CLEAN_MAX - 3
             && cleaned.ends_with("報.tar.gz")
     );
-    let cleaned = clean(format!("a.{}", "x".repeat(300)));
+    let cleaned = clean_name(format!("a.{}", "x".repeat(300)));
     assert_eq!(cleaned.len(), CLEAN_MAX);
 }
 
 #[test]
 fn bytes_that_are_no_text_become_a_line() {
-    assert_eq!(clean(b"a\xFF\xFEb.txt"), "a__b.txt");
-    assert_eq!(shown(b"a\xFFb", 10), "a\u{FFFD}b");
+    assert_eq!(clean_name(b"a\xFF\xFEb.txt"), "a__b.txt");
+    assert_eq!(shown_text(b"a\xFFb", 10), "a\u{FFFD}b");
 }
 
 #[test]
 fn r_15_what_is_shown_cannot_steer_a_terminal() {
     assert_eq!(
-        shown("a\u{1b}[31m\n\u{85}\u{2028}\u{202e}\u{9b}z", SHOWN_MAX),
+        shown_text("a\u{1b}[31m\n\u{85}\u{2028}\u{202e}\u{9b}z", SHOWN_MAX),
         "a?[31m?????z"
     );
-    assert_eq!(shown("👩\u{200D}👧", SHOWN_MAX), "👩\u{200D}👧");
-    assert_eq!(shown("abcdef", 4), "abc…");
-    assert_eq!(shown("abcd", 4), "abcd");
-    assert_eq!(shown("abcd", 0), "");
+    assert_eq!(shown_text("👩\u{200D}👧", SHOWN_MAX), "👩\u{200D}👧");
+    assert_eq!(shown_text("abcdef", 4), "abc…");
+    assert_eq!(shown_text("abcd", 4), "abcd");
+    assert_eq!(shown_text("abcd", 0), "");
     assert_eq!(shown_name("/home/u/secret/a\n.pdf"), "a?.pdf");
     assert_eq!(shown_name("///"), "file");
 }
@@ -90,28 +90,31 @@ fn r_15_a_name_in_a_prompt_has_no_bracket_and_an_end() {
         (long.chars().count(), long.ends_with("x.pdf")),
         (PROMPT_MAX, true)
     );
-    assert_eq!(upload("x/[1].csv"), "_1_.csv");
+    assert_eq!(upload_name("x/[1].csv"), "_1_.csv");
 }
 
 #[test]
 fn numbers_stand_before_the_extension() {
-    assert_eq!(numbered("report.csv", 2), "report_2.csv");
-    assert_eq!(numbered("a.tar.gz", 3), "a_3.tar.gz");
-    assert_eq!(numbered("Makefile", 2), "Makefile_2");
-    assert_eq!(numbered(".env", 2), ".env_2");
+    assert_eq!(numbered_name("report.csv", 2), "report_2.csv");
+    assert_eq!(numbered_name("a.tar.gz", 3), "a_3.tar.gz");
+    assert_eq!(numbered_name("Makefile", 2), "Makefile_2");
+    assert_eq!(numbered_name(".env", 2), ".env_2");
     assert_eq!(cli_numbered("report.pdf", 2), "report (2).pdf");
-    let long = numbered(&format!("{}.csv", "é".repeat(140)), 12);
+    let long = numbered_name(&format!("{}.csv", "é".repeat(140)), 12);
     assert!(long.len() <= FILE_MAX && long.ends_with("é_12.csv"));
 }
 
 #[test]
 fn the_part_name_fits_a_file_system() {
-    assert_eq!(part("report.csv", "7f3a"), b".report.csv.7f3a.part");
-    let long = part("é".repeat(200), "0123456789abcdef");
+    assert_eq!(
+        part_file_name("report.csv", "7f3a"),
+        b".report.csv.7f3a.part"
+    );
+    let long = part_file_name("é".repeat(200), "0123456789abcdef");
     assert!(long.len() <= FILE_MAX && str::from_utf8(&long).is_ok());
-    let bytes = part(vec![0xFF; 300], "n");
+    let bytes = part_file_name(vec![0xFF; 300], "n");
     assert_eq!(bytes.len(), FILE_MAX);
-    let nonce = part("a", &"n".repeat(500));
+    let nonce = part_file_name("a", &"n".repeat(500));
     assert!(nonce.len() <= FILE_MAX && nonce.ends_with(b".part"));
 }
 
@@ -131,10 +134,10 @@ fn names_split_where_people_would() {
             "",
         ),
     ] {
-        assert_eq!(split(name), (stem, extension), "{name}");
+        assert_eq!(split_stem(name), (stem, extension), "{name}");
     }
-    assert_eq!(extension("/x.d/a.B.GZ"), "gz");
-    assert_eq!(extension("/x.d/a"), "");
+    assert_eq!(extension_of("/x.d/a.B.GZ"), "gz");
+    assert_eq!(extension_of("/x.d/a"), "");
 }
 
 #[test]
@@ -153,17 +156,20 @@ fn object_keys_are_ascii() {
 
 #[test]
 fn r_15_a_name_cannot_break_out_of_a_header() {
-    assert_eq!(attachment("a b.pdf"), "attachment; filename=\"a b.pdf\"");
     assert_eq!(
-        attachment("报告.pdf"),
+        attachment_disposition("a b.pdf"),
+        "attachment; filename=\"a b.pdf\""
+    );
+    assert_eq!(
+        attachment_disposition("报告.pdf"),
         "attachment; filename=\"file.pdf\"; filename*=UTF-8''%E6%8A%A5%E5%91%8A.pdf"
     );
     assert_eq!(
-        attachment("a\"b\\c%41.txt"),
+        attachment_disposition("a\"b\\c%41.txt"),
         "attachment; filename=\"a\\\"b\\\\c%41.txt\"; filename*=UTF-8''a%22b%5Cc%2541.txt"
     );
     assert_eq!(
-        inline("x\r\nSet-Cookie: a=b.txt"),
+        inline_disposition("x\r\nSet-Cookie: a=b.txt"),
         "inline; filename=\"xSet-Cookie_a_b.txt\"; filename*=UTF-8''x%0D%0ASet-Cookie%3A%20a%3Db.txt"
     );
     assert_eq!(
@@ -175,20 +181,20 @@ fn r_15_a_name_cannot_break_out_of_a_header() {
 proptest! {
     #[test]
     fn a_clean_name_is_safe_and_stays_as_it_is(raw in prop::collection::vec(any::<u8>(), 0..400)) {
-        sound(&clean(&raw))?;
+        sound(&clean_name(&raw))?;
     }
 
     #[test]
     fn any_text_becomes_a_clean_name(raw in "(\\.|/|CON|é|e\u{301}|報|\u{202e}|\u{ad}| |[a-z.\\\\]|\\PC){0,120}(\\.[a-z]{1,30})?") {
-        sound(&clean(&raw))?;
+        sound(&clean_name(&raw))?;
     }
 
     #[test]
     fn lengths_are_kept(raw in "\\PC{0,300}", n: u32, max in 0_usize..250) {
-        prop_assert!(numbered(&raw, n).len() <= FILE_MAX);
+        prop_assert!(numbered_name(&raw, n).len() <= FILE_MAX);
         prop_assert!(cli_numbered(&raw, n).len() <= FILE_MAX);
-        prop_assert!(part(&raw, "abc").len() <= FILE_MAX);
-        prop_assert!(shown(&raw, max).chars().count() <= max);
+        prop_assert!(part_file_name(&raw, "abc").len() <= FILE_MAX);
+        prop_assert!(shown_text(&raw, max).chars().count() <= max);
         prop_assert!(for_prompt(&raw).chars().count() <= PROMPT_MAX);
         let key = ascii_safe(&raw);
         prop_assert!(key.is_ascii() && !key.is_empty() && key.len() <= 150 && !key.starts_with('.') && !key.contains('/'));
@@ -196,13 +202,13 @@ proptest! {
 
     #[test]
     fn no_header_holds_a_line_end_or_an_open_quote(raw in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
-        for header in [attachment(&raw), inline(&raw), form_data("f", &raw)] {
+        for header in [attachment_disposition(&raw), inline_disposition(&raw), form_data("f", &raw)] {
             prop_assert!(!header.contains(char::is_control), "{header:?}");
         }
         let header = form_data("f", &raw);
         prop_assert_eq!(header.matches('"').count(), 4);
         // What is quoted ends where it was meant to end.
-        let value = attachment(&raw);
+        let value = attachment_disposition(&raw);
         let value = value.split_once("filename=\"").unwrap().1;
         let mut escaped = false;
         let end = value.bytes().position(|byte| {
@@ -227,7 +233,7 @@ fn sound(name: &str) -> Result<(), TestCaseError> {
         !name.chars().any(crate::chars::is_control_or_format),
         "{name:?}"
     );
-    prop_assert_eq!(clean(name), name);
-    prop_assert_eq!(clean(upload(name)), upload(name));
+    prop_assert_eq!(clean_name(name), name);
+    prop_assert_eq!(clean_name(upload_name(name)), upload_name(name));
     Ok(())
 }

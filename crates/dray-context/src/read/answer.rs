@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::arguments::ReadHandle;
 use super::failure::{FailureCode, ReadFailure};
-use crate::escape::escape;
+use crate::escape::escape_xml;
 use crate::limits;
 
 /// Whether a file was read.
@@ -123,7 +123,7 @@ impl ReadAnswer {
     /// The tool-call node's form: `<id>` and `<content>`, escaped.
     pub fn blocks(&self) -> String {
         let block = |file: &FileAnswer| {
-            let (id, content) = (escape(&file.asked), escape(&file.content));
+            let (id, content) = (escape_xml(&file.asked), escape_xml(&file.content));
             format!("<file>\n<id>{id}</id>\n<content>{content}</content>\n</file>")
         };
         let blocks: Vec<_> = self.files.iter().map(block).collect();
@@ -134,8 +134,8 @@ impl ReadAnswer {
     /// was asked by.
     pub fn named_blocks(&self) -> String {
         let block = |file: &FileAnswer| {
-            let (url, name) = (escape(&file.asked), escape(display_name(file)));
-            let content = escape(&file.content);
+            let (url, name) = (escape_xml(&file.asked), escape_xml(display_name(file)));
+            let content = escape_xml(&file.content);
             format!(
                 "<file>\n<url>{url}</url>\n<name>{name}</name>\n<content>{content}</content>\n</file>"
             )
@@ -146,7 +146,9 @@ impl ReadAnswer {
 
     /// What a record of the node shows: each file's name, beginning and end.
     pub fn preview(&self) -> String {
-        let one = |file: &FileAnswer| format!("## {}\n{}", display_name(file), ends(&file.content));
+        let one = |file: &FileAnswer| {
+            format!("## {}\n{}", display_name(file), preview_ends(&file.content))
+        };
         let files: Vec<_> = self.files.iter().map(one).collect();
         files.join("\n\n")
     }
@@ -161,7 +163,7 @@ fn display_name(file: &FileAnswer) -> &str {
 }
 
 /// The first and the last characters; all of it when they meet.
-fn ends(content: &str) -> String {
+fn preview_ends(content: &str) -> String {
     let length = content.chars().count();
     if length <= limits::PREVIEW_CHARS * 2 {
         return content.to_owned();

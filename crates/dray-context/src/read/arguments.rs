@@ -48,8 +48,8 @@ pub fn unknown_tool(name: &str) -> String {
 impl ReadArguments {
     /// From the text that a model wrote.
     pub fn parse(tool: &str, text: &str) -> Result<Self, InvalidArguments> {
-        let value =
-            lenient(text).ok_or_else(|| InvalidArguments("Params is not object".to_owned()))?;
+        let value = parse_lenient_json(text)
+            .ok_or_else(|| InvalidArguments("Params is not object".to_owned()))?;
         Self::read(tool, &value)
     }
 
@@ -59,7 +59,7 @@ impl ReadArguments {
             return Err(InvalidArguments(unknown_tool(tool)));
         }
         if let Value::String(text) = value {
-            return match lenient(text).filter(Value::is_object) {
+            return match parse_lenient_json(text).filter(Value::is_object) {
                 Some(value) => Self::read(tool, &value),
                 None => Err(InvalidArguments("Params is not object".to_owned())),
             };
@@ -74,9 +74,9 @@ impl ReadArguments {
             }
             _ => (ReadHandle::Id, "ids"),
         };
-        let names = strings(fields.get(field))
+        let names = string_list(fields.get(field))
             .ok_or_else(|| InvalidArguments(format!("{field}: expected an array of strings")))?;
-        let count = |name: &str| count(fields.get(name), name);
+        let count = |name: &str| count_argument(fields.get(name), name);
         let limit = count("limit")?;
         if limit == Some(0) {
             return Err(InvalidArguments(
@@ -100,12 +100,12 @@ impl ReadArguments {
     }
 }
 
-fn strings(value: Option<&Value>) -> Option<Vec<String>> {
+fn string_list(value: Option<&Value>) -> Option<Vec<String>> {
     let names = value?.as_array()?.iter();
     names.map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-fn count(value: Option<&Value>, name: &str) -> Result<Option<usize>, InvalidArguments> {
+fn count_argument(value: Option<&Value>, name: &str) -> Result<Option<usize>, InvalidArguments> {
     let refused = || InvalidArguments(format!("{name}: expected a whole number of at least 0"));
     match value {
         None | Some(Value::Null) => Ok(None),
@@ -117,7 +117,7 @@ fn count(value: Option<&Value>, name: &str) -> Result<Option<usize>, InvalidArgu
 }
 
 /// JSON as models write it: inside a fence, inside prose, with commas before closing brackets.
-pub(crate) fn lenient(text: &str) -> Option<Value> {
+pub(crate) fn parse_lenient_json(text: &str) -> Option<Value> {
     let text = text.trim().trim_start_matches('\u{feff}');
     if text.is_empty() {
         return None;

@@ -28,8 +28,10 @@ pub use arguments::{
     InvalidArguments, LEGACY_TOOL, READ_TOOL, ReadArguments, ReadHandle, unknown_tool,
 };
 pub use failure::{FailureCode, ReadFailure};
-pub use offer::{ReadableFormats, ToolExposure, ToolVariant, catalogue_entry, is_offered, schema};
-pub use page::{TextPage, cut, share};
-pub(crate) use plan::decimal;
+pub use offer::{
+    ReadableFormats, ToolExposure, ToolVariant, catalogue_entry, is_offered, tool_schema,
+};
+pub use page::{TextPage, cut_page, share_budget};
+pub(crate) use plan::parse_decimal;
 pub use plan::{PlanEntry, PlanStep, ReadCall, ReadPlan, ReadTask, ReadText};
 pub use truncate::{OMISSION_MARKER, truncate_middle};

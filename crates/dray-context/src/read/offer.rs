@@ -86,7 +86,7 @@ impl ReadableFormats {
 }
 
 /// The tool as a model sees it.
-pub fn schema(
+pub fn tool_schema(
     generation: ContractGeneration,
     variant: ToolVariant,
     formats: &ReadableFormats,
@@ -119,16 +119,16 @@ pub fn schema(
 }
 
 fn ids_alone() -> Value {
-    json!({"type": "object", "properties": {"ids": ids()}, "required": ["ids"]})
+    json!({"type": "object", "properties": {"ids": ids_schema()}, "required": ["ids"]})
 }
 
-fn ids() -> Value {
+fn ids_schema() -> Value {
     json!({"type": "array", "items": {"type": "string"}, "description": "文件 ID"})
 }
 
 fn with_pages() -> Value {
     json!({"type": "object", "properties": {
-        "ids": ids(),
+        "ids": ids_schema(),
         "offset": {"type": "integer", "minimum": 0, "description": "从第几个字符开始读取，默认 0；续读时传入上次结果的 nextOffset"},
         "limit": {"type": "integer", "minimum": 1, "description": "每个文件最多返回的字符数"},
         "range": {"type": "string", "description": "只读取文档的一部分，例如 pages 3-5"}

@@ -14,7 +14,7 @@ pub struct TextPage<'a> {
 }
 
 /// At most `limit` characters from `offset` on. `None` when that is behind the end of a text that is not empty.
-pub fn cut(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
+pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
     let length = text.chars().count();
     if offset > 0 && offset >= length {
         return None;
@@ -35,7 +35,7 @@ pub fn cut(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
 
 /// Shares a budget: no file gets more than wanted, no file gets less than another that wanted as much, and what the
 /// small ones leave goes to the large ones.
-pub fn share(budget: usize, wanted: &[usize]) -> Vec<usize> {
+pub fn share_budget(budget: usize, wanted: &[usize]) -> Vec<usize> {
     let mut order: Vec<_> = wanted.iter().copied().enumerate().collect();
     order.sort_by_key(|&(place, want)| (want, place));
     let mut shares = vec![0; wanted.len()];

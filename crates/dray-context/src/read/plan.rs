@@ -76,7 +76,7 @@ pub struct ReadTask {
 #[serde(rename_all = "camelCase")]
 pub struct ReadCall {
     /// The tool's name; absent means `read_files`.
-    #[serde(default = "tool")]
+    #[serde(default = "default_tool")]
     pub tool: String,
     /// What the model said: an object, or the text of one.
     pub arguments: serde_json::Value,
@@ -91,7 +91,7 @@ pub struct ReadCall {
     pub context_tokens: Option<usize>,
 }
 
-fn tool() -> String {
+fn default_tool() -> String {
     super::READ_TOOL.to_owned()
 }
 
@@ -136,9 +136,9 @@ impl ReadPlan {
         let entries = entries.map(|(at, name)| PlanEntry {
             name: name.clone(),
             step: if at < limits::READ_IDS {
-                decide(arguments, catalog, name)
+                decide_step(arguments, catalog, name)
             } else {
-                refuse("", ReadFailure::of(FailureCode::TooMany))
+                refuse_file("", ReadFailure::of(FailureCode::TooMany))
             },
         });
         Self {
@@ -182,7 +182,7 @@ impl ReadPlan {
                 _ => 0,
             })
             .collect();
-        let mut shares = page::share(self.budget, &wanted).into_iter();
+        let mut shares = page::share_budget(self.budget, &wanted).into_iter();
         let mut results = results.into_iter();
         let files = self.entries.iter().map(|entry| {
             let blank = FileAnswer::of(self.handle, &entry.name);
@@ -214,7 +214,7 @@ impl ReadPlan {
             Ok(found) => found,
             Err(failure) => return blank.failed(name, &failure),
         };
-        let Some(page) = page::cut(&found.text, self.offset, share) else {
+        let Some(page) = page::cut_page(&found.text, self.offset, share) else {
             let length = found.text.chars().count();
             let message = format!(
                 "{} It has {length} characters.",
@@ -244,16 +244,16 @@ fn not_empty(result: Result<ReadText, ReadFailure>) -> Result<ReadText, ReadFail
     }
 }
 
-fn refuse(file_name: &str, failure: ReadFailure) -> PlanStep {
+fn refuse_file(file_name: &str, failure: ReadFailure) -> PlanStep {
     PlanStep::Refuse {
         file_name: file_name.to_owned(),
         failure,
     }
 }
 
-fn decide(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> PlanStep {
-    let Some(entry) = find(arguments.handle, catalog, name) else {
-        return refuse("", unknown(catalog));
+fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> PlanStep {
+    let Some(entry) = find_entry(arguments.handle, catalog, name) else {
+        return refuse_file("", unknown_id_failure(catalog));
     };
     let file_name = &entry.file.name;
     if !entry.file.file_type.is_document() {
@@ -261,13 +261,13 @@ fn decide(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> PlanS
         let message = format!(
             "This {kind} is attached to the conversation; it is not readable as text. Look at the attachment itself."
         );
-        return refuse(
+        return refuse_file(
             file_name,
             ReadFailure::saying(FailureCode::UnsupportedType, message),
         );
     }
     if entry.unavailable {
-        return refuse(file_name, ReadFailure::of(FailureCode::Expired));
+        return refuse_file(file_name, ReadFailure::of(FailureCode::Expired));
     }
     PlanStep::Read(ReadTask {
         file: entry.file.clone(),
@@ -277,7 +277,7 @@ fn decide(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> PlanS
 }
 
 /// The exact id first, in every way of naming; then what that way means (R-11, 16.2).
-fn find<'a>(
+fn find_entry<'a>(
     handle: ReadHandle,
     catalog: &'a FileCatalog,
     name: &str,
@@ -285,9 +285,9 @@ fn find<'a>(
     let by_id = catalog.find(name);
     by_id.or_else(|| match handle {
         ReadHandle::Id => catalog.find_url(name),
-        ReadHandle::Index => catalog.find_number(decimal(name)?),
+        ReadHandle::Index => catalog.find_number(parse_decimal(name)?),
         ReadHandle::Url => {
-            let unescaped = crate::escape::unescape(name);
+            let unescaped = crate::escape::unescape_xml(name);
             catalog
                 .find_url(name)
                 .or_else(|| catalog.find_url(&unescaped))
@@ -296,13 +296,13 @@ fn find<'a>(
 }
 
 /// A decimal number without sign, blanks or leading zeros.
-pub(crate) fn decimal(text: &str) -> Option<usize> {
+pub(crate) fn parse_decimal(text: &str) -> Option<usize> {
     let plain = !text.starts_with('0') && text.chars().all(|digit| digit.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
 /// An unknown id names the ids that exist.
-fn unknown(catalog: &FileCatalog) -> ReadFailure {
+fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
     let ids = catalog.readable_ids();
     let mut message = FailureCode::UnknownId.sentence().to_owned();
     if ids.is_empty() {

@@ -1,35 +1,39 @@
 //! Blocks that several layouts share.
 
-use super::{ReminderLine, ReminderSections, field};
+use super::{ReminderLine, ReminderSections, field_element};
 use crate::built::ExclusionReason;
 use crate::dataset::Dataset;
-use crate::escape::escape;
+use crate::escape::escape_xml;
 
 /// Blocks of one kind, a newline between.
-pub(super) fn join(blocks: impl IntoIterator<Item = String>) -> String {
+pub(super) fn join_blocks(blocks: impl IntoIterator<Item = String>) -> String {
     let blocks: Vec<_> = blocks.into_iter().collect();
     blocks.join("\n")
 }
 
 /// `<tag>`, one line each, `</tag>`.
-pub(super) fn block(tag: &str, lines: &[String]) -> String {
+pub(super) fn tagged_block(tag: &str, lines: &[String]) -> String {
     format!("<{tag}>\n{}\n</{tag}>", lines.join("\n"))
 }
 
 /// `<dataset>` blocks; a description only when there is one.
-pub(super) fn datasets(datasets: &[Dataset]) -> String {
-    join(datasets.iter().map(|dataset| {
-        let mut lines = vec![field("id", &dataset.id), field("name", &dataset.name)];
+pub(super) fn dataset_blocks(datasets: &[Dataset]) -> String {
+    join_blocks(datasets.iter().map(|dataset| {
+        let mut lines = vec![
+            field_element("id", &dataset.id),
+            field_element("name", &dataset.name),
+        ];
         if !dataset.description.is_empty() {
-            lines.push(field("description", &dataset.description));
+            lines.push(field_element("description", &dataset.description));
         }
-        block("dataset", &lines)
+        tagged_block("dataset", &lines)
     }))
 }
 
 /// The line that takes the place of a URL that nothing can open.
-pub(super) fn status(line: &ReminderLine) -> Option<String> {
-    line.unavailable.then(|| field("status", "unavailable"))
+pub(super) fn status_line(line: &ReminderLine) -> Option<String> {
+    line.unavailable
+        .then(|| field_element("status", "unavailable"))
 }
 
 /// Names of files above the limit that are shown.
@@ -63,7 +67,7 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
         }
         let reach = sections
             .reach
-            .map_or_else(|| words.reach.to_owned(), escape);
+            .map_or_else(|| words.reach.to_owned(), escape_xml);
         lines.push(format!(
             "- {}",
             words.over_limit(over.len(), &names, &reach)
@@ -84,5 +88,5 @@ fn shown_name(name: &str) -> String {
     if characters.next().is_some() {
         shown.push('…');
     }
-    escape(&shown)
+    escape_xml(&shown)
 }

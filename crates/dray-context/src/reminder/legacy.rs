@@ -2,14 +2,14 @@
 
 use super::wording::LayoutWords;
 use super::{ReminderLine, ReminderSections, block};
-use crate::escape::escape;
+use crate::escape::escape_xml;
 
-pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
+pub(super) fn write_legacy(sections: &ReminderSections<'_>, question: &str) -> String {
     let words = sections.language.words();
     let lines: Vec<_> = sections
         .files
         .iter()
-        .map(|line| file(words, line))
+        .map(|line| file_line(words, line))
         .collect();
     let Some(files) = block::with_left_out(sections, lines.join("\n")) else {
         return question.to_owned();
@@ -20,12 +20,12 @@ pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
     )
 }
 
-fn file(words: &LayoutWords, line: &ReminderLine) -> String {
+fn file_line(words: &LayoutWords, line: &ReminderLine) -> String {
     let kind = if line.file_type.is_document() {
         "document"
     } else {
         "image"
     };
-    let (number, name) = (escape(&line.id), escape(&line.name));
+    let (number, name) = (escape_xml(&line.id), escape_xml(&line.name));
     format!("- {}{number}: {name}({kind})", words.file_of_legacy)
 }

@@ -2,7 +2,7 @@
 
 use crate::built::LeftOut;
 use crate::dataset::Dataset;
-use crate::escape::{WRAPPER_TAG, escape};
+use crate::escape::{WRAPPER_TAG, escape_xml};
 use crate::generation::ReminderLayout;
 use crate::model::FileType;
 
@@ -93,25 +93,29 @@ impl<'a> ReminderSections<'a> {
 }
 
 /// The reminder and the question. Without any section the question comes back untouched.
-pub fn write(layout: ReminderLayout, sections: &ReminderSections<'_>, question: &str) -> String {
+pub fn write_reminder(
+    layout: ReminderLayout,
+    sections: &ReminderSections<'_>,
+    question: &str,
+) -> String {
     match layout {
-        ReminderLayout::A => layout_a::write(sections, question),
+        ReminderLayout::A => layout_a::write_layout_a(sections, question),
         ReminderLayout::BDocuments | ReminderLayout::B | ReminderLayout::BMedia => {
-            layout_b::write(layout, sections, question)
+            layout_b::write_layout_b(layout, sections, question)
         }
-        ReminderLayout::C => layout_c::write(sections, question),
-        ReminderLayout::Legacy => legacy::write(sections, question),
-        ReminderLayout::ToolCall => tool_call::write(sections, question),
+        ReminderLayout::C => layout_c::write_layout_c(sections, question),
+        ReminderLayout::Legacy => legacy::write_legacy(sections, question),
+        ReminderLayout::ToolCall => tool_call::write_tool_call(sections, question),
     }
 }
 
 /// The wrapper around its inside, then the question, all trimmed.
-fn wrap(inside: &str, question: &str) -> String {
+fn wrap_with_question(inside: &str, question: &str) -> String {
     let whole = format!("<{WRAPPER_TAG}>\n{inside}\n</{WRAPPER_TAG}>\n{question}");
     whole.trim().to_owned()
 }
 
 /// `<name>value</name>`, the value escaped.
-fn field(name: &str, value: &str) -> String {
-    format!("<{name}>{}</{name}>", escape(value))
+fn field_element(name: &str, value: &str) -> String {
+    format!("<{name}>{}</{name}>", escape_xml(value))
 }

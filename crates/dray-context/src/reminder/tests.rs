@@ -40,7 +40,7 @@ fn write(layout: ReminderLayout, sections: &ReminderSections<'_>, question: &str
         media_attached: true,
         ..sections.clone()
     };
-    super::write(layout, &sections, question)
+    super::write_reminder(layout, &sections, question)
 }
 
 const CURRENT_TIME: &str = "2026-05-14 10:00:00 Thursday";
@@ -348,7 +348,7 @@ fn the_default_language_is_english_and_has_no_other_letters() {
                 media_attached,
                 ..ReminderSections::default()
             };
-            let text = super::write(layout, &sections, "q");
+            let text = super::write_reminder(layout, &sections, "q");
             let text = text.replace('…', "");
             assert!(text.is_ascii(), "{layout}: {text}");
         }
@@ -369,7 +369,7 @@ fn media_are_said_to_be_attached_only_where_they_are() {
                     media_attached,
                     ..ReminderSections::of_history(&files)
                 };
-                let text = super::write(layout, &sections, "q");
+                let text = super::write_reminder(layout, &sections, "q");
                 assert_eq!(text.contains(claim), media_attached, "{layout}: {text}");
             }
         }
@@ -383,7 +383,7 @@ fn files_are_named_once_where_urls_are_hidden() {
         hides_urls: true,
         ..ReminderSections::of_history(&files)
     };
-    let text = super::write(ReminderLayout::BMedia, &sections, "");
+    let text = super::write_reminder(ReminderLayout::BMedia, &sections, "");
     assert_eq!(
         text,
         "<system-reminder>\nUse the following to complete the task.\n\n## Files of the conversation\nFiles that the user \
@@ -409,7 +409,7 @@ fn what_has_no_id_is_said_with_its_reason_and_the_way_to_reach_it() {
         left_out: &left_out,
         ..ReminderSections::default()
     };
-    let text = super::write(ReminderLayout::BMedia, &sections, "q");
+    let text = super::write_reminder(ReminderLayout::BMedia, &sections, "q");
     assert!(
         text.ends_with(
             "Without an id:\n- x&lt;y&gt;: its name is not one of a file that can be opened\n- z: its address cannot be \
@@ -422,6 +422,6 @@ fn what_has_no_id_is_said_with_its_reason_and_the_way_to_reach_it() {
         reach: Some("read them by address."),
         ..sections
     };
-    let text = super::write(ReminderLayout::A, &sections, "q");
+    let text = super::write_reminder(ReminderLayout::A, &sections, "q");
     assert!(text.contains("24.pdf, …): read them by address."), "{text}");
 }

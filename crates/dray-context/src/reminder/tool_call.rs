@@ -1,13 +1,13 @@
 //! The tool-call node's own layout, with contents (18.2). Unlike the original it escapes what it quotes.
 
-use super::{ReminderLine, ReminderSections, block, field};
+use super::{ReminderLine, ReminderSections, block, field_element};
 use crate::escape::WRAPPER_TAG;
 
 const OPENING_TEXT: &str = "As you answer the user's questions, you can use the following context:";
 
-pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
+pub(super) fn write_tool_call(sections: &ReminderSections<'_>, question: &str) -> String {
     let mut parts = Vec::new();
-    let files = block::join(sections.files.iter().map(file));
+    let files = block::join_blocks(sections.files.iter().map(file_line));
     if let Some(files) = block::with_left_out(sections, files) {
         let intro = sections.language.words().files_of_tool_call;
         parts.push(format!("# Input Files\n{intro}\n\n{files}"));
@@ -24,17 +24,17 @@ pub(super) fn write(sections: &ReminderSections<'_>, question: &str) -> String {
     whole.trim().to_owned()
 }
 
-fn file(line: &ReminderLine) -> String {
+fn file_line(line: &ReminderLine) -> String {
     let optional = |name: &str, value: &Option<String>| {
         value
             .as_deref()
-            .map_or_else(String::new, |value| field(name, value))
+            .map_or_else(String::new, |value| field_element(name, value))
     };
     let lines = [
-        field("id", &line.id),
-        field("name", &line.name),
+        field_element("id", &line.id),
+        field_element("name", &line.name),
         optional("sandboxPath", &line.sandbox_path),
         optional("content", &line.content),
     ];
-    block::block("file", &lines)
+    block::tagged_block("file", &lines)
 }

@@ -83,18 +83,18 @@ impl FetchPlan {
             value.ok_or_else(|| format!("{name}: expected a string"))
         };
         let (index, target) = (text("file_index")?, text("target_path")?);
-        let by_number = || catalog.find_number(crate::read::decimal(index)?);
+        let by_number = || catalog.find_number(crate::read::parse_decimal(index)?);
         let found = catalog.find(index).or_else(by_number);
         let entry = found.ok_or_else(|| {
             format!("Failed: file index \"{index}\" not found in available_files")
         })?;
-        let path = path::resolve(directory, target).ok_or_else(|| refused(target))?;
+        let path = path::resolve_below(directory, target).ok_or_else(|| refused_result(target))?;
         let scheme = entry.file.url.split(':').next().unwrap_or_default();
         if matches!(scheme.to_ascii_lowercase().as_str(), "ws" | "wss") {
             return Err("Failed: ws/wss protocol is not allowed for file URL".to_owned());
         }
         if entry.unavailable {
-            return Err(failed(crate::read::FailureCode::Expired.sentence()));
+            return Err(failed_result(crate::read::FailureCode::Expired.sentence()));
         }
         Ok(Self {
             file: entry.file.clone(),
@@ -108,13 +108,15 @@ impl FetchPlan {
     /// The tool's result (R-13: only a write that was confirmed is called one).
     pub fn report(&self, outcome: &WriteOutcome) -> String {
         match outcome {
-            WriteOutcome::Written(size) if *size > self.max_bytes => failed(&self.too_large()),
+            WriteOutcome::Written(size) if *size > self.max_bytes => {
+                failed_result(&self.too_large())
+            }
             WriteOutcome::Written(size) => format!(
                 "File written to sandbox: {} (name: {}, size: {size} bytes)",
                 self.path, self.file.name
             ),
-            WriteOutcome::Escaped => refused(&self.target),
-            WriteOutcome::Failed(message) => failed(message),
+            WriteOutcome::Escaped => refused_result(&self.target),
+            WriteOutcome::Failed(message) => failed_result(message),
         }
     }
 
@@ -124,12 +126,12 @@ impl FetchPlan {
     }
 }
 
-fn refused(target: &str) -> String {
+fn refused_result(target: &str) -> String {
     format!("Failed: target_path \"{target}\" is invalid or attempts to escape workspace.")
 }
 
 /// The result of a download or write that failed.
-pub fn failed(message: &str) -> String {
+pub fn failed_result(message: &str) -> String {
     let message = if message.is_empty() {
         "Load file error"
     } else {

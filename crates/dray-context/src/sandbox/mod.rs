@@ -7,6 +7,6 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-pub use fetch::{FETCH_TOOL, FetchPlan, WriteOutcome, failed, fetch_schema, prompt_lines};
+pub use fetch::{FETCH_TOOL, FetchPlan, WriteOutcome, failed_result, fetch_schema, prompt_lines};
 pub use inject::{FileInjection, InjectionPlan, InjectionReport, InjectionResult};
-pub use path::{confirm, resolve};
+pub use path::{confirm_below, resolve_below};

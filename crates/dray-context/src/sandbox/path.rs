@@ -2,7 +2,7 @@
 
 /// The absolute path of `target` below `directory`, resolved without looking at the disk: one leading slash is forgiven,
 /// `a/../b` is resolved, and what leaves the directory, is the directory itself or holds a control character is `None`.
-pub fn resolve(directory: &str, target: &str) -> Option<String> {
+pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
     if target.contains(char::is_control) {
         return None;
     }
@@ -30,7 +30,7 @@ pub fn resolve(directory: &str, target: &str) -> Option<String> {
 
 /// Whether a path that was resolved on the disk, links and all, still lies below the directory as it was resolved there
 /// . Ask between the download and the write.
-pub fn confirm(real_directory: &str, real_path: &str) -> bool {
+pub fn confirm_below(real_directory: &str, real_path: &str) -> bool {
     let root = real_directory.trim_end_matches('/');
     let below = real_path
         .strip_prefix(root)

@@ -113,7 +113,7 @@ fn r_13_a_write_is_limited_confirmed_and_confined_after_links_are_resolved() {
         plan.report(&WriteOutcome::Escaped),
         "Failed: target_path \"up/p.png\" is invalid or attempts to escape workspace."
     );
-    assert!(confirm("/real/workspace", "/real/workspace/up/p.png"));
+    assert!(confirm_below("/real/workspace", "/real/workspace/up/p.png"));
     for outside in [
         "/etc/passwd",
         "/real/workspace",
@@ -121,7 +121,7 @@ fn r_13_a_write_is_limited_confirmed_and_confined_after_links_are_resolved() {
         "/real/workspace/../a",
         "/real/workspace/",
     ] {
-        assert!(!confirm("/real/workspace", outside), "{outside}");
+        assert!(!confirm_below("/real/workspace", outside), "{outside}");
     }
 }
 
@@ -203,15 +203,15 @@ proptest! {
         let plan = InjectionPlan::new(&files, "/w", [], None);
         prop_assert_eq!(plan.files.len(), files.len());
         for one in &plan.files {
-            prop_assert_eq!(resolve("/w", &one.sandbox_path), Some(one.path.clone()));
-            prop_assert!(confirm("/w/user_files", &one.path));
+            prop_assert_eq!(resolve_below("/w", &one.sandbox_path), Some(one.path.clone()));
+            prop_assert!(confirm_below("/w/user_files", &one.path));
         }
     }
 
     #[test]
     fn r_13_no_target_leaves_the_directory(target in "[a./\\\\ ]{0,12}") {
-        if let Some(path) = resolve("/w", &target) {
-            prop_assert!(confirm("/w", &path), "{} {}", target, path);
+        if let Some(path) = resolve_below("/w", &target) {
+            prop_assert!(confirm_below("/w", &path), "{} {}", target, path);
         }
     }
 }

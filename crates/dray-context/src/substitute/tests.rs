@@ -79,7 +79,7 @@ fn configured_parameters_are_replaced_too_and_the_model_wins() {
     let object = |value: Value| value.as_object().unwrap().clone();
     let configured = object(json!({"file": "current-0", "mode": "a", "fixed": "current-1"}));
     let said = object(json!({"mode": "b", "file": "current-1"}));
-    let merged = Value::Object(merge(&configured, &said));
+    let merged = Value::Object(merge_arguments(&configured, &said));
     check(
         &merged,
         &json!({"file": "https://x/b", "mode": "b", "fixed": "https://x/b"}),
@@ -113,7 +113,7 @@ fn catalog() -> FileCatalog {
 fn r_10_links_are_renewed_at_the_last_moment_and_once_for_each_file() {
     let value = json!({"a": ["a-0", "old-0", "https://s3/k?sig=1&exp=2", "https://s3/k?sig=1&amp;exp=2"], "b": "b-0"});
     let mut asked = Vec::new();
-    let done = substitute(&value, &catalog(), |entry| {
+    let done = substitute_ids(&value, &catalog(), |entry| {
         asked.push(entry.file.id.clone());
         Some(format!("https://fresh/{}", entry.file.id))
     });
@@ -129,7 +129,7 @@ fn r_10_links_are_renewed_at_the_last_moment_and_once_for_each_file() {
             vec!["a-0".to_owned(), "b-0".to_owned()]
         )
     );
-    let ids: Vec<_> = named(&value, &catalog())
+    let ids: Vec<_> = named_entries(&value, &catalog())
         .iter()
         .map(|entry| entry.file.id.clone())
         .collect();
@@ -146,14 +146,14 @@ fn r_10_a_link_that_others_cannot_open_is_never_given_out() {
         "https://",
         "data:image/png;base64,AA",
     ] {
-        let done = substitute(&json!(["a-0"]), &catalog(), |_| Some(bad.to_owned()));
+        let done = substitute_ids(&json!(["a-0"]), &catalog(), |_| Some(bad.to_owned()));
         assert_eq!(
             (done.value, done.unresolved),
             (json!(["a-0"]), vec!["a-0".to_owned()]),
             "{bad}"
         );
     }
-    let none = substitute(
+    let none = substitute_ids(
         &json!({"x": "a-0", "score": "3-0", "path": "/relative"}),
         &catalog(),
         |_| None,

@@ -21,7 +21,7 @@ pub struct SubstitutedText {
     pub unresolved: Vec<String>,
 }
 
-/// As [`super::named`], for the text of a JSON value.
+/// As [`super::named_entries`], for the text of a JSON value.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn named_in_text<'a>(
     Ok(found)
 }
 
-/// As [`super::substitute`], for the text of a JSON value.
+/// As [`super::substitute_ids`], for the text of a JSON value.
 ///
 /// # Errors
 ///
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::tests::document;
-    use crate::substitute::substitute;
+    use crate::substitute::substitute_ids;
 
     fn catalog() -> FileCatalog {
         FileCatalog::new(vec![document("a-0"), document("b-0")])
@@ -239,7 +239,7 @@ mod tests {
                 value.to_string()
             };
             let by_text = substitute_text(&json, &catalog(), signed).unwrap();
-            let by_value = substitute(&value, &catalog(), signed);
+            let by_value = substitute_ids(&value, &catalog(), signed);
             prop_assert_eq!(serde_json::from_str::<Value>(&by_text.text).unwrap(), by_value.value);
             prop_assert_eq!(by_text.replaced, by_value.replaced);
             prop_assert_eq!(by_text.unresolved, by_value.unresolved);

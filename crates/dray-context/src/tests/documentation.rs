@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{build, file, message};
 use crate::generation::ReminderLayout;
-use crate::read::{ReadableFormats, ToolVariant, schema};
+use crate::read::{ReadableFormats, ToolVariant, tool_schema};
 use crate::{ContextBuilder, ContextRequest, ContractGeneration};
 
 const FILE_CONTEXT_PAGE: &str = include_str!("../../../../docs/file-context.md");
@@ -85,7 +85,7 @@ fn the_page_names_every_generation_and_layout() {
             "{layout}"
         );
     }
-    let tool = schema(
+    let tool = tool_schema(
         ContractGeneration::Stable,
         ToolVariant::Agent,
         &ReadableFormats::of(&["pdf"]),

@@ -114,7 +114,8 @@ fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
     assert_eq!(last.current_files[0].name, "plan-5.pdf");
 
     let arguments = json!({"file": ids[0], "also": "https://s3.example/chat/x/1-0/plan.pdf?X-Amz-Signature=turn1"});
-    let done = substitute::substitute(&arguments, &last.catalog, |entry| entry.public_url.clone());
+    let done =
+        substitute::substitute_ids(&arguments, &last.catalog, |entry| entry.public_url.clone());
     assert_eq!(done.value["file"], done.value["also"]);
     assert!(
         done.value["file"]

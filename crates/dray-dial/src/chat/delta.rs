@@ -67,37 +67,37 @@ impl ChunkDelta {
     pub(super) fn read(chunk: &Value) -> Self {
         let mut read = Self::default();
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
-            read.usage = Some(tokens(usage));
+            read.usage = Some(token_usage(usage));
         }
         let per_model = chunk.pointer("/statistics/usage_per_model");
-        read.statistics = items(per_model)
+        read.statistics = list_items(per_model)
             .map(|usage| ModelUsage {
-                model: text(usage, "model").unwrap_or_default(),
-                tokens: tokens(usage),
+                model: text_member(usage, "model").unwrap_or_default(),
+                tokens: token_usage(usage),
             })
             .collect();
         let first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
-        let Some(choice) = items(chunk.get("choices")).find(first) else {
+        let Some(choice) = list_items(chunk.get("choices")).find(first) else {
             return read;
         };
-        read.finish_reason = text(choice, "finish_reason");
+        read.finish_reason = text_member(choice, "finish_reason");
         let delta = choice.get("delta").filter(|delta| delta.is_object());
         let Some(delta) = delta.or_else(|| choice.get("message")) else {
             return read;
         };
-        read.content = content(delta);
-        read.tool_calls = numbered(delta.get("tool_calls"), |index, call| {
+        read.content = delta_content(delta);
+        read.tool_calls = with_index(delta.get("tool_calls"), |index, call| {
             let function = call.get("function").unwrap_or(&Value::Null);
             CallDelta {
                 index,
-                id: text(call, "id"),
-                name: text(function, "name"),
-                arguments: arguments(function),
+                id: text_member(call, "id"),
+                name: text_member(function, "name"),
+                arguments: function_arguments(function),
             }
         });
         if let Some(custom) = delta.get("custom_content") {
-            read.attachments = attachments(custom);
-            read.stages = numbered(custom.get("stages"), stage);
+            read.attachments = delta_attachments(custom);
+            read.stages = with_index(custom.get("stages"), stage_delta);
             read.state = custom
                 .get("state")
                 .filter(|state| !state.is_null())
@@ -108,11 +108,11 @@ impl ChunkDelta {
 }
 
 /// The text of an answer: a text, or the parts of a list that are texts.
-fn content(delta: &Value) -> Option<String> {
+fn delta_content(delta: &Value) -> Option<String> {
     match delta.get("content")? {
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {
-            let texts = parts.iter().filter_map(|part| text(part, "text"));
+            let texts = parts.iter().filter_map(|part| text_member(part, "text"));
             Some(texts.collect())
         }
         _ => None,
@@ -120,7 +120,7 @@ fn content(delta: &Value) -> Option<String> {
 }
 
 /// Arguments as text: some models write the object itself.
-fn arguments(function: &Value) -> Option<String> {
+fn function_arguments(function: &Value) -> Option<String> {
     match function.get("arguments")? {
         Value::String(text) => Some(text.clone()),
         object @ Value::Object(_) => Some(object.to_string()),
@@ -128,21 +128,21 @@ fn arguments(function: &Value) -> Option<String> {
     }
 }
 
-fn stage(index: u32, stage: &Value) -> StageDelta {
+fn stage_delta(index: u32, stage: &Value) -> StageDelta {
     StageDelta {
         index,
-        name: text(stage, "name"),
-        content: text(stage, "content"),
-        attachments: attachments(stage),
-        status: text(stage, "status").map(|status| match status.as_str() {
+        name: text_member(stage, "name"),
+        content: text_member(stage, "content"),
+        attachments: delta_attachments(stage),
+        status: text_member(stage, "status").map(|status| match status.as_str() {
             "completed" => StageEnd::Completed,
             _ => StageEnd::Failed,
         }),
     }
 }
 
-fn attachments(holder: &Value) -> Vec<Attachment> {
-    items(holder.get("attachments"))
+fn delta_attachments(holder: &Value) -> Vec<Attachment> {
+    list_items(holder.get("attachments"))
         .filter_map(|attachment| {
             let mut attachment: Attachment = serde_json::from_value(attachment.clone()).ok()?;
             attachment.rest.shift_remove("index");
@@ -151,7 +151,7 @@ fn attachments(holder: &Value) -> Vec<Attachment> {
         .collect()
 }
 
-fn tokens(usage: &Value) -> TokenUsage {
+fn token_usage(usage: &Value) -> TokenUsage {
     let count = |name| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
     TokenUsage {
         prompt: count("prompt_tokens"),
@@ -160,8 +160,8 @@ fn tokens(usage: &Value) -> TokenUsage {
 }
 
 /// Items with their `index`, or else their place.
-fn numbered<T>(list: Option<&Value>, read: impl Fn(u32, &Value) -> T) -> Vec<T> {
-    items(list)
+fn with_index<T>(list: Option<&Value>, read: impl Fn(u32, &Value) -> T) -> Vec<T> {
+    list_items(list)
         .zip(0_u32..)
         .map(|(item, place)| {
             let index = item.get("index").and_then(Value::as_u64);
@@ -171,10 +171,10 @@ fn numbered<T>(list: Option<&Value>, read: impl Fn(u32, &Value) -> T) -> Vec<T> 
         .collect()
 }
 
-fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+fn list_items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
     list.and_then(Value::as_array).into_iter().flatten()
 }
 
-fn text(holder: &Value, name: &str) -> Option<String> {
+fn text_member(holder: &Value, name: &str) -> Option<String> {
     holder.get(name)?.as_str().map(ToOwned::to_owned)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error as ThisError;
 
-use crate::error::{Error, ErrorKind, cut};
+use crate::error::{Error, ErrorKind, cut_text};
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl ChatError {
             error
                 .get(name)
                 .and_then(Value::as_str)
-                .map(cut)
+                .map(cut_text)
                 .filter(|text| !text.is_empty())
         };
         let code = match error.get("code") {
@@ -72,7 +72,7 @@ impl ChatError {
             Some(status) if (400..600).contains(&status) => ChatKind::Status(status),
             _ => ChatKind::Broken,
         };
-        let message = text("message").or_else(|| error.as_str().map(cut));
+        let message = text("message").or_else(|| error.as_str().map(cut_text));
         let mut told = Self::new(
             kind,
             message.unwrap_or_else(|| "an error without a message".to_owned()),

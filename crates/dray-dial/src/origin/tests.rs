@@ -41,7 +41,7 @@ fn r_2_another_scheme_host_or_port_is_external() {
         assert!(!origin().owns(text), "{text}");
     }
     assert_eq!(
-        classify("https://dial.example/base/v1/files/b/a", None),
+        classify_url("https://dial.example/base/v1/files/b/a", None),
         UrlClass::External
     );
 }

@@ -17,15 +17,16 @@ const MOST_ANSWERS: usize = 256;
 const MOST_BYTES: usize = 60 * 1024;
 
 /// The event of a fetch that ended, or was cancelled, at `now_ms`.
-pub(super) fn event(
+pub(super) fn audit_event(
     meta: &Meta,
     record: &FetchRecord,
     now_ms: u64,
     key: &[u8; 32],
     private_cidrs: &[String],
 ) -> v1::EgressAudit {
-    let (verdict, code, phase) = outcome(record.end);
-    let (url_scheme, url_host, url_port) = target(record.url.as_ref(), record.tried.as_ref());
+    let (verdict, code, phase) = outcome_fields(record.end);
+    let (url_scheme, url_host, url_port) =
+        target_fields(record.url.as_ref(), record.tried.as_ref());
     let last = record.hops.last();
     let mut event = v1::EgressAudit {
         event_id: uuid::Uuid::now_v7().to_string(),
@@ -52,12 +53,12 @@ pub(super) fn event(
         hops: record
             .hops
             .iter()
-            .zip(answers(&record.hops))
-            .map(|(one, answers)| hop(one, &answers))
+            .zip(reported_addresses(&record.hops))
+            .map(|(one, answers)| audit_hop(one, &answers))
             .collect(),
         redirect_count: record.redirect_count,
         final_host: last
-            .map(|hop| target(hop.url.as_ref(), hop.tried.as_ref()).1)
+            .map(|hop| target_fields(hop.url.as_ref(), hop.tried.as_ref()).1)
             .unwrap_or_default(),
         http_status: last
             .and_then(|hop| hop.status)
@@ -69,22 +70,22 @@ pub(super) fn event(
         coding: record.coding.map_or("", ContentCoding::as_str).to_owned(),
         sha256: record.sha256.clone(),
         length_verified: record.length_verified,
-        duration_ms: millis(record.times.total),
-        dns_ms: millis(record.times.dns),
-        connect_ms: millis(record.times.connect),
-        tls_ms: millis(record.times.tls),
-        head_ms: millis(record.times.head),
-        body_ms: millis(record.times.body),
+        duration_ms: to_millis(record.times.total),
+        dns_ms: to_millis(record.times.dns),
+        connect_ms: to_millis(record.times.connect),
+        tls_ms: to_millis(record.times.tls),
+        head_ms: to_millis(record.times.head),
+        body_ms: to_millis(record.times.body),
         private_cidrs: private_cidrs.to_vec(),
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
     };
-    fit(&mut event);
+    fit_event_size(&mut event);
     event
 }
 
 /// Verdict, code and phase.
-fn outcome(end: Option<FetchEnd>) -> (&'static str, &'static str, &'static str) {
+fn outcome_fields(end: Option<FetchEnd>) -> (&'static str, &'static str, &'static str) {
     match end {
         Some(FetchEnd::Stored) => ("allow", "", ""),
         Some(FetchEnd::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
@@ -94,12 +95,15 @@ fn outcome(end: Option<FetchEnd>) -> (&'static str, &'static str, &'static str) 
 }
 
 /// Bytes on the wire.
-fn size<A: Audit>(event: &A) -> usize {
+fn encoded_bytes<A: Audit>(event: &A) -> usize {
     event.encoded_len()
 }
 
 /// Scheme, host and port of a URL, or of what looked like one.
-fn target(url: Option<&CanonicalUrl>, tried: Option<&RequestedOrigin>) -> (String, String, u32) {
+fn target_fields(
+    url: Option<&CanonicalUrl>,
+    tried: Option<&RequestedOrigin>,
+) -> (String, String, u32) {
     match (url, tried) {
         (Some(url), _) => (
             url.scheme().to_owned(),
@@ -116,7 +120,7 @@ fn target(url: Option<&CanonicalUrl>, tried: Option<&RequestedOrigin>) -> (Strin
 }
 
 /// The addresses of every hop that are reported: at most [`MOST_ANSWERS`] in all, blocked ones first if there are more.
-fn answers(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
+fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
     let all: usize = hops.iter().map(|hop| hop.answers.len()).sum();
     if all <= MOST_ANSWERS {
         return hops
@@ -142,8 +146,8 @@ fn answers(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
 }
 
 /// Shortens what a hostile server or a long configuration can make long, so that the stream always takes the event.
-fn fit(event: &mut v1::EgressAudit) {
-    while size(event) > MOST_BYTES {
+fn fit_event_size(event: &mut v1::EgressAudit) {
+    while encoded_bytes(event) > MOST_BYTES {
         let longest = event
             .hops
             .iter_mut()
@@ -157,12 +161,12 @@ fn fit(event: &mut v1::EgressAudit) {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
-    let (scheme, host, port) = target(hop.url.as_ref(), hop.tried.as_ref());
+fn audit_hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
+    let (scheme, host, port) = target_fields(hop.url.as_ref(), hop.tried.as_ref());
     v1::AuditHop {
         index: hop.index,
         scheme,
@@ -173,7 +177,7 @@ fn hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
             .iter()
             .map(|judged| v1::AuditAnswer {
                 address: judged.address.to_string(),
-                class: class(judged.class),
+                class: class_label(judged.class),
             })
             .collect(),
         chosen_address: hop
@@ -204,7 +208,7 @@ fn hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
 }
 
 /// `public`, `opened:<cidr>` or the name of the block.
-fn class(class: Class) -> String {
+fn class_label(class: Class) -> String {
     class.to_string()
 }
 
@@ -273,8 +277,12 @@ mod tests {
         let mut record = FetchRecord::default();
         record.hops = (0..=10).map(hop).collect();
         let ranges = vec!["fd12:3456::/32".to_owned(); 5000];
-        let event = event(&meta(), &record, 0, &[0; 32], &ranges);
-        assert!(size(&event) <= MOST_BYTES, "{}", size(&event));
+        let event = audit_event(&meta(), &record, 0, &[0; 32], &ranges);
+        assert!(
+            encoded_bytes(&event) <= MOST_BYTES,
+            "{}",
+            encoded_bytes(&event)
+        );
         let told: usize = event.hops.iter().map(|hop| hop.answers.len()).sum();
         assert_eq!(told, MOST_ANSWERS);
         for hop in &event.hops {
@@ -299,7 +307,7 @@ mod tests {
             answers: vec![public, blocked],
             ..HopRecord::default()
         }];
-        let event = event(&meta(), &record, 0, &[0; 32], &["10.1.0.0/16".to_owned()]);
+        let event = audit_event(&meta(), &record, 0, &[0; 32], &["10.1.0.0/16".to_owned()]);
         let classes: Vec<_> = event.hops[0].answers.iter().map(|one| &one.class).collect();
         assert_eq!(classes, ["public", "loopback"], "in order");
         assert_eq!(event.hops[0].cname_chain.len(), 8);

@@ -4,7 +4,7 @@ use dray_proto::v1;
 use serde_json::{Value, json};
 
 /// The event as JSON. Destructured, so that a new field cannot be forgotten.
-pub(super) fn json(event: &v1::EgressAudit) -> Value {
+pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
     let v1::EgressAudit {
         event_id,
         time_ms,
@@ -46,7 +46,7 @@ pub(super) fn json(event: &v1::EgressAudit) -> Value {
         "trace_id": trace_id, "policy_digest": policy_digest, "admin_enabled": admin_enabled,
         "app_enabled": app_enabled, "url_scheme": url_scheme, "url_host": url_host, "url_port": url_port,
         "url_path_hash": url_path_hash, "verdict": verdict, "code": code, "phase": phase,
-        "hops": hops.iter().map(hop).collect::<Vec<_>>(), "redirect_count": redirect_count,
+        "hops": hops.iter().map(hop_json).collect::<Vec<_>>(), "redirect_count": redirect_count,
         "final_host": final_host, "http_status": http_status, "content_type": content_type,
         "stored_bytes": stored_bytes, "wire_bytes": wire_bytes, "coding": coding, "sha256": sha256,
         "length_verified": length_verified, "duration_ms": duration_ms, "dns_ms": dns_ms,
@@ -55,7 +55,7 @@ pub(super) fn json(event: &v1::EgressAudit) -> Value {
     })
 }
 
-fn hop(hop: &v1::AuditHop) -> Value {
+fn hop_json(hop: &v1::AuditHop) -> Value {
     let v1::AuditHop {
         index,
         scheme,

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder, converse};
+use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder, serve_request};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::head::{HeadDecision, judge};
-use crate::hop::{HopRequest, send};
+use crate::head::{HeadDecision, judge_head};
+use crate::hop::{HopRequest, send_request};
 use crate::label::ResponseLabels;
 use crate::sink::{HashingSink, SinkError, StoredFile};
 
@@ -35,7 +35,7 @@ async fn get_into<S: ByteSink>(
 ) -> BodyResult {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let mut server = JoinSet::new();
-    server.spawn(async move { converse(far, &ScriptedResponder::always(script)).await });
+    server.spawn(async move { serve_request(far, &ScriptedResponder::always(script)).await });
     let agent = http::HeaderValue::from_static("test");
     let ask = HopRequest {
         host: "files.example.org",
@@ -44,12 +44,12 @@ async fn get_into<S: ByteSink>(
         resume: None,
     };
     let budget = TimeBudget::starting_now(Duration::from_mins(5));
-    let (parts, wire) = send(Box::new(near), ask).await.unwrap();
+    let (parts, wire) = send_request(Box::new(near), ask).await.unwrap();
     let mut counts = BodyCounts::default();
     let started = Instant::now();
-    let result = match judge(&parts, bounds.limit) {
+    let result = match judge_head(&parts, bounds.limit) {
         Ok(HeadDecision::Body(plan)) => {
-            receive(wire, &plan, &bounds, &budget, sink, &mut counts).await
+            receive_body(wire, &plan, &bounds, &budget, sink, &mut counts).await
         }
         Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
         Err(code) => Err(FetchError::new(code, FetchPhase::Head)),

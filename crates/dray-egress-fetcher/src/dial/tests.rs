@@ -12,7 +12,7 @@ use super::*;
 async fn t_7_sockets_have_a_user_timeout_and_neither_reuse_nor_keepalive_nor_linger() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let to = listener.local_addr().unwrap();
-    let stream = socket(to).unwrap().connect(to).await.unwrap();
+    let stream = new_socket(to).unwrap().connect(to).await.unwrap();
     let options = SockRef::from(&stream);
     assert_eq!(
         options.tcp_user_timeout().unwrap(),
@@ -42,7 +42,7 @@ fn is_close_on_exec(stream: &tokio::net::TcpStream) -> bool {
 async fn t_6_dropping_early_resets_instead_of_reading_on() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let to = listener.local_addr().unwrap();
-    let mut near = socket(to).unwrap().connect(to).await.unwrap();
+    let mut near = new_socket(to).unwrap().connect(to).await.unwrap();
     let (mut far, _) = listener.accept().await.unwrap();
     far.write_all(&[b'x'; 4096]).await.unwrap();
     near.readable().await.unwrap();
@@ -54,7 +54,7 @@ async fn t_6_dropping_early_resets_instead_of_reading_on() {
 
 #[test]
 fn t_3_no_proxy_can_be_set_anywhere() {
-    // The whole crate reads no environment and knows no proxy: the only way out is `socket` above.
+    // The whole crate reads no environment and knows no proxy: the only way out is `new_socket` above.
     let sources = [
         include_str!("../dial.rs"),
         include_str!("../hop.rs"),

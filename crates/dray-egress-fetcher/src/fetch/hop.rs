@@ -7,11 +7,11 @@ use dray_guard::{
     CanonicalUrl, Chain, Code, Host, Judge, NextHop, PinnedAddr, PinnedAddresses, RefusedHop,
 };
 
-use super::{FetchContext, Fetcher, PartialBody, refuse, target};
-use crate::dial::{DialWinner, Io, race};
+use super::{FetchContext, Fetcher, PartialBody, breaker_key, record_refusal};
+use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
-use crate::head::{BodyPlan, HeadDecision, judge, judge_rest, retry_after};
-use crate::hop::{HopRequest, WireBody, send};
+use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
+use crate::hop::{HopRequest, WireBody, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
 use crate::record::{FetchRecord, RequestedOrigin};
 use crate::resume::BodyResumption;
@@ -46,7 +46,7 @@ struct HopAdmission {
     pinned: PinnedAddresses,
 }
 
-fn overloaded(full: QueueFull) -> FetchError {
+fn overloaded_error(full: QueueFull) -> FetchError {
     FetchError::new(Code::Overloaded, FetchPhase::Policy).because(full)
 }
 
@@ -68,11 +68,11 @@ impl Fetcher {
         record.hop().status = Some(parts.status.as_u16());
         let judged = match &resume {
             Some(resume) => judge_rest(&parts, context.limit, resume),
-            None => judge(&parts, context.limit),
+            None => judge_head(&parts, context.limit),
         };
         // A body that follows has yet to show whether the target works.
         if !matches!(judged, Ok(HeadDecision::Body(_))) {
-            self.limits.breaker().succeeded(&target(&url));
+            self.limits.breaker().succeeded(&breaker_key(&url));
         }
         let judged = judged.map_err(|code| {
             let wants_time = matches!(code, Code::HttpStatus(429 | 503));
@@ -96,7 +96,7 @@ impl Fetcher {
                 let next = chain
                     .on_redirect(parts.status.as_u16(), &locations)
                     .map_err(|refused| {
-                        refuse(
+                        record_refusal(
                             record,
                             &refused,
                             RequestedOrigin::redirect(&url, &locations),
@@ -120,7 +120,7 @@ impl Fetcher {
         resume: Option<&BodyResumption>,
         record: &mut FetchRecord,
     ) -> Result<(http::response::Parts, WireBody, (FetchSlot, AddressSlot)), FetchError> {
-        if self.limits.breaker().is_open(&target(url)) {
+        if self.limits.breaker().is_open(&breaker_key(url)) {
             let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
             return Err(overloaded.because("the breaker of this target is open"));
         }
@@ -145,7 +145,7 @@ impl Fetcher {
             .within(
                 FetchPhase::Head,
                 self.settings.head,
-                send(connected.io, ask),
+                send_request(connected.io, ask),
             )
             .await;
         record.at(FetchPhase::Policy);
@@ -173,7 +173,7 @@ impl Fetcher {
             .budget
             .whole(self.limits.slot(request.clone()))
             .await?;
-        let slot = slot.map_err(overloaded)?;
+        let slot = slot.map_err(overloaded_error)?;
         let judge = self.current_judge()?;
         let pinned = self.pin(chain, url, &judge, context, record).await?;
         let Some(first) = pinned.addresses().first() else {
@@ -190,7 +190,11 @@ impl Fetcher {
         drop(slot);
         request.continues = true;
         let granted = self.limits.slot_with_address(request, ip);
-        let (slot, address) = context.budget.whole(granted).await?.map_err(overloaded)?;
+        let (slot, address) = context
+            .budget
+            .whole(granted)
+            .await?
+            .map_err(overloaded_error)?;
         // An address may have become our own while it waited.
         let judge = self.current_judge()?;
         let is_allowed =
@@ -260,7 +264,7 @@ impl Fetcher {
         // The address of the winner replaces it; without one this is what was tried first.
         record.hop().chosen = pinned.addresses().first().map(PinnedAddr::socket_addr);
         record.at(FetchPhase::Connect);
-        let racing = race(
+        let racing = race_addresses(
             self.network.dialer.as_ref(),
             pinned.addresses(),
             address,

@@ -81,7 +81,7 @@ impl PartialBody {
                 BodyFraming::Empty | BodyFraming::Chunked | BodyFraming::Close => plan.whole,
             },
             validator: plan.validator.clone(),
-            origin: origin(url),
+            origin: url_origin(url),
         }
     }
 
@@ -92,7 +92,7 @@ impl PartialBody {
     /// The request for the rest, if `url` is where the body comes from.
     pub(super) fn resume(&self, url: &CanonicalUrl, counts: &BodyCounts) -> Option<BodyResumption> {
         let validator = self.validator.clone()?;
-        (self.origin == origin(url)).then_some(BodyResumption {
+        (self.origin == url_origin(url)).then_some(BodyResumption {
             received: counts.wire,
             total: self.total,
             coding: self.coding,
@@ -101,6 +101,6 @@ impl PartialBody {
     }
 }
 
-fn origin(url: &CanonicalUrl) -> (bool, String, u16) {
+fn url_origin(url: &CanonicalUrl) -> (bool, String, u16) {
     (url.https(), url.host().to_string(), url.port())
 }

@@ -19,7 +19,7 @@ fn head(status: u16, fields: &[(&str, &[u8])]) -> Parts {
 }
 
 fn check_framing(fields: &[(&str, &[u8])], expected: Result<BodyFraming, Code>) {
-    let judged = judge(&head(200, fields), HEAD_LIMIT_BYTES).map(|judged| match judged {
+    let judged = judge_head(&head(200, fields), HEAD_LIMIT_BYTES).map(|judged| match judged {
         HeadDecision::Body(plan) => plan.framing,
         HeadDecision::Redirect(_) => panic!("not a redirect"),
     });
@@ -65,11 +65,14 @@ fn r_3_transfer_encoding_excludes_content_length_and_http_1_0() {
     );
     let mut old = head(200, &[("transfer-encoding", b"chunked")]);
     old.version = Version::HTTP_10;
-    assert_eq!(judge(&old, HEAD_LIMIT_BYTES), Err(Code::MalformedResponse));
+    assert_eq!(
+        judge_head(&old, HEAD_LIMIT_BYTES),
+        Err(Code::MalformedResponse)
+    );
     old.version = Version::HTTP_2;
     old.headers.clear();
     assert_eq!(
-        judge(&old, HEAD_LIMIT_BYTES),
+        judge_head(&old, HEAD_LIMIT_BYTES),
         Err(Code::MalformedResponse),
         "R-2"
     );
@@ -120,7 +123,7 @@ fn r_4_a_length_above_the_limit_is_refused_before_the_body() {
 #[test]
 fn r_5_every_status_has_its_way() {
     for status in 200..=999 {
-        let judged = judge(&head(status, &[("location", b"/next")]), HEAD_LIMIT_BYTES);
+        let judged = judge_head(&head(status, &[("location", b"/next")]), HEAD_LIMIT_BYTES);
         match status {
             206 => assert_eq!(judged, Err(Code::UnexpectedPartial)),
             200..=299 => assert!(matches!(judged, Ok(HeadDecision::Body(_))), "{status}"),
@@ -135,7 +138,7 @@ fn r_5_every_status_has_its_way() {
         }
     }
     assert_eq!(
-        judge(&head(101, &[]), HEAD_LIMIT_BYTES),
+        judge_head(&head(101, &[]), HEAD_LIMIT_BYTES),
         Err(Code::MalformedResponse)
     );
 }
@@ -143,7 +146,7 @@ fn r_5_every_status_has_its_way() {
 #[test]
 fn r_5_204_and_205_have_no_body_to_read() {
     for status in [204, 205] {
-        let Ok(HeadDecision::Body(plan)) = judge(
+        let Ok(HeadDecision::Body(plan)) = judge_head(
             &head(status, &[("content-length", b"5000")]),
             HEAD_LIMIT_BYTES,
         ) else {
@@ -155,15 +158,17 @@ fn r_5_204_and_205_have_no_body_to_read() {
 
 #[test]
 fn r_5_a_206_passes_only_as_the_whole() {
-    let range =
-        |value: &[u8]| match judge(&head(206, &[("content-range", value)]), HEAD_LIMIT_BYTES) {
-            Ok(HeadDecision::Body(plan)) => plan.whole,
-            Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
-            Err(code) => {
-                assert_eq!(code, Code::UnexpectedPartial);
-                None
-            }
-        };
+    let range = |value: &[u8]| match judge_head(
+        &head(206, &[("content-range", value)]),
+        HEAD_LIMIT_BYTES,
+    ) {
+        Ok(HeadDecision::Body(plan)) => plan.whole,
+        Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
+        Err(code) => {
+            assert_eq!(code, Code::UnexpectedPartial);
+            None
+        }
+    };
     assert_eq!(range(b"bytes 0-9/10"), Some(10));
     for wrong in [
         "bytes 0-8/10",
@@ -185,14 +190,14 @@ fn r_5_a_206_passes_only_as_the_whole() {
         ],
     );
     assert_eq!(
-        judge(&twice, HEAD_LIMIT_BYTES),
+        judge_head(&twice, HEAD_LIMIT_BYTES),
         Err(Code::UnexpectedPartial)
     );
 }
 
 #[test]
 fn b_4_one_known_coding_or_none() {
-    let coding = |fields: &[(&str, &[u8])]| match judge(&head(200, fields), HEAD_LIMIT_BYTES) {
+    let coding = |fields: &[(&str, &[u8])]| match judge_head(&head(200, fields), HEAD_LIMIT_BYTES) {
         Ok(HeadDecision::Body(plan)) => Ok(plan.coding),
         Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
         Err(code) => Err(code),
@@ -238,7 +243,7 @@ fn r_6_redirect_lookalikes_are_ignored() {
         ("set-cookie", b"a=b"),
         ("strict-transport-security", b"max-age=1"),
     ];
-    let Ok(HeadDecision::Body(plan)) = judge(&head(200, fields), HEAD_LIMIT_BYTES) else {
+    let Ok(HeadDecision::Body(plan)) = judge_head(&head(200, fields), HEAD_LIMIT_BYTES) else {
         panic!("a 200 is a body");
     };
     assert_eq!(plan.labels, ResponseLabels::default());

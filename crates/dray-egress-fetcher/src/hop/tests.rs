@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use dray_testkit::http::{
-    ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder, converse,
+    ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder, serve_request,
 };
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::head::judge;
+use crate::head::judge_head;
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static("dray/test");
 
@@ -18,7 +18,7 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
     let (near, far) = tokio::io::duplex(256 * 1024);
     let mut server = JoinSet::new();
     let speaking = responder.clone();
-    server.spawn(async move { converse(far, &speaking).await });
+    server.spawn(async move { serve_request(far, &speaking).await });
     let ask = HopRequest {
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
@@ -31,8 +31,8 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
 }
 
 async fn read_all(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {
-    let (parts, mut wire) = send(io, ask).await.map_err(|error| error.code())?;
-    judge(&parts, u64::MAX)?;
+    let (parts, mut wire) = send_request(io, ask).await.map_err(|error| error.code())?;
+    judge_head(&parts, u64::MAX)?;
     let mut body = Vec::new();
     while let Some(chunk) = wire.next().await.map_err(|error| error.code())? {
         assert!(chunk.len() <= MAX_HEAD, "B-1");

@@ -118,7 +118,7 @@ pub struct AddressSlot {
 impl Drop for AddressSlot {
     fn drop(&mut self) {
         self.admission
-            .release(|state| decrement(&mut state.addresses, &self.address));
+            .release(|state| decrement_count(&mut state.addresses, &self.address));
     }
 }
 
@@ -191,7 +191,7 @@ impl SlotTable {
 
     pub(super) fn try_address(self: &Arc<Self>, address: IpAddr) -> Option<AddressSlot> {
         let mut state = self.lock();
-        if count(&state.addresses, &address) >= self.sizes.per_address {
+        if count_of(&state.addresses, &address) >= self.sizes.per_address {
             return None;
         }
         *state.addresses.entry(address).or_default() += 1;
@@ -243,10 +243,10 @@ impl SlotState {
         let free = sizes.global.saturating_sub(self.running);
         tenant < free
             && app < sizes.per_app
-            && count(&self.hosts, &claim.host) < sizes.per_host
+            && count_of(&self.hosts, &claim.host) < sizes.per_host
             && claim
                 .address
-                .is_none_or(|address| count(&self.addresses, &address) < sizes.per_address)
+                .is_none_or(|address| count_of(&self.addresses, &address) < sizes.per_address)
     }
 
     /// Removes the next one that can run from the queue and counts it as running.
@@ -324,7 +324,7 @@ impl SlotState {
     /// The address has a guard of its own.
     fn give_back(&mut self, claim: &SlotClaim) {
         self.running = self.running.saturating_sub(1);
-        decrement(&mut self.hosts, &claim.host);
+        decrement_count(&mut self.hosts, &claim.host);
         self.change(claim, |share| {
             share.running = share.running.saturating_sub(1);
         });
@@ -359,11 +359,11 @@ impl SlotState {
     }
 }
 
-fn count<K: Eq + Hash>(counts: &HashMap<K, usize>, key: &K) -> usize {
+fn count_of<K: Eq + Hash>(counts: &HashMap<K, usize>, key: &K) -> usize {
     counts.get(key).copied().unwrap_or_default()
 }
 
-fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+fn decrement_count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count = count.saturating_sub(1);
         if *count == 0 {

@@ -25,7 +25,8 @@ impl RequestedOrigin {
             _ => (String::new(), shown.as_str()),
         };
         let after = rest.trim_start_matches(['/', '\\']);
-        let is_opaque = !scheme.is_empty() && after.len() == rest.len() && default(&scheme) == 0;
+        let is_opaque =
+            !scheme.is_empty() && after.len() == rest.len() && default_port(&scheme) == 0;
         if is_opaque {
             return Self {
                 scheme,
@@ -35,7 +36,7 @@ impl RequestedOrigin {
         let authority = after.split(['/', '\\']).next().unwrap_or_default();
         let (host, port) = split_port(authority);
         Self {
-            port: port.parse().unwrap_or(default(&scheme)),
+            port: port.parse().unwrap_or(default_port(&scheme)),
             host: host.to_owned(),
             scheme,
         }
@@ -70,7 +71,7 @@ fn is_scheme(scheme: &str, rest: &str) -> bool {
         && !(scheme.contains('.') && rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-fn default(scheme: &str) -> u16 {
+fn default_port(scheme: &str) -> u16 {
     match scheme {
         "http" => 80,
         "https" => 443,

@@ -63,7 +63,7 @@ impl HickoryResolver {
             if family.stopped {
                 return Ok(family);
             }
-            family.addresses = addresses(&response, &owner);
+            family.addresses = owned_addresses(&response, &owner);
             let ended = response.response_code == ResponseCode::NXDomain;
             if !moved || ended || !family.addresses.is_empty() {
                 family.missing |= ended && family.addresses.is_empty();
@@ -158,7 +158,7 @@ impl FamilyResult {
     /// never one that the judge refuses, and never beyond a chain that is too long anyway (D-8).
     fn follow(&mut self, response: &DnsResponse, owner: &mut Name, judge: &Judge) -> bool {
         let mut moved = false;
-        while let Some(target) = alias(response, owner) {
+        while let Some(target) = cname_target(response, owner) {
             let text = target.to_ascii();
             let refused = judge.check_cname(&text).is_err();
             self.cnames.push(text);
@@ -173,7 +173,7 @@ impl FamilyResult {
     }
 }
 
-fn alias(response: &DnsResponse, owner: &Name) -> Option<Name> {
+fn cname_target(response: &DnsResponse, owner: &Name) -> Option<Name> {
     response
         .answers
         .iter()
@@ -184,7 +184,7 @@ fn alias(response: &DnsResponse, owner: &Name) -> Option<Name> {
 }
 
 /// The different addresses that belong to `owner`; those of other names were not asked for (D-10).
-fn addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
+fn owned_addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
     response
         .answers
@@ -211,13 +211,13 @@ impl Resolver for HickoryResolver {
                 asked.unwrap_or(Err(DnsError::Timeout))
             };
             let (v4, v6) = tokio::join!(family(RecordType::A), family(RecordType::AAAA));
-            combine(name, v4, v6)
+            combine_families(name, v4, v6)
         })
     }
 }
 
 /// D-3: one family is enough; without any address the more certain failure is reported.
-fn combine(
+fn combine_families(
     name: &CanonicalName,
     v4: Result<FamilyResult, DnsError>,
     v6: Result<FamilyResult, DnsError>,

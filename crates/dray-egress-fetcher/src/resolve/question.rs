@@ -24,7 +24,7 @@ const MAX_UDP_SENDS: u8 = 8;
 /// The resolver has a deadline of its own, which is always earlier.
 const MAX_UDP_TIME: Duration = Duration::from_mins(5);
 
-fn request(query: Query) -> DnsRequest {
+fn dns_request(query: Query) -> DnsRequest {
     let mut options = DnsRequestOptions::default();
     options.use_edns = true;
     options.edns_payload_len = MAX_UDP_PAYLOAD_BYTES;
@@ -42,7 +42,7 @@ pub(super) async fn exchange_udp(
         .with_timeout(Some(MAX_UDP_TIME))
         .with_max_retries(MAX_UDP_SENDS)
         .build();
-    match stream.send_message(request(query)).next().await {
+    match stream.send_message(dns_request(query)).next().await {
         Some(Ok(response)) => Ok(response),
         Some(Err(NetError::Timeout)) => Err(DnsError::Timeout),
         Some(Err(error)) => Err(DnsError::Failure(error.to_string())),
@@ -55,7 +55,7 @@ pub(super) async fn exchange_tcp(
     server: SocketAddr,
     query: Query,
 ) -> Result<DnsResponse, DnsError> {
-    let request = request(query);
+    let request = dns_request(query);
     let packet = request
         .to_vec()
         .map_err(|error| DnsError::Failure(error.to_string()))?;

@@ -39,7 +39,7 @@ pub fn parse_servers<'a>(
         .into_iter()
         .map(|item| {
             let item = item.trim();
-            address(item)
+            parse_server_address(item)
                 .or_else(|| address_with_port(item))
                 .filter(|server| server.port() != 0)
                 .ok_or_else(|| ServersError::Invalid(item.to_owned()))
@@ -48,7 +48,7 @@ pub fn parse_servers<'a>(
 }
 
 /// An address without a port, and the port of DNS.
-fn address(text: &str) -> Option<SocketAddr> {
+fn parse_server_address(text: &str) -> Option<SocketAddr> {
     match text.split_once('%') {
         None => Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, DNS_PORT)),
         Some((ip, zone)) => {
@@ -64,7 +64,7 @@ fn address_with_port(text: &str) -> Option<SocketAddr> {
         return Some(server);
     }
     let (inside, port) = text.strip_prefix('[')?.split_once("]:")?;
-    let mut server = address(inside).filter(SocketAddr::is_ipv6)?;
+    let mut server = parse_server_address(inside).filter(SocketAddr::is_ipv6)?;
     server.set_port(port.parse().ok()?);
     Some(server)
 }
@@ -100,5 +100,5 @@ fn name_server(line: &str) -> Option<SocketAddr> {
     if words.next() != Some("nameserver") {
         return None;
     }
-    address(words.next()?)
+    parse_server_address(words.next()?)
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use dray_guard::{CanonicalUrl, Host, JudgeConfig};
-use dray_testkit::dns::{DnsReply, FakeDnsServer, address, alias};
+use dray_testkit::dns::{DnsReply, FakeDnsServer, address_record, alias_record};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RecordType;
 
@@ -121,7 +121,7 @@ async fn d_3_one_family_is_enough() {
         server.set(
             HOST_NAME,
             RecordType::A,
-            DnsReply::Records(vec![address(HOST_NAME, ip("8.8.8.8"))]),
+            DnsReply::Records(vec![address_record(HOST_NAME, ip("8.8.8.8"))]),
         );
         server.set(HOST_NAME, RecordType::AAAA, broken);
         check(&server, Ok(&["8.8.8.8"])).await;
@@ -149,7 +149,7 @@ async fn d_3_when_both_fail_the_reason_is_told() {
 async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
     let server = FakeDnsServer::start().await.unwrap();
     let many: Vec<_> = (0..=255)
-        .map(|last| address(HOST_NAME, IpAddr::from([93, 184, 215, last])))
+        .map(|last| address_record(HOST_NAME, IpAddr::from([93, 184, 215, last])))
         .collect();
     server.set(HOST_NAME, RecordType::A, DnsReply::Truncated(many));
     let answer = lookup(&server, HOST_NAME).await.unwrap();
@@ -165,8 +165,8 @@ async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
 #[tokio::test]
 async fn d_10_answers_to_other_questions_are_dropped() {
     let server = FakeDnsServer::start().await.unwrap();
-    let good = || vec![address(HOST_NAME, ip("8.8.8.8"))];
-    let evil = || vec![address(HOST_NAME, ip("10.0.0.1"))];
+    let good = || vec![address_record(HOST_NAME, ip("8.8.8.8"))];
+    let evil = || vec![address_record(HOST_NAME, ip("10.0.0.1"))];
     server.set(
         HOST_NAME,
         RecordType::A,
@@ -188,8 +188,8 @@ async fn d_10_answers_to_other_questions_are_dropped() {
 async fn d_10_records_of_other_names_are_not_taken() {
     let server = FakeDnsServer::start().await.unwrap();
     let records = vec![
-        address("other.example.org", ip("9.9.9.9")),
-        address(HOST_NAME, ip("8.8.8.8")),
+        address_record("other.example.org", ip("9.9.9.9")),
+        address_record(HOST_NAME, ip("8.8.8.8")),
     ];
     server.set(HOST_NAME, RecordType::A, DnsReply::Records(records));
     check(&server, Ok(&["8.8.8.8"])).await;
@@ -199,14 +199,14 @@ async fn d_10_records_of_other_names_are_not_taken() {
 async fn d_8_aliases_are_followed_within_an_answer_and_by_further_questions() {
     let server = FakeDnsServer::start().await.unwrap();
     let complete = vec![
-        alias(HOST_NAME, "cdn.example.net."),
-        address("cdn.example.net", ip("8.8.8.8")),
+        alias_record(HOST_NAME, "cdn.example.net."),
+        address_record("cdn.example.net", ip("8.8.8.8")),
     ];
     server.set(HOST_NAME, RecordType::A, DnsReply::Records(complete));
     server.set(
         HOST_NAME,
         RecordType::AAAA,
-        DnsReply::Records(vec![alias(HOST_NAME, "cdn.example.net.")]),
+        DnsReply::Records(vec![alias_record(HOST_NAME, "cdn.example.net.")]),
     );
     server.set_addresses("cdn.example.net", &[ip("2606:4700::1111")]);
     let answer = lookup(&server, HOST_NAME).await.unwrap();
@@ -227,7 +227,7 @@ async fn d_8_a_refused_alias_is_never_asked_for() {
             server.set(
                 HOST_NAME,
                 kind,
-                DnsReply::Records(vec![alias(HOST_NAME, target)]),
+                DnsReply::Records(vec![alias_record(HOST_NAME, target)]),
             );
         }
         let answer = lookup(&server, HOST_NAME).await.unwrap();
@@ -243,8 +243,8 @@ async fn d_8_a_refused_alias_is_never_asked_for() {
 async fn d_8_addresses_behind_a_refused_alias_are_not_taken() {
     let server = FakeDnsServer::start().await.unwrap();
     let records = vec![
-        alias(HOST_NAME, "db.internal."),
-        address("db.internal", ip("8.8.8.8")),
+        alias_record(HOST_NAME, "db.internal."),
+        address_record("db.internal", ip("8.8.8.8")),
     ];
     server.set(HOST_NAME, RecordType::A, DnsReply::Records(records));
     let answer = lookup(&server, HOST_NAME).await.unwrap();
@@ -265,10 +265,10 @@ async fn d_8_loops_and_long_chains_end() {
         server.set(
             HOST_NAME,
             kind,
-            DnsReply::Records(vec![alias(HOST_NAME, &name(0))]),
+            DnsReply::Records(vec![alias_record(HOST_NAME, &name(0))]),
         );
         for index in 0..20 {
-            let next = alias(&name(index), &name(index + 1));
+            let next = alias_record(&name(index), &name(index + 1));
             server.set(&name(index), kind, DnsReply::Records(vec![next]));
         }
     }
@@ -279,8 +279,8 @@ async fn d_8_loops_and_long_chains_end() {
         "one more than may be, so that the judge sees it"
     );
     let loops = vec![
-        alias(HOST_NAME, "b.example.net"),
-        alias("b.example.net", HOST_NAME),
+        alias_record(HOST_NAME, "b.example.net"),
+        alias_record("b.example.net", HOST_NAME),
     ];
     server.set(HOST_NAME, RecordType::A, DnsReply::Records(loops));
     server.set(HOST_NAME, RecordType::AAAA, DnsReply::Records(Vec::new()));
@@ -298,7 +298,7 @@ async fn d_3_an_alias_to_nothing_is_not_found() {
         server.set(
             HOST_NAME,
             kind,
-            DnsReply::Records(vec![alias(HOST_NAME, "gone.example.net.")]),
+            DnsReply::Records(vec![alias_record(HOST_NAME, "gone.example.net.")]),
         );
     }
     check(&server, Err("not_found")).await;

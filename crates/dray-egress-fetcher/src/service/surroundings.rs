@@ -59,14 +59,14 @@ impl OwnAddresses {
             })?;
         for host in &self.hosts {
             let name = host_of(host);
-            if let Err(error) = learn(&mut self.known, name).await {
+            if let Err(error) = learn_addresses(&mut self.known, name).await {
                 let message = format!("the protected host {name} cannot be looked up");
                 return Err(StartError::with_source(message, error));
             }
         }
         for peer in &self.peers {
             let name = host_of(peer);
-            if let Err(error) = learn(&mut self.known, name).await {
+            if let Err(error) = learn_addresses(&mut self.known, name).await {
                 // One of several servers may be gone; those that are there are what we talk to.
                 tracing::warn!(name, %error, "a peer cannot be looked up");
             }
@@ -91,7 +91,10 @@ impl OwnAddresses {
 }
 
 /// Looks `name` up and keeps what was found; what was known before stays when nothing can be learnt.
-async fn learn(known: &mut HashMap<String, Vec<IpNet>>, name: &str) -> std::io::Result<()> {
+async fn learn_addresses(
+    known: &mut HashMap<String, Vec<IpNet>>,
+    name: &str,
+) -> std::io::Result<()> {
     match look_up(name).await {
         Ok(found) => {
             known.insert(name.to_owned(), found);

@@ -12,7 +12,7 @@ use crate::fetch::{FetchJob, FetchedFile};
 use crate::staging::StagedFile;
 
 /// The request in the pipeline's terms. A little of the time is kept for the audit event and the reply.
-pub(super) fn command(
+pub(super) fn fetch_job(
     meta: &Meta,
     body: v1::FetchRequest,
     until: Deadline,
@@ -33,7 +33,7 @@ pub(super) fn command(
         .unwrap_or_default();
     FetchJob {
         url,
-        app_policy: app_policy.map(policy).unwrap_or_default(),
+        app_policy: app_policy.map(to_app_policy).unwrap_or_default(),
         tenant: meta.tenant.to_string(),
         app,
         size_limit: size_limit_bytes,
@@ -42,7 +42,7 @@ pub(super) fn command(
     }
 }
 
-fn policy(policy: v1::AppPolicy) -> AppPolicy {
+fn to_app_policy(policy: v1::AppPolicy) -> AppPolicy {
     let v1::AppPolicy {
         enabled,
         host_allowlist,
@@ -53,7 +53,7 @@ fn policy(policy: v1::AppPolicy) -> AppPolicy {
     }
 }
 
-pub(super) fn reply(fetched: FetchedFile, sink: StagedFile) -> Result<v1::FetchReply, Fault> {
+pub(super) fn fetch_reply(fetched: FetchedFile, sink: StagedFile) -> Result<v1::FetchReply, Fault> {
     let FetchedFile {
         stored,
         labels,

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use super::world::*;
 use crate::error::FetchPhase;
 use crate::fetch::FetchJob;
-use crate::hop::{HopRequest, send};
+use crate::hop::{HopRequest, send_request};
 use crate::label::ResponseLabels;
 use crate::record::FetchRecord;
 use crate::sink::{ByteSink, HashingSink, SinkError, StoredFile};
@@ -222,7 +222,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
         let (code, raw) = tokio::join!(
             async {
                 let (io, _) = tls.handshake(Box::new(near), &name).await.unwrap();
-                let (_, mut wire) = send(io, ask).await.unwrap();
+                let (_, mut wire) = send_request(io, ask).await.unwrap();
                 told.send(()).unwrap();
                 wire.next().await.unwrap_err().code()
             },

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dray_guard::{
     AdminPolicy, AppPolicy, CanonicalName, DnsAnswer, Judge, JudgeConfig, PinnedAddr,
 };
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, converse};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, serve_request};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::task::JoinSet;
@@ -198,19 +198,19 @@ impl Dialer for FakeNetwork {
                 Some(FakePeer::Panics) => panic!("a bug in the dialer"),
                 Some(FakePeer::Itself(responder)) => {
                     local.set_ip(to.ip());
-                    running.spawn(async move { converse(far, &responder).await });
+                    running.spawn(async move { serve_request(far, &responder).await });
                 }
                 Some(FakePeer::Plain(responder)) => {
-                    running.spawn(async move { converse(far, &responder).await });
+                    running.spawn(async move { serve_request(far, &responder).await });
                 }
                 Some(FakePeer::Late(time, responder)) => {
                     // paused clock: a peer that answers late
                     tokio::time::sleep(time).await;
-                    running.spawn(async move { converse(far, &responder).await });
+                    running.spawn(async move { serve_request(far, &responder).await });
                 }
                 Some(FakePeer::Tls(acceptor, responder)) => {
                     running.spawn(async move {
-                        converse(acceptor.accept(far).await?, &responder).await
+                        serve_request(acceptor.accept(far).await?, &responder).await
                     });
                 }
                 Some(FakePeer::Mute) => {
@@ -222,7 +222,7 @@ impl Dialer for FakeNetwork {
                 Some(FakePeer::Impostor(other)) => {
                     said = other;
                     running.spawn(async move {
-                        converse(
+                        serve_request(
                             far,
                             &ScriptedResponder::always(ResponseScript::ok("stolen")),
                         )

@@ -6,7 +6,7 @@ use super::*;
 
 /// Slots as `pointer|parameter|literal`, joined by blanks.
 fn check(arguments: &str, reach: ReferenceScope, expected: &str) {
-    let found = slots(arguments.as_bytes(), reach).unwrap();
+    let found = find_slots(arguments.as_bytes(), reach).unwrap();
     let shown: Vec<_> = found
         .iter()
         .map(|slot| {
@@ -19,7 +19,7 @@ fn check(arguments: &str, reach: ReferenceScope, expected: &str) {
 
 fn refuse(arguments: &[u8], expected: &ArgumentsError) {
     assert_eq!(
-        &slots(arguments, ReferenceScope::Nested).unwrap_err(),
+        &find_slots(arguments, ReferenceScope::Nested).unwrap_err(),
         expected
     );
 }
@@ -64,7 +64,7 @@ fn keys_and_text_that_only_contains_the_pattern_are_left_alone() {
 
 #[test]
 fn escapes_are_read_before_the_grammar_applies() {
-    let found = slots(
+    let found = find_slots(
         br#"{"a\u0062":"\u0066ile:text::a\/\u00e4\ud83d\ude00\n"}"#,
         ReferenceScope::TopLevel,
     )
@@ -86,7 +86,7 @@ fn half_surrogates_pass_in_ordinary_text_and_are_refused_in_references() {
         ReferenceScope::Nested,
         "",
     );
-    let found = slots(br#"{"a":"file:text::\ud800"}"#, ReferenceScope::TopLevel).unwrap();
+    let found = find_slots(br#"{"a":"file:text::\ud800"}"#, ReferenceScope::TopLevel).unwrap();
     assert_eq!(found[0].finding, ReferenceFinding::BrokenUnicode);
 }
 
@@ -125,7 +125,7 @@ fn members_named_twice_are_refused_where_they_are_looked_at() {
 #[test]
 fn references_below_endless_names_are_refused() {
     let named = |length: usize| format!(r#"{{"{}":"file:text::x"}}"#, "n".repeat(length));
-    assert!(slots(named(MAX_POINTER - 1).as_bytes(), ReferenceScope::TopLevel).is_ok());
+    assert!(find_slots(named(MAX_POINTER - 1).as_bytes(), ReferenceScope::TopLevel).is_ok());
     refuse(named(MAX_POINTER).as_bytes(), &ArgumentsError::LongName);
     check(
         &format!(r#"{{"{}":"plain"}}"#, "n".repeat(9999)),
@@ -144,7 +144,7 @@ fn nesting_bombs_are_refused_without_exhausting_the_stack() {
         )
     };
     assert_eq!(
-        slots(nested(MAX_DEPTH).as_bytes(), ReferenceScope::Nested),
+        find_slots(nested(MAX_DEPTH).as_bytes(), ReferenceScope::Nested),
         Ok(Vec::new())
     );
     refuse(nested(MAX_DEPTH + 1).as_bytes(), &ArgumentsError::TooDeep);
@@ -181,7 +181,7 @@ proptest! {
     fn every_slot_points_at_its_value(value in json(), pretty: bool) {
         let root = serde_json::json!({ "root": value });
         let text = if pretty { serde_json::to_string_pretty(&root) } else { serde_json::to_string(&root) }.unwrap();
-        for slot in slots(text.as_bytes(), ReferenceScope::Nested).unwrap() {
+        for slot in find_slots(text.as_bytes(), ReferenceScope::Nested).unwrap() {
             let literal: serde_json::Value = serde_json::from_str(&text[slot.range.clone()]).unwrap();
             prop_assert_eq!(root.pointer(&slot.pointer), Some(&literal));
             prop_assert_eq!(slot.parameter, "root");
@@ -190,11 +190,11 @@ proptest! {
 
     #[test]
     fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let _ = slots(&bytes, ReferenceScope::Nested);
+        let _ = find_slots(&bytes, ReferenceScope::Nested);
     }
 
     #[test]
     fn any_text_of_json_symbols_is_answered(text in "[\\[\\]{}:,\"\\\\0-9a-f tnu-]{0,40}") {
-        let _ = slots(text.as_bytes(), ReferenceScope::Nested);
+        let _ = find_slots(text.as_bytes(), ReferenceScope::Nested);
     }
 }

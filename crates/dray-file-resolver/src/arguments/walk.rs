@@ -76,7 +76,7 @@ impl<'a> ArgumentWalker<'a> {
         let is_inspected = self.reach == ReferenceScope::Nested || self.path.is_empty();
         let mut names = HashSet::new();
         while self.peek() == Some(b'"') {
-            let name = match decode(self.literal()) {
+            let name = match decode_literal(self.literal()) {
                 Ok(name) => name,
                 Err(lossy) => Cow::Owned(lossy),
             };
@@ -135,7 +135,7 @@ impl<'a> ArgumentWalker<'a> {
     }
 
     fn collect(&mut self, start: usize, literal: &str) -> Result<(), ArgumentsError> {
-        let decoded = decode(literal);
+        let decoded = decode_literal(literal);
         let text = match &decoded {
             Ok(text) => text.as_ref(),
             Err(lossy) => lossy.as_str(),
@@ -223,7 +223,7 @@ impl<'a> ArgumentWalker<'a> {
 }
 
 /// The text of a string literal.
-fn decode(literal: &str) -> Decoded<'_> {
+fn decode_literal(literal: &str) -> Decoded<'_> {
     let inner = literal
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))

@@ -17,7 +17,11 @@ fn external(url: &str) -> LoadTarget {
 }
 
 fn check(named: &str, expected: &Result<LoadTarget, UnsupportedReference>) {
-    assert_eq!(&classify(named, Some(&origin())), expected, "{named:?}");
+    assert_eq!(
+        &classify_reference(named, Some(&origin())),
+        expected,
+        "{named:?}"
+    );
 }
 
 #[test]
@@ -149,7 +153,7 @@ fn folders_and_other_places_of_the_origin_are_not_files() {
 #[test]
 fn without_a_dial_origin_every_url_is_external() {
     let url = "https://dial.example/v1/files/b/a";
-    assert_eq!(classify(url, None), Ok(external(url)));
+    assert_eq!(classify_reference(url, None), Ok(external(url)));
 }
 
 #[test]
@@ -160,11 +164,11 @@ fn a_base_path_belongs_to_the_origin() {
         "http://gate.example:8080/dial/v1/files/b/a"
     );
     assert_eq!(
-        classify("http://gate.example:8080/dial/v1/files/b/a", Some(&origin)),
+        classify_reference("http://gate.example:8080/dial/v1/files/b/a", Some(&origin)),
         Ok(dial("files/b/a"))
     );
     assert_eq!(
-        classify("http://gate.example:8080/v1/files/b/a", Some(&origin)),
+        classify_reference("http://gate.example:8080/v1/files/b/a", Some(&origin)),
         Err(UnsupportedReference::NotAFile)
     );
 }
@@ -193,17 +197,17 @@ fn unusable_origins_are_refused() {
 proptest! {
     #[test]
     fn canonical_paths_stay_below_files_and_are_their_own_spelling(named in "/{0,2}[fF]iles/([a-z%2eE./\\\\ +?#ä]{0,6}/){0,3}[a-z%2e.]{0,6}") {
-        if let Ok(LoadTarget::Dial(path)) = classify(&named, Some(&origin())) {
+        if let Ok(LoadTarget::Dial(path)) = classify_reference(&named, Some(&origin())) {
             let url = Url::parse(&origin().api(path.as_str())).unwrap();
             let expected = format!("/v1/{path}");
             prop_assert_eq!(url.path(), expected.as_str());
-            prop_assert_eq!(classify(path.as_str(), Some(&origin())), Ok(LoadTarget::Dial(path)));
+            prop_assert_eq!(classify_reference(path.as_str(), Some(&origin())), Ok(LoadTarget::Dial(path)));
         }
     }
 
     #[test]
     fn whatever_goes_to_dial_was_on_its_origin_or_relative(named in "( |/)*(https?|files|ftp)(:|/){1,3}(dial\\.example|evil|@|:443|\\\\){0,3}/v1/files/b/a") {
-        if let Ok(LoadTarget::Dial(_)) = classify(&named, Some(&origin())) {
+        if let Ok(LoadTarget::Dial(_)) = classify_reference(&named, Some(&origin())) {
             let is_relative = named.trim_start_matches('/').starts_with("files/");
             prop_assert!(is_relative || Url::parse(&named).unwrap().host_str() == Some("dial.example"));
         }

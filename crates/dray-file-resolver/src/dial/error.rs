@@ -110,10 +110,10 @@ impl DialError {
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
             404 | 410 => Self::NotFound,
-            408 | 425 | 429 => Self::Busy(wait(headers)),
+            408 | 425 | 429 => Self::Busy(retry_after(headers)),
             500..=599 => Self::Failing {
                 status,
-                wait: wait(headers),
+                wait: retry_after(headers),
             },
             _ => Self::Refused(status),
         })
@@ -203,7 +203,7 @@ impl DialError {
 }
 
 /// `Retry-After` in seconds, at most ten minutes; a second when there is none.
-fn wait(headers: &HeaderMap) -> Duration {
+fn retry_after(headers: &HeaderMap) -> Duration {
     headers
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok()?.trim().parse().ok())

@@ -8,7 +8,7 @@ use dray_testkit::dial::{DialCore, InjectedFault};
 use dray_types::FaultCode;
 
 use super::*;
-use crate::classify::{LoadTarget, classify};
+use crate::classify::{LoadTarget, classify_reference};
 use crate::shown::DisplayName;
 
 const FILE_LIMIT: ByteSize = ByteSize::kib(64);
@@ -51,7 +51,7 @@ async fn read(
     credentials: &CallerCredentials,
     limit: ByteSize,
 ) -> Result<Vec<u8>, DialError> {
-    let Ok(LoadTarget::Dial(path)) = classify(named, Some(client.origin())) else {
+    let Ok(LoadTarget::Dial(path)) = classify_reference(named, Some(client.origin())) else {
         panic!("{named} is not a DIAL file");
     };
     let mut file = client.open(&path, credentials, limit).await?;
@@ -131,7 +131,7 @@ async fn media_types_are_labels_or_nothing() {
         (&endless, ""),
     ] {
         world.core.put("b/a.txt", "text", sent);
-        let Ok(LoadTarget::Dial(path)) = classify("files/b/a.txt", None) else {
+        let Ok(LoadTarget::Dial(path)) = classify_reference("files/b/a.txt", None) else {
             panic!("not a DIAL file");
         };
         let credentials = CallerCredentials {

@@ -45,10 +45,10 @@ impl ReadingContext {
         let mut ask = Ask {
             file_path: Some(body.name.clone()),
             summarize: body.summarize,
-            focus: some(&body.focus),
-            range: some(&body.range),
-            find: some(&body.find),
-            member: some(&body.member),
+            focus: non_empty(&body.focus),
+            range: non_empty(&body.range),
+            find: non_empty(&body.find),
+            member: non_empty(&body.member),
             show_hidden: body.show_hidden,
         };
         let budget = match usize::try_from(body.inline_budget_bytes) {
@@ -63,12 +63,12 @@ impl ReadingContext {
         } else {
             match self.open(&means, place).await {
                 Ok(opened) => {
-                    let shown = shown(&body.name, &opened.name);
+                    let shown = shown_name(&body.name, &opened.name);
                     reader
                         .read_file(&shown, opened.file, &ask, &cancel, &|_| {})
                         .await
                 }
-                Err(OpenFailure::Refused(why)) => refused(&shown(&body.name, ""), &why),
+                Err(OpenFailure::Refused(why)) => refused_record(&shown_name(&body.name, ""), &why),
                 Err(OpenFailure::Fault(fault)) => return Err(fault),
             }
         };
@@ -112,7 +112,7 @@ impl ReadingContext {
     ) -> Result<v1::BuildContextReply, Fault> {
         let Request { meta, body } = request;
         let bytes = self.content(&meta, body.request, "request").await?;
-        let mut conversation: Conversation = parse(&bytes, "request")?;
+        let mut conversation: Conversation = parse_field(&bytes, "request")?;
         let scope = (!body.scope.is_empty())
             .then(|| dray_context::renew::StoreScope::of(body.scope.iter().cloned()));
         let keys = conversation.keys_to_sign(scope.as_ref());
@@ -176,10 +176,10 @@ impl ReadingContext {
         let opened = self
             .open_file(means, file.key.as_deref(), &file.url, &file.name)
             .await;
-        let opened = opened.map_err(|unopened| failure(unopened, means.limit))?;
+        let opened = opened.map_err(|unopened| open_failure(unopened, means.limit))?;
         let cancel = CancellationToken::new();
         let _ended = cancel.clone().drop_guard();
-        let name = shown(&file.name, &opened.name);
+        let name = shown_name(&file.name, &opened.name);
         let ask = Ask {
             file_path: Some(name.clone()),
             range: task.range.clone(),
@@ -195,7 +195,7 @@ impl ReadingContext {
                 file_name: Some(opened.name).filter(|name| !name.is_empty()),
                 incomplete: markdown.truncated,
             }),
-            Err(record) => Err(unread(record.error_code, means.limit)),
+            Err(record) => Err(unread_failure(record.error_code, means.limit)),
         }
     }
 
@@ -383,7 +383,7 @@ impl ReadingContext {
         catalog: Option<v1::Content>,
     ) -> Result<FileCatalog, Fault> {
         let bytes = self.content(meta, catalog, "catalog").await?;
-        parse(&bytes, "catalog")
+        parse_field(&bytes, "catalog")
     }
 
     fn check_workspace(&self) -> Result<(), Fault> {
@@ -413,12 +413,12 @@ fn is_inside(path: &[u8], directory: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-fn some(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// What a document is called: as the caller says, else as it came, else simply so.
-fn shown(said: &str, came: &str) -> String {
+fn shown_name(said: &str, came: &str) -> String {
     [said, came, "attachment"]
         .into_iter()
         .find(|name| !name.trim().is_empty())
@@ -426,11 +426,14 @@ fn shown(said: &str, came: &str) -> String {
         .to_owned()
 }
 
-fn refused(shown: &str, why: &RefusedDocument) -> Record {
+fn refused_record(shown: &str, why: &RefusedDocument) -> Record {
     Record::refused(why.code, message::cannot_read(shown, &why.reason))
 }
 
-fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], field: &'static str) -> Result<T, Fault> {
+fn parse_field<T: serde::de::DeserializeOwned>(
+    bytes: &[u8],
+    field: &'static str,
+) -> Result<T, Fault> {
     serde_json::from_slice(bytes).map_err(|error| not_json(field, &error))
 }
 
@@ -439,7 +442,7 @@ fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
 }
 
 /// Why a file could not be had, in the words of `read_files`.
-fn failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
+fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
     let why = match unopened {
         OpenFailure::Refused(why) => why,
         OpenFailure::Fault(fault) if fault.code == FaultCode::Timeout => {
@@ -459,7 +462,7 @@ fn failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
 }
 
 /// Why a file has no text, in the words of `read_files`.
-fn unread(code: Option<Code>, limit: ByteSize) -> read::ReadFailure {
+fn unread_failure(code: Option<Code>, limit: ByteSize) -> read::ReadFailure {
     let Some(code) = code else {
         // A part was asked for that the document does not have.
         return read::ReadFailure::of(read::FailureCode::OutOfRange);

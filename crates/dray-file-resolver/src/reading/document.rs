@@ -12,7 +12,7 @@ use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest};
 
 use super::ReadingContext;
 use super::keys::StoredKey;
-use crate::classify::{LoadTarget, classify};
+use crate::classify::{LoadTarget, classify_reference};
 use crate::dial::CallerCredentials;
 use crate::downloads::DownloadScope;
 use crate::error::ResolveError;
@@ -69,7 +69,7 @@ impl From<Fault> for OpenFailure {
 
 impl From<ResolveError> for OpenFailure {
     fn from(error: ResolveError) -> Self {
-        Self::Fault(crate::service::report(error))
+        Self::Fault(crate::service::report_error(error))
     }
 }
 
@@ -77,7 +77,7 @@ impl From<LoadError> for OpenFailure {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Correctable(fault) => about_the_document(fault),
-            LoadError::Failed(error) => sort(crate::service::report(error)),
+            LoadError::Failed(error) => sort_fault(crate::service::report_error(error)),
         }
     }
 }
@@ -129,7 +129,7 @@ impl ReadingContext {
             Some(StoredKey::Dial(path)) => self.open_target(means, &LoadTarget::Dial(path)).await,
             Some(StoredKey::Artifact(sha256)) => {
                 let claim = self.claim(&means.meta.tenant, sha256, name).await?;
-                let claim = claim.ok_or_else(|| gone(&sha256))?;
+                let claim = claim.ok_or_else(|| missing_artifact(&sha256))?;
                 self.open_claim(means, &claim).await
             }
         }
@@ -149,10 +149,10 @@ impl ReadingContext {
             tenant, deadline, ..
         } = &means.meta;
         let reader = self.store.read(tenant, claim, *deadline).await;
-        let reader = reader.map_err(|error| sort(error.into()))?;
+        let reader = reader.map_err(|error| sort_fault(error.into()))?;
         let artifact = &claim.artifact;
         let source = FileSource::store(reader, artifact.sha256, artifact.media_type.clone());
-        spool(source, artifact.name.clone()).await
+        spool_source(source, artifact.name.clone()).await
     }
 
     async fn take_from_sandbox(
@@ -168,7 +168,7 @@ impl ReadingContext {
         };
         let got = self.bus.call(&means.meta, &request).await;
         let got = got.map_err(|error| match error {
-            CallError::Fault(fault) => sort(fault),
+            CallError::Fault(fault) => sort_fault(fault),
             other => OpenFailure::Fault(other.into()),
         })?;
         let claim = got.claim.ok_or_else(Fault::internal)?;
@@ -181,7 +181,7 @@ impl ReadingContext {
         url: &str,
     ) -> Result<OpenedDocument, OpenFailure> {
         let origin = self.dial.as_ref().map(crate::dial::DialClient::origin);
-        match classify(url, origin) {
+        match classify_reference(url, origin) {
             Ok(target) => self.open_target(means, &target).await,
             Err(unsupported) => {
                 let reason = unsupported.sentence().trim_end_matches('.');
@@ -234,7 +234,7 @@ impl ReadingContext {
                 loader.open_once(target).await?
             }
         };
-        spool(source, name).await
+        spool_source(source, name).await
     }
 
     /// Bytes that a request carries, inline or by claim; for JSON of ours, so they are bounded like messages are.
@@ -274,7 +274,7 @@ impl ReadingContext {
 }
 
 /// Faults about the document go to the model; the others are ours.
-fn sort(fault: Fault) -> OpenFailure {
+fn sort_fault(fault: Fault) -> OpenFailure {
     match fault.code {
         FaultCode::NotFound
         | FaultCode::TooLarge
@@ -301,7 +301,7 @@ fn about_the_document(fault: Fault) -> OpenFailure {
     })
 }
 
-fn gone(sha256: &Sha256Digest) -> OpenFailure {
+fn missing_artifact(sha256: &Sha256Digest) -> OpenFailure {
     tracing::info!(%sha256, "a file of the conversation is no longer stored");
     OpenFailure::refused(Code::NotFound, "it is no longer stored")
 }
@@ -317,7 +317,7 @@ fn last_segment(text: &str) -> String {
 }
 
 /// Writes a source into a file without a name.
-async fn spool(mut source: FileSource, name: String) -> Result<OpenedDocument, OpenFailure> {
+async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocument, OpenFailure> {
     let local = |error: std::io::Error| {
         tracing::warn!(%error, "no room for a document");
         OpenFailure::Fault(
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn faults_of_ours_are_not_told_as_the_documents() {
-        let sorted = |code| sort(Fault::new(code, "Words."));
+        let sorted = |code| sort_fault(Fault::new(code, "Words."));
         assert!(matches!(sorted(FaultCode::NotFound),
             OpenFailure::Refused(RefusedDocument { code: Code::NotFound, reason, .. }) if reason == "Words"));
         assert!(matches!(

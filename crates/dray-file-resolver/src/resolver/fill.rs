@@ -16,7 +16,7 @@ use crate::source::FileSource;
 use crate::text::{BinaryContent, TextStream};
 
 /// Writes a JSON string in place of the reference and describes its content.
-pub(super) async fn fill(
+pub(super) async fn fill_slot(
     output: &mut ArgumentsOutput<'_>,
     loader: &FileLoader,
     slot: &PlannedSlot,
@@ -24,8 +24,8 @@ pub(super) async fn fill(
     let (form, target, shown, is_shared) = match &slot.filling {
         SlotContent::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
         SlotContent::Url { named, shown } => {
-            for piece in [quote(), escaped(named), quote()] {
-                write(output, piece).await?;
+            for piece in [quote_bytes(), escape_json(named), quote_bytes()] {
+                write_bytes(output, piece).await?;
             }
             return Ok(v1::ResolvedFile {
                 pointer: slot.pointer.clone(),
@@ -46,12 +46,12 @@ pub(super) async fn fill(
     } else {
         loader.open_once(target).await?
     };
-    write(output, quote()).await?;
+    write_bytes(output, quote_bytes()).await?;
     match form {
-        ContentForm::Base64 => base64(output, &mut source).await?,
-        ContentForm::Text => text(output, &mut source, shown).await?,
+        ContentForm::Base64 => write_base64(output, &mut source).await?,
+        ContentForm::Text => write_text(output, &mut source, shown).await?,
     }
-    write(output, quote()).await?;
+    write_bytes(output, quote_bytes()).await?;
     let summary = source.summary();
     Ok(v1::ResolvedFile {
         pointer: slot.pointer.clone(),
@@ -63,7 +63,7 @@ pub(super) async fn fill(
     })
 }
 
-async fn base64(
+async fn write_base64(
     output: &mut ArgumentsOutput<'_>,
     source: &mut FileSource,
 ) -> Result<(), LoadError> {
@@ -71,46 +71,49 @@ async fn base64(
     while let Some(chunk) = source.next().await? {
         let mut piece = String::with_capacity(chunk.len() / 3 * 4 + 8);
         stream.push(&chunk, &mut piece);
-        write(output, piece.into()).await?;
+        write_bytes(output, piece.into()).await?;
     }
     let mut last = String::new();
     stream.finish(&mut last);
-    write(output, last.into()).await
+    write_bytes(output, last.into()).await
 }
 
-async fn text(
+async fn write_text(
     output: &mut ArgumentsOutput<'_>,
     source: &mut FileSource,
     shown: &DisplayName,
 ) -> Result<(), LoadError> {
     let binary = |BinaryContent(name)| {
-        let fault = Fault::new(FaultCode::Unsupported, reply::binary(shown, name));
+        let fault = Fault::new(
+            FaultCode::Unsupported,
+            reply::binary_file_message(shown, name),
+        );
         LoadError::Correctable(fault.detail("binary"))
     };
     let mut stream = TextStream::default();
     let mut piece = String::new();
     while let Some(chunk) = source.next().await? {
         stream.push(&chunk, &mut piece).map_err(binary)?;
-        write(output, escaped(&piece)).await?;
+        write_bytes(output, escape_json(&piece)).await?;
         piece.clear();
     }
     stream.finish(&mut piece).map_err(binary)?;
-    write(output, escaped(&piece)).await
+    write_bytes(output, escape_json(&piece)).await
 }
 
-async fn write(output: &mut ArgumentsOutput<'_>, bytes: Bytes) -> Result<(), LoadError> {
+async fn write_bytes(output: &mut ArgumentsOutput<'_>, bytes: Bytes) -> Result<(), LoadError> {
     output
         .write(bytes)
         .await
         .map_err(|error| LoadError::Failed(ResolveError::Store(error)))
 }
 
-fn quote() -> Bytes {
+fn quote_bytes() -> Bytes {
     Bytes::from_static(b"\"")
 }
 
 /// The inside of a JSON string literal (RFC 8259 section 7).
-fn escaped(text: &str) -> Bytes {
+fn escape_json(text: &str) -> Bytes {
     let literal = Bytes::from(serde_json::to_vec(text).unwrap_or_default());
     literal.slice(1.min(literal.len())..literal.len().saturating_sub(1))
 }
@@ -126,7 +129,7 @@ mod tests {
         fn any_text_in_any_pieces_reads_back(pieces in prop::collection::vec("(?s).{0,20}", 0..6)) {
             let mut literal = vec![b'"'];
             for piece in &pieces {
-                literal.extend_from_slice(&escaped(piece));
+                literal.extend_from_slice(&escape_json(piece));
             }
             literal.push(b'"');
             let text: String = serde_json::from_slice(&literal).unwrap();

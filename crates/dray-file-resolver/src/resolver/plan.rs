@@ -7,7 +7,7 @@ use dray_types::reference::{MISSING_PREFIX, ReferenceForm};
 use dray_types::{Fault, FaultCode};
 
 use crate::arguments::{ReferenceFinding, ReferenceSlot};
-use crate::classify::{DialOrigin, LoadTarget, UnsupportedReference, classify};
+use crate::classify::{DialOrigin, LoadTarget, UnsupportedReference, classify_reference};
 use crate::shown::DisplayName;
 
 /// A slot with what is to be put into it.
@@ -59,8 +59,14 @@ impl ContentForm {
 }
 
 /// Decides for every slot; nothing is loaded, and a slot that cannot be filled does not affect those before it.
-pub(crate) fn plan(slots: Vec<ReferenceSlot>, origin: Option<&DialOrigin>) -> Vec<PlannedSlot> {
-    let mut planned: Vec<_> = slots.into_iter().map(|slot| one(slot, origin)).collect();
+pub(crate) fn plan_slots(
+    slots: Vec<ReferenceSlot>,
+    origin: Option<&DialOrigin>,
+) -> Vec<PlannedSlot> {
+    let mut planned: Vec<_> = slots
+        .into_iter()
+        .map(|slot| plan_slot(slot, origin))
+        .collect();
     let mut uses: HashMap<LoadTarget, usize> = HashMap::new();
     for slot in &planned {
         if let SlotContent::Content { target, .. } = &slot.filling {
@@ -78,7 +84,7 @@ pub(crate) fn plan(slots: Vec<ReferenceSlot>, origin: Option<&DialOrigin>) -> Ve
     planned
 }
 
-fn one(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
+fn plan_slot(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
     let ReferenceSlot {
         range,
         parameter,
@@ -86,8 +92,8 @@ fn one(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
         finding,
     } = slot;
     let filling = match finding {
-        ReferenceFinding::MissingPrefix => invalid("missing_prefix", MISSING_PREFIX),
-        ReferenceFinding::BrokenUnicode => invalid(
+        ReferenceFinding::MissingPrefix => invalid_content("missing_prefix", MISSING_PREFIX),
+        ReferenceFinding::BrokenUnicode => invalid_content(
             "broken_unicode",
             "The reference holds half of a surrogate pair, which names no file.",
         ),
@@ -95,7 +101,7 @@ fn one(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
             form: ReferenceForm::Url,
             target,
         } => SlotContent::Url {
-            shown: match classify(&target, origin) {
+            shown: match classify_reference(&target, origin) {
                 Ok(target) => DisplayName::target(&target),
                 Err(_) => DisplayName::url(&target),
             },
@@ -104,11 +110,11 @@ fn one(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
         ReferenceFinding::Reference {
             form: ReferenceForm::Base64,
             target,
-        } => content(ContentForm::Base64, &target, origin),
+        } => slot_content(ContentForm::Base64, &target, origin),
         ReferenceFinding::Reference {
             form: ReferenceForm::Text,
             target,
-        } => content(ContentForm::Text, &target, origin),
+        } => slot_content(ContentForm::Text, &target, origin),
     };
     PlannedSlot {
         range,
@@ -118,23 +124,23 @@ fn one(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
     }
 }
 
-fn content(form: ContentForm, named: &str, origin: Option<&DialOrigin>) -> SlotContent {
-    match classify(named, origin) {
+fn slot_content(form: ContentForm, named: &str, origin: Option<&DialOrigin>) -> SlotContent {
+    match classify_reference(named, origin) {
         Ok(target) => SlotContent::Content {
             form,
             shown: DisplayName::target(&target),
             target,
             is_shared: false,
         },
-        Err(reason) => unsupported(&DisplayName::unsupported(named), reason),
+        Err(reason) => unsupported_content(&DisplayName::unsupported(named), reason),
     }
 }
 
-fn unsupported(shown: &DisplayName, reason: UnsupportedReference) -> SlotContent {
+fn unsupported_content(shown: &DisplayName, reason: UnsupportedReference) -> SlotContent {
     let message = format!("Unsupported file URL {shown}. {}", reason.sentence());
     SlotContent::Invalid(Fault::new(FaultCode::Unsupported, message).detail("unsupported_url"))
 }
 
-fn invalid(detail: &str, message: &str) -> SlotContent {
+fn invalid_content(detail: &str, message: &str) -> SlotContent {
     SlotContent::Invalid(Fault::new(FaultCode::InvalidArgument, message).detail(detail))
 }

@@ -13,7 +13,7 @@ use dray_service::Request;
 use dray_store::ReadError;
 use dray_types::{Deadline, Fault, FaultCode, OperationId, TenantId};
 
-use super::{FileResolver, REPLY_LIMITS, report};
+use super::{FileResolver, REPLY_LIMITS, report_error};
 use crate::error::ResolveError;
 use crate::resolver::{ResolveJob, ResolveOutcome};
 
@@ -47,7 +47,7 @@ impl FileResolver {
                 tracing::warn!(%error, "tool call not published");
                 Err(error.into())
             }
-            Err(_) => Err(unconfirmed()),
+            Err(_) => Err(unconfirmed_fault()),
         }
     }
 
@@ -68,7 +68,7 @@ impl FileResolver {
         };
         Ok(v1::ToolCallOutcome {
             state: record.terminal,
-            outcome: record.result.and_then(|event| recorded(&event)),
+            outcome: record.result.and_then(|event| recorded_outcome(&event)),
         })
     }
 
@@ -86,7 +86,7 @@ impl FileResolver {
         } = delivery;
         let operation_id = meta.operation.to_string();
         if let Err(fault) = check_names(&work) {
-            let event = rejected(operation_id, &work, fault.clone(), None);
+            let event = rejected_event(operation_id, &work, fault.clone(), None);
             return Err(WorkFailure::with_event(fault, &event));
         }
         let job = ResolveJob {
@@ -100,8 +100,8 @@ impl FileResolver {
             meta,
         };
         let outcome = tokio::select! {
-            outcome = self.resolver.resolve(job) => outcome.map_err(report)?,
-            () = cancel.cancelled() => return Err(cancelled().into()),
+            outcome = self.resolver.resolve(job) => outcome.map_err(report_error)?,
+            () = cancel.cancelled() => return Err(cancelled_fault().into()),
         };
         match outcome {
             ResolveOutcome::Resolved(resolved) => Ok(WorkCompleted::event(&v1::ToolCallResolved {
@@ -117,14 +117,14 @@ impl FileResolver {
                     retry: dray_types::RetryAdvice::Never,
                     ..fault
                 };
-                let event = rejected(operation_id, &work, fault.clone(), Some(invalid));
+                let event = rejected_event(operation_id, &work, fault.clone(), Some(invalid));
                 Err(WorkFailure::with_event(fault, &event))
             }
         }
     }
 }
 
-fn rejected(
+fn rejected_event(
     operation_id: String,
     work: &v1::ToolCallRequested,
     fault: Fault,
@@ -173,20 +173,20 @@ fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fa
 }
 
 /// The event that the ledger keeps, identified by its schema.
-fn recorded(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outcome> {
+fn recorded_outcome(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outcome> {
     let payload = event.payload.as_slice();
-    if event.schema == contract::schema::<v1::ToolCallResolved>() {
+    if event.schema == contract::schema_name::<v1::ToolCallResolved>() {
         let resolved = v1::ToolCallResolved::decode(payload).ok()?;
         return Some(tool_call_outcome::Outcome::Resolved(resolved));
     }
-    if event.schema == contract::schema::<v1::ToolCallRejected>() {
+    if event.schema == contract::schema_name::<v1::ToolCallRejected>() {
         let rejected = v1::ToolCallRejected::decode(payload).ok()?;
         return Some(tool_call_outcome::Outcome::Rejected(rejected));
     }
     None
 }
 
-fn cancelled() -> Fault {
+fn cancelled_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,
         "The work on the tool call was interrupted.",
@@ -196,7 +196,7 @@ fn cancelled() -> Fault {
     .retry_after(Duration::from_secs(1))
 }
 
-fn unconfirmed() -> Fault {
+fn unconfirmed_fault() -> Fault {
     Fault::new(
         FaultCode::Timeout,
         "It is not known yet whether the tool call was accepted.",

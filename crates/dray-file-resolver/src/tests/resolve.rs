@@ -323,7 +323,7 @@ proptest! {
         prop_assume!(!text.trim_start_matches('/').to_ascii_lowercase().starts_with("file:"));
         let value = serde_json::json!({ "text": text, "list": [text, number, { "file": text }] });
         let arguments = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
-        let slots = crate::arguments::slots(arguments.as_bytes(), crate::arguments::ReferenceScope::Nested).unwrap();
+        let slots = crate::arguments::find_slots(arguments.as_bytes(), crate::arguments::ReferenceScope::Nested).unwrap();
         prop_assert_eq!(slots, Vec::new());
     }
 }

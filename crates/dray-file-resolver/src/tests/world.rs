@@ -199,7 +199,7 @@ impl ResolverFixture {
 
     /// What a link opens for somebody without credentials.
     pub(super) async fn download(&self, url: &str) -> Bytes {
-        let tls = crate::dial::tls(None).unwrap();
+        let tls = crate::dial::tls_config(None).unwrap();
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .no_proxy();

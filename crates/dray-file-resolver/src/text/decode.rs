@@ -43,7 +43,7 @@ impl TextDecoder {
     /// Decodes what is complete; says whether a sequence was broken.
     pub(super) fn push(&mut self, chunk: &[u8], text: &mut String) -> bool {
         match self {
-            Self::Utf8(pending) => utf8(pending, chunk, text),
+            Self::Utf8(pending) => decode_utf8(pending, chunk, text),
             Self::Wide(wide) => wide.push(chunk, text),
         }
     }
@@ -62,7 +62,7 @@ impl TextDecoder {
 }
 
 /// The same result as one lossy conversion of all chunks together.
-fn utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
+fn decode_utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
     let mut joined = std::mem::take(pending);
     let mut rest = if joined.is_empty() {
         chunk

@@ -65,7 +65,7 @@ impl<'a> UrlAuthority<'a> {
 
 /// U-6 to U-8.
 fn plain_host(text: &str) -> Result<(Host, bool), Code> {
-    let mapped = name::map(text)?;
+    let mapped = name::map_uts46(text)?;
     if is_address_like(&mapped) {
         // The standard parser takes four decimal octets without leading zeros: the printed form and nothing else.
         let address: Ipv4Addr = text.parse().map_err(|_| Code::AmbiguousHost)?;

@@ -64,7 +64,7 @@ impl fmt::Display for CanonicalName {
 }
 
 /// Maps with UTS 46, non-transitional, and refuses a host that looks like another one (U-8).
-pub(super) fn map(raw: &str) -> Result<Cow<'_, str>, Code> {
+pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
     if raw.chars().any(is_zero_width) {
         return Err(Code::AmbiguousHost);
     }

@@ -67,7 +67,7 @@ impl FromStr for Nat64Prefix {
     type Err = Nat64Error;
 
     fn from_str(text: &str) -> Result<Self, Nat64Error> {
-        let Some(IpNet::V6(prefix)) = networks::read(text) else {
+        let Some(IpNet::V6(prefix)) = networks::read_network(text) else {
             return Err(Nat64Error::NotAPrefix(text.to_owned()));
         };
         if !matches!(prefix.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) {

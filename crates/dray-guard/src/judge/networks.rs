@@ -29,17 +29,17 @@ pub fn parse_blocked_networks(text: &str) -> Result<Vec<IpNet>, NetworksError> {
 fn parse_network(text: &str) -> Result<IpNet, NetworksError> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
-        Err(_) => read(text).ok_or_else(|| NetworksError::NotANetwork(text.to_owned()))?,
+        Err(_) => read_network(text).ok_or_else(|| NetworksError::NotANetwork(text.to_owned()))?,
     };
     if network.trunc() != network {
         return Err(NetworksError::HostBits(network, network.trunc()));
     }
-    Ok(unmap(network))
+    Ok(unmap_network(network))
 }
 
 /// Reads `address/length`, both plainly written: no leading zeros, no signs, no blanks. Bits after the prefix are
 /// kept.
-pub(super) fn read(text: &str) -> Option<IpNet> {
+pub(super) fn read_network(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
     let number: u8 = length.parse().ok()?;
@@ -50,7 +50,7 @@ pub(super) fn read(text: &str) -> Option<IpNet> {
 }
 
 /// The IPv4 network inside an IPv4-mapped one: judged addresses are unwrapped, so it would never match (8.3).
-fn unmap(network: IpNet) -> IpNet {
+fn unmap_network(network: IpNet) -> IpNet {
     let (IpAddr::V4(address), Some(length)) = (
         network.addr().to_canonical(),
         network.prefix_len().checked_sub(96),
@@ -59,10 +59,10 @@ fn unmap(network: IpNet) -> IpNet {
     };
     match network {
         IpNet::V4(_) => network,
-        IpNet::V6(_) => v4(address, length).map_or(network, IpNet::V4),
+        IpNet::V6(_) => ipv4_network(address, length).map_or(network, IpNet::V4),
     }
 }
 
-fn v4(address: Ipv4Addr, length: u8) -> Option<Ipv4Net> {
+fn ipv4_network(address: Ipv4Addr, length: u8) -> Option<Ipv4Net> {
     Ipv4Net::new(address, length).ok()
 }

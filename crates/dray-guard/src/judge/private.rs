@@ -100,8 +100,8 @@ impl PrivateRanges {
 }
 
 fn parse_entry(text: &str) -> Result<IpNet, PrivateRangeError> {
-    let entry =
-        networks::read(text).ok_or_else(|| PrivateRangeError::NotANetwork(text.to_owned()))?;
+    let entry = networks::read_network(text)
+        .ok_or_else(|| PrivateRangeError::NotANetwork(text.to_owned()))?;
     if entry.trunc() != entry {
         return Err(PrivateRangeError::HostBits(entry, entry.trunc()));
     }

@@ -18,12 +18,12 @@ pub(super) const CLASS_NAMES: [&str; 7] = [
 ];
 
 /// Classifies an address that is not IPv4-mapped.
-pub(super) fn class(config: &JudgeConfig, address: IpAddr) -> Class {
-    if let Some(name) = addition(config, address) {
+pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
+    if let Some(name) = listed_addition(config, address) {
         return Class::Blocked(name);
     }
     if let IpAddr::V6(address) = address {
-        if let Some(class) = translated(config, address) {
+        if let Some(class) = nat64_class(config, address) {
             return class;
         }
         if is_provider_service(address) {
@@ -42,7 +42,7 @@ pub(super) fn class(config: &JudgeConfig, address: IpAddr) -> Class {
 }
 
 /// Additions win over everything (8.4).
-fn addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str> {
+fn listed_addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str> {
     let is_own = config
         .own_addresses
         .iter()
@@ -62,7 +62,7 @@ fn addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str> {
 
 /// The verdict on an address behind a configured NAT64 prefix (D-9): that on the address it carries. `None` for any
 /// other address.
-fn translated(config: &JudgeConfig, address: Ipv6Addr) -> Option<Class> {
+fn nat64_class(config: &JudgeConfig, address: Ipv6Addr) -> Option<Class> {
     // The longest prefix decides, as in routing.
     let prefix = config
         .nat64_prefixes
@@ -70,7 +70,7 @@ fn translated(config: &JudgeConfig, address: Ipv6Addr) -> Option<Class> {
         .filter(|prefix| prefix.contains(address))
         .max_by_key(|prefix| prefix.length())?;
     Some(match prefix.decode(address) {
-        Some(inner) => carried(config, inner),
+        Some(inner) => carried_class(config, inner),
         None => Class::Blocked("nat64_malformed"),
     })
 }
@@ -78,16 +78,15 @@ fn translated(config: &JudgeConfig, address: Ipv6Addr) -> Option<Class> {
 /// Whether it is an ISATAP address around a blocked one (8.3).
 fn carries_blocked(config: &JudgeConfig, address: IpAddr) -> bool {
     match address {
-        IpAddr::V6(address) => {
-            addrclass::isatap(address).is_some_and(|inner| carried(config, inner).is_blocked())
-        }
+        IpAddr::V6(address) => addrclass::isatap_address(address)
+            .is_some_and(|inner| carried_class(config, inner).is_blocked()),
         IpAddr::V4(_) => false,
     }
 }
 
 /// The class of an IPv4 address that an IPv6 address carries. Opened ranges do not apply (8.6).
-fn carried(config: &JudgeConfig, inner: Ipv4Addr) -> Class {
-    match addition(config, inner.into()) {
+fn carried_class(config: &JudgeConfig, inner: Ipv4Addr) -> Class {
+    match listed_addition(config, inner.into()) {
         Some(name) => Class::Blocked(name),
         None => addrclass::classify(inner.into()),
     }

@@ -280,8 +280,9 @@ fn x_1_the_redirect_limit_is_a_number_from_0_to_10() {
 // C-4
 #[test]
 fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
-    let of =
-        |by_admin: Option<&str>, by_app: Option<&[&str]>| digest(&admin(by_admin), &app(by_app));
+    let of = |by_admin: Option<&str>, by_app: Option<&[&str]>| {
+        policy_digest(&admin(by_admin), &app(by_app))
+    };
     let base = of(
         Some("a.example,*.b.example"),
         Some(&["c.example", "d.example"]),
@@ -313,9 +314,9 @@ fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
     ];
     for change in changes {
         let mut changed = admin(Some("a.example"));
-        seen.push(digest(&changed, &AppPolicy::default()));
+        seen.push(policy_digest(&changed, &AppPolicy::default()));
         change(&mut changed);
-        let after = digest(&changed, &AppPolicy::default());
+        let after = policy_digest(&changed, &AppPolicy::default());
         assert_ne!(seen.pop(), Some(after.clone()));
         seen.push(after);
     }
@@ -323,7 +324,7 @@ fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
         enabled: Some(false),
         host_allowlist: None,
     };
-    seen.push(digest(&admin(None), &off));
+    seen.push(policy_digest(&admin(None), &off));
     let count = seen.len();
     seen.sort();
     seen.dedup();

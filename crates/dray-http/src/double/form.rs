@@ -37,20 +37,23 @@ impl FormData {
 }
 
 /// Reads a body of this content type.
-pub(super) async fn read(media_type: &str, reader: BodyReader) -> Result<FormData, MalformedBody> {
+pub(super) async fn read_form(
+    media_type: &str,
+    reader: BodyReader,
+) -> Result<FormData, MalformedBody> {
     if let Some((_, boundary)) = media_type
         .starts_with("multipart/form-data")
         .then(|| media_type.split_once("boundary="))
         .flatten()
     {
         let boundary = boundary.trim().trim_matches('"');
-        return multipart(reader, boundary).await;
+        return read_multipart(reader, boundary).await;
     }
     if media_type.starts_with("application/x-www-form-urlencoded") {
         let bytes = reader.all().await?;
         let text = String::from_utf8(bytes).map_err(|_| MalformedBody)?;
         return Ok(FormData {
-            fields: pairs(&text),
+            fields: decode_pairs(&text),
             files: Vec::new(),
         });
     }
@@ -58,7 +61,7 @@ pub(super) async fn read(media_type: &str, reader: BodyReader) -> Result<FormDat
 }
 
 /// Decodes a query or an urlencoded form.
-pub(super) fn pairs(text: &str) -> Vec<(String, String)> {
+pub(super) fn decode_pairs(text: &str) -> Vec<(String, String)> {
     let decode = |text: &str| {
         let spaced = text.replace('+', " ");
         percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
@@ -70,7 +73,7 @@ pub(super) fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn multipart(mut reader: BodyReader, boundary: &str) -> Result<FormData, MalformedBody> {
+async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormData, MalformedBody> {
     let mut form = FormData::default();
     let mark = format!("\r\n--{boundary}");
     // The first boundary has no line before it.
@@ -87,8 +90,8 @@ async fn multipart(mut reader: BodyReader, boundary: &str) -> Result<FormData, M
             return Ok(form);
         }
         let head = reader.short(b"\r\n\r\n").await?;
-        let field = parameter(&head, "name").ok_or(MalformedBody)?;
-        match parameter(&head, "filename") {
+        let field = disposition_parameter(&head, "name").ok_or(MalformedBody)?;
+        match disposition_parameter(&head, "filename") {
             None => {
                 let value = reader.short(mark.as_bytes()).await?;
                 form.fields.push((field, value));
@@ -101,7 +104,7 @@ async fn multipart(mut reader: BodyReader, boundary: &str) -> Result<FormData, M
                 form.files.push(FormPart {
                     field,
                     name,
-                    media_type: line(&head, "content-type:").unwrap_or_default(),
+                    media_type: header_line(&head, "content-type:").unwrap_or_default(),
                     content: digesting.end(),
                 });
             }
@@ -109,7 +112,7 @@ async fn multipart(mut reader: BodyReader, boundary: &str) -> Result<FormData, M
     }
 }
 
-fn line(head: &str, name: &str) -> Option<String> {
+fn header_line(head: &str, name: &str) -> Option<String> {
     let line = head
         .lines()
         .find(|line| line.to_ascii_lowercase().starts_with(name))?;
@@ -117,8 +120,8 @@ fn line(head: &str, name: &str) -> Option<String> {
 }
 
 /// A quoted parameter of `Content-Disposition`: UTF-8, with the escapes of browsers undone.
-fn parameter(head: &str, name: &str) -> Option<String> {
-    let value = line(head, "content-disposition:")?;
+fn disposition_parameter(head: &str, name: &str) -> Option<String> {
+    let value = header_line(head, "content-disposition:")?;
     let (_, after) = value.split_once(&format!("; {name}=\""))?;
     let (value, _) = after.split_once('"')?;
     Some(
@@ -136,16 +139,19 @@ mod tests {
     #[test]
     fn parameters_are_told_apart() {
         let head = "Content-Disposition: form-data; name=\"a\"; filename=\"b%22 ё.txt\"\r\nContent-Type: x/y";
-        assert_eq!(parameter(head, "name").as_deref(), Some("a"));
-        assert_eq!(parameter(head, "filename").as_deref(), Some("b\" ё.txt"));
-        assert_eq!(line(head, "content-type:").as_deref(), Some("x/y"));
-        assert_eq!(parameter("Content-Type: x", "name"), None);
+        assert_eq!(disposition_parameter(head, "name").as_deref(), Some("a"));
+        assert_eq!(
+            disposition_parameter(head, "filename").as_deref(),
+            Some("b\" ё.txt")
+        );
+        assert_eq!(header_line(head, "content-type:").as_deref(), Some("x/y"));
+        assert_eq!(disposition_parameter("Content-Type: x", "name"), None);
     }
 
     #[test]
     fn pairs_are_decoded() {
         assert_eq!(
-            pairs("a=b+c%26&d&%C3%A9=1"),
+            decode_pairs("a=b+c%26&d&%C3%A9=1"),
             [("a", "b c&"), ("d", ""), ("é", "1")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
         );

@@ -138,7 +138,7 @@ impl BodyReader {
         sink: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<(), MalformedBody> {
         loop {
-            if let Some(at) = find(&self.ahead, mark) {
+            if let Some(at) = find_mark(&self.ahead, mark) {
                 sink(self.ahead.get(..at).unwrap_or_default());
                 self.ahead.advance(at + mark.len());
                 return Ok(());
@@ -165,7 +165,7 @@ impl BodyReader {
 }
 
 /// Where `mark` begins, which begins with a carriage return.
-fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
+fn find_mark(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
         let rest = bytes.get(from..)?;
@@ -190,7 +190,7 @@ mod tests {
             (b"a\r", None),
             (b"\r\n--x", Some(0)),
         ] {
-            assert_eq!(find(bytes, b"\r\n--x"), expected);
+            assert_eq!(find_mark(bytes, b"\r\n--x"), expected);
         }
     }
 }

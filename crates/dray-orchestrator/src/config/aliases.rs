@@ -3,7 +3,11 @@
 use dray_service::config::{AliasParser, AliasValue, VariableAlias, parse};
 use serde_json::Value;
 
-const fn alias(variable: &'static str, field: &'static str, parse: AliasParser) -> VariableAlias {
+const fn variable_alias(
+    variable: &'static str,
+    field: &'static str,
+    parse: AliasParser,
+) -> VariableAlias {
     VariableAlias {
         variable,
         field,
@@ -13,99 +17,115 @@ const fn alias(variable: &'static str, field: &'static str, parse: AliasParser) 
 
 /// All of them.
 pub(super) const VARIABLE_ALIASES: [VariableAlias; 29] = [
-    alias("DIAL_URL", "dial_url", parse::text),
-    alias("DIAL_API_VERSION", "dial_api_version", parse::text),
-    alias("APP_SCHEMA_ID", "app_schema_id", parse::text),
-    alias("PROXY_LANGUAGE_HEADER", "language_header", parse::text),
-    alias("LOG_PAYLOADS", "log_payloads", flag),
-    alias(
+    variable_alias("DIAL_URL", "dial_url", parse::parse_text),
+    variable_alias("DIAL_API_VERSION", "dial_api_version", parse::parse_text),
+    variable_alias("APP_SCHEMA_ID", "app_schema_id", parse::parse_text),
+    variable_alias(
+        "PROXY_LANGUAGE_HEADER",
+        "language_header",
+        parse::parse_text,
+    ),
+    variable_alias("LOG_PAYLOADS", "log_payloads", parse_flag),
+    variable_alias(
         "LOG_PAYLOADS_MAX_LENGTH",
         "log_payloads_max_length",
-        parse::integer,
+        parse::parse_integer,
     ),
-    alias("DEFAULT_AGENT_MAX_ITERATIONS", "max_iterations", iterations),
-    alias(
+    variable_alias(
+        "DEFAULT_AGENT_MAX_ITERATIONS",
+        "max_iterations",
+        parse_iterations,
+    ),
+    variable_alias(
         "DEFAULT_ORCHESTRATOR_DEPLOYMENT_ID",
         "default_orchestrator_deployment",
-        parse::text,
+        parse::parse_text,
     ),
-    alias(
+    variable_alias(
         "ALLOW_OVERRIDE_SYSTEM_MESSAGE",
         "allow_override_system_message",
-        flag,
+        parse_flag,
     ),
-    alias("SHOW_USAGE_STATISTICS", "show_usage_statistics", flag),
-    alias(
+    variable_alias("SHOW_USAGE_STATISTICS", "show_usage_statistics", parse_flag),
+    variable_alias(
         "SHOW_EXECUTION_TIME_STAGE",
         "show_execution_time_stage",
-        flag,
+        parse_flag,
     ),
-    alias(
+    variable_alias(
         "PY_INTERPRETER_LOCAL_RUN",
         "py_interpreter.url",
         no_local_run,
     ),
-    alias("PY_INTERPRETER_URL", "py_interpreter.url", parse::text),
-    alias(
+    variable_alias(
+        "PY_INTERPRETER_URL",
+        "py_interpreter.url",
+        parse::parse_text,
+    ),
+    variable_alias(
         "PY_INTERPRETER_API_KEY",
         "py_interpreter.api_key",
-        parse::text,
+        parse::parse_text,
     ),
-    alias(
+    variable_alias(
         "PY_INTERPRETER_DEFAULT_SESSION_ID",
         "py_interpreter.default_session_id",
-        parse::text,
+        parse::parse_text,
     ),
-    alias(
+    variable_alias(
         "PY_INTERPRETER_CLIENT_MAX_RETRIES",
         "py_interpreter.url",
         no_retries,
     ),
-    alias(
+    variable_alias(
         "PY_INTERPRETER_CLIENT_TIMEOUT",
         "tool_timeout",
         no_clock_of_its_own,
     ),
-    alias(
+    variable_alias(
         "DEFAULT_TOOL_TIMEOUT_SECONDS",
         "tool_timeout",
-        parse::seconds,
+        parse::parse_seconds,
     ),
-    alias(
+    variable_alias(
         "DEFAULT_FILE_LOADING_SIZE_LIMIT",
         "files.size_limit",
-        parse::bytes,
+        parse::parse_bytes,
     ),
-    alias("DEFAULT_STAGE_DISPLAY_LEVEL", "stage_display_level", level),
-    alias(
+    variable_alias(
+        "DEFAULT_STAGE_DISPLAY_LEVEL",
+        "stage_display_level",
+        parse_level,
+    ),
+    variable_alias(
         "TOOL_CALL_RESULT_OFFLOAD__ENABLED_BY_DEFAULT",
         "files.offload",
-        flag,
+        parse_flag,
     ),
-    alias(
+    variable_alias(
         "TOOL_CALL_RESULT_OFFLOAD__SIZE_THRESHOLD",
         "files.offload_threshold",
-        parse::bytes,
+        parse::parse_bytes,
     ),
-    alias(
+    variable_alias(
         "TOOL_CALL_RESULT_OFFLOAD__EXCLUDED_TOOLS",
         "files.offload_excluded",
-        parse::list,
+        parse::parse_list,
     ),
-    alias("ENABLE_PREVIEW_FEATURES", "preview", flag),
-    alias("PREDEFINED_EXTRA_PATHS", "layers", paths),
-    alias("PREDEFINED_BASE_PATH", "layers", no_base),
-    alias("CONFIG_PROMPT_MAPPING", "prompt_mapping", mapping),
-    alias(
+    variable_alias("ENABLE_PREVIEW_FEATURES", "preview", parse_flag),
+    variable_alias("PREDEFINED_EXTRA_PATHS", "layers", parse_paths),
+    variable_alias("PREDEFINED_BASE_PATH", "layers", no_base),
+    variable_alias("CONFIG_PROMPT_MAPPING", "prompt_mapping", parse_mapping),
+    variable_alias(
         "DIAL_INTERACTIVE_LOGIN_TIMEOUT_SECONDS",
         "interactive_login_timeout",
-        parse::seconds,
+        parse::parse_seconds,
     ),
-    alias("USE_SYSTEM_CA_CERTS", "dial_ca_file", no_system_store),
+    variable_alias("USE_SYSTEM_CA_CERTS", "dial_ca_file", no_system_store),
 ];
 
 /// A switch in the spellings that operators use.
-fn flag(text: &str) -> Result<AliasValue, String> {
+fn parse_flag(text: &str) -> Result<AliasValue, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(AliasValue::Value(Value::Bool(true))),
         "false" | "0" | "no" | "off" => Ok(AliasValue::Value(Value::Bool(false))),
@@ -114,7 +134,7 @@ fn flag(text: &str) -> Result<AliasValue, String> {
     }
 }
 
-fn iterations(text: &str) -> Result<AliasValue, String> {
+fn parse_iterations(text: &str) -> Result<AliasValue, String> {
     match text.trim().parse::<i64>() {
         Ok(number @ 1..=1_000_000) => Ok(AliasValue::Value(number.into())),
         Ok(-1) => Err("must be 1 to 1000000: a turn always has a limit, and -1 is none".to_owned()),
@@ -122,7 +142,7 @@ fn iterations(text: &str) -> Result<AliasValue, String> {
     }
 }
 
-fn level(text: &str) -> Result<AliasValue, String> {
+fn parse_level(text: &str) -> Result<AliasValue, String> {
     let level = text.trim().to_ascii_lowercase();
     match level.as_str() {
         "none" | "error" | "info" | "debug" => Ok(AliasValue::Value(level.into())),
@@ -132,7 +152,7 @@ fn level(text: &str) -> Result<AliasValue, String> {
 }
 
 /// A JSON list of folders or, as in early releases, folders separated by colons.
-fn paths(text: &str) -> Result<AliasValue, String> {
+fn parse_paths(text: &str) -> Result<AliasValue, String> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(AliasValue::Unset("is blank and counts as unset"));
@@ -151,7 +171,7 @@ fn paths(text: &str) -> Result<AliasValue, String> {
     Ok(AliasValue::Value(paths.into()))
 }
 
-fn mapping(text: &str) -> Result<AliasValue, String> {
+fn parse_mapping(text: &str) -> Result<AliasValue, String> {
     if text.trim().is_empty() {
         return Ok(AliasValue::Unset("is blank and counts as unset"));
     }

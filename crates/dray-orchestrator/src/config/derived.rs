@@ -33,7 +33,7 @@ impl Config {
             max_chats: self.max_chats,
             chat_wait: self.chat_wait.as_duration(),
             prompt_mapping: self.prompt_mapping.clone(),
-            schema: publish::editor(&self.manifest_settings(), &self.app_schema_id),
+            schema: publish::editor_schema(&self.manifest_settings(), &self.app_schema_id),
         }
     }
 

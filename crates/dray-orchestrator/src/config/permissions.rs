@@ -143,7 +143,7 @@ impl Permissions {
             if !clients(name) {
                 problems.push(ConfigProblem::new(&field, "must name one of `clients`"));
             }
-            check(
+            check_manifest_names(
                 &format!("{field}.manifest_header"),
                 &permissions.manifest_header,
                 &mut problems,
@@ -160,13 +160,17 @@ impl Permissions {
             ),
             ("permissions.applications", &self.applications),
         ] {
-            check(field, manifests, &mut problems);
+            check_manifest_names(field, manifests, &mut problems);
         }
         problems
     }
 }
 
-fn check(field: &str, manifests: &ManifestPermissions, problems: &mut Vec<ConfigProblem>) {
+fn check_manifest_names(
+    field: &str,
+    manifests: &ManifestPermissions,
+    problems: &mut Vec<ConfigProblem>,
+) {
     if let Err(message) = crate::permissions::DestinationPolicy::new(manifests) {
         problems.push(ConfigProblem::new(field, message));
     }

@@ -40,7 +40,7 @@ impl PeerService {
 #[derive(Debug, Error)]
 pub enum CallFailure {
     /// It refuses, in its own words.
-    #[error("{}", said(.0))]
+    #[error("{}", fault_text(.0))]
     Refused(Fault),
     /// No service is listening.
     #[error("{} is not reachable at the moment; try again later.", .0.title())]
@@ -102,7 +102,7 @@ impl CallFailure {
 }
 
 /// The two sentences of a fault.
-fn said(fault: &Fault) -> String {
+fn fault_text(fault: &Fault) -> String {
     if fault.advice.is_empty() {
         fault.message.clone()
     } else {

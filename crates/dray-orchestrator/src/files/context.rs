@@ -95,7 +95,7 @@ impl TurnFiles {
     pub async fn prepare(&self, messages: &[Message]) {
         if !messages
             .iter()
-            .any(|message| !attachments(message).is_empty())
+            .any(|message| !message_attachments(message).is_empty())
         {
             return;
         }
@@ -104,7 +104,7 @@ impl TurnFiles {
                 let catalog = FileCatalog::read(&built.catalog);
                 *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
                 if self.services.config.reminder {
-                    let reminders = reminders(messages, &built);
+                    let reminders = file_reminders(messages, &built);
                     *self
                         .reminders
                         .lock()
@@ -138,7 +138,7 @@ impl TurnFiles {
             };
             // Without their texts: what is written for them is the reminder alone.
             let mut value = Vec::new();
-            for attachment in attachments(message) {
+            for attachment in message_attachments(message) {
                 value.push(json!({ "file": self.part(attachment).await }));
             }
             items.push(json!({"obj": obj.0, "dataId": obj.1, "value": value}));
@@ -330,25 +330,27 @@ impl TurnFiles {
     }
 }
 
-fn attachments(message: &Message) -> &[Attachment] {
+fn message_attachments(message: &Message) -> &[Attachment] {
     let custom = message.custom_content.as_ref();
     let given = custom.and_then(|custom| custom.attachments.as_deref());
     given.unwrap_or_default()
 }
 
 /// What is written for each message of the user that has files.
-fn reminders(messages: &[Message], built: &BuiltContext) -> Vec<Option<String>> {
+fn file_reminders(messages: &[Message], built: &BuiltContext) -> Vec<Option<String>> {
     let humans = built.rewritten_histories.iter();
     let humans = humans.filter(|item| item.get("obj") == Some(&json!("Human")));
-    let texts = humans.chain([&built.current_user_message]).map(rewritten);
+    let texts = humans
+        .chain([&built.current_user_message])
+        .map(rewritten_text);
     let users = messages.iter().filter(|message| message.role == Role::User);
     users
         .zip(texts)
-        .map(|(message, text)| text.filter(|_| !attachments(message).is_empty()))
+        .map(|(message, text)| text.filter(|_| !message_attachments(message).is_empty()))
         .collect()
 }
 
-fn rewritten(item: &Value) -> Option<String> {
+fn rewritten_text(item: &Value) -> Option<String> {
     let parts = item.get("value")?.as_array()?;
     let texts: Vec<_> = parts
         .iter()

@@ -54,7 +54,7 @@ impl InvalidDataUrl {
 /// # Errors
 ///
 /// See [`InvalidDataUrl`].
-pub fn decode(url: &str, limit: u64) -> Result<InlineData, InvalidDataUrl> {
+pub fn decode_data_url(url: &str, limit: u64) -> Result<InlineData, InvalidDataUrl> {
     let url = url.trim_start();
     let is_data = url
         .get(..5)
@@ -103,7 +103,7 @@ mod tests {
 
     #[track_caller]
     fn check(url: &str, media_type: &str, bytes: &[u8]) {
-        let inline = decode(url, 100).unwrap();
+        let inline = decode_data_url(url, 100).unwrap();
         assert_eq!(
             (inline.media_type.as_str(), &*inline.bytes),
             (media_type, bytes)
@@ -130,7 +130,11 @@ mod tests {
             "dat",
             "data:;base64,A",
         ] {
-            assert_eq!(decode(url, 100), Err(InvalidDataUrl::Malformed), "{url}");
+            assert_eq!(
+                decode_data_url(url, 100),
+                Err(InvalidDataUrl::Malformed),
+                "{url}"
+            );
         }
         assert_eq!(
             InvalidDataUrl::Malformed.sentence("p", 1),
@@ -140,13 +144,13 @@ mod tests {
 
     #[test]
     fn the_limit_itself_is_allowed_and_one_byte_more_is_not() {
-        assert!(decode("data:,abc", 3).is_ok());
+        assert!(decode_data_url("data:,abc", 3).is_ok());
         assert_eq!(
-            decode("data:,abcd", 3),
+            decode_data_url("data:,abcd", 3),
             Err(InvalidDataUrl::TooLarge { size: 4 })
         );
         assert_eq!(
-            decode("data:;base64,YWJjZA==", 3),
+            decode_data_url("data:;base64,YWJjZA==", 3),
             Err(InvalidDataUrl::TooLarge { size: 4 })
         );
         assert_eq!(

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
-use super::tools::declared;
+use super::tools::tool_declaration;
 use super::turn::TurnFiles;
 
 /// What can be called.
@@ -124,7 +124,7 @@ impl DialFileToolKind {
                 &["source", "target"],
             ),
         };
-        declared(self.name(), says, &properties, required)
+        tool_declaration(self.name(), says, &properties, required)
     }
 }
 
@@ -137,7 +137,7 @@ struct DialFileTool {
 }
 
 /// The tools that the manifest switches on; none without DIAL.
-pub fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
+pub fn offered_tools(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     if !files.reads_drive() {
         return Vec::new();
     }
@@ -202,7 +202,7 @@ impl Tool for DialFileTool {
 }
 
 /// A number of the arguments; models write it as text as well.
-fn number(call: &ToolCall, name: &str, default: usize) -> Result<usize, ToolFailure> {
+fn number_argument(call: &ToolCall, name: &str, default: usize) -> Result<usize, ToolFailure> {
     let wrong = || ToolFailure::parameter(name, "It must be a whole number of at least 1.");
     let number = match call.arguments.get(name) {
         None | Some(Value::Null) => return Ok(default),

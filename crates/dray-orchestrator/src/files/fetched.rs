@@ -56,11 +56,11 @@ impl TurnFiles {
             .ask_once(PeerService::Web, &meta, &request)
             .await
         {
-            Ok(reply) => checked(url, limit, reply)
+            Ok(reply) => check_reply(url, limit, reply)
                 .ok_or_else(|| CallFailure::Garbled(PeerService::Web).into()),
-            Err(CallFailure::Refused(fault)) if is_about_the_url(&fault) => {
-                Err(ToolFailure::parameter(parameter, told(&fault, url)))
-            }
+            Err(CallFailure::Refused(fault)) if is_about_the_url(&fault) => Err(
+                ToolFailure::parameter(parameter, fetch_fault_text(&fault, url)),
+            ),
             Err(error) => Err(error.into()),
         }
     }
@@ -82,7 +82,7 @@ fn is_about_the_url(fault: &Fault) -> bool {
 }
 
 /// The fetcher's sentence, with advice when a policy refused.
-fn told(fault: &Fault, url: &str) -> String {
+fn fetch_fault_text(fault: &Fault, url: &str) -> String {
     if !POLICY_DETAILS.contains(&fault.detail.as_str()) {
         return fault.message.clone();
     }
@@ -95,7 +95,7 @@ fn told(fault: &Fault, url: &str) -> String {
 }
 
 /// The answer, compared with itself and with what was asked.
-fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> {
+fn check_reply(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> {
     let Ok(ContentSource::Claim(claim)) = ContentSource::try_from(reply.content?) else {
         return None;
     };
@@ -122,11 +122,11 @@ fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> 
     let last = last
         .and_then(|(_, path)| path.rsplit('/').next())
         .unwrap_or_default();
-    let name = [tidy(&reply.name), tidy(last)]
+    let name = [tidy_name(&reply.name), tidy_name(last)]
         .into_iter()
         .flatten()
         .next()
-        .unwrap_or_else(|| unnamed(url, &media_type));
+        .unwrap_or_else(|| generated_name(url, &media_type));
     Some(FetchedFile {
         claim,
         name,
@@ -137,7 +137,7 @@ fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> 
 }
 
 /// A file name (quickapps 33.6); nothing when nothing is left of it.
-fn tidy(raw: &str) -> Option<String> {
+fn tidy_name(raw: &str) -> Option<String> {
     let decoded = percent_decode_str(raw).decode_utf8_lossy();
     let last = decoded.rsplit(['/', '\\']).next().unwrap_or_default();
     let kept: String = last
@@ -154,7 +154,7 @@ fn tidy(raw: &str) -> Option<String> {
 }
 
 /// The name of what has none: by its address, so that it is the same each time.
-fn unnamed(url: &str, media_type: &str) -> String {
+fn generated_name(url: &str, media_type: &str) -> String {
     let digest = Sha256Digest::of(url.as_bytes()).to_hex();
     let digits = digest.get(..16).unwrap_or_default();
     let extension = match media_type {
@@ -177,19 +177,23 @@ mod tests {
 
     #[test]
     fn names_come_from_the_server_then_from_the_last_address_then_from_the_first_one() {
-        assert_eq!(tidy("a b.pdf").as_deref(), Some("a-b.pdf"));
-        assert_eq!(tidy("x%2Fy%20z.pdf").as_deref(), Some("y-z.pdf"));
-        assert_eq!(tidy("..\\..\\.env").as_deref(), Some(".env"));
-        assert_eq!(tidy("..").as_deref(), None);
-        assert_eq!(tidy(""), None);
-        let name = unnamed("https://e.example/", "text/html");
+        assert_eq!(tidy_name("a b.pdf").as_deref(), Some("a-b.pdf"));
+        assert_eq!(tidy_name("x%2Fy%20z.pdf").as_deref(), Some("y-z.pdf"));
+        assert_eq!(tidy_name("..\\..\\.env").as_deref(), Some(".env"));
+        assert_eq!(tidy_name("..").as_deref(), None);
+        assert_eq!(tidy_name(""), None);
+        let name = generated_name("https://e.example/", "text/html");
         assert!(
             name.starts_with("external-")
                 && name.split_once('.').is_some_and(|(_, end)| end == "html"),
             "{name}"
         );
         assert_eq!(name.len(), "external-".len() + 16 + ".html".len());
-        assert_eq!(name, unnamed("https://e.example/", "text/html"), "R16");
+        assert_eq!(
+            name,
+            generated_name("https://e.example/", "text/html"),
+            "R16"
+        );
     }
 
     #[test]
@@ -215,20 +219,23 @@ mod tests {
             media_type: "Text/Plain; charset=utf-8".to_owned(),
             ..v1::FetchReply::default()
         };
-        let good = checked("u", 3, reply(3, b"abc")).unwrap();
+        let good = check_reply("u", 3, reply(3, b"abc")).unwrap();
         assert_eq!(
             (good.name.as_str(), good.media_type.as_str()),
             ("b-c.txt", "text/plain")
         );
-        assert!(checked("u", 3, reply(4, b"abc")).is_none(), "another size");
         assert!(
-            checked("u", 3, reply(3, b"abd")).is_none(),
+            check_reply("u", 3, reply(4, b"abc")).is_none(),
+            "another size"
+        );
+        assert!(
+            check_reply("u", 3, reply(3, b"abd")).is_none(),
             "another digest"
         );
         assert!(
-            checked("u", 2, reply(3, b"abc")).is_none(),
+            check_reply("u", 2, reply(3, b"abc")).is_none(),
             "over the limit"
         );
-        assert!(checked("u", 3, v1::FetchReply::default()).is_none());
+        assert!(check_reply("u", 3, v1::FetchReply::default()).is_none());
     }
 }

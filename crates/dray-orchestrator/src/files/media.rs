@@ -82,9 +82,9 @@ impl MediaTagFilter {
             attachments: Vec::new(),
         };
         if let Some(away) = self.away {
-            say(&mut rest.text, &away);
+            append_paragraph(&mut rest.text, &away);
         } else if !notices.is_empty() {
-            say(
+            append_paragraph(
                 &mut rest.text,
                 &format!("Could not be attached: {}.", notices.join(", ")),
             );
@@ -106,10 +106,10 @@ impl MediaTagFilter {
             Ok(sent) => {
                 rest.attachments = sent.attachments;
                 if !sent.notice.is_empty() {
-                    say(&mut rest.text, &sent.notice);
+                    append_paragraph(&mut rest.text, &sent.notice);
                 }
             }
-            Err(failure) => say(
+            Err(failure) => append_paragraph(
                 &mut rest.text,
                 &format!("The files could not be delivered. {failure}"),
             ),
@@ -129,7 +129,10 @@ impl MediaTagFilter {
             return;
         }
         let files = &self.files;
-        let jobs: Vec<_> = wanted.into_iter().map(|path| lookup(files, path)).collect();
+        let jobs: Vec<_> = wanted
+            .into_iter()
+            .map(|path| lookup_path(files, path))
+            .collect();
         let answers: Vec<_> = futures_util::stream::iter(jobs)
             .buffered(AT_ONCE)
             .collect()
@@ -153,7 +156,7 @@ async fn note_real_paths(files: &TurnFiles) {
         .into_iter()
         .filter_map(|path| String::from_utf8(path).ok())
         .take(MAX_PATHS)
-        .map(|path| lookup(files, path))
+        .map(|path| lookup_path(files, path))
         .collect();
     let answers: Vec<_> = futures_util::stream::iter(jobs)
         .buffered(AT_ONCE)
@@ -164,7 +167,7 @@ async fn note_real_paths(files: &TurnFiles) {
 }
 
 /// Where a path leads; nothing when it is not there or not allowed.
-async fn lookup(files: &TurnFiles, path: String) -> Result<(String, Option<String>), String> {
+async fn lookup_path(files: &TurnFiles, path: String) -> Result<(String, Option<String>), String> {
     let sandbox = files
         .sandbox()
         .await
@@ -198,7 +201,7 @@ async fn lookup(files: &TurnFiles, path: String) -> Result<(String, Option<Strin
 }
 
 /// Adds a paragraph.
-fn say(text: &mut String, words: &str) {
+fn append_paragraph(text: &mut String, words: &str) {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push_str("\n\n");
     }

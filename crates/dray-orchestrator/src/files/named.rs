@@ -111,7 +111,7 @@ impl TurnFiles {
                 Ok((fetched.claim, fetched.name))
             }
             UrlClass::Data => {
-                let inline = data::decode(url, limit).map_err(|why| {
+                let inline = data::decode_data_url(url, limit).map_err(|why| {
                     ToolFailure::parameter(parameter, why.sentence(parameter, limit))
                 })?;
                 let name = data_name(&inline);
@@ -161,7 +161,7 @@ impl TurnFiles {
                 Ok(piece) => piece,
                 Err(cause) => {
                     writer.abort().await;
-                    return Err(failed(broken(cause)));
+                    return Err(failed(to_drive_error(cause)));
                 }
             };
             // A wrong announced length does not bypass the limit (R3).
@@ -182,7 +182,7 @@ impl TurnFiles {
 }
 
 /// A cause of a body that broke off: a storage's own error, or the connection.
-fn broken(cause: dray_http::Cause) -> DriveError {
+fn to_drive_error(cause: dray_http::Cause) -> DriveError {
     match cause.downcast::<DriveError>() {
         Ok(error) => *error,
         Err(cause) => DriveError::Away(cause),

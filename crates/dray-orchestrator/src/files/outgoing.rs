@@ -253,11 +253,11 @@ impl TurnFiles {
                 }
                 Err(failure) => Err(failure),
             };
-            collect(outcome, path, &mut sent, &mut lines, &mut lost);
+            collect_outcome(outcome, path, &mut sent, &mut lines, &mut lost);
         }
         for (claim, name) in &parcel.claims {
             let outcome = self.attached(claim, name, b"").await;
-            collect(outcome, name.as_bytes(), &mut sent, &mut lines, &mut lost);
+            collect_outcome(outcome, name.as_bytes(), &mut sent, &mut lines, &mut lost);
         }
         sent.any = !sent.attachments.is_empty();
         if !lost.is_empty() {
@@ -299,7 +299,7 @@ impl TurnFiles {
 }
 
 /// Adds what became of one file.
-fn collect(
+fn collect_outcome(
     outcome: Result<(Attachment, Value), ToolFailure>,
     asked: &[u8],
     sent: &mut SendOutcome,

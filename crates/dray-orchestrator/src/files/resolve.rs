@@ -25,10 +25,13 @@ impl ArgumentResolver for TurnFiles {
     ) -> Result<Map<String, Value>, ToolFailure> {
         let services = &self.services;
         let nested = services.config.nested;
-        if !arguments.values().any(|value| refers(value, nested, 0)) {
+        if !arguments
+            .values()
+            .any(|value| has_reference(value, nested, 0))
+        {
             return Ok(arguments);
         }
-        let json = serde_json::to_vec(&arguments).map_err(|_| garbled())?;
+        let json = serde_json::to_vec(&arguments).map_err(|_| garbled_reply_failure())?;
         let time = services.config.transfer_timeout.as_duration();
         let request = v1::ResolveRequest {
             arguments: Some(
@@ -65,20 +68,20 @@ impl ArgumentResolver for TurnFiles {
                         time,
                     )
                     .await?;
-                serde_json::from_slice(&bytes).map_err(|_| garbled())
+                serde_json::from_slice(&bytes).map_err(|_| garbled_reply_failure())
             }
-            Some(resolve_reply::Outcome::Invalid(invalid)) => Err(correctable(invalid)),
-            None => Err(garbled()),
+            Some(resolve_reply::Outcome::Invalid(invalid)) => Err(parameter_failure(invalid)),
+            None => Err(garbled_reply_failure()),
         }
     }
 }
 
-fn garbled() -> ToolFailure {
+fn garbled_reply_failure() -> ToolFailure {
     CallFailure::Garbled(PeerService::Documents).into()
 }
 
 /// An argument that the model can correct, in the resolver's words.
-fn correctable(invalid: v1::InvalidParameter) -> ToolFailure {
+fn parameter_failure(invalid: v1::InvalidParameter) -> ToolFailure {
     let v1::InvalidParameter {
         parameter,
         tool_message,
@@ -100,15 +103,15 @@ fn correctable(invalid: v1::InvalidParameter) -> ToolFailure {
 }
 
 /// Whether a value of an argument holds a reference where references count: at the top and in lists there, or anywhere.
-fn refers(value: &Value, nested: bool, depth: u32) -> bool {
+fn has_reference(value: &Value, nested: bool, depth: u32) -> bool {
     match value {
         Value::String(text) => !matches!(FileReference::parse(text), ParsedReference::Plain),
-        Value::Array(items) if nested || depth == 0 => {
-            items.iter().any(|item| refers(item, nested, depth + 1))
-        }
+        Value::Array(items) if nested || depth == 0 => items
+            .iter()
+            .any(|item| has_reference(item, nested, depth + 1)),
         Value::Object(members) if nested => members
             .values()
-            .any(|member| refers(member, nested, depth + 1)),
+            .any(|member| has_reference(member, nested, depth + 1)),
         _ => false,
     }
 }
@@ -121,8 +124,8 @@ mod tests {
 
     #[track_caller]
     fn check(value: &Value, flat: bool, nested: bool) {
-        assert_eq!(refers(value, false, 0), flat, "{value}");
-        assert_eq!(refers(value, true, 0), nested, "{value}, nested");
+        assert_eq!(has_reference(value, false, 0), flat, "{value}");
+        assert_eq!(has_reference(value, true, 0), nested, "{value}, nested");
     }
 
     #[test]
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_frame_of_the_resolver_is_not_put_on_twice() {
-        let failure = correctable(v1::InvalidParameter {
+        let failure = parameter_failure(v1::InvalidParameter {
             parameter: "doc".to_owned(),
             tool_message:
                 "Parameter doc is invalid, try to call the tool again with fixed exception: too big"

@@ -56,7 +56,7 @@ impl KeptFile {
 #[async_trait]
 impl FileStorage for TurnFiles {
     fn classify(&self, url: &str) -> UrlClass {
-        classify(self.services.drive.as_deref(), url)
+        classify_url(self.services.drive.as_deref(), url)
     }
 
     async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
@@ -67,7 +67,7 @@ impl FileStorage for TurnFiles {
                 self.promoted.get(format!("u:{url}"), work).await
             }
             UrlClass::Data => {
-                let inline = data::decode(url, self.limit).map_err(|why| {
+                let inline = data::decode_data_url(url, self.limit).map_err(|why| {
                     ToolFailure::parameter(parameter, why.sentence(parameter, self.limit))
                 })?;
                 let name = data_name(&inline);
@@ -89,7 +89,7 @@ impl FileStorage for TurnFiles {
         media_type: &str,
         bytes: Bytes,
     ) -> Result<Attachment, ToolFailure> {
-        let name = clean(name);
+        let name = clean_name(name);
         if let Some(drive) = &self.services.drive {
             let item = self
                 .upload(
@@ -99,7 +99,7 @@ impl FileStorage for TurnFiles {
                     UploadSource::Bytes(&bytes),
                 )
                 .await?;
-            return Ok(attachment(item, &name, media_type));
+            return Ok(to_attachment(item, &name, media_type));
         }
         let claim = self.services.store_bytes(bytes, media_type, &name).await?;
         Ok(self.linked(&claim, &name, media_type).await?.attachment)
@@ -129,7 +129,7 @@ impl TurnFiles {
         let item = item.map_err(|error| drive_failure(parameter, error))?;
         let name = item.name.clone();
         let kind = item.media_type.clone().unwrap_or_default();
-        Ok(attachment(item, &name, &kind))
+        Ok(to_attachment(item, &name, &kind))
     }
 
     async fn promote(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
@@ -153,7 +153,7 @@ impl TurnFiles {
         name: &str,
         media_type: &str,
     ) -> Result<KeptFile, ToolFailure> {
-        let name = clean(name);
+        let name = clean_name(name);
         let key = format!("{}/{name}", claim.artifact.sha256.to_hex());
         let work = async {
             match &self.services.drive {
@@ -167,7 +167,7 @@ impl TurnFiles {
                         )
                         .await?;
                     Ok::<_, ToolFailure>(KeptFile {
-                        attachment: attachment(item, &name, media_type),
+                        attachment: to_attachment(item, &name, media_type),
                         ends_at_ms: None,
                     })
                 }
@@ -188,8 +188,8 @@ impl TurnFiles {
         media_type.clone_into(&mut claim.artifact.media_type);
         let link = self.services.link(&claim).await?;
         let mut attachment = Attachment {
-            kind: some(media_type),
-            title: some(name),
+            kind: non_empty(media_type),
+            title: non_empty(name),
             url: Some(link.url.expose().to_owned()),
             ..Attachment::default()
         };
@@ -220,25 +220,25 @@ impl TurnFiles {
         media_type: &str,
         origin: UploadSource<'_>,
     ) -> Result<DriveItem, ToolFailure> {
-        let home = self.home_url(drive).await.map_err(gone)?;
+        let home = self.home_url(drive).await.map_err(storage_failure)?;
         for number in 1..=MAX_NUMBERED_NAMES + 1 {
             let named = match number {
                 1 => name.to_owned(),
                 // So many of one name: this one is like no other.
                 _ if number > MAX_NUMBERED_NAMES => {
                     let unique = uuid::Uuid::new_v4().simple().to_string();
-                    let (stem, extension) = name::split(name);
+                    let (stem, extension) = name::split_stem(name);
                     format!("{stem}_{}{extension}", unique.get(..12).unwrap_or_default())
                 }
-                _ => name::numbered(name, number),
+                _ => name::numbered_name(name, number),
             };
-            let url = format!("{home}{}", encoded(&named));
+            let url = format!("{home}{}", encode_path(&named));
             let body = match &origin {
                 UploadSource::Bytes(bytes) => UploadBody::Bytes((*bytes).clone()),
                 UploadSource::Stored(claim) => {
                     let time = self.services.config.transfer_timeout.as_duration();
                     UploadBody::Stream(
-                        stream(self.services.open(claim, time).await?),
+                        artifact_stream(self.services.open(claim, time).await?),
                         claim.artifact.size,
                     )
                 }
@@ -262,7 +262,7 @@ impl TurnFiles {
                     .into());
                 }
                 Err(DriveError::Conflict) => {}
-                Err(error) => return Err(gone(error)),
+                Err(error) => return Err(storage_failure(error)),
             }
         }
         Err(HandledFailure::new(
@@ -273,7 +273,7 @@ impl TurnFiles {
 }
 
 /// Pieces of a stored file, checked by digest at their end.
-pub(super) fn stream(reader: ArtifactReader) -> dray_http::ByteStream {
+pub(super) fn artifact_stream(reader: ArtifactReader) -> dray_http::ByteStream {
     Box::pin(futures_util::stream::try_unfold(
         reader,
         |mut reader| async move {
@@ -290,16 +290,16 @@ pub(super) fn drive_failure(parameter: &str, error: DriveError) -> ToolFailure {
     if error.is_correctable() {
         return ToolFailure::parameter(parameter, error.to_string());
     }
-    gone(error)
+    storage_failure(error)
 }
 
 /// A problem with the storage itself.
-pub(super) fn gone(error: DriveError) -> ToolFailure {
+pub(super) fn storage_failure(error: DriveError) -> ToolFailure {
     HandledFailure::new(error.to_string()).because(error).into()
 }
 
 /// What a URL is (quickapps 32), with the exact origin of DIAL (R2).
-fn classify(drive: Option<&dyn Drive>, url: &str) -> UrlClass {
+fn classify_url(drive: Option<&dyn Drive>, url: &str) -> UrlClass {
     let trimmed = url.trim_start_matches(' ');
     if own_path(drive, url).is_some() {
         return UrlClass::Dial;
@@ -337,11 +337,11 @@ fn own_path(drive: Option<&dyn Drive>, url: &str) -> Option<String> {
     drive.own(trimmed)
 }
 
-fn some(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn attachment(item: DriveItem, name: &str, media_type: &str) -> Attachment {
+fn to_attachment(item: DriveItem, name: &str, media_type: &str) -> Attachment {
     let kind = item.media_type.filter(|kind| !kind.is_empty());
     let title = if item.name.is_empty() {
         name
@@ -349,20 +349,20 @@ fn attachment(item: DriveItem, name: &str, media_type: &str) -> Attachment {
         &item.name
     };
     Attachment {
-        kind: kind.or_else(|| some(media_type)),
-        title: some(title),
+        kind: kind.or_else(|| non_empty(media_type)),
+        title: non_empty(title),
         url: Some(item.url),
         ..Attachment::default()
     }
 }
 
 /// A name that a storage takes: no segment ends in a dot.
-pub(super) fn clean(name: &str) -> String {
+pub(super) fn clean_name(name: &str) -> String {
     let mut folders: Vec<String> = name
         .split('/')
         .filter(|part| !part.is_empty())
         .map(|part| {
-            let part = name::clean(part);
+            let part = name::clean_name(part);
             let kept = part.trim_end_matches(['.', ' ']);
             if kept.is_empty() {
                 "_".to_owned()
@@ -378,7 +378,7 @@ pub(super) fn clean(name: &str) -> String {
 }
 
 /// A path of segments, each percent-encoded.
-pub(super) fn encoded(path: &str) -> String {
+pub(super) fn encode_path(path: &str) -> String {
     let segments: Vec<_> = path
         .split('/')
         .map(|segment| utf8_percent_encode(segment, ENCODED_IN_SEGMENT).to_string())
@@ -400,7 +400,7 @@ pub(super) fn data_name(inline: &data::InlineData) -> String {
         "text/html" => Some("html"),
         "text/markdown" => Some("md"),
         "image/svg+xml" => Some("svg"),
-        _ => kind::detect(head, "", size).extension,
+        _ => kind::detect_kind(head, "", size).extension,
     };
     let extension = extension
         .map(|extension| format!(".{extension}"))
@@ -413,7 +413,7 @@ pub(super) fn data_name(inline: &data::InlineData) -> String {
 
 /// Media type by the bytes and the name.
 pub(super) fn media_type(head: &[u8], name: &str, size: u64) -> &'static str {
-    kind::detect(head, name, size).media_type
+    kind::detect_kind(head, name, size).media_type
 }
 
 /// Bytes of a transfer that were proved: the receipt and the stored file agree.

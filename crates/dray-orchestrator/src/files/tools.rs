@@ -42,7 +42,7 @@ struct FileTool {
 
 /// The tools that make sense in this turn: those of sandboxes where there is one, those that read where there is
 /// something to read, and the web where manifest or operator say so.
-pub async fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
+pub async fn offered_tools(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     let sandbox = files.has_sandbox().await;
     let has_files = files.has_files();
     let config = &files.services.config;
@@ -75,14 +75,14 @@ pub async fn offered(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
 impl FileTool {
     fn new(kind: FileToolKind, files: Arc<TurnFiles>) -> Arc<Self> {
         let (declaration, label) = match kind {
-            FileToolKind::SendFile => (send_file::declaration(), "Send file"),
+            FileToolKind::SendFile => (send_file::send_file_declaration(), "Send file"),
             FileToolKind::ReadAttachment => (read::attachment_declaration(), "Read document"),
             FileToolKind::ReadFiles => (read::files_declaration(), "Read files"),
             FileToolKind::FetchUserFile => (read::fetch_declaration(), "Copy file to the sandbox"),
-            FileToolKind::FetchUrl => (fetch_url::declaration(), "Fetch from the web"),
-            FileToolKind::List => (list::declaration(), "List files"),
-            FileToolKind::Put => (put::declaration(), "Write file"),
-            FileToolKind::Get => (get::declaration(), "Get file"),
+            FileToolKind::FetchUrl => (fetch_url::fetch_url_declaration(), "Fetch from the web"),
+            FileToolKind::List => (list::list_declaration(), "List files"),
+            FileToolKind::Put => (put::put_declaration(), "Write file"),
+            FileToolKind::Get => (get::get_declaration(), "Get file"),
         };
         // What is sent is for the person, for all types; what is fetched or got is for the model.
         let propagated = match kind {
@@ -128,20 +128,20 @@ impl Tool for FileTool {
     async fn call(&self, call: ToolCall, _turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let files = &self.files;
         match self.kind {
-            FileToolKind::SendFile => Box::pin(send_file::call(files, &call)).await,
-            FileToolKind::ReadAttachment => Box::pin(read::attachment(files, &call)).await,
-            FileToolKind::ReadFiles => read::files(files, &call).await,
+            FileToolKind::SendFile => Box::pin(send_file::send_files(files, &call)).await,
+            FileToolKind::ReadAttachment => Box::pin(read::read_attachment(files, &call)).await,
+            FileToolKind::ReadFiles => read::read_files(files, &call).await,
             FileToolKind::FetchUserFile => read::fetch_user_file(files, &call).await,
-            FileToolKind::FetchUrl => Box::pin(fetch_url::call(files, &call)).await,
-            FileToolKind::List => list::call(files, &call).await,
-            FileToolKind::Put => Box::pin(put::call(files, &call)).await,
-            FileToolKind::Get => Box::pin(get::call(files, &call)).await,
+            FileToolKind::FetchUrl => Box::pin(fetch_url::fetch_url(files, &call)).await,
+            FileToolKind::List => list::list_files(files, &call).await,
+            FileToolKind::Put => Box::pin(put::put_file(files, &call)).await,
+            FileToolKind::Get => Box::pin(get::get_file(files, &call)).await,
         }
     }
 }
 
 /// A declaration; `properties` is the schema of its arguments.
-pub(super) fn declared(
+pub(super) fn tool_declaration(
     name: &str,
     description: &str,
     properties: &Value,
@@ -160,13 +160,16 @@ pub(super) fn declared(
 }
 
 /// An argument that must be there.
-pub(super) fn required<'a>(call: &'a ToolCall, name: &str) -> Result<&'a str, ToolFailure> {
-    super::turn::text(&call.arguments, name)
+pub(super) fn required_argument<'a>(
+    call: &'a ToolCall,
+    name: &str,
+) -> Result<&'a str, ToolFailure> {
+    super::turn::text_argument(&call.arguments, name)
         .ok_or_else(|| ToolFailure::parameter(name, "It must be a text that is not empty."))
 }
 
 /// Texts of a list, or the one text that stands in its place.
-fn texts(call: &ToolCall, name: &str) -> Result<Vec<String>, ToolFailure> {
+fn text_list(call: &ToolCall, name: &str) -> Result<Vec<String>, ToolFailure> {
     let wrong = || ToolFailure::parameter(name, "It must be a list of texts.");
     match call.arguments.get(name) {
         None | Some(Value::Null) => Ok(Vec::new()),

@@ -91,7 +91,7 @@ impl TurnFiles {
             conversation,
             request: uuid::Uuid::new_v4().simple().to_string(),
             caller,
-            policy: policy(&features.external_url_fetch),
+            policy: app_policy(&features.external_url_fetch),
             limit: features.file_loading.size_limit.unwrap_or(default),
             features,
             services,
@@ -294,7 +294,7 @@ impl TurnFiles {
 const MAX_SESSION_WAIT: Duration = Duration::from_secs(2);
 
 /// The policy of the manifest; nothing when it says nothing.
-fn policy(feature: &ExternalUrlFetch) -> Option<v1::AppPolicy> {
+fn app_policy(feature: &ExternalUrlFetch) -> Option<v1::AppPolicy> {
     let ExternalUrlFetch {
         enabled,
         host_allowlist,
@@ -306,7 +306,7 @@ fn policy(feature: &ExternalUrlFetch) -> Option<v1::AppPolicy> {
 }
 
 /// The text of an argument; nothing when it is absent, `null` or empty.
-pub(super) fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+pub(super) fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     let text = arguments.get(name)?.as_str()?;
     Some(text).filter(|text| !text.trim().is_empty())
 }

@@ -135,7 +135,7 @@ impl TurnFiles {
             ));
         };
         let kind = attachment.kind.clone().unwrap_or_default();
-        let bytes = content(data, &kind);
+        let bytes = decode_content(data, &kind);
         let claim = self.services.store_bytes(bytes, &kind, &name).await?;
         Ok((claim, name))
     }
@@ -193,7 +193,7 @@ impl TurnFiles {
 }
 
 /// The bytes of an attachment's `data`: text of texts, base64 of everything else.
-pub(super) fn content(data: &str, media_type: &str) -> bytes::Bytes {
+pub(super) fn decode_content(data: &str, media_type: &str) -> bytes::Bytes {
     use base64::Engine as _;
 
     let is_text = media_type.starts_with("text/")

@@ -15,7 +15,7 @@ use serde_json::error::Category;
 const DRAIN_FACTOR: u64 = 4;
 
 /// Reads a JSON body of at most `limit` bytes within `time`.
-pub(super) async fn json(
+pub(super) async fn read_json(
     headers: &HeaderMap,
     body: Body,
     limit: ByteSize,
@@ -24,7 +24,7 @@ pub(super) async fn json(
     let told = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    let read = read(body, told, limit.as_u64());
+    let read = read_body(body, told, limit.as_u64());
     let bytes = match tokio::time::timeout(time, read).await {
         Ok(Ok(Some(bytes))) => bytes,
         Ok(Ok(None)) => return Err(too_large(limit)),
@@ -57,7 +57,11 @@ fn too_large(limit: ByteSize) -> RequestFailure {
 struct BodyError;
 
 /// The body; `None` when it is longer than `limit`.
-async fn read(body: Body, told: Option<u64>, limit: u64) -> Result<Option<Vec<u8>>, BodyError> {
+async fn read_body(
+    body: Body,
+    told: Option<u64>,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, BodyError> {
     let mut fits = told.is_none_or(|told| told <= limit);
     let mut taken = 0_u64;
     let mut bytes = Vec::new();

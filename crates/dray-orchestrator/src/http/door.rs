@@ -34,18 +34,18 @@ impl SurfaceOptions {
         headers: &HeaderMap,
     ) -> Result<VerifiedCredentials, RequestFailure> {
         self.refuse_strangers(headers)?;
-        let key = text(headers, "api-key").filter(|key| !key.is_empty());
+        let key = header_text(headers, "api-key").filter(|key| !key.is_empty());
         let key = key.ok_or_else(|| RequestFailure::new(400, "Api-Key header is required"))?;
-        let authorization = text(headers, header::AUTHORIZATION.as_str());
+        let authorization = header_text(headers, header::AUTHORIZATION.as_str());
         let client = authorization
-            .and_then(bearer)
+            .and_then(bearer_token)
             .and_then(|token| self.client(token));
         let ours = client.is_some();
         let identity = match client {
             Some(client) => Some(client),
             None if self.dial => None,
             None if self.clients.is_empty() => Some(CallerIdentity::Local),
-            None => Some(self.client(key).ok_or_else(unauthorized)?),
+            None => Some(self.client(key).ok_or_else(unauthorized_failure)?),
         };
         let caller = Caller {
             api_key: Some(Secret::new(key)),
@@ -61,15 +61,15 @@ impl SurfaceOptions {
         headers: &HeaderMap,
     ) -> Result<(Caller, CallerIdentity), RequestFailure> {
         self.refuse_strangers(headers)?;
-        let token = text(headers, header::AUTHORIZATION.as_str()).and_then(bearer);
+        let token = header_text(headers, header::AUTHORIZATION.as_str()).and_then(bearer_token);
         let identity = if self.clients.is_empty() {
             self.loopback.then_some(CallerIdentity::Local)
         } else {
             token.and_then(|token| self.client(token))
         };
-        let identity = identity.ok_or_else(unauthorized)?;
+        let identity = identity.ok_or_else(unauthorized_failure)?;
         let caller = Caller {
-            api_key: text(headers, "api-key").map(Secret::new),
+            api_key: header_text(headers, "api-key").map(Secret::new),
             ..self.anyone(headers)
         };
         Ok((caller, identity))
@@ -89,10 +89,10 @@ impl SurfaceOptions {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
         }
-        if !text(headers, header::HOST.as_str()).is_some_and(|host| self.is_ours(host)) {
+        if !header_text(headers, header::HOST.as_str()).is_some_and(|host| self.is_ours(host)) {
             return Err(RequestFailure::new(421, "The request is for another host"));
         }
-        match text(headers, header::ORIGIN.as_str()) {
+        match header_text(headers, header::ORIGIN.as_str()) {
             Some(origin)
                 if !origin
                     .split_once("://")
@@ -145,34 +145,36 @@ impl SurfaceOptions {
             api_key: None,
             authorization: None,
             forwarded: forwarded.collect(),
-            channel: text(headers, CHANNEL_HEADER).map(str::to_owned),
-            language: text(headers, &self.language_header).map(str::to_owned),
+            channel: header_text(headers, CHANNEL_HEADER).map(str::to_owned),
+            language: header_text(headers, &self.language_header).map(str::to_owned),
         }
     }
 }
 
 /// Where the headers say that the manifest is.
-pub(super) fn manifest(headers: &HeaderMap) -> Result<Option<ManifestSource>, RequestFailure> {
+pub(super) fn manifest_source(
+    headers: &HeaderMap,
+) -> Result<Option<ManifestSource>, RequestFailure> {
     if let Some(properties) = headers.get(PROPERTIES_HEADER) {
         let manifest = serde_json::from_slice(properties.as_bytes());
         let manifest =
             manifest.map_err(|error| not_json("The X-APPLICATION-PROPERTIES header", &error))?;
         return Ok(Some(ManifestSource::Given(manifest)));
     }
-    let application = text(headers, APPLICATION_HEADER).filter(|id| !id.is_empty());
+    let application = header_text(headers, APPLICATION_HEADER).filter(|id| !id.is_empty());
     Ok(application.map(|id| ManifestSource::Application(id.to_owned())))
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     std::str::from_utf8(headers.get(name)?.as_bytes()).ok()
 }
 
-fn bearer(authorization: &str) -> Option<&str> {
+fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn unauthorized() -> RequestFailure {
+fn unauthorized_failure() -> RequestFailure {
     let mut failure = RequestFailure::new(401, "Incorrect API key provided");
     failure.code = Some("invalid_api_key".to_owned());
     failure

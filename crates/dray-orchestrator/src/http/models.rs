@@ -13,40 +13,43 @@ use super::routes::HttpSurface;
 use crate::manifests::ListedManifest;
 
 /// `GET /v1/models`
-pub(super) async fn list(State(surface): State<Arc<HttpSurface>>, headers: HeaderMap) -> Response {
+pub(super) async fn list_models(
+    State(surface): State<Arc<HttpSurface>>,
+    headers: HeaderMap,
+) -> Response {
     let identity = match surface.options.plain_caller(&headers) {
         Ok((_, identity)) => identity,
-        Err(failure) => return reply::failure(&failure),
+        Err(failure) => return reply::failure_response(&failure),
     };
     let models = surface.manifests.list();
     let models = models
         .iter()
         .filter(|listed| surface.offers(&identity, &listed.name));
-    let models: Vec<_> = models.map(shown).collect();
-    reply::json(StatusCode::OK, &json!({ "object": "list", "data": models }))
+    let models: Vec<_> = models.map(model_json).collect();
+    reply::json_response(StatusCode::OK, &json!({ "object": "list", "data": models }))
 }
 
 /// `GET /v1/models/{name}`
-pub(super) async fn one(
+pub(super) async fn get_model(
     State(surface): State<Arc<HttpSurface>>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
     let identity = match surface.options.plain_caller(&headers) {
         Ok((_, identity)) => identity,
-        Err(failure) => return reply::failure(&failure),
+        Err(failure) => return reply::failure_response(&failure),
     };
     let models = surface.manifests.list();
     let mut models = models
         .iter()
         .filter(|listed| surface.offers(&identity, &listed.name));
     match models.find(|listed| listed.name == name) {
-        Some(listed) => reply::json(StatusCode::OK, &shown(listed)),
-        None => reply::failure(&unknown(&name)),
+        Some(listed) => reply::json_response(StatusCode::OK, &model_json(listed)),
+        None => reply::failure_response(&unknown_model_failure(&name)),
     }
 }
 
-fn shown(listed: &ListedManifest) -> Value {
+fn model_json(listed: &ListedManifest) -> Value {
     json!({
         "id": listed.name,
         "object": "model",
@@ -56,7 +59,7 @@ fn shown(listed: &ListedManifest) -> Value {
 }
 
 /// What is said about a model that is not there.
-pub(super) fn unknown(name: &str) -> RequestFailure {
+pub(super) fn unknown_model_failure(name: &str) -> RequestFailure {
     let mut failure = RequestFailure::new(404, format!("The model '{name}' does not exist"));
     failure.param = Some("model".into());
     failure.code = Some("model_not_found".to_owned());

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
-use dray_agent::wire::{ChunkWriter, DONE_LINE, MergedAnswer, line};
+use dray_agent::wire::{ChunkWriter, DONE_LINE, MergedAnswer, write_event_line};
 use futures_util::stream;
 use serde_json::Value;
 
@@ -17,18 +17,18 @@ use super::run::{AnswerRun, NextEvent};
 const AT_ONCE: usize = 64;
 
 /// JSON with a status.
-pub(super) fn json(status: StatusCode, body: &Value) -> Response {
+pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
     (status, kind, body.to_string()).into_response()
 }
 
 /// A failure with its status.
-pub(super) fn failure(failure: &RequestFailure) -> Response {
+pub(super) fn failure_response(failure: &RequestFailure) -> Response {
     let status = StatusCode::from_u16(failure.status)
         .ok()
         .filter(|status| status.is_client_error() || status.is_server_error());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(status, &failure.body());
+    let mut response = json_response(status, &failure.body());
     if status == StatusCode::SERVICE_UNAVAILABLE {
         let soon = header::HeaderValue::from_static("1");
         response.headers_mut().insert(header::RETRY_AFTER, soon);
@@ -37,7 +37,7 @@ pub(super) fn failure(failure: &RequestFailure) -> Response {
 }
 
 /// The whole answer in one response.
-pub(super) async fn whole(
+pub(super) async fn whole_response(
     mut run: AnswerRun,
     mut writer: ChunkWriter,
 ) -> Result<Response, RequestFailure> {
@@ -56,7 +56,7 @@ pub(super) async fn whole(
                     merged.add(chunk);
                 }
                 merged.add(writer.end(&ending));
-                return Ok(json(StatusCode::OK, &merged.into_answer()));
+                return Ok(json_response(StatusCode::OK, &merged.into_answer()));
             }
         }
     }
@@ -64,7 +64,7 @@ pub(super) async fn whole(
 
 /// The answer as it is made. Status and first chunk leave when there is something to show; until then a failure is one
 /// of the request.
-pub(super) async fn streamed(
+pub(super) async fn streamed_response(
     mut run: AnswerRun,
     writer: ChunkWriter,
 ) -> Result<Response, RequestFailure> {
@@ -98,7 +98,7 @@ struct ChunkStream {
 impl ChunkStream {
     fn begin(mut self, head: Vec<Event>) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
-        line(&mut out, &self.writer.start());
+        write_event_line(&mut out, &self.writer.start());
         for event in head {
             self.write(&mut out, event);
         }
@@ -126,7 +126,7 @@ impl ChunkStream {
 
     fn write(&mut self, out: &mut Vec<u8>, event: Event) {
         for chunk in self.writer.event(event) {
-            line(out, &chunk);
+            write_event_line(out, &chunk);
         }
     }
 
@@ -136,13 +136,13 @@ impl ChunkStream {
             Err(_) => StageStatus::Failed,
         };
         for chunk in self.writer.close_open(status) {
-            line(out, &chunk);
+            write_event_line(out, &chunk);
         }
         match ended {
-            Ok(ending) => line(out, &self.writer.end(&ending)),
+            Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
-                line(out, &self.writer.end_of_failed());
-                line(out, &failure.body());
+                write_event_line(out, &self.writer.end_of_failed());
+                write_event_line(out, &failure.body());
             }
         }
         out.extend_from_slice(DONE_LINE);

@@ -31,7 +31,10 @@ struct InvalidStructure {
     reason: String,
 }
 
-fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, InvalidStructure> {
+fn invalid_structure<T>(
+    path: impl Into<String>,
+    reason: impl Into<String>,
+) -> Result<T, InvalidStructure> {
     Err(InvalidStructure {
         path: path.into(),
         reason: reason.into(),
@@ -43,8 +46,8 @@ fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, Inv
 /// # Errors
 ///
 /// 400 for a wrong structure or order of roles, 422 for more than one answer.
-pub(super) fn read(deployment: &str, body: Value) -> Result<ChatRequest, RequestFailure> {
-    let request = checked(body).map_err(|InvalidStructure { path, reason }| {
+pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest, RequestFailure> {
+    let request = check_request(body).map_err(|InvalidStructure { path, reason }| {
         let message = format!("Your request contained invalid structure on path {path}. {reason}");
         RequestFailure::new(400, message)
     });
@@ -58,22 +61,22 @@ pub(super) fn read(deployment: &str, body: Value) -> Result<ChatRequest, Request
         .iter()
         .map(|message| message.role)
         .collect();
-    shape::check(&roles).map_err(|invalid| {
+    shape::check_roles(&roles).map_err(|invalid| {
         RequestFailure::new(400, invalid.to_string()).display(invalid.display_message())
     })?;
     Ok(request)
 }
 
-fn checked(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
+fn check_request(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
     let Value::Object(mut body) = body else {
-        return wrong("__root__", "Input should be an object");
+        return invalid_structure("__root__", "Input should be an object");
     };
     check_sampling(&body)?;
-    let answers = whole(&body, "n", 1..=128)?.unwrap_or(1);
+    let answers = integer_member(&body, "n", 1..=128)?.unwrap_or(1);
     let messages = match body.shift_remove("messages") {
         Some(Value::Array(messages)) => messages,
-        Some(_) => return wrong("messages", "Input should be a list"),
-        None => return wrong("messages", "Field required"),
+        Some(_) => return invalid_structure("messages", "Input should be a list"),
+        None => return invalid_structure("messages", "Field required"),
     };
     let messages = messages
         .into_iter()
@@ -81,34 +84,36 @@ fn checked(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
         .map(|(index, message)| read_message(&format!("messages.{index}"), message));
     let messages = messages.collect::<Result<_, _>>()?;
     check_format(&body)?;
-    let tools = match take(&mut body, "tools") {
+    let tools = match take_member(&mut body, "tools") {
         Some(Value::Array(tools)) => tools,
-        Some(_) => return wrong("tools", "Input should be a list"),
+        Some(_) => return invalid_structure("tools", "Input should be a list"),
         None => Vec::new(),
     };
     if let Some(index) = tools.iter().position(|tool| !tool.is_object()) {
-        return wrong(format!("tools.{index}"), "Input should be an object");
+        return invalid_structure(format!("tools.{index}"), "Input should be an object");
     }
-    let tool_choice = take(&mut body, "tool_choice");
+    let tool_choice = take_member(&mut body, "tool_choice");
     if tool_choice
         .as_ref()
         .is_some_and(|choice| !choice.is_string() && !choice.is_object())
     {
-        return wrong("tool_choice", "Input should be a string or an object");
+        return invalid_structure("tool_choice", "Input should be a string or an object");
     }
-    let mut fields = object(&body, "custom_fields")?.cloned().unwrap_or_default();
-    let include_usage = match object(&body, "stream_options")? {
-        Some(options) => flag(options, "include_usage", "stream_options.")?,
+    let mut fields = object_member(&body, "custom_fields")?
+        .cloned()
+        .unwrap_or_default();
+    let include_usage = match object_member(&body, "stream_options")? {
+        Some(options) => bool_member(options, "include_usage", "stream_options.")?,
         None => false,
     };
     let request = ChatRequest {
-        model: string(&body, "model")?.map(str::to_owned),
+        model: string_member(&body, "model")?.map(str::to_owned),
         messages,
-        stream: flag(&body, "stream", "")?,
+        stream: bool_member(&body, "stream", "")?,
         tools,
         tool_choice,
-        response_format: take(&mut body, "response_format"),
-        configuration: take(&mut fields, "configuration"),
+        response_format: take_member(&mut body, "response_format"),
+        configuration: take_member(&mut fields, "configuration"),
         include_usage,
     };
     Ok((request, answers))
@@ -116,19 +121,19 @@ fn checked(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
 
 /// Values that are checked and go no further.
 fn check_sampling(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
-    range(body, "temperature", 0.0, 2.0)?;
-    range(body, "top_p", 0.0, 1.0)?;
-    range(body, "presence_penalty", -2.0, 2.0)?;
-    range(body, "frequency_penalty", -2.0, 2.0)?;
-    whole(body, "max_tokens", 1..=i64::MAX)?;
-    whole(body, "max_completion_tokens", 1..=i64::MAX)?;
-    whole(body, "seed", i64::MIN..=i64::MAX)?;
-    match present(body, "stop") {
+    check_range(body, "temperature", 0.0, 2.0)?;
+    check_range(body, "top_p", 0.0, 1.0)?;
+    check_range(body, "presence_penalty", -2.0, 2.0)?;
+    check_range(body, "frequency_penalty", -2.0, 2.0)?;
+    integer_member(body, "max_tokens", 1..=i64::MAX)?;
+    integer_member(body, "max_completion_tokens", 1..=i64::MAX)?;
+    integer_member(body, "seed", i64::MIN..=i64::MAX)?;
+    match present_member(body, "stop") {
         None | Some(Value::String(_)) => Ok(()),
         Some(Value::Array(texts)) if texts.len() <= 4 && texts.iter().all(Value::is_string) => {
             Ok(())
         }
-        Some(_) => wrong(
+        Some(_) => invalid_structure(
             "stop",
             "Input should be a string or a list of at most 4 strings",
         ),
@@ -136,12 +141,12 @@ fn check_sampling(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
 }
 
 fn check_format(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
-    let Some(format) = object(body, "response_format")? else {
+    let Some(format) = object_member(body, "response_format")? else {
         return Ok(());
     };
     match format.get("type").and_then(Value::as_str) {
         Some("text" | "json_object" | "json_schema") => Ok(()),
-        _ => wrong(
+        _ => invalid_structure(
             "response_format.type",
             "Input should be 'text', 'json_object' or 'json_schema'",
         ),
@@ -150,7 +155,7 @@ fn check_format(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
 
 fn read_message(path: &str, mut message: Value) -> Result<Message, InvalidStructure> {
     let Some(members) = message.as_object_mut() else {
-        return wrong(path, "Input should be an object");
+        return invalid_structure(path, "Input should be an object");
     };
     match members.get("role").and_then(Value::as_str) {
         Some("developer") => {
@@ -159,27 +164,28 @@ fn read_message(path: &str, mut message: Value) -> Result<Message, InvalidStruct
         Some(role) if MESSAGE_ROLES.contains(&role) => {}
         Some(_) => {
             let reason = "Input should be 'system', 'user', 'assistant', 'tool' or 'function'";
-            return wrong(format!("{path}.role"), reason);
+            return invalid_structure(format!("{path}.role"), reason);
         }
-        None => return wrong(format!("{path}.role"), "Field required"),
+        None => return invalid_structure(format!("{path}.role"), "Field required"),
     }
     check_content(path, members)?;
     check_calls(path, members)?;
     check_custom(path, members)?;
-    serde_json::from_value(message).or_else(|_| wrong(path, "Input should be a message"))
+    serde_json::from_value(message)
+        .or_else(|_| invalid_structure(path, "Input should be a message"))
 }
 
 fn check_content(path: &str, message: &Map<String, Value>) -> Result<(), InvalidStructure> {
-    match present(message, "content") {
+    match present_member(message, "content") {
         None | Some(Value::String(_)) => Ok(()),
         Some(Value::Array(parts)) => match parts.iter().position(|part| !part.is_object()) {
-            Some(index) => wrong(
+            Some(index) => invalid_structure(
                 format!("{path}.content.{index}"),
                 "Input should be an object",
             ),
             None => Ok(()),
         },
-        Some(_) => wrong(
+        Some(_) => invalid_structure(
             format!("{path}.content"),
             "Input should be a string or a list of parts",
         ),
@@ -187,18 +193,18 @@ fn check_content(path: &str, message: &Map<String, Value>) -> Result<(), Invalid
 }
 
 fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), InvalidStructure> {
-    let Some(calls) = present(message, "tool_calls") else {
+    let Some(calls) = present_member(message, "tool_calls") else {
         return Ok(());
     };
     let path = format!("{path}.tool_calls");
     let Some(calls) = calls.as_array() else {
-        return wrong(path, "Input should be a list");
+        return invalid_structure(path, "Input should be a list");
     };
     for (index, call) in calls.iter().enumerate() {
         for pointer in ["/id", "/function/name"] {
             if !call.pointer(pointer).is_some_and(Value::is_string) {
                 let path = format!("{path}.{index}{}", pointer.replace('/', "."));
-                return wrong(path, "Input should be a string");
+                return invalid_structure(path, "Input should be a string");
             }
         }
     }
@@ -207,24 +213,26 @@ fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), InvalidSt
 
 fn check_custom(path: &str, message: &Map<String, Value>) -> Result<(), InvalidStructure> {
     let path = format!("{path}.custom_content");
-    let custom = match present(message, "custom_content") {
+    let custom = match present_member(message, "custom_content") {
         None => return Ok(()),
         Some(Value::Object(custom)) => custom,
-        Some(_) => return wrong(path, "Input should be an object"),
+        Some(_) => return invalid_structure(path, "Input should be an object"),
     };
-    let attachments = match present(custom, "attachments") {
+    let attachments = match present_member(custom, "attachments") {
         None => return Ok(()),
         Some(Value::Array(attachments)) => attachments,
-        Some(_) => return wrong(format!("{path}.attachments"), "Input should be a list"),
+        Some(_) => {
+            return invalid_structure(format!("{path}.attachments"), "Input should be a list");
+        }
     };
     for (index, attachment) in attachments.iter().enumerate() {
         let path = format!("{path}.attachments.{index}");
         let Some(attachment) = attachment.as_object() else {
-            return wrong(path, "Input should be an object");
+            return invalid_structure(path, "Input should be an object");
         };
         for key in ATTACHMENT_TEXTS {
-            if present(attachment, key).is_some_and(|text| !text.is_string()) {
-                return wrong(format!("{path}.{key}"), "Input should be a string");
+            if present_member(attachment, key).is_some_and(|text| !text.is_string()) {
+                return invalid_structure(format!("{path}.{key}"), "Input should be a string");
             }
         }
     }
@@ -232,58 +240,62 @@ fn check_custom(path: &str, message: &Map<String, Value>) -> Result<(), InvalidS
 }
 
 /// A member that is not `null`.
-fn present<'a>(members: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+fn present_member<'a>(members: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     members.get(key).filter(|value| !value.is_null())
 }
 
-fn take(members: &mut Map<String, Value>, key: &str) -> Option<Value> {
+fn take_member(members: &mut Map<String, Value>, key: &str) -> Option<Value> {
     members.shift_remove(key).filter(|value| !value.is_null())
 }
 
-fn object<'a>(
+fn object_member<'a>(
     members: &'a Map<String, Value>,
     key: &str,
 ) -> Result<Option<&'a Map<String, Value>>, InvalidStructure> {
-    match present(members, key) {
+    match present_member(members, key) {
         None => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object)),
-        Some(_) => wrong(key, "Input should be an object"),
+        Some(_) => invalid_structure(key, "Input should be an object"),
     }
 }
 
-fn string<'a>(
+fn string_member<'a>(
     members: &'a Map<String, Value>,
     key: &str,
 ) -> Result<Option<&'a str>, InvalidStructure> {
-    match present(members, key) {
+    match present_member(members, key) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => wrong(key, "Input should be a string"),
+        Some(_) => invalid_structure(key, "Input should be a string"),
     }
 }
 
-fn flag(members: &Map<String, Value>, key: &str, before: &str) -> Result<bool, InvalidStructure> {
-    match present(members, key) {
+fn bool_member(
+    members: &Map<String, Value>,
+    key: &str,
+    before: &str,
+) -> Result<bool, InvalidStructure> {
+    match present_member(members, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => wrong(format!("{before}{key}"), "Input should be true or false"),
+        Some(_) => invalid_structure(format!("{before}{key}"), "Input should be true or false"),
     }
 }
 
-fn whole(
+fn integer_member(
     members: &Map<String, Value>,
     key: &str,
     range: std::ops::RangeInclusive<i64>,
 ) -> Result<Option<i64>, InvalidStructure> {
-    let Some(value) = present(members, key) else {
+    let Some(value) = present_member(members, key) else {
         return Ok(None);
     };
     match value.as_i64().filter(|number| range.contains(number)) {
         Some(number) => Ok(Some(number)),
         None if *range.end() == i64::MAX => {
-            wrong(key, "Input should be a whole number within its range")
+            invalid_structure(key, "Input should be a whole number within its range")
         }
-        None => wrong(
+        None => invalid_structure(
             key,
             format!(
                 "Input should be a whole number from {} to {}",
@@ -294,18 +306,18 @@ fn whole(
     }
 }
 
-fn range(
+fn check_range(
     members: &Map<String, Value>,
     key: &str,
     least: f64,
     most: f64,
 ) -> Result<(), InvalidStructure> {
-    let Some(value) = present(members, key) else {
+    let Some(value) = present_member(members, key) else {
         return Ok(());
     };
     match value.as_f64() {
         Some(number) if (least..=most).contains(&number) => Ok(()),
-        _ => wrong(
+        _ => invalid_structure(
             key,
             format!("Input should be a number from {least} to {most}"),
         ),

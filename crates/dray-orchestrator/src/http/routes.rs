@@ -108,16 +108,16 @@ impl HttpSurface {
     pub fn router(self: Arc<Self>) -> Router {
         let deployment = Router::new()
             .route("/chat/completions", post(deployment_chat))
-            .route("/configuration", get(configuration))
-            .route("/rate", post(rate));
+            .route("/configuration", get(get_configuration))
+            .route("/rate", post(post_rate));
         Router::new()
             .nest("/openai/deployments/{deployment}", deployment)
-            .nest("/v1/configuration-support", support::routes(&self))
-            .route("/health", get(health))
+            .nest("/v1/configuration-support", support::support_routes(&self))
+            .route("/health", get(get_health))
             .route("/v1/chat/completions", post(plain_chat))
-            .route("/v1/models", get(models::list))
-            .route("/v1/models/{name}", get(models::one))
-            .fallback(nowhere)
+            .route("/v1/models", get(models::list_models))
+            .route("/v1/models/{name}", get(models::get_model))
+            .fallback(not_found)
             .method_not_allowed_fallback(not_so)
             .layer(DefaultBodyLimit::disable())
             .with_state(self)
@@ -137,11 +137,11 @@ impl HttpSurface {
                 VerifiedCredentials { caller, identity }
             }
         };
-        let named = door::manifest(&headers)?;
+        let named = door::manifest_source(&headers)?;
         let permit = self.turn().await?;
         let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
-        let body = body::json(&headers, body, options.max_body, options.body_timeout).await?;
+        let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
         let (deployment, model) = match manner {
             ApiStyle::Dial(name) => (name, None),
             ApiStyle::Plain => {
@@ -152,11 +152,11 @@ impl HttpSurface {
                 (model.to_owned(), Some(model.to_owned()))
             }
         };
-        let request = request::read(&deployment, body)?;
+        let request = request::read_request(&deployment, body)?;
         let manifest = match (named, &model) {
             (Some(manifest), _) => manifest,
             (None, Some(model)) if !self.offers(&identity, model) => {
-                return Err(models::unknown(model));
+                return Err(models::unknown_model_failure(model));
             }
             (None, _) => self.local(&deployment),
         };
@@ -173,9 +173,9 @@ impl HttpSurface {
         let created = self.clock.now_ms() / 1000;
         let writer = ChunkWriter::new(Uuid::new_v4().to_string(), created, model);
         if streams {
-            reply::streamed(run, writer).await
+            reply::streamed_response(run, writer).await
         } else {
-            reply::whole(run, writer).await
+            reply::whole_response(run, writer).await
         }
     }
 
@@ -232,9 +232,9 @@ impl HttpSurface {
         self.known(name)?;
         let credentials = self.options.dial_caller(headers)?;
         let (caller, identity) = self.verified(credentials).await?;
-        let source = door::manifest(headers)?.unwrap_or_else(|| self.local(name));
+        let source = door::manifest_source(headers)?.unwrap_or_else(|| self.local(name));
         let manifest = self.agent.manifest(&caller, &identity, &source).await?;
-        Ok(starters::configuration(&manifest))
+        Ok(starters::starters_configuration(&manifest))
     }
 }
 
@@ -244,42 +244,42 @@ async fn deployment_chat(
     request: Request,
 ) -> Response {
     let answer = surface.chat(ApiStyle::Dial(name), request).await;
-    answer.unwrap_or_else(|failure| reply::failure(&failure))
+    answer.unwrap_or_else(|failure| reply::failure_response(&failure))
 }
 
 async fn plain_chat(State(surface): State<Arc<HttpSurface>>, request: Request) -> Response {
     let answer = surface.chat(ApiStyle::Plain, request).await;
-    answer.unwrap_or_else(|failure| reply::failure(&failure))
+    answer.unwrap_or_else(|failure| reply::failure_response(&failure))
 }
 
-async fn configuration(
+async fn get_configuration(
     State(surface): State<Arc<HttpSurface>>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
     match surface.starters(&name, &headers).await {
-        Ok(schema) => reply::json(StatusCode::OK, &schema),
-        Err(failure) => reply::failure(&failure),
+        Ok(schema) => reply::json_response(StatusCode::OK, &schema),
+        Err(failure) => reply::failure_response(&failure),
     }
 }
 
-async fn rate(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
+async fn post_rate(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
     match surface.known(&name) {
         Ok(()) => StatusCode::OK.into_response(),
-        Err(failure) => reply::failure(&failure),
+        Err(failure) => reply::failure_response(&failure),
     }
 }
 
-async fn health() -> Response {
-    reply::json(StatusCode::OK, &json!({ "status": "ok" }))
+async fn get_health() -> Response {
+    reply::json_response(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-async fn nowhere() -> Response {
-    reply::failure(&RequestFailure::new(404, "There is nothing at this path"))
+async fn not_found() -> Response {
+    reply::failure_response(&RequestFailure::new(404, "There is nothing at this path"))
 }
 
 async fn not_so() -> Response {
-    reply::failure(&RequestFailure::new(
+    reply::failure_response(&RequestFailure::new(
         405,
         "The method is not allowed at this path",
     ))

@@ -81,7 +81,7 @@ impl AnswerRun {
                 biased;
                 Some(event) = self.events.recv() => return NextEvent::Event(event),
                 Some(joined) = self.work.join_next() => {
-                    let ended = joined.unwrap_or_else(|error| Err(broken(&error)));
+                    let ended = joined.unwrap_or_else(|error| Err(agent_panic_failure(&error)));
                     self.outcome.tell(&ended);
                     self.ended = Some(ended);
                     self.events.close();
@@ -117,7 +117,7 @@ impl AnswerRun {
 }
 
 /// The agent panicked, or its runtime ends.
-fn broken(error: &JoinError) -> RequestFailure {
+fn agent_panic_failure(error: &JoinError) -> RequestFailure {
     tracing::error!(panicked = error.is_panic(), "an answer broke off");
     RequestFailure::unexpected()
 }

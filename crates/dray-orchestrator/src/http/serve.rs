@@ -28,7 +28,7 @@ const MAX_CONNECTIONS: usize = 4096;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`. Chats that run then go on for at most `drain`; dropping the future ends all immediately.
-pub async fn serve(
+pub async fn serve_until(
     router: Router,
     listener: TcpListener,
     stop: CancellationToken,
@@ -40,13 +40,13 @@ pub async fn serve(
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept_connection(&listener, &room) => accepted,
         };
         match accepted {
             Ok((socket, permit)) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 connections.spawn(async move {
-                    converse(socket, router, stop).await;
+                    serve_connection(socket, router, stop).await;
                     drop(permit);
                 });
             }
@@ -63,7 +63,7 @@ pub async fn serve(
     }
 }
 
-async fn accept(
+async fn accept_connection(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
@@ -75,10 +75,10 @@ async fn accept(
     Ok((socket, permit))
 }
 
-async fn converse(socket: TcpStream, router: Router, stop: CancellationToken) {
+async fn serve_connection(socket: TcpStream, router: Router, stop: CancellationToken) {
     let service = service_fn(move |request: Request<Incoming>| {
         let router = router.clone();
-        async move { Ok::<_, Infallible>(answer(router, request).await) }
+        async move { Ok::<_, Infallible>(answer_request(router, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -98,7 +98,7 @@ async fn converse(socket: TcpStream, router: Router, stop: CancellationToken) {
     }
 }
 
-async fn answer(router: Router, request: Request<Incoming>) -> axum::response::Response {
+async fn answer_request(router: Router, request: Request<Incoming>) -> axum::response::Response {
     match router.oneshot(request.map(Body::new)).await {
         Ok(response) => response,
         Err(never) => match never {},

@@ -16,65 +16,65 @@ use super::reply;
 use super::routes::HttpSurface;
 
 /// Its routes, below `/v1/configuration-support`.
-pub(super) fn routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurface>> {
+pub(super) fn support_routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurface>> {
     Router::new()
-        .route("/application-schema", get(schema))
-        .route("/system-prompts", get(prompts))
-        .route("/system-prompts/{name}", get(prompt))
+        .route("/application-schema", get(get_schema))
+        .route("/system-prompts", get(list_prompts))
+        .route("/system-prompts/{name}", get(get_prompt))
         .route("/tool-sets", get(tool_sets))
         .route("/tool-sets/{name}", get(tool_set))
-        .route("/tools", get(tools))
-        .route("/tools/{name}", get(tool))
-        .route("/template/{deployment}", get(template))
+        .route("/tools", get(list_tools))
+        .route("/tools/{name}", get(get_tool))
+        .route("/template/{deployment}", get(get_template))
         .layer(from_fn_with_state(Arc::clone(surface), let_in))
 }
 
 async fn let_in(State(surface): State<Arc<HttpSurface>>, request: Request, next: Next) -> Response {
     match surface.options.editor(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(failure) => reply::failure(&failure),
+        Err(failure) => reply::failure_response(&failure),
     }
 }
 
-async fn schema(State(surface): State<Arc<HttpSurface>>) -> Response {
-    reply::json(StatusCode::OK, &surface.options.schema)
+async fn get_schema(State(surface): State<Arc<HttpSurface>>) -> Response {
+    reply::json_response(StatusCode::OK, &surface.options.schema)
 }
 
-async fn prompts(State(surface): State<Arc<HttpSurface>>) -> Response {
+async fn list_prompts(State(surface): State<Arc<HttpSurface>>) -> Response {
     let listed = support::system_prompts(&surface.options.prompt_mapping);
-    reply::json(StatusCode::OK, &listed)
+    reply::json_response(StatusCode::OK, &listed)
 }
 
-async fn prompt(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
+async fn get_prompt(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
     let text = surface.layers.text(EntryKind::Prompt, &name);
-    found(EntryKind::Prompt, &name, text.map(|text| json!(text)))
+    found_response(EntryKind::Prompt, &name, text.map(|text| json!(text)))
 }
 
 async fn tool_sets(State(surface): State<Arc<HttpSurface>>) -> Response {
-    names(&surface, EntryKind::ToolSet)
+    names_response(&surface, EntryKind::ToolSet)
 }
 
 async fn tool_set(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
-    found(
+    found_response(
         EntryKind::ToolSet,
         &name,
-        support::body(&surface.layers, EntryKind::ToolSet, &name),
+        support::template_body(&surface.layers, EntryKind::ToolSet, &name),
     )
 }
 
-async fn tools(State(surface): State<Arc<HttpSurface>>) -> Response {
-    names(&surface, EntryKind::Tool)
+async fn list_tools(State(surface): State<Arc<HttpSurface>>) -> Response {
+    names_response(&surface, EntryKind::Tool)
 }
 
-async fn tool(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
-    found(
+async fn get_tool(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
+    found_response(
         EntryKind::Tool,
         &name,
-        support::body(&surface.layers, EntryKind::Tool, &name),
+        support::template_body(&surface.layers, EntryKind::Tool, &name),
     )
 }
 
-async fn template(
+async fn get_template(
     State(surface): State<Arc<HttpSurface>>,
     Path(deployment): Path<String>,
     headers: HeaderMap,
@@ -89,19 +89,19 @@ async fn template(
         Err(failure) => Err(failure),
     };
     match made {
-        Ok(tool) => reply::json(StatusCode::OK, &tool),
-        Err(failure) => reply::failure(&failure),
+        Ok(tool) => reply::json_response(StatusCode::OK, &tool),
+        Err(failure) => reply::failure_response(&failure),
     }
 }
 
-fn names(surface: &HttpSurface, kind: EntryKind) -> Response {
+fn names_response(surface: &HttpSurface, kind: EntryKind) -> Response {
     let names: Vec<_> = surface.layers.names(kind).collect();
-    reply::json(StatusCode::OK, &json!(names))
+    reply::json_response(StatusCode::OK, &json!(names))
 }
 
-fn found(kind: EntryKind, name: &str, body: Option<Value>) -> Response {
+fn found_response(kind: EntryKind, name: &str, body: Option<Value>) -> Response {
     match body {
-        Some(body) => reply::json(StatusCode::OK, &body),
-        None => reply::json(StatusCode::NOT_FOUND, &support::not_found(kind, name)),
+        Some(body) => reply::json_response(StatusCode::OK, &body),
+        None => reply::json_response(StatusCode::NOT_FOUND, &support::not_found(kind, name)),
     }
 }

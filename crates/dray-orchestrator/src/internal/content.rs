@@ -21,14 +21,15 @@ const URL_ARGUMENT_ALIAS: &str = "context_url";
 /// Whether there is a file that the model could take.
 pub(super) fn is_useful(contexts: &[Context], messages: &[Message], types: &[String]) -> bool {
     let of_contexts = contexts.iter().any(|context| match context {
-        Context::File { url, .. } => lazy::accepts(types, media_type::guess(url)),
+        Context::File { url, .. } => lazy::accepts_type(types, media_type::guess_from_name(url)),
         Context::UserDefined { .. } | Context::Folder { .. } => false,
     });
-    of_contexts || attached(messages).any(|file| lazy::accepts(types, file.kind.as_deref()))
+    of_contexts
+        || user_attachments(messages).any(|file| lazy::accepts_type(types, file.kind.as_deref()))
 }
 
 /// Files of the user's messages.
-fn attached(messages: &[Message]) -> impl Iterator<Item = &Attachment> {
+fn user_attachments(messages: &[Message]) -> impl Iterator<Item = &Attachment> {
     messages
         .iter()
         .filter(|message| message.role == Role::User)
@@ -48,7 +49,7 @@ pub(super) struct GetContent {
 impl GetContent {
     pub(super) fn new(contexts: &[Context], types: &[String]) -> Self {
         Self {
-            declaration: super::declaration(
+            declaration: super::tool_declaration(
                 lazy::CONTENT_TOOL,
                 "Gives you a file to look at: one that the user attached, one of the available context, or one of \
                  the web.",
@@ -68,7 +69,7 @@ impl GetContent {
                     ..AttachmentRules::default()
                 },
                 by_reference: vec![URL_ARGUMENT.to_owned(), URL_ARGUMENT_ALIAS.to_owned()],
-                ..super::rules("Get file content", false)
+                ..super::call_rules("Get file content", false)
             },
             contexts: contexts.to_vec(),
             types: types.to_vec(),
@@ -99,8 +100,12 @@ impl GetContent {
 
     /// What the conversation or the manifest says of a file, when it says the type.
     fn known(&self, url: &str, turn: &Turn) -> Option<Attachment> {
-        let mut attached = attached(&turn.history);
-        let same = |one: &&Attachment| one.url.as_deref().is_some_and(|other| bare(other) == url);
+        let mut attached = user_attachments(&turn.history);
+        let same = |one: &&Attachment| {
+            one.url
+                .as_deref()
+                .is_some_and(|other| strip_leading_slash(other) == url)
+        };
         let file = |title: Option<String>, kind: &str| Attachment {
             kind: Some(kind.to_owned()),
             title: title.or_else(|| url.rsplit('/').next().map(str::to_owned)),
@@ -114,15 +119,18 @@ impl GetContent {
             return Some(file(found.title.clone(), kind));
         }
         let is_context = self.contexts.iter().any(|context| match context {
-            Context::File { url: other, .. } => bare(other) == url,
+            Context::File { url: other, .. } => strip_leading_slash(other) == url,
             Context::UserDefined { .. } | Context::Folder { .. } => false,
         });
-        let kind = media_type::guess(url).filter(|_| is_context)?;
+        let kind = media_type::guess_from_name(url).filter(|_| is_context)?;
         Some(file(None, kind))
     }
 
     fn refused(&self, error: &str) -> ToolOutput {
-        ToolOutput::text(lazy::refused(error, &self.types), "application/json")
+        ToolOutput::text(
+            lazy::refused_file_text(error, &self.types),
+            "application/json",
+        )
     }
 }
 
@@ -147,21 +155,21 @@ impl Tool for GetContent {
         let Some(url) = said(URL_ARGUMENT).or_else(|| said(URL_ARGUMENT_ALIAS)) else {
             return Ok(self.refused(lazy::MISSING_URL_MESSAGE));
         };
-        let Some(file) = self.file(bare(url), turn).await? else {
+        let Some(file) = self.file(strip_leading_slash(url), turn).await? else {
             return Ok(self.refused(lazy::NO_PATH));
         };
-        if !lazy::accepts(&self.types, file.kind.as_deref()) {
+        if !lazy::accepts_type(&self.types, file.kind.as_deref()) {
             return Ok(self.refused(lazy::NOT_ACCEPTED));
         }
         Ok(ToolOutput {
             attachments: vec![file.clone()],
-            ..ToolOutput::text(lazy::given(&file), "application/json")
+            ..ToolOutput::text(lazy::given_file_text(&file), "application/json")
         })
     }
 }
 
 /// The address without the one slash that may stand before it.
-fn bare(url: &str) -> &str {
+fn strip_leading_slash(url: &str) -> &str {
     url.strip_prefix('/').unwrap_or(url)
 }
 

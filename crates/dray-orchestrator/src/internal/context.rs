@@ -17,13 +17,13 @@ pub(super) struct ListFiles {
 impl ListFiles {
     pub(super) fn new(contexts: &[Context]) -> Self {
         Self {
-            declaration: super::declaration(
+            declaration: super::tool_declaration(
                 notify::LIST_TOOL,
                 "Lists the files that this agent always has: title, url, type and description of each, and what \
                  changed since they were listed last. It does not read them.",
                 json!({"type": "object", "properties": {}}),
             ),
-            rules: super::rules("Available context", true),
+            rules: super::call_rules("Available context", true),
             contexts: contexts.to_vec(),
         }
     }

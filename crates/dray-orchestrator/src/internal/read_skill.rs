@@ -19,7 +19,7 @@ pub(super) struct ReadSkill {
 impl ReadSkill {
     pub(super) fn new(skills: &[Skill]) -> Self {
         Self {
-            declaration: super::declaration(
+            declaration: super::tool_declaration(
                 skill::READ_SKILL_TOOL,
                 "Reads the whole text of one of the available skills. Read a skill before doing what it is about.",
                 json!({
@@ -31,7 +31,7 @@ impl ReadSkill {
                     "required": [skill::NAME_ARGUMENT],
                 }),
             ),
-            rules: super::rules("Read skill", false),
+            rules: super::call_rules("Read skill", false),
             skills: skills.to_vec(),
         }
     }

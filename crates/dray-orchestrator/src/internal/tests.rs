@@ -117,7 +117,7 @@ impl InternalFixture {
     }
 
     fn offered(&self) -> Vec<Arc<dyn Tool>> {
-        offered(&ToolOffer {
+        offered_tools(&ToolOffer {
             manifest: &self.manifest,
             messages: &self.messages,
             skills: &self.skills,
@@ -234,8 +234,8 @@ async fn the_list_of_files_says_what_changed_since_it_was_told() {
         r#"{"entries":[{"title":"a.pdf","url":"files/B/a.pdf","type":"application/pdf","description":"d","status":"new"}]}"#
     );
     assert_eq!(first.content_type, "application/json");
-    let news = notify::pair(&world.manifest.contexts, &world.messages).unwrap();
-    pair::insert(
+    let news = notify::notice_pair(&world.manifest.contexts, &world.messages).unwrap();
+    pair::insert_pair(
         &mut world.messages,
         &news,
         pair::PairPlace::End,
@@ -291,7 +291,11 @@ async fn files_of_the_conversation_are_given_without_asking_the_storage() {
     let mut answer = Message::new(Role::Tool, of_user.content.clone());
     answer.custom_content.get_or_insert_default().attachments = Some(of_user.attachments.clone());
     let types = world.lazy.clone().unwrap();
-    assert!(lazy::keeps(&answer, &of_user.attachments[0], &types));
+    assert!(lazy::keeps_attachment(
+        &answer,
+        &of_user.attachments[0],
+        &types
+    ));
     assert!(world.storage.asked.lock().unwrap().is_empty());
 }
 

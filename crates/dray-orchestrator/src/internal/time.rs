@@ -25,7 +25,7 @@ pub(super) struct CurrentTime {
 impl CurrentTime {
     pub(super) fn new(clock: &Clock) -> Self {
         Self {
-            declaration: super::declaration(
+            declaration: super::tool_declaration(
                 clock::CLOCK_TOOL,
                 "Tells the current date and time, in UTC or in a time zone.",
                 json!({
@@ -36,7 +36,7 @@ impl CurrentTime {
                     }},
                 }),
             ),
-            rules: super::rules("Current time", true),
+            rules: super::call_rules("Current time", true),
             clock: clock.clone(),
             zones: TimeZoneDatabase::bundled(),
         }
@@ -53,7 +53,7 @@ impl CurrentTime {
         let now = now.to_zoned(zone);
         let iso = now.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
         let name = now.time_zone().iana_name().unwrap_or("UTC");
-        Some(clock::result(&iso, name, source))
+        Some(clock::clock_result(&iso, name, source))
     }
 }
 

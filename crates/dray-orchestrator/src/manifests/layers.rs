@@ -43,10 +43,10 @@ pub enum LayerError {
 /// # Errors
 ///
 /// [`LayerError`] for a folder that is not there and for an entry that cannot be read.
-pub fn read(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
+pub fn read_layers(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
     for folder in folders {
         // A layer may be empty, but it must be there.
-        children(folder)?;
+        child_names(folder)?;
         let mut entries = 0_u32;
         for kind in LAYER_DIRECTORIES {
             let inside = folder.join(kind);
@@ -66,7 +66,7 @@ fn read_kind(
     inside: &Path,
 ) -> Result<u32, LayerError> {
     let mut entries = 0;
-    for name in children(inside)? {
+    for name in child_names(inside)? {
         let path = inside.join(&name);
         let (file, inner) = if path.is_dir() {
             (path.join("SKILL.md"), format!("{kind}/{name}/SKILL.md"))
@@ -95,7 +95,7 @@ fn read_kind(
 }
 
 /// Names in a folder, sorted: which entry of two wins never depends on the file system.
-fn children(folder: &Path) -> Result<Vec<String>, LayerError> {
+fn child_names(folder: &Path) -> Result<Vec<String>, LayerError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {

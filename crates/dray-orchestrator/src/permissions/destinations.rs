@@ -43,7 +43,7 @@ impl DestinationPolicy {
         };
         let policy =
             EffectivePolicy::new(&admin, &AppPolicy::default()).map_err(|code| code.to_string())?;
-        let origins = permissions.origins.iter().map(|text| origin(text));
+        let origins = permissions.origins.iter().map(|text| parse_origin(text));
         Ok(Self {
             policy: Arc::new(policy),
             origins: origins.collect::<Result<_, _>>()?,
@@ -62,7 +62,7 @@ impl DestinationPolicy {
     }
 
     fn check_parsed(&self, url: &Url) -> Result<(), String> {
-        let (scheme, host, port) = parts(url).ok_or("is not an http or https URL")?;
+        let (scheme, host, port) = destination_parts(url).ok_or("is not an http or https URL")?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("has credentials in it".to_owned());
         }
@@ -152,7 +152,7 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 /// Scheme, host as it is connected to, and port.
-fn parts(url: &Url) -> Option<(String, String, u16)> {
+fn destination_parts(url: &Url) -> Option<(String, String, u16)> {
     let scheme = url.scheme();
     if !matches!(scheme, "http" | "https") {
         return None;
@@ -161,7 +161,7 @@ fn parts(url: &Url) -> Option<(String, String, u16)> {
     Some((scheme.to_owned(), host, url.port_or_known_default()?))
 }
 
-fn origin(text: &str) -> Result<(String, String, u16), String> {
+fn parse_origin(text: &str) -> Result<(String, String, u16), String> {
     let wrong = || format!("`{text}` is not an origin such as https://tools.example.org");
     let url = Url::parse(text).map_err(|_| wrong())?;
     let is_bare = url.path() == "/"
@@ -169,7 +169,9 @@ fn origin(text: &str) -> Result<(String, String, u16), String> {
         && url.fragment().is_none()
         && url.username().is_empty()
         && url.password().is_none();
-    parts(&url).filter(|_| is_bare).ok_or_else(wrong)
+    destination_parts(&url)
+        .filter(|_| is_bare)
+        .ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -276,14 +278,14 @@ mod tests {
 
     #[test]
     fn an_origin_has_no_path() {
-        assert!(origin("https://a.example/").is_ok());
+        assert!(parse_origin("https://a.example/").is_ok());
         for wrong in [
             "https://a.example/x",
             "https://u@a.example",
             "a.example",
             "ftp://a.example",
         ] {
-            assert!(origin(wrong).is_err(), "{wrong}");
+            assert!(parse_origin(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -18,7 +18,7 @@ const PROGRAM_SCHEME: &str = "stdio:";
 const ADDRESS_FIELDS: [&str; 3] = ["url", "method_url", "token_url"];
 
 /// Everything that a manifest names and may not, each as `path: reason`.
-pub(super) fn problems(
+pub(super) fn manifest_problems(
     manifest: &Manifest,
     permissions: &ManifestPermissions,
     destinations: &DestinationPolicy,
@@ -30,7 +30,7 @@ pub(super) fn problems(
         problems: Vec::new(),
     };
     let model = &manifest.orchestrator.deployment.deployment_id;
-    if default_model != Some(model) && !allows(&permissions.models, model) {
+    if default_model != Some(model) && !allows_name(&permissions.models, model) {
         check.refuse(
             "orchestrator.deployment.deployment_id",
             "is not a model that this caller may use",
@@ -48,7 +48,7 @@ pub(super) fn problems(
     check.problems
 }
 
-fn allows(names: &[String], name: &str) -> bool {
+fn allows_name(names: &[String], name: &str) -> bool {
     names
         .iter()
         .any(|allowed| allowed == ANY_NAME || allowed == name)
@@ -148,7 +148,7 @@ impl ManifestCheck<'_> {
 
     fn mcp_address(&mut self, path: &str, address: &str) {
         match address.strip_prefix(PROGRAM_SCHEME) {
-            Some(program) if allows(&self.permissions.mcp_servers, program) => {}
+            Some(program) if allows_name(&self.permissions.mcp_servers, program) => {}
             Some(_) => self.refuse(path, "is not a program that this caller may use"),
             None => self.address(path, address),
         }
@@ -158,7 +158,7 @@ impl ManifestCheck<'_> {
         if !template.enabled {
             return;
         }
-        if !allows(&self.permissions.templates, &template.template_name) {
+        if !allows_name(&self.permissions.templates, &template.template_name) {
             self.refuse(path, "is not a template that this caller may use");
         }
         // Templates may hold credentials of the operator, which a patch of the address would send elsewhere.

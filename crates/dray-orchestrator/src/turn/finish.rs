@@ -27,21 +27,21 @@ impl OpenTurn {
         let mut tally = TurnTally::default();
         let done = match self.show_and_loop(sink, &mut tally).await {
             Ok(done) => Ok(done),
-            Err(LoopError::Gone) => return Err(gone()),
+            Err(LoopError::Gone) => return Err(client_gone_failure()),
             Err(LoopError::Failed(failure)) => Err(failure),
         };
         let told = async {
             sink.close_deferred().await?;
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
-                stage(sink, "Usage Statistics", tally.table()).await?;
+                write_stage(sink, "Usage Statistics", tally.table()).await?;
             }
             sink.send(Event::State(self.state().await)).await?;
             if done.is_ok() && self.parts.config.show_execution_time_stage {
-                stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
+                write_stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
             }
             Ok::<_, ClientGone>(())
         };
-        told.await.map_err(|_| gone())?;
+        told.await.map_err(|_| client_gone_failure())?;
         let done = done?;
         Ok(AnswerEnd {
             reason: done.reason,
@@ -125,7 +125,7 @@ impl OpenTurn {
                 arguments: json!({}),
                 content: lines.join("\n"),
             };
-            pair::insert(
+            pair::insert_pair(
                 &mut self.messages,
                 &told,
                 pair::PairPlace::End,
@@ -138,7 +138,7 @@ impl OpenTurn {
     async fn state(&self) -> Value {
         let named: Vec<_> = self.messages.iter().map(with_stable_names).collect();
         let packed = TurnState {
-            history: state::pack(&named),
+            history: state::pack_history(&named),
             orchestrator: orchestrator_state(&self.messages),
             interpreter: self
                 .turn
@@ -149,7 +149,7 @@ impl OpenTurn {
         // The next turn finds its sandbox, its chat and its programs by the session.
         let programs = &self.parts.kinds.mcp.programs;
         if self.files.is_bound().await || programs.is_running(&self.conversation) {
-            session::note(&mut value, &self.turn.session);
+            session::note_session(&mut value, &self.turn.session);
         }
         value
     }
@@ -167,13 +167,13 @@ fn orchestrator_state(messages: &[Message]) -> Option<Value> {
     })
 }
 
-async fn stage(sink: &EventSink, name: &str, text: String) -> Result<(), ClientGone> {
+async fn write_stage(sink: &EventSink, name: &str, text: String) -> Result<(), ClientGone> {
     let stage = sink.open(Some(name.to_owned())).await?;
     stage.content(text).await?;
     stage.close(StageStatus::Completed).await
 }
 
 /// It has no reader.
-fn gone() -> RequestFailure {
+fn client_gone_failure() -> RequestFailure {
     RequestFailure::new(499, "The client is gone.")
 }

@@ -37,20 +37,20 @@ pub(super) struct PlannedCall {
 }
 
 /// Plans the hooks of a manifest and takes out the tools that only they may call.
-pub(super) fn split(
+pub(super) fn split_hook_tools(
     manifest: &Manifest,
     tools: &mut Vec<Arc<dyn Tool>>,
     issues: &mut IssueLog,
 ) -> Vec<PlannedCall> {
     let hooks = manifest.hooks.as_deref().unwrap_or_default();
-    let (planned, missing) = plan(hooks, tools);
+    let (planned, missing) = plan_hooks(hooks, tools);
     issues.hooks = missing;
     tools.retain(|tool| !tool.rules().hidden);
     planned
 }
 
 /// The calls of the hooks of a manifest, in its order, and the hooks whose tools are not there.
-fn plan(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<PlannedCall>, Vec<HookIssue>) {
+fn plan_hooks(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<PlannedCall>, Vec<HookIssue>) {
     let (mut planned, mut missing) = (Vec::new(), Vec::new());
     for Hook::Tool(hook) in hooks {
         if !hook.enabled {
@@ -88,7 +88,7 @@ impl PlannedCall {
             Some(Content::Text(text)) => text.clone(),
             _ => String::new(),
         };
-        let known = pair::newest(messages, name, &self.arguments);
+        let known = pair::newest_result(messages, name, &self.arguments);
         if self.mode == HookMode::AppendIfChanged && known == Some(text.as_str()) {
             return;
         }
@@ -176,7 +176,7 @@ impl ToolLoop<'_> {
             arguments: &arguments,
         };
         let tool = hook.tool.as_ref();
-        let ran = pipeline::run(
+        let ran = pipeline::run_call(
             tool,
             request,
             self.turn,
@@ -188,8 +188,8 @@ impl ToolLoop<'_> {
         let ran = match ran {
             Ok(ran) => ran,
             Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
-            Err(RequestEnd::Stopped { text }) => failed(&text),
-            Err(RequestEnd::Failed(failure)) => failed(&failure.message),
+            Err(RequestEnd::Stopped { text }) => failed_call(&text),
+            Err(RequestEnd::Failed(failure)) => failed_call(&failure.message),
         };
         let name = tool.declaration().name.as_str();
         self.metrics.tool(!ran.failed);
@@ -204,8 +204,8 @@ impl ToolLoop<'_> {
 }
 
 /// The result of a call that ended the request, had the model made it: one that took too long.
-fn failed(text: &str) -> CompletedCall {
-    let told = match fallback::decide(&Fallback::default(), text, false) {
+fn failed_call(text: &str) -> CompletedCall {
+    let told = match fallback::decide_fallback(&Fallback::default(), text, false) {
         fallback::FallbackDecision::Tell(told) => told,
         fallback::FallbackDecision::Stop | fallback::FallbackDecision::Raise => text.to_owned(),
     };

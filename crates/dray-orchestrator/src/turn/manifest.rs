@@ -74,7 +74,7 @@ impl SharedParts {
         let reading = self
             .reader
             .manifest(document)
-            .map_err(|invalid| refused(&invalid))?;
+            .map_err(|invalid| refused_manifest_failure(&invalid))?;
         for warning in &reading.warnings {
             tracing::warn!("manifest: {warning}");
         }
@@ -112,7 +112,7 @@ impl SharedParts {
 }
 
 /// A refused manifest: every problem with its path (quickapps 46).
-fn refused(invalid: &InvalidManifest) -> RequestFailure {
+fn refused_manifest_failure(invalid: &InvalidManifest) -> RequestFailure {
     let message = format!("The manifest is not valid:\n{invalid}");
     RequestFailure::new(400, message.clone()).display(message)
 }

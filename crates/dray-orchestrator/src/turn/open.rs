@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::LoadedManifest;
-use super::prepare::{OutgoingMessages, iso};
+use super::prepare::{OutgoingMessages, iso_now};
 use super::setup::{SetupPlan, ToolAudience};
 use super::{SharedParts, hooks, session, setup, trouble};
 use crate::config::StageLevel;
@@ -70,13 +70,13 @@ struct TurnInputs {
 }
 
 /// Opens a turn.
-pub(super) async fn open(
+pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
     asked: CheckedChatRequest,
     loaded: LoadedManifest,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
-    let opening = opening(parts, &asked, &loaded.manifest).await?;
+    let opening = turn_start(parts, &asked, &loaded.manifest).await?;
     let (request, caller) = (asked.request, asked.caller);
     let session = opening.session.clone();
     let conversation = format!("{}\n{session}", asked.identity.key());
@@ -92,15 +92,16 @@ pub(super) async fn open(
         skills,
         mut issues,
         mut messages,
-    } = gather(parts, audience, &loaded, &files, request.messages).await?;
+    } = gather_inputs(parts, audience, &loaded, &files, request.messages).await?;
     let manifest = loaded.manifest;
     let has_tools = tools.iter().any(|tool| !tool.rules().hidden);
-    choice::check(request.tool_choice.as_ref(), has_tools).map_err(|failure| *failure)?;
-    let mut outgoing = outgoing(parts, &manifest, model.accepts);
+    choice::check_tool_choice(request.tool_choice.as_ref(), has_tools)
+        .map_err(|failure| *failure)?;
+    let mut outgoing = outgoing_messages(parts, &manifest, model.accepts);
     outgoing.reminders = files.reminders();
     let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
     let takes_files = parts.config.file_skill_always || has_tools;
-    teach(takes_files, &skills, &outgoing, &mut messages);
+    insert_file_skill(takes_files, &skills, &outgoing, &mut messages);
     let offer = internal::ToolOffer {
         manifest: &manifest,
         messages: &messages,
@@ -108,12 +109,12 @@ pub(super) async fn open(
         lazy: outgoing.lazy.as_deref(),
         clock: &parts.services.clock,
     };
-    tools.extend(internal::offered(&offer));
-    tools.extend(file_tools::offered(&files).await);
-    tools.extend(dial_files::offered(&files));
-    let same = naming::dedup(&mut tools);
-    issues.tools.extend(same.into_iter().map(shown));
-    let hooks = hooks::split(&manifest, &mut tools, &mut issues);
+    tools.extend(internal::offered_tools(&offer));
+    tools.extend(file_tools::offered_tools(&files).await);
+    tools.extend(dial_files::offered_tools(&files));
+    let same = naming::drop_duplicates(&mut tools);
+    issues.tools.extend(same.into_iter().map(to_tool_issue));
+    let hooks = hooks::split_hook_tools(&manifest, &mut tools, &mut issues);
     tell_news(&manifest, &outgoing, &mut messages);
     let turn = Turn::new(
         caller,
@@ -125,7 +126,7 @@ pub(super) async fn open(
     Ok(OpenTurn {
         parts: Arc::clone(parts),
         begun,
-        settings: settings(parts, &manifest),
+        settings: pipeline_settings(parts, &manifest),
         messages,
         tools,
         hooks,
@@ -145,7 +146,11 @@ pub(super) async fn open(
 }
 
 /// How messages go to a model that accepts these types of files.
-fn outgoing(parts: &SharedParts, manifest: &Manifest, accepts: Vec<String>) -> OutgoingMessages {
+fn outgoing_messages(
+    parts: &SharedParts,
+    manifest: &Manifest,
+    accepts: Vec<String>,
+) -> OutgoingMessages {
     let strategy = manifest.orchestrator.attachment_strategy;
     OutgoingMessages {
         clock: parts.services.clock.clone(),
@@ -159,40 +164,40 @@ fn outgoing(parts: &SharedParts, manifest: &Manifest, accepts: Vec<String>) -> O
 
 /// Puts in what the model seems to have asked for at the beginning: how files go into arguments, and the files of the
 /// last message.
-fn teach(
+fn insert_file_skill(
     takes_files: bool,
     skills: &[Skill],
     outgoing: &OutgoingMessages,
     messages: &mut Vec<Message>,
 ) {
     if takes_files {
-        skill::inject(messages, skills);
+        skill::inject_skill(messages, skills);
     }
     if let Some(types) = &outgoing.lazy {
-        lazy::inject(messages, types);
+        lazy::inject_files(messages, types);
     }
 }
 
 /// Puts what the model is to hear of files and of the time at the end of the conversation.
 fn tell_news(manifest: &Manifest, outgoing: &OutgoingMessages, messages: &mut Vec<Message>) {
     let tell = |messages: &mut Vec<Message>, news: &pair::CallPair| {
-        pair::insert(
+        pair::insert_pair(
             messages,
             news,
             pair::PairPlace::End,
             pair::PairFrequency::Always,
         );
     };
-    if let Some(news) = notify::pair(&manifest.contexts, messages) {
+    if let Some(news) = notify::notice_pair(&manifest.contexts, messages) {
         tell(messages, &news);
     }
     if outgoing.stamps {
-        tell(messages, &clock::pair(&iso(&outgoing.clock)));
+        tell(messages, &clock::clock_pair(&iso_now(&outgoing.clock)));
     }
 }
 
 /// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
-async fn gather(
+async fn gather_inputs(
     parts: &SharedParts,
     audience: ToolAudience<'_>,
     loaded: &LoadedManifest,
@@ -201,7 +206,7 @@ async fn gather(
 ) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
     let plan = SetupPlan::new(&parts.layers, &parts.reader, loaded);
-    let mut unpacked = state::unpack(messages);
+    let mut unpacked = state::unpack_history(messages);
     for notice in &unpacked.notices {
         tracing::warn!("{notice}");
     }
@@ -210,9 +215,9 @@ async fn gather(
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     let (built, model, (skills, mut issues), (), ()) = tokio::join!(
         Box::pin(parts.kinds.build(&plan.sets, audience)),
-        model(parts, caller, deployment),
-        skills(parts, caller, manifest),
-        bind(parts, files),
+        model_info(parts, caller, deployment),
+        turn_skills(parts, caller, manifest),
+        bind_sandbox(parts, files),
         files.prepare(&messages),
     );
     let ToolsetResult {
@@ -220,7 +225,9 @@ async fn gather(
         issues: missing,
     } = built;
     let templates = plan.failures.iter().map(setup::template_issue);
-    issues.tools.extend(templates.chain(missing).map(shown));
+    issues
+        .tools
+        .extend(templates.chain(missing).map(to_tool_issue));
     Ok(TurnInputs {
         tools,
         model: model?,
@@ -231,17 +238,17 @@ async fn gather(
 }
 
 /// What the files of a turn begin with.
-async fn opening(
+async fn turn_start(
     parts: &SharedParts,
     asked: &CheckedChatRequest,
     manifest: &Manifest,
 ) -> Result<TurnStart, RequestFailure> {
     let (caller, messages) = (&asked.caller, &asked.request.messages);
-    let owner = owner(parts, caller, &asked.identity).await?;
-    let (session, is_new) = session::of(caller, owner.as_deref(), messages);
+    let owner = session_owner(parts, caller, &asked.identity).await?;
+    let (session, is_new) = session::session_of(caller, owner.as_deref(), messages);
     Ok(TurnStart {
-        turn: session::turn(&session, messages),
-        conversation: session::conversation(caller, &session, messages),
+        turn: session::turn_id(&session, messages),
+        conversation: session::conversation_id(caller, &session, messages),
         is_new,
         session,
         caller: caller.clone(),
@@ -250,7 +257,7 @@ async fn opening(
 }
 
 /// Whose sessions a caller may name: of a key of DIAL the bucket of its user; of no particular user without DIAL.
-async fn owner(
+async fn session_owner(
     parts: &SharedParts,
     caller: &Caller,
     identity: &CallerIdentity,
@@ -263,20 +270,20 @@ async fn owner(
             let bucket = core.bucket(caller).await;
             bucket
                 .map(|bucket| Some(bucket.bucket))
-                .map_err(|error| trouble::metadata(&error))
+                .map_err(|error| trouble::metadata_failure(&error))
         }
         _ => Ok(None),
     }
 }
 
 /// Binds a session to its sandbox when the operator wants each to have one.
-async fn bind(parts: &SharedParts, files: &TurnFiles) {
+async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
     if let Some(sandbox) = &parts.config.sandbox {
         files.bind(sandbox).await;
     }
 }
 
-async fn model(
+async fn model_info(
     parts: &SharedParts,
     caller: &Caller,
     deployment: &str,
@@ -288,7 +295,7 @@ async fn model(
         return Ok(ModelInfo::default());
     }
     let told = core.deployment(caller, deployment).await;
-    let told = told.map_err(|error| trouble::metadata(&error))?;
+    let told = told.map_err(|error| trouble::metadata_failure(&error))?;
     let tools = told.defaults.get("tools").and_then(Value::as_array);
     let statics = tools.into_iter().flatten().filter(|tool| is_static(tool));
     Ok(ModelInfo {
@@ -313,7 +320,7 @@ fn is_static(tool: &Value) -> bool {
 }
 
 /// The skills of the layers and of the manifest, and what is wrong with those.
-async fn skills(
+async fn turn_skills(
     parts: &SharedParts,
     caller: &Caller,
     manifest: &Manifest,
@@ -327,14 +334,14 @@ async fn skills(
         issues.no_skills = true;
         return (parts.skills.clone(), issues);
     };
-    let fetched = super::skills::fetch(core, caller, wanted).await;
-    let learned = skill::learn(&parts.skills, fetched);
+    let fetched = super::skills::fetch_skills(core, caller, wanted).await;
+    let learned = skill::learn_skills(&parts.skills, fetched);
     issues.errors = learned.errors;
     issues.warnings = learned.warnings;
     (learned.skills, issues)
 }
 
-fn shown(issue: SetupIssue) -> ToolIssue {
+fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
     ToolIssue {
         tool: issue.tool,
         toolset: issue.toolset,
@@ -353,14 +360,14 @@ fn system_prompt(
     let configured = parts
         .layers
         .system_prompt(&manifest.orchestrator.system_prompt);
-    let configured = configured.map_err(|failure| trouble::prompt(&failure))?;
-    let text = prompt::assemble(configured, &manifest.contexts, skills);
-    prompt::place(messages, text, parts.config.allow_override_system_message);
+    let configured = configured.map_err(|failure| trouble::prompt_failure(&failure))?;
+    let text = prompt::assemble_prompt(configured, &manifest.contexts, skills);
+    prompt::place_system_message(messages, text, parts.config.allow_override_system_message);
     Ok(())
 }
 
 /// What holds for all calls of tools.
-fn settings(parts: &SharedParts, manifest: &Manifest) -> PipelineSettings {
+fn pipeline_settings(parts: &SharedParts, manifest: &Manifest) -> PipelineSettings {
     let level = match parts.config.stage_display_level {
         None => manifest.features.stage_display.level,
         Some(StageLevel::None) => feature::StageLevel::None,
@@ -372,6 +379,6 @@ fn settings(parts: &SharedParts, manifest: &Manifest) -> PipelineSettings {
         .tool_defaults
         .and_then(|defaults| defaults.timeout_seconds);
     let service: Duration = parts.config.tool_timeout.as_duration();
-    let timeout = timeout::effective(defaults.and_then(timeout::from_seconds), service);
+    let timeout = timeout::effective_timeout(defaults.and_then(timeout::from_seconds), service);
     PipelineSettings { level, timeout }
 }

@@ -30,7 +30,7 @@ impl OutgoingMessages {
     pub(super) fn view(&self, messages: &[Message]) -> Vec<Message> {
         let asked_for = |message: &Message, attachment: &Attachment| {
             let types = self.lazy.as_deref().unwrap_or_default();
-            lazy::keeps(message, attachment, types)
+            lazy::keeps_attachment(message, attachment, types)
         };
         let policies: &[filter::InlinePolicy<'_>] = match self.lazy {
             Some(_) => &[&asked_for],
@@ -38,15 +38,15 @@ impl OutgoingMessages {
         };
         let named: Vec<_> = messages.iter().map(by_key).collect();
         let mut copies = filter::for_model(&named, policies);
-        remind(&mut copies, &self.reminders);
+        append_reminders(&mut copies, &self.reminders);
         if self.stamps {
-            clock::annotate(&mut copies);
+            clock::annotate_times(&mut copies);
         }
         if self.plain {
-            copies.iter_mut().for_each(plain);
+            copies.iter_mut().for_each(to_plain_message);
         } else {
-            copies.iter_mut().for_each(bare);
-            lift::lift(&mut copies);
+            copies.iter_mut().for_each(strip_private_fields);
+            lift::lift_orchestrator_state(&mut copies);
         }
         copies
     }
@@ -54,7 +54,7 @@ impl OutgoingMessages {
     /// Notes the time in the result of a tool.
     pub(super) fn stamp(&self, message: &mut Message) {
         if self.stamps && message.role == Role::Tool {
-            clock::enrich(message, &iso(&self.clock), "default", "UTC");
+            clock::note_time(message, &iso_now(&self.clock), "default", "UTC");
         }
     }
 
@@ -64,13 +64,13 @@ impl OutgoingMessages {
         let Some(types) = self.lazy.as_ref().filter(|_| is_refusal && !self.recovered) else {
             return false;
         };
-        self.recovered = lazy::recover(messages, types);
+        self.recovered = lazy::remove_refused_files(messages, types);
         self.recovered
     }
 }
 
 /// Adds what is said of files after the lists of attachments, which stand as they are everywhere (quickapps 14).
-fn remind(messages: &mut [Message], reminders: &[Option<String>]) {
+fn append_reminders(messages: &mut [Message], reminders: &[Option<String>]) {
     let users = messages
         .iter_mut()
         .filter(|message| message.role == Role::User);
@@ -81,7 +81,7 @@ fn remind(messages: &mut [Message], reminders: &[Option<String>]) {
         let text = format!("\n{reminder}");
         match &mut message.content {
             Some(Content::Text(before)) => before.push_str(&text),
-            Some(Content::Parts(parts)) => parts.push(part("text", Value::from(text))),
+            Some(Content::Parts(parts)) => parts.push(message_part("text", Value::from(text))),
             None => message.content = Some(Content::Text(text)),
         }
     }
@@ -91,7 +91,7 @@ fn remind(messages: &mut [Message], reminders: &[Option<String>]) {
 /// never the same twice: only the client gets one, in the attachments of an answer.
 pub(super) fn with_stable_names(message: &Message) -> Message {
     let mut copy = message.clone();
-    for attachment in attachments(&mut copy) {
+    for attachment in take_attachments(&mut copy) {
         if let Some(key) = attachment.rest.get("key").and_then(Value::as_str) {
             attachment.url = Some(key.to_owned());
         }
@@ -102,43 +102,43 @@ pub(super) fn with_stable_names(message: &Message) -> Message {
 /// The message with stable names, and with nothing of attachments that models do not know.
 fn by_key(message: &Message) -> Message {
     let mut copy = with_stable_names(message);
-    for attachment in attachments(&mut copy) {
+    for attachment in take_attachments(&mut copy) {
         attachment.rest.retain(|name, _| name == INLINE_KEY);
     }
     copy
 }
 
-fn attachments(message: &mut Message) -> impl Iterator<Item = &mut Attachment> {
+fn take_attachments(message: &mut Message) -> impl Iterator<Item = &mut Attachment> {
     let custom = message.custom_content.as_mut();
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
     attachments.into_iter().flatten()
 }
 
 /// The message as any model of chat completions takes it: images that were kept are parts of it.
-fn plain(message: &mut Message) {
+fn to_plain_message(message: &mut Message) {
     let Some(custom) = message.custom_content.take() else {
         return;
     };
     let images = custom.attachments.unwrap_or_default();
-    let images: Vec<_> = images.iter().filter_map(image).collect();
+    let images: Vec<_> = images.iter().filter_map(image_url).collect();
     if images.is_empty() {
         return;
     }
     let mut parts = match message.content.take() {
         Some(Content::Parts(parts)) => parts,
-        Some(Content::Text(text)) => vec![part("text", Value::from(text))],
+        Some(Content::Text(text)) => vec![message_part("text", Value::from(text))],
         None => Vec::new(),
     };
     parts.extend(
         images
             .into_iter()
-            .map(|url| part("image_url", json!({ "url": url }))),
+            .map(|url| message_part("image_url", json!({ "url": url }))),
     );
     message.content = Some(Content::Parts(parts));
 }
 
 /// The message without what only this service understands.
-fn bare(message: &mut Message) {
+fn strip_private_fields(message: &mut Message) {
     let custom = message.custom_content.as_mut();
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
     for attachment in attachments.into_iter().flatten() {
@@ -147,7 +147,7 @@ fn bare(message: &mut Message) {
 }
 
 /// Where a model finds an image: in the message itself, or at an address of the web.
-fn image(attachment: &Attachment) -> Option<String> {
+fn image_url(attachment: &Attachment) -> Option<String> {
     let inline = attachment.rest.get(INLINE_KEY).and_then(Value::as_str);
     let url = inline.or_else(|| {
         attachment
@@ -158,7 +158,7 @@ fn image(attachment: &Attachment) -> Option<String> {
     url.map(str::to_owned)
 }
 
-fn part(kind: &str, value: Value) -> Map<String, Value> {
+fn message_part(kind: &str, value: Value) -> Map<String, Value> {
     Map::from_iter([
         ("type".to_owned(), Value::from(kind)),
         (kind.to_owned(), value),
@@ -166,7 +166,7 @@ fn part(kind: &str, value: Value) -> Map<String, Value> {
 }
 
 /// Now, in ISO 8601 with milliseconds.
-pub(super) fn iso(clock: &Clock) -> String {
+pub(super) fn iso_now(clock: &Clock) -> String {
     let now = i64::try_from(clock.now_ms()).unwrap_or_default();
     let now = jiff::Timestamp::from_millisecond(now).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()

@@ -88,7 +88,7 @@ impl<'a> AnswerRelay<'a> {
             self.speech.say(self.sink, &content).await?;
         }
         for attachment in delta.attachments {
-            let attachment = addressed(attachment);
+            let attachment = with_address(attachment);
             self.sink
                 .send(Event::Attachment(attachment.clone()))
                 .await?;
@@ -101,7 +101,7 @@ impl<'a> AnswerRelay<'a> {
             self.call(call)?;
         }
         if let Some(state) = delta.state {
-            merge(self.answer.state.get_or_insert(Value::Null), state);
+            merge_delta(self.answer.state.get_or_insert(Value::Null), state);
         }
         if let Some(reason) = delta.finish_reason {
             self.answer.reason = Some(finish_reason(&reason));
@@ -120,7 +120,7 @@ impl<'a> AnswerRelay<'a> {
     /// The whole answer, after its last piece.
     pub(super) async fn finish(mut self) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
-        self.answer.calls = identified(self.calls);
+        self.answer.calls = with_call_ids(self.calls);
         Ok(self.answer)
     }
 
@@ -152,11 +152,11 @@ impl<'a> AnswerRelay<'a> {
             stage.content(content).await?;
         }
         for attachment in delta.attachments {
-            stage.attachment(addressed(attachment)).await?;
+            stage.attachment(with_address(attachment)).await?;
         }
         if let Some(end) = delta.status {
             self.stages.remove(&delta.index);
-            stage.close(status(end)).await?;
+            stage.close(stage_status(end)).await?;
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<'a> AnswerRelay<'a> {
             if at >= MOST_CALLS {
                 return Err(InvalidAnswer::TooMuch);
             }
-            self.calls.push((delta.index, empty()));
+            self.calls.push((delta.index, empty_call()));
         }
         let arguments = delta.arguments.unwrap_or_default();
         self.weigh(arguments.len())?;
@@ -207,7 +207,7 @@ impl<'a> AnswerRelay<'a> {
     }
 }
 
-fn empty() -> ToolCall {
+fn empty_call() -> ToolCall {
     ToolCall {
         id: String::new(),
         kind: "function".to_owned(),
@@ -221,7 +221,7 @@ fn empty() -> ToolCall {
 }
 
 /// The calls in the order of their numbers, each with an id of its own: results name calls by it.
-fn identified(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
+fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
     calls.sort_by_key(|(index, _)| *index);
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());
@@ -240,7 +240,7 @@ fn identified(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
     identified
 }
 
-const fn status(end: StageEnd) -> StageStatus {
+const fn stage_status(end: StageEnd) -> StageStatus {
     match end {
         StageEnd::Completed => StageStatus::Completed,
         StageEnd::Failed => StageStatus::Failed,
@@ -248,7 +248,7 @@ const fn status(end: StageEnd) -> StageStatus {
 }
 
 /// A file with an address: where there is neither content nor URL, the URL is that of its source.
-fn addressed(mut attachment: Attachment) -> Attachment {
+fn with_address(mut attachment: Attachment) -> Attachment {
     if attachment.data.is_none() && attachment.url.is_none() {
         match &attachment.reference_url {
             Some(url) => attachment.url = Some(url.clone()),
@@ -268,11 +268,11 @@ fn finish_reason(reason: &str) -> FinishReason {
 }
 
 /// Objects key by key, texts concatenated, all else replaced (quickapps 3.3).
-fn merge(into: &mut Value, from: Value) {
+fn merge_delta(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
+                merge_delta(into.entry(key).or_insert(Value::Null), value);
             }
         }
         (Value::String(into), Value::String(from)) => into.push_str(&from),

@@ -70,7 +70,7 @@ impl ToolLoop<'_> {
     ) -> Result<LoopEnd, LoopError> {
         for round in 1.. {
             if round > self.most {
-                return Err(LoopError::Failed(super::trouble::limit()));
+                return Err(LoopError::Failed(super::trouble::call_limit_failure()));
             }
             speech.next();
             let answer = self.ask(messages, round, speech).await;
@@ -79,7 +79,7 @@ impl ToolLoop<'_> {
             tally.model(self.deployment, &answer.usage);
             let calls = answer.calls.clone();
             let reason = answer.reason.unwrap_or_default();
-            messages.push(said(answer));
+            messages.push(answer_message(answer));
             if calls.is_empty() {
                 speech.finish(self.sink).await?;
                 return Ok(LoopEnd { reason });
@@ -89,7 +89,7 @@ impl ToolLoop<'_> {
                 messages.push(self.take(ran?, tally).await?);
             }
         }
-        Err(LoopError::Failed(super::trouble::limit()))
+        Err(LoopError::Failed(super::trouble::call_limit_failure()))
     }
 
     /// One call of the model. When it refuses files that were sent along, they are taken out and it is asked once more.
@@ -109,7 +109,7 @@ impl ToolLoop<'_> {
         answer.map_err(|refused| match refused {
             CallError::Cut(cut) => cut,
             CallError::Model(error) => {
-                LoopError::Failed(super::trouble::model(&error, self.log_payloads))
+                LoopError::Failed(super::trouble::model_failure(&error, self.log_payloads))
             }
         })
     }
@@ -176,13 +176,13 @@ impl ToolLoop<'_> {
                 .iter()
                 .map(|tool| tool.declaration().name.as_str())
                 .collect();
-            return Ok(pipeline::unknown(&call.id, name, &valid));
+            return Ok(pipeline::unknown_tool_call(&call.id, name, &valid));
         };
         let request = ToolRequest {
             id: &call.id,
             arguments: &call.function.arguments,
         };
-        let ran = pipeline::run(
+        let ran = pipeline::run_call(
             tool.as_ref(),
             request,
             self.turn,
@@ -193,7 +193,9 @@ impl ToolLoop<'_> {
         .await;
         let ran = ran.map_err(|ended| match ended {
             RequestEnd::Gone(_) => LoopError::Gone,
-            RequestEnd::Stopped { text } => LoopError::Failed(super::trouble::stopped(&text)),
+            RequestEnd::Stopped { text } => {
+                LoopError::Failed(super::trouble::stopped_failure(&text))
+            }
             RequestEnd::Failed(failure) => LoopError::Failed(failure),
         })?;
         self.metrics.tool(!ran.failed);
@@ -259,7 +261,7 @@ impl From<ChatError> for CallError {
 }
 
 /// The message of an answer. A model wants text in each: a single space where there is none.
-fn said(answer: ModelAnswer) -> Message {
+fn answer_message(answer: ModelAnswer) -> Message {
     let content = if answer.content.is_empty() {
         " ".to_owned()
     } else {

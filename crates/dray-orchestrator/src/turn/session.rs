@@ -17,17 +17,21 @@ const SESSION_HEADER: &str = "x-dray-session";
 /// own clients are taken as they are, so that operators can bind them to sandboxes and chats before.
 ///
 /// Returns whether it is new: nothing can be bound to it yet.
-pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> (String, bool) {
+pub(super) fn session_of(
+    caller: &Caller,
+    owner: Option<&str>,
+    messages: &[Message],
+) -> (String, bool) {
     let named = caller
         .forwarded
         .iter()
         .find(|(name, _)| name == SESSION_HEADER);
     match (named, owner) {
         (Some((_, name)), None) => (name.clone(), false),
-        (Some((_, name)), Some(owner)) => (bound(owner, name), false),
-        (None, _) => match remembered(messages) {
+        (Some((_, name)), Some(owner)) => (owned_session_id(owner, name), false),
+        (None, _) => match remembered_session(messages) {
             Some(session) => (session.to_owned(), false),
-            None => (fresh(), true),
+            None => (random_session(), true),
         },
     }
 }
@@ -40,12 +44,12 @@ pub(super) fn is_named(caller: &Caller) -> bool {
         .any(|(name, _)| name == SESSION_HEADER)
 }
 
-fn bound(owner: &str, name: &str) -> String {
+fn owned_session_id(owner: &str, name: &str) -> String {
     let digest = Sha256Digest::of(format!("{owner}\n{name}").as_bytes()).to_hex();
     format!("d-{}", digest.get(..32).unwrap_or(&digest))
 }
 
-fn remembered(messages: &[Message]) -> Option<&str> {
+fn remembered_session(messages: &[Message]) -> Option<&str> {
     messages
         .iter()
         .rev()
@@ -63,12 +67,12 @@ fn remembered(messages: &[Message]) -> Option<&str> {
 }
 
 /// It cannot be guessed.
-fn fresh() -> String {
+fn random_session() -> String {
     format!("c-{}", uuid::Uuid::new_v4().simple())
 }
 
 /// The state of a turn with its session.
-pub(super) fn note(state: &mut Value, session: &str) {
+pub(super) fn note_session(state: &mut Value, session: &str) {
     if let Some(state) = state.as_object_mut()
         && session.starts_with("c-")
     {
@@ -79,7 +83,7 @@ pub(super) fn note(state: &mut Value, session: &str) {
 /// Id of a conversation, to which names of stored files are bound: the session when the client names it, else a digest
 /// of the first message of the user. It is the same in every turn, also for clients that give no state back, so that
 /// the same request gives the same bytes. It is not a secret: names are signed.
-pub(super) fn conversation(caller: &Caller, session: &str, messages: &[Message]) -> String {
+pub(super) fn conversation_id(caller: &Caller, session: &str, messages: &[Message]) -> String {
     if is_named(caller) {
         return format!("session/{session}");
     }
@@ -89,7 +93,7 @@ pub(super) fn conversation(caller: &Caller, session: &str, messages: &[Message])
 }
 
 /// Id of a turn: the same when the same request comes again.
-pub(super) fn turn(session: &str, messages: &[Message]) -> String {
+pub(super) fn turn_id(session: &str, messages: &[Message]) -> String {
     let text = serde_json::to_string(messages).unwrap_or_default();
     let digest = Sha256Digest::of(format!("{session}\n{text}").as_bytes()).to_hex();
     digest.get(..32).unwrap_or(&digest).to_owned()
@@ -127,38 +131,38 @@ mod tests {
             Message::new(Role::Assistant, "a"),
             Message::new(Role::User, "q2"),
         ];
-        let of = |messages: &[Message]| conversation(&caller(None), "c-1", messages);
+        let of = |messages: &[Message]| conversation_id(&caller(None), "c-1", messages);
         let id = of(std::slice::from_ref(&first));
         assert_eq!(of(&later), id);
-        assert_eq!(conversation(&caller(None), "c-2", &later), id);
+        assert_eq!(conversation_id(&caller(None), "c-2", &later), id);
         assert_ne!(of(&[Message::new(Role::User, "other")]), id);
-        let named = conversation(&caller(Some("s")), "s", &later);
+        let named = conversation_id(&caller(Some("s")), "s", &later);
         assert_ne!(named, id);
-        assert_eq!(conversation(&caller(Some("s")), "s", &[]), named);
-        assert_ne!(conversation(&caller(Some("t")), "t", &later), named);
+        assert_eq!(conversation_id(&caller(Some("s")), "s", &[]), named);
+        assert_ne!(conversation_id(&caller(Some("t")), "t", &later), named);
     }
 
     #[test]
     fn a_conversation_goes_on_in_its_session() {
-        let (first, is_new) = of(&caller(None), None, &[]);
+        let (first, is_new) = session_of(&caller(None), None, &[]);
         assert!(is_new);
         let mut state = json!({});
-        note(&mut state, &first);
-        let again = of(&caller(None), None, &answered(state));
+        note_session(&mut state, &first);
+        let again = session_of(&caller(None), None, &answered(state));
         assert_eq!(again, (first.clone(), false));
-        assert_ne!(of(&caller(None), None, &[]).0, first);
+        assert_ne!(session_of(&caller(None), None, &[]).0, first);
     }
 
     #[test]
     fn a_state_cannot_name_the_session_of_another() {
         let named = answered(json!({ SESSION_KEY: "telegram-42" }));
-        assert_ne!(of(&caller(None), None, &named).0, "telegram-42");
+        assert_ne!(session_of(&caller(None), None, &named).0, "telegram-42");
     }
 
     #[test]
     fn users_of_dial_name_sessions_of_their_own_alone() {
         let named = caller(Some("team"));
-        let of_owner = |owner| of(&named, owner, &[]).0;
+        let of_owner = |owner| session_of(&named, owner, &[]).0;
         assert_eq!(of_owner(None), "team");
         assert_eq!(of_owner(Some("bucket-a")), of_owner(Some("bucket-a")));
         assert_ne!(of_owner(Some("bucket-a")), of_owner(Some("bucket-b")));
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn the_same_request_is_the_same_turn() {
         let messages = [Message::new(Role::User, "x")];
-        assert_eq!(turn("s", &messages), turn("s", &messages));
-        assert_ne!(turn("s", &messages), turn("t", &messages));
+        assert_eq!(turn_id("s", &messages), turn_id("s", &messages));
+        assert_ne!(turn_id("s", &messages), turn_id("t", &messages));
     }
 }

@@ -103,7 +103,7 @@ impl ToolKinds {
             all.tools.extend(built.tools);
             all.issues.extend(built.issues);
         }
-        all.issues.extend(naming::dedup(&mut all.tools));
+        all.issues.extend(naming::drop_duplicates(&mut all.tools));
         all
     }
 
@@ -132,9 +132,9 @@ impl ToolKinds {
                         app: &app,
                         display_name: facts.display_name.as_deref(),
                     };
-                    dray_tool_mcp::connect(set, caller, &self.mcp).await
+                    dray_tool_mcp::connect_set(set, caller, &self.mcp).await
                 };
-                dray_tool_dial::apps(&entries, dial, caller, connect).await
+                dray_tool_dial::app_toolsets(&entries, dial, caller, connect).await
             }
         }
     }
@@ -197,11 +197,11 @@ impl ToolKinds {
         match &planned.set {
             ToolSet::RestApi(set) => {
                 let client = self.client_for(planned.is_guarded, audience);
-                dray_tool_rest::build(set, client, &self.rest)
+                dray_tool_rest::build_set(set, client, &self.rest)
             }
             ToolSet::DialDeployment(set) => match &self.dial {
-                Some(dial) => dray_tool_dial::deployments(set, dial, caller).await,
-                None if set.common.enabled => missing(&set.name),
+                Some(dial) => dray_tool_dial::build_deployments(set, dial, caller).await,
+                None if set.common.enabled => missing_set(&set.name),
                 None => ToolsetResult::default(),
             },
             ToolSet::Internal(set) => self.internal(set),
@@ -221,11 +221,11 @@ impl ToolKinds {
                     let options = dray_tool_dial::InterpreterOptions {
                         default_session: self.interpreter_session.clone(),
                     };
-                    let tool = dray_tool_dial::interpreter(common, dial, options);
+                    let tool = dray_tool_dial::new_interpreter(common, dial, options);
                     built.tools.push(tool);
                 }
                 (InternalTool::PythonInterpreter(common), None) if common.enabled => {
-                    built.issues.extend(missing(&set.name).issues);
+                    built.issues.extend(missing_set(&set.name).issues);
                 }
                 _ => {}
             }
@@ -234,7 +234,7 @@ impl ToolKinds {
     }
 }
 
-fn missing(set: &str) -> ToolsetResult {
+fn missing_set(set: &str) -> ToolsetResult {
     ToolsetResult {
         tools: Vec::new(),
         issues: vec![SetupIssue::of_set(set, NO_DIAL)],

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 const EMPTY_PROMPT_MESSAGE: &str = "DIAL prompt has no content";
 
 /// Fetches all concurrently, each address once; in the order of the manifest.
-pub(super) async fn fetch(
+pub(super) async fn fetch_skills(
     core: &DialClient,
     caller: &Caller,
     wanted: &[SkillRef],
@@ -22,14 +22,14 @@ pub(super) async fn fetch(
         .iter()
         .map(|SkillRef::DialPrompt { url }| url)
         .filter(|url| seen.insert(url.as_str()));
-    join_all(urls.map(|url| Box::pin(one(core, caller, url)))).await
+    join_all(urls.map(|url| Box::pin(fetch_skill(core, caller, url)))).await
 }
 
-async fn one(core: &DialClient, caller: &Caller, url: &str) -> FetchedSkill {
+async fn fetch_skill(core: &DialClient, caller: &Caller, url: &str) -> FetchedSkill {
     let content = match core.prompt(caller, url).await {
         Ok(prompt) if prompt.content.trim().is_empty() => Err(EMPTY_PROMPT_MESSAGE.to_owned()),
         Ok(prompt) => Ok(prompt.content),
-        Err(error) => Err(reason(url, &error)),
+        Err(error) => Err(fetch_failure_reason(url, &error)),
     };
     FetchedSkill {
         url: url.to_owned(),
@@ -38,7 +38,7 @@ async fn one(core: &DialClient, caller: &Caller, url: &str) -> FetchedSkill {
 }
 
 /// Why the text is missing, for the author of the agent.
-fn reason(url: &str, error: &Error) -> String {
+fn fetch_failure_reason(url: &str, error: &Error) -> String {
     tracing::warn!(
         skill = url,
         error = error as &dyn std::error::Error,

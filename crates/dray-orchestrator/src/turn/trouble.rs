@@ -7,13 +7,13 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_tool_dial::DialError;
 
 /// The model was called as often as it may be.
-pub(super) fn limit() -> RequestFailure {
+pub(super) fn call_limit_failure() -> RequestFailure {
     let text = "Agent stopped due to max iterations.";
     RequestFailure::new(500, text).display(text)
 }
 
 /// A strategy of a tool ended the request.
-pub(super) fn stopped(text: &str) -> RequestFailure {
+pub(super) fn stopped_failure(text: &str) -> RequestFailure {
     RequestFailure::new(500, text).display(text)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn too_much() -> RequestFailure {
 
 /// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
 /// contents may be.
-pub(super) fn model(error: &ChatError, log_payloads: Option<usize>) -> RequestFailure {
+pub(super) fn model_failure(error: &ChatError, log_payloads: Option<usize>) -> RequestFailure {
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
@@ -55,7 +55,7 @@ pub(super) fn model(error: &ChatError, log_payloads: Option<usize>) -> RequestFa
 }
 
 /// What is known of the model could not be had.
-pub(super) fn metadata(error: &dray_dial::Error) -> RequestFailure {
+pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         kind = ?error.kind,
         status = error.status,
@@ -75,7 +75,7 @@ pub(super) fn metadata(error: &dray_dial::Error) -> RequestFailure {
 }
 
 /// DIAL Core did not say whose key a caller shows. Without its word nothing is done for the caller.
-pub(super) fn unverified(error: &dray_dial::Error) -> RequestFailure {
+pub(super) fn unverified_failure(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         kind = ?error.kind,
@@ -95,7 +95,7 @@ pub(super) fn unverified(error: &dray_dial::Error) -> RequestFailure {
 }
 
 /// The system prompt is a template that cannot be used.
-pub(super) fn prompt(failure: &layer::TemplateFailure) -> RequestFailure {
+pub(super) fn prompt_failure(failure: &layer::TemplateFailure) -> RequestFailure {
     let message = format!("template '{}': {}", failure.template, failure.message());
     RequestFailure::new(400, message.clone()).display(message)
 }

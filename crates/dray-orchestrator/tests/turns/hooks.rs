@@ -73,7 +73,7 @@ async fn counting(changes: bool) -> (FakeServer<Arc<AtomicUsize>>, Arc<AtomicUsi
                 } else {
                     "state".to_owned()
                 };
-                Ok(double::reply(200, "text/plain", text.into()))
+                Ok(double::bytes_reply(200, "text/plain", text.into()))
             }
             .boxed()
         },

@@ -66,10 +66,10 @@ async fn answer(
             drop(open);
             return Err(ConnectionClosed);
         }
-        "/broken" => double::reply(500, "text/plain", "kaput".into()),
-        "/huge" => double::reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
-        "/long" => double::reply(200, "text/plain", vec![b'y'; 60_000].into()),
-        path => double::json(200, &json!({"path": path, "q": q})),
+        "/broken" => double::bytes_reply(500, "text/plain", "kaput".into()),
+        "/huge" => double::bytes_reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
+        "/long" => double::bytes_reply(200, "text/plain", vec![b'y'; 60_000].into()),
+        path => double::json_reply(200, &json!({"path": path, "q": q})),
     })
 }
 

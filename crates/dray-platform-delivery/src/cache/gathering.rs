@@ -75,7 +75,7 @@ impl GatheringNotes {
         let noted = listing
             .entries
             .iter()
-            .flat_map(|(_, entry)| decode(&entry.value));
+            .flat_map(|(_, entry)| decode_notes(&entry.value));
         Ok(noted
             .filter(|(_, gathering)| gathering.until_ms > now_ms)
             .map(|(_, gathering)| gathering.since_ms)
@@ -84,13 +84,13 @@ impl GatheringNotes {
     }
 
     async fn change(&self, delivery: &str, change: impl Fn(&mut Noted)) -> Result<(), KeyError> {
-        let key = key(delivery);
+        let key = note_key(delivery);
         let now_ms = self.clock.now_ms();
         let mut tries = 0;
         loop {
             tries += 1;
             let entry = self.keys.get(&key).await?;
-            let before = entry.as_ref().map(|entry| decode(&entry.value));
+            let before = entry.as_ref().map(|entry| decode_notes(&entry.value));
             let mut after = before.clone().unwrap_or_default();
             after.retain(|_, gathering| gathering.until_ms > now_ms);
             change(&mut after);
@@ -111,11 +111,11 @@ impl GatheringNotes {
     }
 }
 
-fn decode(value: &[u8]) -> Noted {
+fn decode_notes(value: &[u8]) -> Noted {
     serde_json::from_slice(value).unwrap_or_default()
 }
 
-fn key(delivery: &str) -> String {
+fn note_key(delivery: &str) -> String {
     let digest = Sha256Digest::of(delivery.as_bytes());
     let first = digest.as_bytes().first().copied().unwrap_or_default();
     format!("gathering.{}", first % NOTE_KEYS)

@@ -26,7 +26,7 @@ pub(crate) use self::gathering::GatheringNotes;
 use self::jumps::ClockJumpDetector;
 pub(crate) use self::metrics::CacheMetrics;
 pub(crate) use self::need::{ObjectNeeds, Uses};
-use self::plan::{SweepConditions, plan};
+use self::plan::{SweepConditions, plan_sweep};
 use crate::deliver::DeliveryService;
 
 /// Between two sweeps.
@@ -122,7 +122,7 @@ impl DeliveryService {
             lifetime,
             size: self.store.cache_size(),
         };
-        let planned = plan(objects, &uses, now);
+        let planned = plan_sweep(objects, &uses, now);
         let mut swept = SweepReport {
             objects: planned.objects,
             bytes: planned.bytes,

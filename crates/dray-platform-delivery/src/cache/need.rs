@@ -37,7 +37,7 @@ pub(crate) type Uses = BTreeMap<String, ObjectUse>;
 impl ObjectNeeds {
     /// Takes note of a record as it is now.
     pub(crate) fn put(&mut self, key: &str, report: &v1::DeliveryReport) {
-        let needs = of(report);
+        let needs = needs_of(report);
         if needs.is_empty() {
             self.of.remove(key);
         } else {
@@ -67,7 +67,7 @@ impl ObjectNeeds {
 }
 
 /// What one delivery needs: everything while it is not over, then what a link leads to.
-fn of(report: &v1::DeliveryReport) -> Vec<ObjectNeed> {
+fn needs_of(report: &v1::DeliveryReport) -> Vec<ObjectNeed> {
     let mut needs = Vec::new();
     for file in &report.files {
         let claim = file.claim.clone().map(Claim::try_from);

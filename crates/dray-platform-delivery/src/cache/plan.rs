@@ -38,7 +38,11 @@ pub(crate) struct SweepPlan {
 }
 
 /// Decides over everything that is in the cache.
-pub(crate) fn plan(objects: Vec<CachedObject>, uses: &Uses, now: SweepConditions) -> SweepPlan {
+pub(crate) fn plan_sweep(
+    objects: Vec<CachedObject>,
+    uses: &Uses,
+    now: SweepConditions,
+) -> SweepPlan {
     let mut plan = SweepPlan::default();
     let mut free = Vec::new();
     for object in objects {
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn what_nobody_used_for_its_lifetime_goes() {
         let objects = vec![object("old", 60, 1), object("young", 59, 1)];
-        let planned = plan(objects, &Uses::new(), now(100));
+        let planned = plan_sweep(objects, &Uses::new(), now(100));
         assert_eq!(names(&planned.expired), "old");
         assert_eq!((planned.bytes, planned.held, planned.objects), (1, 0, 1));
     }
@@ -128,7 +132,10 @@ mod tests {
         };
         let uses = Uses::from([("used".to_owned(), recent)]);
         let objects = vec![object("used", 300, 1), object("unused", 300, 1)];
-        assert_eq!(names(&plan(objects, &uses, now(100)).expired), "unused");
+        assert_eq!(
+            names(&plan_sweep(objects, &uses, now(100)).expired),
+            "unused"
+        );
     }
 
     #[test]
@@ -144,7 +151,7 @@ mod tests {
             object("a", 40, 10),
             object("c", 20, 10),
         ];
-        let planned = plan(objects, &uses, now(20));
+        let planned = plan_sweep(objects, &uses, now(20));
         assert_eq!(names(&planned.evicted), "a b");
         assert_eq!((planned.bytes, planned.objects), (20, 2));
     }
@@ -163,7 +170,7 @@ mod tests {
             object("fresh", 14, 10),
             object("loose", 16, 10),
         ];
-        let planned = plan(objects, &uses, now(0));
+        let planned = plan_sweep(objects, &uses, now(0));
         assert_eq!(names(&planned.expired), "ended");
         assert_eq!(names(&planned.evicted), "loose");
         assert_eq!((planned.bytes, planned.held), (30, 30));
@@ -176,7 +183,7 @@ mod tests {
             gathering_since_ms: NOW_MS - 65 * MINUTE_MS,
             ..now(0)
         };
-        let planned = plan(objects, &Uses::new(), gathering);
+        let planned = plan_sweep(objects, &Uses::new(), gathering);
         assert_eq!(
             (names(&planned.expired), planned.held),
             ("before".to_owned(), 1)
@@ -187,7 +194,7 @@ mod tests {
     fn a_clock_that_went_back_removes_nothing() {
         let mut ahead = object("ahead", 0, 1);
         ahead.closed_at_ms = NOW_MS + 900 * MINUTE_MS;
-        let planned = plan(vec![ahead], &Uses::new(), now(0));
+        let planned = plan_sweep(vec![ahead], &Uses::new(), now(0));
         assert_eq!(planned.held, 1);
     }
 
@@ -207,7 +214,7 @@ mod tests {
                 objects.push(object(&name, *age, *bytes));
             }
             let all: u64 = objects.iter().map(|object| object.bytes).sum();
-            let planned = plan(objects.clone(), &uses, now(size));
+            let planned = plan_sweep(objects.clone(), &uses, now(size));
             let gone: Vec<_> = planned.expired.iter().chain(&planned.evicted).collect();
             let removed: u64 = gone.iter().map(|object| object.bytes).sum();
             prop_assert_eq!(planned.bytes + removed, all);
@@ -222,7 +229,7 @@ mod tests {
                 .into_iter()
                 .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))
                 .collect();
-            let again = plan(left, &uses, now(size));
+            let again = plan_sweep(left, &uses, now(size));
             prop_assert!(again.expired.is_empty() && again.evicted.is_empty());
         }
     }

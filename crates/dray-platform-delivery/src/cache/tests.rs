@@ -16,7 +16,7 @@ use crate::accounts::AccountRegistry;
 use crate::config::Config;
 use crate::deliver::DeliveryService;
 use crate::error::DeliveryError;
-use crate::gather::stored;
+use crate::gather::stored_file;
 use crate::records;
 use crate::report::state;
 use crate::tests::fake::FakeAction;
@@ -40,7 +40,7 @@ fn work(id: &str, claims: &[&Claim]) -> v1::DeliverFiles {
         target: Some(chat("42")),
         files: claims
             .iter()
-            .map(|claim| stored((*claim).clone().into()))
+            .map(|claim| stored_file((*claim).clone().into()))
             .collect(),
         ..v1::DeliverFiles::default()
     }
@@ -66,7 +66,7 @@ async fn replica(
     folder: &std::path::Path,
     change: impl FnOnce(&mut StoreOptions),
 ) -> DeliveryService {
-    let mut options = dray_store::embedded::serving(folder).unwrap();
+    let mut options = dray_store::embedded::serving_options(folder).unwrap();
     change(&mut options);
     let store = Store::open(&options, world.clock.clone()).await.unwrap();
     desk(&world.bus, store, &world.clock)
@@ -187,7 +187,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
         cached(&world.store, "a", format!("{number}").as_bytes()).await;
     }
     world.clock.advance(ONE_MINUTE * 90);
-    let options = dray_store::embedded::serving(&world.folder().join("s3")).unwrap();
+    let options = dray_store::embedded::serving_options(&world.folder().join("s3")).unwrap();
     let endpoint = options.endpoint.strip_prefix("http://").unwrap();
     let proxy = FaultyS3::start(endpoint.parse().unwrap()).await.unwrap();
     let behind = StoreOptions {
@@ -401,6 +401,6 @@ async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
             ..SweepReport::default()
         }
     );
-    let key = records::key(&tenant(), &OperationId::new("d").unwrap());
+    let key = records::record_key(&tenant(), &OperationId::new("d").unwrap());
     assert!(world.desk.records.read(&key).await.unwrap().is_some());
 }

@@ -54,7 +54,7 @@ impl DeliveryRun<'_> {
             }
         }
         self.remember_file_ids(open, &step, &kept).await;
-        self.change(at, |step| machine::done(step, kept));
+        self.change(at, |step| machine::mark_done(step, kept));
         self.save_firmly().await?;
         self.correct_early_news(open, at).await?;
         self.desk
@@ -124,7 +124,8 @@ impl DeliveryRun<'_> {
                 .news(&open.account.id(), &one.message_id)
                 .await;
             if let Some(code) = news {
-                changed |= crate::keeper::correct(self.report_mut(), &one.message_id, &code);
+                changed |=
+                    crate::keeper::apply_correction(self.report_mut(), &one.message_id, &code);
             }
         }
         if changed {

@@ -15,11 +15,12 @@ impl DeliveryRun<'_> {
     pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
         let steps = &self.report().steps;
         let is_told = steps.iter().any(|step| step.route == NOTICE_ROUTE);
-        if is_told || open.account.platform.name() == "cli" || unreachable(self.report()) {
+        if is_told || open.account.platform.name() == "cli" || is_notice_unreachable(self.report())
+        {
             return Ok(false);
         }
         let fresh = self.untold().await;
-        let text = report::notice(&fresh);
+        let text = report::failure_notice(&fresh);
         if text.is_empty() {
             return Ok(false);
         }
@@ -32,7 +33,7 @@ impl DeliveryRun<'_> {
 
     /// Failures that were not reported to the user in this turn.
     async fn untold(&self) -> Vec<FileFailure> {
-        let failures = report::failures(self.report());
+        let failures = report::user_failures(self.report());
         let marks = failures.iter().map(report::failure_mark).collect();
         let turn = match self.report().turn.as_str() {
             "" => &self.report().delivery_id,
@@ -52,7 +53,7 @@ impl DeliveryRun<'_> {
         open: Option<&OpenDelivery>,
     ) -> Result<WorkEnd, DeliveryError> {
         let now_ms = self.desk.clock.now_ms();
-        conclude(self.report_mut(), now_ms);
+        conclude_report(self.report_mut(), now_ms);
         let platform = open.map_or_else(
             || self.report().target.clone().unwrap_or_default().platform,
             |open| open.account.platform.name().to_owned(),
@@ -66,15 +67,15 @@ impl DeliveryRun<'_> {
 }
 
 /// Whether a notice would fail as everything else did.
-fn unreachable(report: &v1::DeliveryReport) -> bool {
+fn is_notice_unreachable(report: &v1::DeliveryReport) -> bool {
     report.steps.iter().any(|step| {
-        machine::phase(step) == StepPhase::Failed
+        machine::step_phase(step) == StepPhase::Failed
             && matches!(step.error_kind.as_str(), "auth" | "not_found" | "forbidden")
     })
 }
 
 /// Writes the end into a record. A file without an end has none because nothing of it was ever sent.
-pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
+pub(crate) fn conclude_report(report: &mut v1::DeliveryReport, now_ms: u64) {
     for file in &mut report.files {
         if !report::is_final(&file.state) {
             state::STATE_FAILED.clone_into(&mut file.state);
@@ -92,9 +93,9 @@ pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
     report.due_at_ms = 0;
     report.waiting.clear();
     if report.notice.is_empty() {
-        report.notice = report::notice(&report::failures(report));
+        report.notice = report::failure_notice(&report::user_failures(report));
     }
-    if let Some(words) = unsaid(report) {
+    if let Some(words) = message_outcome(report) {
         if !report.notice.is_empty() {
             report.notice.push('\n');
         }
@@ -104,9 +105,9 @@ pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
 }
 
 /// What became of the words that go with the files, when it was not what was asked.
-fn unsaid(report: &v1::DeliveryReport) -> Option<&'static str> {
+fn message_outcome(report: &v1::DeliveryReport) -> Option<&'static str> {
     let mut words = report.steps.iter().filter(|step| step.route == TEXT_ROUTE);
-    words.find_map(|step| match machine::phase(step) {
+    words.find_map(|step| match machine::step_phase(step) {
         StepPhase::Failed => Some("⚠️ The message that goes with the files could not be shown."),
         StepPhase::Unknown => Some("⚠️ The message that goes with the files may have been shown."),
         StepPhase::Ready | StepPhase::Sending | StepPhase::Done => None,

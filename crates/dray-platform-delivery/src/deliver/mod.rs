@@ -37,7 +37,7 @@ use crate::pace::RateLimiter;
 use crate::queue::{ChatQueues, Order};
 use crate::records::{self, RecordError, RecordStore, RevisionedRecord};
 
-pub(crate) use self::finish::conclude;
+pub(crate) use self::finish::conclude_report;
 pub(crate) use self::plan::doubt_file;
 use self::run::DeliveryRun;
 
@@ -187,7 +187,7 @@ impl DeliveryService {
     ) -> Result<WorkEnd, DeliveryError> {
         let id = OperationId::new(work.delivery_id.as_str())
             .map_err(|error| InvalidMessage::field("delivery_id", error))?;
-        let key = records::key(&meta.tenant, &id);
+        let key = records::record_key(&meta.tenant, &id);
         let held = self.open(meta, work, &key).await?;
         if held.report.finished {
             return Ok(WorkEnd::Finished(held.report));

@@ -41,7 +41,7 @@ impl DeliveryRun<'_> {
         let is_planned = !self.report().steps.is_empty();
         let mut limits = match self.limits(&account, &chat).await? {
             Ok(limits) => limits,
-            Err(StepFlow::Next) if is_planned => endless(),
+            Err(StepFlow::Next) if is_planned => unlimited_limits(),
             Err(flow) => return Ok(Err(flow)),
         };
         let learnt = self.desk.memory.limit(&account.id(), &chat).await;
@@ -56,7 +56,7 @@ impl DeliveryRun<'_> {
                 target,
                 message: self.report().message.clone(),
                 files: Vec::new(),
-                flags: flags(self.report().flags.unwrap_or_default()),
+                flags: send_flags(self.report().flags.unwrap_or_default()),
             },
             live: Vec::new(),
             limits,
@@ -115,7 +115,7 @@ impl DeliveryRun<'_> {
             .report()
             .steps
             .iter()
-            .any(|step| !machine::phase(step).is_final())
+            .any(|step| !machine::step_phase(step).is_final())
         {
             return;
         }
@@ -138,7 +138,7 @@ impl DeliveryRun<'_> {
             .report()
             .steps
             .iter()
-            .filter(|step| !machine::phase(step).is_final())
+            .filter(|step| !machine::step_phase(step).is_final())
             .flat_map(|step| step.files.iter().copied())
             .collect();
         let is_planned = !self.report().steps.is_empty();
@@ -204,7 +204,7 @@ impl DeliveryRun<'_> {
             name: file.name.clone(),
             size: file.size,
             sha256,
-            detected: kind::detect(&head, &file.name, file.size),
+            detected: kind::detect_kind(&head, &file.name, file.size),
             source: Arc::new(source),
             file_id: None,
         }))
@@ -217,7 +217,7 @@ impl DeliveryRun<'_> {
         let message = open.delivery.message.trim();
         let is_said = planned.iter().any(|step| !step.text().trim().is_empty());
         if !message.is_empty() && !is_said {
-            let text = dray_content::caption::neutralise(message);
+            let text = dray_content::caption::neutralise_mentions(message);
             steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), text, false));
         }
         let mut covered = BTreeSet::new();
@@ -249,7 +249,7 @@ impl DeliveryRun<'_> {
                     ErrorKind::TooLarge,
                     "the file fits no route and no link is allowed",
                 )
-                .with_numbers(file.size, largest(&open.limits))
+                .with_numbers(file.size, largest_file(&open.limits))
             };
             if let Some(file) = self.file_mut(index) {
                 fail_file(file, error.kind(), &error);
@@ -324,13 +324,13 @@ pub(crate) fn doubt_file(file: &mut v1::DeliveredFile, kind: &str, code: &str) {
 }
 
 /// The largest file on any route.
-pub(super) fn largest(limits: &ChatLimits) -> u64 {
+pub(super) fn largest_file(limits: &ChatLimits) -> u64 {
     let routes = limits.routes.iter().map(|(_, limit)| *limit);
     routes.fold(limits.any, u64::max)
 }
 
 /// Limits of a chat that does not tell them any more, for steps that were planned with its old ones.
-fn endless() -> ChatLimits {
+fn unlimited_limits() -> ChatLimits {
     ChatLimits {
         routes: Vec::new(),
         any: u64::MAX,
@@ -342,7 +342,7 @@ fn endless() -> ChatLimits {
     }
 }
 
-fn flags(flags: v1::DeliveryFlags) -> SendFlags {
+fn send_flags(flags: v1::DeliveryFlags) -> SendFlags {
     let v1::DeliveryFlags {
         as_voice,
         as_document,

@@ -6,7 +6,7 @@ use dray_content::caption::{self, CaptionUnit};
 use dray_platform::{ErrorKind, PlatformError, SendStep};
 use dray_proto::v1;
 
-use super::plan::{LINK_ROUTE, MAX_INLINE_WAIT, NOTICE_ROUTE, TEXT_ROUTE, fail_file, largest};
+use super::plan::{LINK_ROUTE, MAX_INLINE_WAIT, NOTICE_ROUTE, TEXT_ROUTE, fail_file, largest_file};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use super::waiting;
 use crate::error::DeliveryError;
@@ -57,7 +57,7 @@ impl DeliveryRun<'_> {
             ErrorKind::Auth | ErrorKind::NotFound => {
                 // It is the chat or the account, so that the others would fail the same way.
                 for other in at + 1..self.report().steps.len() {
-                    if machine::phase(&self.step_at(other)) == StepPhase::Ready {
+                    if machine::step_phase(&self.step_at(other)) == StepPhase::Ready {
                         self.fail_step(open, other, error);
                     }
                 }
@@ -239,7 +239,7 @@ impl DeliveryRun<'_> {
             return Ok(None);
         };
         let error = PlatformError::new(ErrorKind::TooLarge, "known to be too large")
-            .with_numbers(size, largest(&open.limits));
+            .with_numbers(size, largest_file(&open.limits));
         self.another_way(open, at, &error).await.map(Some)
     }
 
@@ -296,7 +296,7 @@ impl DeliveryRun<'_> {
                     .and_then(|index| usize::try_from(*index).ok());
                 let file = index.and_then(|index| self.report().files.get(index));
                 let size = file.map_or(0, |file| file.size);
-                let allowed = largest(&open.limits).min(size.saturating_sub(1));
+                let allowed = largest_file(&open.limits).min(size.saturating_sub(1));
                 &PlatformError::new(ErrorKind::TooLarge, "refused as too large")
                     .with_numbers(size, allowed)
                     .code(error.platform_code())
@@ -364,7 +364,7 @@ impl DeliveryRun<'_> {
             return Some(steps);
         }
         let half = step.text.chars().count().div_ceil(2).min(open.limits.text);
-        let pieces = caption::split(&step.text, half, CaptionUnit::Chars);
+        let pieces = caption::split_text(&step.text, half, CaptionUnit::Chars);
         if pieces.len() < 2 || half < 4 {
             return None;
         }
@@ -402,7 +402,7 @@ impl DeliveryRun<'_> {
 
     fn fail_step(&mut self, open: &OpenDelivery, at: usize, error: &PlatformError) {
         self.change(at, |step| {
-            machine::failed(step);
+            machine::mark_failed(step);
             error.kind().as_str().clone_into(&mut step.error_kind);
             error.platform_code().clone_into(&mut step.platform_code);
         });

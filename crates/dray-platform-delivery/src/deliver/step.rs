@@ -24,7 +24,7 @@ impl DeliveryRun<'_> {
         open: &mut OpenDelivery,
         at: usize,
     ) -> Result<StepFlow, DeliveryError> {
-        match machine::phase(&self.step_at(at)) {
+        match machine::step_phase(&self.step_at(at)) {
             StepPhase::Done | StepPhase::Unknown | StepPhase::Failed => Ok(StepFlow::Next),
             StepPhase::Ready => self.attempt(open, at, true).await,
             StepPhase::Sending => self.resolve(open, at).await,
@@ -40,7 +40,7 @@ impl DeliveryRun<'_> {
         self.change(at, |step| step.lost += 1);
         let step = self.step_at(at);
         let now_ms = self.desk.clock.now_ms();
-        match machine::resume(&step, open.account.platform.ambiguity(), now_ms) {
+        match machine::decide_resume(&step, open.account.platform.ambiguity(), now_ms) {
             ResumeAction::Send => self.attempt(open, at, false).await,
             ResumeAction::GiveUp => self.doubt(open, at).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
@@ -48,7 +48,7 @@ impl DeliveryRun<'_> {
                 ReconcileResult::NotSent
                     if step.lost < MAX_LOST_RESPONSES && step.attempts < MAX_VISIBLE_ATTEMPTS =>
                 {
-                    self.change(at, machine::back);
+                    self.change(at, machine::mark_ready);
                     self.save().await?;
                     Ok(StepFlow::Again)
                 }
@@ -101,7 +101,7 @@ impl DeliveryRun<'_> {
 
     /// Whether it is visible stays unknown.
     async fn doubt(&mut self, open: &OpenDelivery, at: usize) -> Result<StepFlow, DeliveryError> {
-        self.change(at, machine::unknown);
+        self.change(at, machine::mark_unknown);
         let step = self.step_at(at);
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
@@ -227,7 +227,7 @@ impl DeliveryRun<'_> {
         clean: bool,
     ) -> Result<StepFlow, DeliveryError> {
         let now_ms = self.desk.clock.now_ms();
-        self.change(at, |step| machine::begin(step, now_ms));
+        self.change(at, |step| machine::begin_attempt(step, now_ms));
         let step = self.step_at(at);
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
@@ -287,7 +287,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         match error.moment() {
             SendOutcome::NotSent if clean => {
-                self.change(at, machine::back);
+                self.change(at, machine::mark_ready);
                 for index in self.step_at(at).files {
                     if let Some(file) = self.file_mut(index) {
                         state::STATE_QUEUED.clone_into(&mut file.state);
@@ -323,7 +323,7 @@ impl DeliveryRun<'_> {
                 let file = self.report().files.get(place)?;
                 let now_ms = self.desk.clock.now_ms();
                 let url = made.url.expose();
-                let text = link::text(&file.name, file.size, url, now_ms, made.expires_at_ms);
+                let text = link::link_text(&file.name, file.size, url, now_ms, made.expires_at_ms);
                 shown.step.set_text(text);
                 shown.expires_at_ms = made.expires_at_ms;
             }

@@ -41,7 +41,7 @@ impl DeliveryService {
 
     /// A file that the request brings a claim for.
     async fn brought(&self, order: &GatherRequest<'_>, claim: &v1::Claim) -> v1::DeliveredFile {
-        let file = stored(claim.clone());
+        let file = stored_file(claim.clone());
         match self.kept(order.meta, claim.clone()).await {
             Ok(kept) => v1::DeliveredFile {
                 claim: Some(kept),
@@ -50,7 +50,7 @@ impl DeliveryService {
             Err(unkept) => v1::DeliveredFile {
                 name: file.name,
                 size: file.size,
-                ..failed(&[], &unkept.into())
+                ..failed_file(&[], &unkept.into())
             },
         }
     }
@@ -63,7 +63,7 @@ impl DeliveryService {
     ) -> v1::DeliveredFile {
         match self.fetch(order, index, path).await {
             Ok(file) => file,
-            Err(fault) => failed(path, &fault),
+            Err(fault) => failed_file(path, &fault),
         }
     }
 
@@ -84,10 +84,10 @@ impl DeliveryService {
             .bus
             .call_watched(&question, &stat)
             .await
-            .map_err(report)?;
+            .map_err(report_error)?;
         self.tell(order, "fetching", &name::shown_name(path)).await;
         let time = match entry.kind.as_str() {
-            "file" => copying(entry.size),
+            "file" => copy_time(entry.size),
             _ => CALL_TIMEOUT,
         };
         let question = self.question(order, &format!("f{index}"), time);
@@ -102,9 +102,9 @@ impl DeliveryService {
                     .bus
                     .call_watched(&question, &get)
                     .await
-                    .map_err(report)?;
+                    .map_err(report_error)?;
                 let claim = file.claim.ok_or_else(Fault::internal)?;
-                Ok(with_path(path, stored(claim), file.receipt))
+                Ok(with_path(path, stored_file(claim), file.receipt))
             }
             "dir" => {
                 let get = v1::GetSandboxTreeRequest {
@@ -117,9 +117,9 @@ impl DeliveryService {
                     .bus
                     .call_watched(&question, &get)
                     .await
-                    .map_err(report)?;
+                    .map_err(report_error)?;
                 let claim = tree.claim.ok_or_else(Fault::internal)?;
-                Ok(with_path(path, stored(claim), tree.receipt))
+                Ok(with_path(path, stored_file(claim), tree.receipt))
             }
             _ => Err(Fault::new(
                 FaultCode::Unsupported,
@@ -131,11 +131,11 @@ impl DeliveryService {
 }
 
 /// How long a copy of so many bytes may take.
-fn copying(size: u64) -> Duration {
+fn copy_time(size: u64) -> Duration {
     (METADATA_TIMEOUT + Duration::from_secs(size / SLOW_BYTES_PER_SECOND)).min(CALL_TIMEOUT)
 }
 
-fn report(error: CallError) -> Fault {
+fn report_error(error: CallError) -> Fault {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
         "a file of a sandbox cannot be had"
@@ -154,14 +154,14 @@ fn sandbox_of(work: &v1::SendFileRequested) -> v1::SandboxRef {
 }
 
 /// A stored file that waits for its delivery.
-pub(crate) fn stored(claim: v1::Claim) -> v1::DeliveredFile {
+pub(crate) fn stored_file(claim: v1::Claim) -> v1::DeliveredFile {
     let artifact = claim.artifact.clone().unwrap_or_default();
     let wanted = match artifact.name.as_str() {
         "" => STORED_FILE_NAME,
         name => name,
     };
     v1::DeliveredFile {
-        name: name::clean(wanted),
+        name: name::clean_name(wanted),
         size: artifact.size,
         media_type: artifact.media_type,
         sha256: artifact.sha256,
@@ -184,7 +184,7 @@ fn with_path(
 }
 
 /// A file that could not be had.
-fn failed(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
+fn failed_file(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
     let kind = kind_of(fault);
     v1::DeliveredFile {
         path: path.to_vec(),
@@ -224,26 +224,26 @@ mod tests {
             }),
             ..v1::Claim::default()
         };
-        assert_eq!(stored(claim("")).name, "file");
-        assert_eq!(stored(claim("../a\u{202e}b.pdf")).name, "ab.pdf");
-        assert_eq!(stored(claim("x")).state, state::STATE_QUEUED);
+        assert_eq!(stored_file(claim("")).name, "file");
+        assert_eq!(stored_file(claim("../a\u{202e}b.pdf")).name, "ab.pdf");
+        assert_eq!(stored_file(claim("x")).state, state::STATE_QUEUED);
     }
 
     #[test]
     fn a_copy_gets_time_by_its_size_and_never_more_than_a_call() {
-        assert_eq!(copying(0), METADATA_TIMEOUT);
+        assert_eq!(copy_time(0), METADATA_TIMEOUT);
         assert_eq!(
-            copying(25 << 20),
+            copy_time(25 << 20),
             METADATA_TIMEOUT + Duration::from_secs(100)
         );
-        assert_eq!(copying(u64::MAX), CALL_TIMEOUT);
+        assert_eq!(copy_time(u64::MAX), CALL_TIMEOUT);
     }
 
     #[test]
     fn a_file_that_never_left_is_told_of_by_its_own_name() {
         let fault = Fault::new(FaultCode::Denied, "m");
-        assert_eq!(failed(b"/w/.env", &fault).name, ".env");
-        assert_eq!(failed(b"/w/a\x1b[2J.txt", &fault).name, "a?[2J.txt");
+        assert_eq!(failed_file(b"/w/.env", &fault).name, ".env");
+        assert_eq!(failed_file(b"/w/a\x1b[2J.txt", &fault).name, "a?[2J.txt");
     }
 
     #[test]

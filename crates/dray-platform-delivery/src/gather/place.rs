@@ -50,7 +50,7 @@ impl DeliveryService {
         let Some((_, chat)) = self.chat_of(&meta.tenant, &target).await else {
             return Ok(None);
         };
-        let delivery = records::key(&meta.tenant, &meta.operation);
+        let delivery = records::record_key(&meta.tenant, &meta.operation);
         let place = self.chat_order.take(&chat, &delivery).await;
         let place = place.map_err(RecordError::Unreachable)?;
         Ok(Some(ChatPlace {

@@ -33,8 +33,12 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until `stop`.
-pub async fn serve(desk: Arc<DeliveryService>, listener: TcpListener, stop: CancellationToken) {
-    let served = axum::serve(NoDelayListener::new(listener), router(desk))
+pub async fn serve_until(
+    desk: Arc<DeliveryService>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) {
+    let served = axum::serve(NoDelayListener::new(listener), inbound_router(desk))
         .with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = served.await {
         tracing::error!(%error, "the listener for webhooks and uploads ended");
@@ -42,13 +46,13 @@ pub async fn serve(desk: Arc<DeliveryService>, listener: TcpListener, stop: Canc
 }
 
 /// Its routes.
-pub fn router(desk: Arc<DeliveryService>) -> Router {
+pub fn inbound_router(desk: Arc<DeliveryService>) -> Router {
     let uploads = Router::new()
-        .route("/uploads", post(prepare))
-        .route("/uploads/{id}/finish", post(finish))
-        .layer(from_fn_with_state(Arc::clone(&desk), origin::allow));
+        .route("/uploads", post(prepare_upload))
+        .route("/uploads/{id}/finish", post(finish_upload))
+        .layer(from_fn_with_state(Arc::clone(&desk), origin::allow_origins));
     Router::new()
-        .route("/platforms/{account}/webhook", any(webhook))
+        .route("/platforms/{account}/webhook", any(post_webhook))
         .merge(uploads)
         .with_state(desk)
 }
@@ -80,7 +84,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-async fn webhook(
+async fn post_webhook(
     State(desk): State<Arc<DeliveryService>>,
     Path(account): Path<String>,
     request: Request,
@@ -104,7 +108,7 @@ async fn webhook(
             Some((name.as_str().to_owned(), value.to_owned()))
         })
         .collect();
-    let Some(body) = body(request).await else {
+    let Some(body) = read_body(request).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
     let told = WebhookRequest {
@@ -124,11 +128,11 @@ async fn webhook(
             .into_response();
         }
     };
-    take(DurableInboundSink { desk, account }, reply).await
+    take_webhook(DurableInboundSink { desk, account }, reply).await
 }
 
 /// Everything is stored before the platform hears that it is.
-async fn take(door: DurableInboundSink, reply: WebhookReply) -> Response {
+async fn take_webhook(door: DurableInboundSink, reply: WebhookReply) -> Response {
     let WebhookReply {
         status,
         body,
@@ -177,22 +181,26 @@ struct AnnouncedUpload {
     media_type: String,
 }
 
-async fn prepare(State(desk): State<Arc<DeliveryService>>, request: Request) -> Response {
+async fn prepare_upload(State(desk): State<Arc<DeliveryService>>, request: Request) -> Response {
     let tenant = match let_in(&desk, request.headers()) {
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
-    let Some(body) = body(request).await else {
+    let Some(body) = read_body(request).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
     let Ok(announced) = serde_json::from_slice::<AnnouncedUpload>(&body) else {
-        return refused(&wrong("The body is not the JSON of an announced upload."));
+        return fault_response(&invalid_request(
+            "The body is not the JSON of an announced upload.",
+        ));
     };
     let sha256 = match announced.sha256.as_str() {
         "" => Vec::new(),
         hex => match hex.parse::<Sha256Digest>() {
             Ok(digest) => digest.as_bytes().to_vec(),
-            Err(_) => return refused(&wrong("sha256 is not 64 hexadecimal digits.")),
+            Err(_) => {
+                return fault_response(&invalid_request("sha256 is not 64 hexadecimal digits."));
+            }
         },
     };
     let wanted = v1::PrepareUploadRequest {
@@ -202,9 +210,12 @@ async fn prepare(State(desk): State<Arc<DeliveryService>>, request: Request) -> 
         sha256,
         media_type: announced.media_type,
     };
-    let reply = match desk.prepare_upload(&meta(&desk, tenant), &wanted).await {
+    let reply = match desk
+        .prepare_upload(&request_meta(&desk, tenant), &wanted)
+        .await
+    {
         Ok(reply) => reply,
-        Err(error) => return refused(&Fault::from(error)),
+        Err(error) => return fault_response(&Fault::from(error)),
     };
     let url = reply.url.unwrap_or_default();
     let headers: serde_json::Map<String, serde_json::Value> = reply
@@ -212,7 +223,7 @@ async fn prepare(State(desk): State<Arc<DeliveryService>>, request: Request) -> 
         .into_iter()
         .map(|header| (header.name, header.value.into()))
         .collect();
-    answer(
+    json_response(
         StatusCode::OK,
         &json!({
             "upload_id": reply.upload_id,
@@ -223,7 +234,7 @@ async fn prepare(State(desk): State<Arc<DeliveryService>>, request: Request) -> 
     )
 }
 
-async fn finish(
+async fn finish_upload(
     State(desk): State<Arc<DeliveryService>>,
     Path(id): Path<String>,
     request: Request,
@@ -233,11 +244,14 @@ async fn finish(
         Err(refused) => return *refused,
     };
     let wanted = v1::FinishUploadRequest { upload_id: id };
-    match desk.finish_upload(&meta(&desk, tenant), &wanted).await {
+    match desk
+        .finish_upload(&request_meta(&desk, tenant), &wanted)
+        .await
+    {
         Ok(reply) => {
             let artifact = reply.claim.unwrap_or_default().artifact.unwrap_or_default();
             let digest = Sha256Digest::try_from(artifact.sha256.as_slice());
-            answer(
+            json_response(
                 StatusCode::OK,
                 &json!({
                     "operation_id": reply.operation_id,
@@ -247,18 +261,18 @@ async fn finish(
                 }),
             )
         }
-        Err(error) => refused(&Fault::from(error)),
+        Err(error) => fault_response(&Fault::from(error)),
     }
 }
 
-fn meta(desk: &DeliveryService, tenant: TenantId) -> Meta {
+fn request_meta(desk: &DeliveryService, tenant: TenantId) -> Meta {
     Meta::new(
         tenant,
         Deadline::after(desk.clock.now_ms(), REQUEST_TIMEOUT),
     )
 }
 
-async fn body(request: Request<Body>) -> Option<bytes::Bytes> {
+async fn read_body(request: Request<Body>) -> Option<bytes::Bytes> {
     to_bytes(request.into_body(), MAX_BODY_BYTES).await.ok()
 }
 
@@ -290,11 +304,11 @@ fn let_in(desk: &DeliveryService, headers: &HeaderMap) -> Result<TenantId, Box<R
         .ok_or_else(|| Box::new(StatusCode::UNAUTHORIZED.into_response()))
 }
 
-fn wrong(message: &str) -> Fault {
+fn invalid_request(message: &str) -> Fault {
     Fault::new(FaultCode::InvalidArgument, message)
 }
 
-fn refused(fault: &Fault) -> Response {
+fn fault_response(fault: &Fault) -> Response {
     let status = match fault.code {
         FaultCode::InvalidArgument | FaultCode::Unsupported => StatusCode::BAD_REQUEST,
         FaultCode::NotFound => StatusCode::NOT_FOUND,
@@ -305,7 +319,7 @@ fn refused(fault: &Fault) -> Response {
         FaultCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         FaultCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    answer(
+    json_response(
         status,
         &json!({
             "error": { "code": fault.code.as_str(), "detail": fault.detail, "message": fault.message },
@@ -313,7 +327,7 @@ fn refused(fault: &Fault) -> Response {
     )
 }
 
-fn answer(status: StatusCode, body: &serde_json::Value) -> Response {
+fn json_response(status: StatusCode, body: &serde_json::Value) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
     (status, json, body.to_string()).into_response()
 }

@@ -111,9 +111,9 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
     account.clone_into(&mut target.account);
     v1::ReceiveMessage {
         chat: Some(wire_target(target)),
-        message_id: cut(&message_id, FIELD_MOST),
-        sender: cut(&sender, FIELD_MOST),
-        text: cut(&text, TEXT_MOST),
+        message_id: cut_text(&message_id, FIELD_MOST),
+        sender: cut_text(&sender, FIELD_MOST),
+        text: cut_text(&text, TEXT_MOST),
         attachments: attachments
             .into_iter()
             .take(MAX_ATTACHMENTS)
@@ -121,21 +121,21 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
                 // A reference that does not fit is of no use.
                 let is_long = attachment.reference.len() > FIELD_MOST;
                 v1::ReceivedAttachment {
-                    id: cut(&attachment.id, FIELD_MOST),
-                    name: cut(&attachment.name, 255),
+                    id: cut_text(&attachment.id, FIELD_MOST),
+                    name: cut_text(&attachment.name, 255),
                     size: attachment.size,
-                    media_type: cut(&attachment.media_type, 255),
+                    media_type: cut_text(&attachment.media_type, 255),
                     unavailable: if is_long && attachment.unavailable.is_empty() {
                         "the platform's reference is too long".to_owned()
                     } else {
-                        cut(&attachment.unavailable, 255)
+                        cut_text(&attachment.unavailable, 255)
                     },
                     reference: if is_long {
                         String::new()
                     } else {
                         attachment.reference
                     },
-                    kind: cut(&attachment.kind, 64),
+                    kind: cut_text(&attachment.kind, 64),
                 }
             })
             .collect(),
@@ -143,7 +143,7 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
 }
 
 /// At most so many bytes, cut between characters.
-fn cut(text: &str, most: usize) -> String {
+fn cut_text(text: &str, most: usize) -> String {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -14,14 +14,14 @@ use crate::deliver::DeliveryService;
 const PREFLIGHT_MAX_AGE_SECONDS: &str = "600";
 
 /// Answers preflights, and lets pages of listed origins read answers.
-pub(super) async fn allow(
+pub(super) async fn allow_origins(
     State(desk): State<Arc<DeliveryService>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let origin = allowed(&desk.config.upload_origins, request.headers());
+    let origin = allowed_origin(&desk.config.upload_origins, request.headers());
     let mut response = if request.method() == Method::OPTIONS {
-        preflight(origin.is_some())
+        preflight_response(origin.is_some())
     } else {
         next.run(request).await
     };
@@ -34,7 +34,7 @@ pub(super) async fn allow(
     response
 }
 
-fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
+fn allowed_origin(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     let text = origin.to_str().ok()?;
     origins
@@ -43,7 +43,7 @@ fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
         .then(|| origin.clone())
 }
 
-fn preflight(allowed: bool) -> Response {
+fn preflight_response(allowed: bool) -> Response {
     if !allowed {
         return StatusCode::FORBIDDEN.into_response();
     }

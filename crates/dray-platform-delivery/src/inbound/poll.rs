@@ -35,7 +35,7 @@ impl DurableInboundSink {
         let mut pause = Duration::from_secs(1);
         while !stop.is_cancelled() {
             if !self.take_lease(&instance).await {
-                wait(&stop, RENEW_INTERVAL).await;
+                wait_or_stop(&stop, RENEW_INTERVAL).await;
                 continue;
             }
             let begun = Instant::now();
@@ -46,9 +46,9 @@ impl DurableInboundSink {
                     return;
                 }
                 Some(Ok(())) | None => pause = Duration::from_secs(1),
-                Some(Err(ErrorKind::Auth)) => wait(&stop, REFUSED_DELAY).await,
+                Some(Err(ErrorKind::Auth)) => wait_or_stop(&stop, REFUSED_DELAY).await,
                 Some(Err(_)) => {
-                    wait(&stop, pause).await;
+                    wait_or_stop(&stop, pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
             }
@@ -142,7 +142,7 @@ impl DurableInboundSink {
     }
 }
 
-async fn wait(stop: &CancellationToken, pause: Duration) {
+async fn wait_or_stop(stop: &CancellationToken, pause: Duration) {
     tokio::select! {
         () = stop.cancelled() => {}
         () = tokio::time::sleep(pause) => {}

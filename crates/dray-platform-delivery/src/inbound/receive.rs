@@ -66,7 +66,7 @@ impl DeliveryService {
                 .await?;
             uploads.push(upload);
         }
-        Ok(WorkCompleted::event(&received(
+        Ok(WorkCompleted::event(&received_event(
             meta, work, session, uploads,
         )))
     }
@@ -93,7 +93,7 @@ impl DeliveryService {
             let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
             let question = meta
                 .clone()
-                .with_operation(derived(&meta.operation, &format!("find{place}")))
+                .with_operation(derived_operation(&meta.operation, &format!("find{place}")))
                 .with_deadline(deadline.min(meta.deadline));
             match self.bus.call(&question, &find).await {
                 Ok(session) => return Ok(Some(session.session)),
@@ -107,7 +107,7 @@ impl DeliveryService {
     /// No session is bound yet: notifies the service that binds sessions, waits a while, and gives up with a notice to
     /// the user.
     async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> WorkFailure {
-        let event = received(meta, work, String::new(), Vec::new());
+        let event = received_event(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
             tracing::warn!(%error, "a message without a session was not told of");
         }
@@ -126,7 +126,7 @@ impl DeliveryService {
     /// The user's files could not be placed, and the user is notified.
     async fn tell_user(&self, meta: &Meta, work: &v1::ReceiveMessage) {
         let notice = v1::DeliverFiles {
-            delivery_id: derived(&meta.operation, "notice").to_string(),
+            delivery_id: derived_operation(&meta.operation, "notice").to_string(),
             target: work.chat.clone(),
             message: "Your files were not taken: this chat is not connected to a session."
                 .to_owned(),
@@ -134,7 +134,7 @@ impl DeliveryService {
         };
         let envelope = meta
             .clone()
-            .with_operation(derived(&meta.operation, "notice"));
+            .with_operation(derived_operation(&meta.operation, "notice"));
         if let Err(error) = self.bus.publish_work(&envelope, &notice).await {
             tracing::warn!(%error, "a user was not told about lost files");
         }
@@ -158,11 +158,11 @@ impl DeliveryService {
         let Some(inbox) = &account.inbox else {
             return AttachmentResult::Unavailable("this account takes no files".to_owned());
         };
-        let wanted = inbound(attachment);
+        let wanted = to_inbound_attachment(attachment);
         let mut tries = 0;
         loop {
             tries += 1;
-            let operation = derived(&meta.operation, &format!("a{position}t{tries}"));
+            let operation = derived_operation(&meta.operation, &format!("a{position}t{tries}"));
             let writer = self
                 .store
                 .writer(&meta.tenant, &operation, epoch)
@@ -180,7 +180,7 @@ impl DeliveryService {
             }
             let may_pass = matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
             if !may_pass || tries >= MAX_FETCH_ATTEMPTS {
-                return AttachmentResult::Unavailable(reason(error.kind()).to_owned());
+                return AttachmentResult::Unavailable(kind_reason(error.kind()).to_owned());
             }
             let wait = error
                 .retry_after()
@@ -221,8 +221,8 @@ impl DeliveryService {
             head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
             writer.write(bytes).await.map_err(lost)?;
         }
-        let called = name::upload(&attachment.name);
-        let detected = kind::detect(&head, &called, writer.size());
+        let called = name::upload_name(&attachment.name);
+        let detected = kind::detect_kind(&head, &called, writer.size());
         let label = ArtifactLabel::new(detected.media_type, called);
         writer.finish(label).await.map_err(lost)
     }
@@ -270,7 +270,7 @@ impl DeliveryService {
             }
         }
         self.metrics.attachment(&platform, &audit.state);
-        let operation = derived(&meta.operation, &format!("a{position}"));
+        let operation = derived_operation(&meta.operation, &format!("a{position}"));
         let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
         let envelope = meta
             .clone()
@@ -284,7 +284,7 @@ impl DeliveryService {
     }
 }
 
-fn received(
+fn received_event(
     meta: &Meta,
     work: &v1::ReceiveMessage,
     session: String,
@@ -302,7 +302,7 @@ fn received(
 }
 
 /// An operation that follows from another.
-fn derived(operation: &OperationId, what: &str) -> OperationId {
+fn derived_operation(operation: &OperationId, what: &str) -> OperationId {
     OperationId::new(format!("{what}-{}", operation.ledger_token()))
         .unwrap_or_else(|_| operation.clone())
 }
@@ -312,7 +312,7 @@ fn too_large(found: u64, most: u64) -> AttachmentResult {
 }
 
 /// Why an attachment is not there, in words that stand in a context line.
-const fn reason(kind: ErrorKind) -> &'static str {
+const fn kind_reason(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound | ErrorKind::StaleFileId => "the platform no longer has it",
         ErrorKind::Auth | ErrorKind::Forbidden => "the platform did not let us fetch it",
@@ -321,7 +321,7 @@ const fn reason(kind: ErrorKind) -> &'static str {
     }
 }
 
-fn inbound(attachment: &v1::ReceivedAttachment) -> InboundAttachment {
+fn to_inbound_attachment(attachment: &v1::ReceivedAttachment) -> InboundAttachment {
     let v1::ReceivedAttachment {
         id,
         name,

@@ -191,7 +191,7 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
     let deliver = world.files("d", &[("a.txt", b"a")]).await;
     let meta = world.meta("d");
     let report = crate::deliver::new_record(&meta, &deliver, world.clock.now_ms(), 86_400_000);
-    let key = crate::records::key(&tenant(), &meta.operation);
+    let key = crate::records::record_key(&tenant(), &meta.operation);
     world.desk.records.write(&key, report, 0).await.unwrap();
     world.clock.advance(Duration::from_mins(2));
     world.sweep().await;

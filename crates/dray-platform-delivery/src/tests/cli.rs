@@ -127,7 +127,7 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
     world.delivered(&work).await;
     // As a crash between the copy and the record leaves it.
     let meta = world.meta("d");
-    let key = crate::records::key(&meta.tenant, &meta.operation);
+    let key = crate::records::record_key(&meta.tenant, &meta.operation);
     let mut held = world.desk.records.read(&key).await.unwrap().unwrap();
     held.report.finished = false;
     held.report.files[0].state = state::STATE_SENDING.to_owned();

@@ -251,7 +251,7 @@ fn post(path: &str, body: &str) -> axum::http::request::Builder {
 }
 
 async fn ask(world: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
-    let answer = listener::router(Arc::clone(&world.desk))
+    let answer = listener::inbound_router(Arc::clone(&world.desk))
         .oneshot(request)
         .await
         .unwrap();
@@ -305,7 +305,7 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
     let world =
         world(|config| config.upload_origins = vec!["https://app.example".to_owned()]).await;
     let headers = |request: Request<Body>| async {
-        let router = listener::router(Arc::clone(&world.desk));
+        let router = listener::inbound_router(Arc::clone(&world.desk));
         let answer = router.oneshot(request).await.unwrap();
         let of = |name: &str| Some(answer.headers().get(name)?.to_str().unwrap().to_owned());
         (

@@ -76,7 +76,7 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
         .collect();
     let work = world.files("d", &files).await;
     let meta = world.meta("d");
-    let key = crate::records::key(&meta.tenant, &meta.operation);
+    let key = crate::records::record_key(&meta.tenant, &meta.operation);
     let record = crate::deliver::new_record(&meta, &work, world.clock.now_ms(), 5 * 86_400_000);
     world.desk.records.write(&key, record, 0).await.unwrap();
     to_the_end(&mut world, "d").await;

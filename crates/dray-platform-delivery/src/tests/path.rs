@@ -74,7 +74,7 @@ impl QueueWorkers {
 
 /// The record once the delivery is over.
 pub(super) async fn over(world: &DeliveryFixture, id: &str) -> v1::DeliveryReport {
-    let key = crate::records::key(&tenant(), &dray_types::OperationId::new(id).unwrap());
+    let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
         let held = world.desk.records.read(&key).await.unwrap()?;
         held.report.finished.then_some(held.report)

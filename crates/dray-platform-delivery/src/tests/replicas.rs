@@ -87,7 +87,7 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
     let first = world.files("d1", &[("first.txt", b"1")]).await;
     let meta = world.meta("d1");
     let record = new_record(&meta, &first, world.clock.now_ms(), 86_400_000);
-    let key = crate::records::key(&tenant(), &meta.operation);
+    let key = crate::records::record_key(&tenant(), &meta.operation);
     world.desk.records.write(&key, record, 0).await.unwrap();
     world.clock.advance(Duration::from_secs(1));
     let second = world.files("d2", &[("second.txt", b"2")]).await;

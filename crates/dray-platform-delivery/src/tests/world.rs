@@ -139,7 +139,9 @@ impl DeliveryFixture {
     pub(crate) async fn files(&self, id: &str, files: &[(&str, &[u8])]) -> v1::DeliverFiles {
         let mut stored = Vec::new();
         for (name, bytes) in files {
-            stored.push(crate::gather::stored(self.claim(name, bytes).await.into()));
+            stored.push(crate::gather::stored_file(
+                self.claim(name, bytes).await.into(),
+            ));
         }
         v1::DeliverFiles {
             delivery_id: id.to_owned(),
@@ -187,7 +189,7 @@ impl DeliveryFixture {
     }
 
     pub(crate) async fn record(&self, id: &str) -> v1::DeliveryReport {
-        let key = crate::records::key(&tenant(), &OperationId::new(id).unwrap());
+        let key = crate::records::record_key(&tenant(), &OperationId::new(id).unwrap());
         self.desk.records.read(&key).await.unwrap().unwrap().report
     }
 

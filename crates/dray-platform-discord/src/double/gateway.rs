@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_http::double::{
-    ConnectionClosed, ReceivedRequest, Reply, SharedState, reply, with_header,
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, with_header,
 };
 use flate2::{Compress, Compression, FlushCompress};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
-use super::{BOT_TOKEN, FakeDiscord, FakeState, people, user};
+use super::{BOT_TOKEN, FakeDiscord, FakeState, people, user_json};
 
 /// Intent without which messages come without their contents.
 const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
@@ -82,13 +82,13 @@ impl FakeGateway {
     /// Sends an event to every session.
     pub(super) fn tell(&mut self, name: &str, event: &Value) {
         for events in self.sessions.values_mut() {
-            push(events, name, event);
+            push_event(events, name, event);
         }
         self.news.send_modify(|_| {});
     }
 }
 
-fn push(events: &mut Vec<Value>, name: &str, event: &Value) {
+fn push_event(events: &mut Vec<Value>, name: &str, event: &Value) {
     let seq = events.len() + 1;
     events.push(json!({ "op": 0, "t": name, "s": seq, "d": event }));
 }
@@ -139,7 +139,7 @@ impl FakeDiscord {
 }
 
 /// Opens a connection.
-pub(super) fn open(
+pub(super) fn open_connection(
     shared: &Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -147,7 +147,7 @@ pub(super) fn open(
         let mut state = shared.lock();
         if state.link.faults.front() == Some(&GatewayFault::NotOpened) {
             state.link.faults.pop_front();
-            return Ok(reply(503, "text/html", "<html>".into()));
+            return Ok(bytes_reply(503, "text/html", "<html>".into()));
         }
     }
     let key = request
@@ -157,7 +157,7 @@ pub(super) fn open(
     let is_compressed = match request.parameter("compress").as_deref() {
         None => false,
         Some("zlib-stream") => true,
-        Some(_) => return Ok(reply(400, "text/plain", "unknown compression".into())),
+        Some(_) => return Ok(bytes_reply(400, "text/plain", "unknown compression".into())),
     };
     let shared = Arc::clone(shared);
     let upgrade = request.into_upgrade();
@@ -170,10 +170,10 @@ pub(super) fn open(
                 zlib: is_compressed.then(|| Compress::new(Compression::fast(), true)),
             };
             // Connections that break are what some tests are about.
-            let _ = serve(&shared, wire).await;
+            let _ = serve_gateway(&shared, wire).await;
         }
     });
-    let opened = reply(101, "text/plain", bytes::Bytes::new());
+    let opened = bytes_reply(101, "text/plain", bytes::Bytes::new());
     let opened = with_header(opened, "connection", "Upgrade");
     let opened = with_header(opened, "upgrade", "websocket");
     Ok(with_header(opened, "sec-websocket-accept", &accept))
@@ -190,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
         let text = value.to_string();
         let message = match &mut self.zlib {
             None => Message::text(text),
-            Some(zlib) => Message::binary(compressed(zlib, text.as_bytes())?),
+            Some(zlib) => Message::binary(compress_message(zlib, text.as_bytes())?),
         };
         self.stream
             .send(message)
@@ -221,7 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
 }
 
 /// One message of a stream, up to where a reader can read all of it.
-fn compressed(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
+fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
     let mut out = Vec::with_capacity(text.len() + 1024);
     let begun = zlib.total_in();
     loop {
@@ -236,7 +236,7 @@ fn compressed(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClo
     }
 }
 
-async fn serve<S>(
+async fn serve_gateway<S>(
     shared: &SharedState<FakeState>,
     mut wire: GatewayWire<S>,
 ) -> Result<(), ConnectionClosed>
@@ -249,7 +249,7 @@ where
         session,
         mut sent,
         is_deaf,
-    } = greet(shared, &mut wire).await?;
+    } = greet_client(shared, &mut wire).await?;
     loop {
         let (events, kick) = {
             let state = shared.lock();
@@ -296,7 +296,7 @@ struct GatewayClient {
 }
 
 /// Greets a client and lets it begin.
-async fn greet<S>(
+async fn greet_client<S>(
     shared: &SharedState<FakeState>,
     wire: &mut GatewayWire<S>,
 ) -> Result<GatewayClient, ConnectionClosed>
@@ -321,7 +321,7 @@ where
             if !again {
                 shared.lock().link.sessions.clear();
             }
-            begin(shared, &asked);
+            begin_session(shared, &asked);
             wire.send(&json!({ "op": 9, "d": again })).await?;
             return Err(ConnectionClosed);
         }
@@ -331,7 +331,7 @@ where
         }
         _ => {}
     }
-    match begin(shared, &asked) {
+    match begin_session(shared, &asked) {
         GatewayStart::At(session, sent) => Ok(GatewayClient {
             session,
             sent,
@@ -353,7 +353,7 @@ enum GatewayStart {
     Unknown,
 }
 
-fn begin(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart {
+fn begin_session(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart {
     let url = shared.url().replacen("http", "ws", 1);
     let text = |pointer: &str| asked.pointer(pointer).and_then(Value::as_str);
     let number = |pointer: &str| asked.pointer(pointer).and_then(Value::as_u64);
@@ -375,12 +375,12 @@ fn begin(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart {
                 .map(|guild| json!({ "id": guild.get("id"), "unavailable": true }))
                 .collect();
             let ready = json!({
-                "v": 10, "user": user(), "guilds": known, "session_id": id, "shard": [0, 1],
+                "v": 10, "user": user_json(), "guilds": known, "session_id": id, "shard": [0, 1],
                 "resume_gateway_url": format!("{url}/gateway"), "application": { "id": "1", "flags": 0 },
             });
-            push(&mut events, "READY", &ready);
+            push_event(&mut events, "READY", &ready);
             for guild in guilds {
-                push(&mut events, "GUILD_CREATE", &guild);
+                push_event(&mut events, "GUILD_CREATE", &guild);
             }
             state.link.sessions.insert(id.clone(), events);
             GatewayStart::At(id, 0)
@@ -394,7 +394,7 @@ fn begin(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart {
                 None => GatewayStart::Unknown,
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
-                    push(events, "RESUMED", &json!({}));
+                    push_event(events, "RESUMED", &json!({}));
                     GatewayStart::At(id, sent)
                 }
             }
@@ -411,7 +411,7 @@ impl FakeState {
                 let channels = self.channels.iter();
                 channels
                     .filter(|(_, one)| one.guild == *guild && one.parent.is_empty() != is_thread)
-                    .map(|(id, channel)| super::described(id, channel))
+                    .map(|(id, channel)| super::channel_json(id, channel))
                     .collect()
             };
             json!({

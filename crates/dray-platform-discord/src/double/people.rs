@@ -1,11 +1,11 @@
 //! What people write, and the files that they attach.
 
 use bytes::Bytes;
-use dray_http::double::{ReceivedRequest, Reply, SharedState, cut, json, reply};
+use dray_http::double::{ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply};
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::{FakeDiscord, FakeState, refuse};
+use super::{FakeDiscord, FakeState, error_reply};
 
 /// The author of messages.
 pub const USER_ID: &str = "777000000000000001";
@@ -171,13 +171,13 @@ impl FakeState {
 }
 
 /// The newest message of a channel, as a channel shows it.
-pub(super) fn last(channel: &super::FakeChannel) -> Value {
+pub(super) fn newest_message(channel: &super::FakeChannel) -> Value {
     let last = channel.written.last().and_then(|message| message.get("id"));
     last.cloned().unwrap_or_default()
 }
 
 /// Messages after an id, newest first, as many as were asked for.
-pub(super) fn list(
+pub(super) fn list_messages(
     shared: &SharedState<FakeState>,
     channel: &str,
     request: &ReceivedRequest,
@@ -203,27 +203,27 @@ pub(super) fn list(
     for message in &mut found {
         state.sign(&shared.url(), message);
     }
-    json(200, &Value::Array(found))
+    json_reply(200, &Value::Array(found))
 }
 
 /// One message.
-pub(super) fn one(shared: &SharedState<FakeState>, channel: &str, id: &str) -> Reply {
+pub(super) fn get_message(shared: &SharedState<FakeState>, channel: &str, id: &str) -> Reply {
     let state = shared.lock();
     let found = state
         .written(channel)
         .find(|message| message.get("id").and_then(Value::as_str) == Some(id));
     let Some(mut message) = found.cloned() else {
-        return refuse(404, 10_008, "Unknown Message");
+        return error_reply(404, 10_008, "Unknown Message");
     };
     state.sign(&shared.url(), &mut message);
-    json(200, &message)
+    json_reply(200, &message)
 }
 
 /// A file, by its signed address. Tokens have no business here.
-pub(super) fn file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
+pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let mut state = shared.lock();
     let gone = || {
-        reply(
+        bytes_reply(
             404,
             "text/plain",
             "This content is no longer available.".into(),
@@ -243,15 +243,15 @@ pub(super) fn file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -
         return gone();
     };
     match fault {
-        None => reply(200, media_type, content.clone()),
+        None => bytes_reply(200, media_type, content.clone()),
         Some(FileFault::Missing) => gone(),
-        Some(FileFault::Short) => cut(media_type, content, content.len() / 2),
+        Some(FileFault::Short) => cut_reply(media_type, content, content.len() / 2),
         Some(FileFault::Long) => {
             let longer = [content.as_ref(), b"more"].concat();
-            reply(200, media_type, longer.into())
+            bytes_reply(200, media_type, longer.into())
         }
         Some(FileFault::Redirect) => {
-            let moved = reply(302, media_type, Bytes::new());
+            let moved = bytes_reply(302, media_type, Bytes::new());
             dray_http::double::with_header(moved, "location", "http://127.0.0.1:1/elsewhere")
         }
     }

@@ -17,7 +17,7 @@ const MAX_PAGES: usize = 50;
 const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
 /// Stores what an event brings.
-pub(super) async fn handle(
+pub(super) async fn handle_event(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
     (name, event): (&str, &Value),
@@ -25,9 +25,9 @@ pub(super) async fn handle(
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
     match name {
-        "MESSAGE_CREATE" => take(gateway, memory, event, deliver).await,
+        "MESSAGE_CREATE" => store_message(gateway, memory, event, deliver).await,
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
-            know(memory, event);
+            remember_channel(memory, event);
             Ok(())
         }
         "GUILD_CREATE" => {
@@ -37,13 +37,13 @@ pub(super) async fn handle(
             };
             let channels: Vec<&Value> = list("channels").chain(list("threads")).collect();
             for channel in &channels {
-                know(memory, channel);
+                remember_channel(memory, channel);
             }
             for channel in channels {
                 let text = |name: &str| channel.get(name).and_then(Value::as_str);
                 let last = text("last_message_id").and_then(|id| id.parse().ok());
                 if let (Some(id), Some(last)) = (text("id"), last) {
-                    missed(gateway, memory, (id, last), deliver, stop).await?;
+                    store_missed(gateway, memory, (id, last), deliver, stop).await?;
                 }
             }
             Ok(())
@@ -51,7 +51,7 @@ pub(super) async fn handle(
         "READY" => {
             for conversation in memory.conversations() {
                 let all = (conversation.as_str(), u64::MAX);
-                missed(gateway, memory, all, deliver, stop).await?;
+                store_missed(gateway, memory, all, deliver, stop).await?;
             }
             Ok(())
         }
@@ -60,7 +60,7 @@ pub(super) async fn handle(
 }
 
 /// Takes note of a channel or thread.
-fn know(memory: &mut GatewayCache, channel: &Value) {
+fn remember_channel(memory: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
     let kind = channel.get("type").and_then(Value::as_u64);
     let is_thread = kind.is_some_and(|kind| THREAD_TYPES.contains(&kind));
@@ -70,19 +70,19 @@ fn know(memory: &mut GatewayCache, channel: &Value) {
 }
 
 /// Stores one message, when it is one of a person.
-async fn take(
+async fn store_message(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
     event: &Value,
     deliver: &dyn InboundSink,
 ) -> Result<(), PlatformError> {
-    let Some(mut message) = message::message(gateway.options, &memory.me, event) else {
+    let Some(mut message) = message::inbound_message(gateway.options, &memory.me, event) else {
         return Ok(());
     };
     let channel = message.target.chat.clone();
     let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
     if is_in_a_server && !memory.knows(&channel) {
-        ask(gateway, memory, &channel).await?;
+        request_channel_type(gateway, memory, &channel).await?;
     }
     if let Some(parent) = memory.parent(&channel) {
         parent.clone_into(&mut message.target.chat);
@@ -101,13 +101,13 @@ async fn take(
 }
 
 /// Requests the type of a channel that no event announced.
-async fn ask(
+async fn request_channel_type(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
     channel: &str,
 ) -> Result<(), PlatformError> {
     match gateway.api.get(&format!("/channels/{channel}"), &[]).await {
-        Ok(told) => know(memory, &told),
+        Ok(told) => remember_channel(memory, &told),
         // It may not be looked at, and its messages come all the same.
         Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
             memory.know(channel, None);
@@ -118,7 +118,7 @@ async fn ask(
 }
 
 /// Stores what was written in a channel since its last stored message, or since `gateway.since`.
-async fn missed(
+async fn store_missed(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
     (channel, last): (&str, u64),
@@ -164,7 +164,7 @@ async fn missed(
             .collect();
         known.sort_by_key(|(id, _)| *id);
         for (id, message) in &known {
-            take(gateway, memory, message, deliver).await?;
+            store_message(gateway, memory, message, deliver).await?;
             after = after.max(*id);
         }
         if count < PAGE_MESSAGES || known.is_empty() {

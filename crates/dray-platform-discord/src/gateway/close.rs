@@ -13,7 +13,7 @@ pub(super) enum CloseAction {
     GiveUp(&'static str),
 }
 
-pub(super) const fn after(code: u16) -> CloseAction {
+pub(super) const fn close_action(code: u16) -> CloseAction {
     match code {
         4003 | 4007 | 4009 => CloseAction::Begin,
         4004 => CloseAction::GiveUp("Discord does not accept the token: set the bot's current one"),
@@ -29,7 +29,7 @@ pub(super) const fn after(code: u16) -> CloseAction {
 }
 
 /// The error that stands for a refusal which only an operator can lift.
-pub(super) fn refused(code: u16, why: &str) -> PlatformError {
+pub(super) fn refused_close_error(code: u16, why: &str) -> PlatformError {
     PlatformError::new(ErrorKind::Auth, why).code(code.to_string())
 }
 
@@ -40,18 +40,18 @@ mod tests {
     #[test]
     fn codes_say_what_to_do() {
         for code in [1000, 1001, 1006, 4000, 4001, 4002, 4005, 4008, 4999] {
-            assert_eq!(after(code), CloseAction::Resume, "{code}");
+            assert_eq!(close_action(code), CloseAction::Resume, "{code}");
         }
         for code in [4003, 4007, 4009] {
-            assert_eq!(after(code), CloseAction::Begin, "{code}");
+            assert_eq!(close_action(code), CloseAction::Begin, "{code}");
         }
         for code in [4004, 4010, 4011, 4012, 4013, 4014] {
             assert!(
-                matches!(after(code), CloseAction::GiveUp(why) if !why.is_empty()),
+                matches!(close_action(code), CloseAction::GiveUp(why) if !why.is_empty()),
                 "{code}"
             );
         }
-        let error = refused(4014, "told");
+        let error = refused_close_error(4014, "told");
         assert_eq!(
             (error.kind(), error.platform_code()),
             (ErrorKind::Auth, "4014")

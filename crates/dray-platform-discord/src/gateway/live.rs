@@ -128,13 +128,13 @@ impl<'a> LiveConnection<'a> {
             return Ok(ConnectionEnd::Again("the connection broke"));
         };
         tracing::debug!(code, "the gateway closed the connection");
-        match close::after(code) {
+        match close::close_action(code) {
             CloseAction::Resume => Ok(ConnectionEnd::Again("the gateway closed the connection")),
             CloseAction::Begin => {
                 self.memory.forget_session();
                 Ok(ConnectionEnd::Invalid)
             }
-            CloseAction::GiveUp(why) => Err(close::refused(code, why)),
+            CloseAction::GiveUp(why) => Err(close::refused_close_error(code, why)),
         }
     }
 
@@ -180,8 +180,13 @@ impl<'a> LiveConnection<'a> {
         }
         let last = self.memory.session().map(|(_, seq)| seq);
         {
-            let handling =
-                catch_up::handle(self.gateway, self.memory, (name, &payload.d), deliver, stop);
+            let handling = catch_up::handle_event(
+                self.gateway,
+                self.memory,
+                (name, &payload.d),
+                deliver,
+                stop,
+            );
             tokio::pin!(handling);
             loop {
                 tokio::select! {

@@ -153,7 +153,7 @@ async fn discord_py_takes_the_double_for_the_gateway() {
     let thread = double.thread(&channel);
     let arguments = [double.url(), BOT_TOKEN.to_owned(), channel.clone()];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let running = dray_testkit::python::run("discord_gateway.py", "discord", &arguments);
+    let running = dray_testkit::python::run_script("discord_gateway.py", "discord", &arguments);
     let writing = async {
         begun(&double, 1).await;
         double.user_writes(&channel, "look", &[("a.txt", b"hello")]);

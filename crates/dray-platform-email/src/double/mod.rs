@@ -83,7 +83,7 @@ pub struct ReceivedMail {
 impl ReceivedMail {
     /// A header; empty when there is none.
     pub fn header(&self, name: &str) -> &str {
-        parse::header(&self.headers, name)
+        parse::header_value(&self.headers, name)
     }
 }
 
@@ -147,7 +147,7 @@ impl FakeMailServer {
                 let shared = Arc::clone(&inner);
                 sessions.spawn(async move {
                     // Connections that break are what some tests are about.
-                    let _ = session::serve(&shared, Box::new(socket)).await;
+                    let _ = session::serve_connection(&shared, Box::new(socket)).await;
                 });
             }
         });

@@ -14,7 +14,7 @@ pub(super) struct MalformedMail;
 type Headers = Vec<(String, String)>;
 
 /// A header by its name in any case; empty when there is none.
-pub(super) fn header<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
+pub(super) fn header_value<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
     headers
         .iter()
         .find(|(found, _)| found.eq_ignore_ascii_case(name))
@@ -66,11 +66,11 @@ impl MailParser {
         }
         match &mut self.stage {
             ParseStage::Head if line.is_empty() => self.begin(),
-            ParseStage::Head => head(&mut self.headers, line)?,
+            ParseStage::Head => parse_header_line(&mut self.headers, line)?,
             ParseStage::PartHead(headers) if line.is_empty() => {
                 self.stage = ParseStage::Body(MimePart::new(std::mem::take(headers)));
             }
-            ParseStage::PartHead(headers) => head(headers, line)?,
+            ParseStage::PartHead(headers) => parse_header_line(headers, line)?,
             ParseStage::Body(part) => part.line(line)?,
             ParseStage::Preamble | ParseStage::End => {}
         }
@@ -78,10 +78,10 @@ impl MailParser {
     }
 
     fn begin(&mut self) {
-        let media_type = header(&self.headers, "content-type");
+        let media_type = header_value(&self.headers, "content-type");
         self.stage = if media_type.starts_with("multipart/") {
             self.boundary =
-                parameter(media_type, "boundary").map(|boundary| format!("--{boundary}"));
+                parameter_value(media_type, "boundary").map(|boundary| format!("--{boundary}"));
             ParseStage::Preamble
         } else {
             ParseStage::Body(MimePart::new(self.headers.clone()))
@@ -96,7 +96,7 @@ impl MailParser {
             _ => return Err(MalformedMail),
         }
         for needed in ["date", "from", "message-id"] {
-            if header(&self.headers, needed).is_empty() {
+            if header_value(&self.headers, needed).is_empty() {
                 return Err(MalformedMail);
             }
         }
@@ -105,12 +105,12 @@ impl MailParser {
             ..ReceivedMail::default()
         };
         for part in self.parts {
-            let disposition = header(&part.headers, "content-disposition");
+            let disposition = header_value(&part.headers, "content-disposition");
             if disposition.starts_with("attachment") {
-                let media_type = header(&part.headers, "content-type");
+                let media_type = header_value(&part.headers, "content-type");
                 let media_type = media_type.split(';').next().unwrap_or_default();
                 mail.files.push(MailFile {
-                    name: parameter(disposition, "filename").unwrap_or_default(),
+                    name: parameter_value(disposition, "filename").unwrap_or_default(),
                     media_type: media_type.to_owned(),
                     size: part.size,
                     sha256: Sha256Digest::from_bytes(part.hash.finalize().into()),
@@ -136,7 +136,7 @@ impl MimePart {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), MalformedMail> {
-        let is_base64 = header(&self.headers, "content-transfer-encoding")
+        let is_base64 = header_value(&self.headers, "content-transfer-encoding")
             .trim()
             .eq_ignore_ascii_case("base64");
         let bytes = if is_base64 {
@@ -149,14 +149,14 @@ impl MimePart {
         self.lines += 1;
         self.hash.update(&bytes);
         self.size += bytes.len() as u64;
-        if !header(&self.headers, "content-disposition").starts_with("attachment") {
+        if !header_value(&self.headers, "content-disposition").starts_with("attachment") {
             self.text.extend_from_slice(&bytes);
         }
         Ok(())
     }
 }
 
-fn head(headers: &mut Headers, line: &[u8]) -> Result<(), MalformedMail> {
+fn parse_header_line(headers: &mut Headers, line: &[u8]) -> Result<(), MalformedMail> {
     let line = std::str::from_utf8(line).map_err(|_| MalformedMail)?;
     if line.starts_with([' ', '\t']) {
         let (_, last) = headers.last_mut().ok_or(MalformedMail)?;
@@ -172,12 +172,12 @@ fn head(headers: &mut Headers, line: &[u8]) -> Result<(), MalformedMail> {
 }
 
 /// A parameter of a header; its extended form (RFC 2231) is preferred.
-fn parameter(value: &str, name: &str) -> Option<String> {
+fn parameter_value(value: &str, name: &str) -> Option<String> {
     let extended = format!("; {name}*=");
     if let Some((_, after)) = value.rsplit_once(&extended) {
         let raw = after.split([';', ' ']).next()?;
         let encoded = raw.get(raw.find("''")? + 2..)?;
-        return unescape(encoded);
+        return unescape_header(encoded);
     }
     let (_, after) = value.split_once(&format!("; {name}="))?;
     let Some(quoted) = after.strip_prefix('"') else {
@@ -194,7 +194,7 @@ fn parameter(value: &str, name: &str) -> Option<String> {
     }
 }
 
-fn unescape(text: &str) -> Option<String> {
+fn unescape_header(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

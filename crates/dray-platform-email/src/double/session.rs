@@ -30,7 +30,10 @@ struct MailSession<'a> {
 /// Whether the session goes on.
 type Goes = io::Result<bool>;
 
-pub(super) async fn serve(shared: &SharedState, io: Box<dyn MailStream>) -> io::Result<()> {
+pub(super) async fn serve_connection(
+    shared: &SharedState,
+    io: Box<dyn MailStream>,
+) -> io::Result<()> {
     let mut session = MailSession {
         shared,
         io: BufReader::new(io),
@@ -157,7 +160,7 @@ impl MailSession<'_> {
                     Some(told) => told,
                     None => self.ask("").await?,
                 };
-                decoded(&told) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
+                decode_base64(&told) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
             }
             "LOGIN" => {
                 let user = match first {
@@ -165,7 +168,7 @@ impl MailSession<'_> {
                     None => self.ask("VXNlcm5hbWU6").await?,
                 };
                 let password = self.ask("UGFzc3dvcmQ6").await?;
-                decoded(&user) == USER_NAME && decoded(&password) == USER_PASSWORD
+                decode_base64(&user) == USER_NAME && decode_base64(&password) == USER_PASSWORD
             }
             _ => return self.say("504 5.5.4 mechanism").await,
         };
@@ -189,7 +192,7 @@ impl MailSession<'_> {
         {
             return self.say(answer).await;
         }
-        let Some(from) = path(line, "FROM:") else {
+        let Some(from) = path_address(line, "FROM:") else {
             return self.say("501 5.5.4 syntax").await;
         };
         let upper = line.to_ascii_uppercase();
@@ -208,7 +211,7 @@ impl MailSession<'_> {
     }
 
     async fn recipient(&mut self, line: &str) -> io::Result<()> {
-        match path(line, "TO:") {
+        match path_address(line, "TO:") {
             _ if self.from.is_none() => self.say("503 5.5.1 sender first").await,
             None => self.say("501 5.5.4 syntax").await,
             Some(to) if to == UNKNOWN_RECIPIENT => self.say("550 5.1.1 no such user").await,
@@ -297,13 +300,13 @@ impl MailSession<'_> {
     }
 }
 
-fn decoded(text: &str) -> String {
+fn decode_base64(text: &str) -> String {
     let bytes = STANDARD.decode(text.trim()).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
 }
 
 /// The address in angle brackets behind a word.
-fn path(line: &str, word: &str) -> Option<String> {
+fn path_address(line: &str, word: &str) -> Option<String> {
     let at = line.to_ascii_uppercase().find(word)?;
     let after = line.get(at + word.len()..)?.trim_start();
     let (address, _) = after.strip_prefix('<')?.split_once('>')?;

@@ -21,10 +21,10 @@ use tokio::time::timeout;
 
 use crate::inbox::options::InboxOptions;
 use crate::options::{ConnectionSecurity, EmailOptions};
-use crate::smtp::{MailStream, protect, within};
+use crate::smtp::{MailStream, start_tls, with_timeout};
 pub(crate) use said::FetchedMail;
-use said::{ServerResponse, UntaggedResponse, refused, strange, understood};
-use value::{ImapValue, ResponseChunk, announced, quote};
+use said::{ServerResponse, UntaggedResponse, parse_response, refusal_error, unexpected_response};
+use value::{ImapValue, ResponseChunk, announced_literal, quote_string};
 
 /// Most bytes of one response.
 const MAX_RESPONSE_BYTES: u64 = 2 << 20;
@@ -59,15 +59,15 @@ impl ImapConnection {
             let tcp = TcpStream::connect((host, inbox.port)).await;
             let tcp = tcp
                 .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
-                .map_err(|cause| broken("no connection").caused_by(cause))?;
+                .map_err(|cause| broken_connection("no connection").caused_by(cause))?;
             let io: Box<dyn MailStream> = match inbox.security {
-                ConnectionSecurity::Tls => protect(Box::new(tcp), host, tls).await?,
+                ConnectionSecurity::Tls => start_tls(Box::new(tcp), host, tls).await?,
                 ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
             };
             Ok(BufReader::new(io))
         };
         let mut connection = Self {
-            io: within(wait, connecting).await?,
+            io: with_timeout(wait, connecting).await?,
             idle: options.idle_timeout.as_duration(),
             count: 0,
             offers: Vec::new(),
@@ -91,11 +91,11 @@ impl ImapConnection {
             Ok(Ok(ServerResponse::Untagged(told))) => match told.word().as_str() {
                 "OK" => Ok(false),
                 "PREAUTH" => Ok(true),
-                _ => Err(broken("the server does not want us now")),
+                _ => Err(broken_connection("the server does not want us now")),
             },
             Ok(Ok(_)) => Err(PlatformError::new(ErrorKind::Unknown, "this is no mailbox")),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(broken("no greeting in time")),
+            Err(_) => Err(broken_connection("no greeting in time")),
         }
     }
 
@@ -113,7 +113,7 @@ impl ImapConnection {
             let why = "the server spoke before the handshake";
             return Err(PlatformError::new(ErrorKind::Auth, why));
         }
-        let io = within(wait, protect(self.io.into_inner(), host, tls)).await?;
+        let io = with_timeout(wait, start_tls(self.io.into_inner(), host, tls)).await?;
         self.io = BufReader::new(io);
         Ok(self)
     }
@@ -157,7 +157,7 @@ impl ImapConnection {
         if self.offers("LOGINDISABLED") {
             return Err(wrong("the server takes no login here"));
         }
-        let (Some(user), Some(password)) = (quote(user), quote(password)) else {
+        let (Some(user), Some(password)) = (quote_string(user), quote_string(password)) else {
             return Err(wrong("the server takes no login with such characters"));
         };
         let login = self.command(&format!("LOGIN {user} {password}")).await;
@@ -170,7 +170,7 @@ impl ImapConnection {
         mailbox: &str,
         marks: bool,
     ) -> Result<u64, PlatformError> {
-        let name = quote(mailbox).ok_or_else(|| {
+        let name = quote_string(mailbox).ok_or_else(|| {
             PlatformError::new(ErrorKind::BadFormat, "a mailbox has an ASCII name")
         })?;
         let word = if marks { "SELECT" } else { "EXAMINE" };
@@ -272,7 +272,7 @@ impl ImapConnection {
     async fn next(&mut self) -> Result<ServerResponse, PlatformError> {
         match timeout(self.idle, self.said()).await {
             Ok(said) => said,
-            Err(_) => Err(broken("nothing moved in time")),
+            Err(_) => Err(broken_connection("nothing moved in time")),
         }
     }
 
@@ -282,8 +282,10 @@ impl ImapConnection {
             match self.next().await? {
                 ServerResponse::Continue => return Ok(()),
                 ServerResponse::Untagged(told) => self.heard(&told),
-                ServerResponse::Done(found, line) if found == tag => return Err(refused(&line)),
-                ServerResponse::Done(..) => return Err(strange()),
+                ServerResponse::Done(found, line) if found == tag => {
+                    return Err(refusal_error(&line));
+                }
+                ServerResponse::Done(..) => return Err(unexpected_response()),
             }
         }
     }
@@ -303,13 +305,15 @@ impl ImapConnection {
                     return if is_done {
                         Ok(all)
                     } else {
-                        Err(refused(&line))
+                        Err(refusal_error(&line))
                     };
                 }
-                ServerResponse::Done(..) | ServerResponse::Continue => return Err(strange()),
+                ServerResponse::Done(..) | ServerResponse::Continue => {
+                    return Err(unexpected_response());
+                }
             }
             if all.len() > MAX_RESPONSES {
-                return Err(strange());
+                return Err(unexpected_response());
             }
         }
     }
@@ -330,22 +334,22 @@ impl ImapConnection {
             let mut line = Vec::new();
             let mut bounded = (&mut self.io).take(left);
             let read = bounded.read_until(b'\n', &mut line).await;
-            read.map_err(|cause| broken("the connection broke").caused_by(cause))?;
+            read.map_err(|cause| broken_connection("the connection broke").caused_by(cause))?;
             left = left.saturating_sub(line.len() as u64);
             let Some(stripped) = line.strip_suffix(b"\n") else {
                 return Err(if left == 0 {
-                    strange()
+                    unexpected_response()
                 } else {
-                    broken("the connection was closed")
+                    broken_connection("the connection was closed")
                 });
             };
             let stripped = stripped.strip_suffix(b"\r").unwrap_or(stripped);
-            let Some((length, at)) = announced(stripped) else {
+            let Some((length, at)) = announced_literal(stripped) else {
                 pieces.push(ResponseChunk {
                     line: stripped.to_vec(),
                     literal: None,
                 });
-                return understood(&pieces);
+                return parse_response(&pieces);
             };
             if length > left {
                 return Err(PlatformError::new(
@@ -356,9 +360,9 @@ impl ImapConnection {
             let mut literal = Vec::new();
             let mut bounded = (&mut self.io).take(length);
             let read = bounded.read_to_end(&mut literal).await;
-            read.map_err(|cause| broken("the connection broke").caused_by(cause))?;
+            read.map_err(|cause| broken_connection("the connection broke").caused_by(cause))?;
             if literal.len() as u64 != length {
-                return Err(broken("the connection was closed"));
+                return Err(broken_connection("the connection was closed"));
             }
             left -= length;
             pieces.push(ResponseChunk {
@@ -375,8 +379,8 @@ impl ImapConnection {
         };
         match timeout(self.idle, writing).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(broken("the connection broke").caused_by(cause)),
-            Err(_) => Err(broken("nothing moved in time")),
+            Ok(Err(cause)) => Err(broken_connection("the connection broke").caused_by(cause)),
+            Err(_) => Err(broken_connection("nothing moved in time")),
         }
     }
 
@@ -388,7 +392,7 @@ impl ImapConnection {
     }
 }
 
-fn broken(why: &str) -> PlatformError {
+fn broken_connection(why: &str) -> PlatformError {
     PlatformError::new(ErrorKind::Transient, why)
 }
 

@@ -2,7 +2,7 @@
 
 use dray_platform::{ErrorKind, PlatformError};
 
-use super::value::{ImapValue, ResponseChunk, values};
+use super::value::{ImapValue, ResponseChunk, parse_values};
 
 /// What a server says without being asked, or on the way to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,13 +60,13 @@ impl UntaggedResponse {
     }
 }
 
-pub(super) fn understood(pieces: &[ResponseChunk]) -> Result<ServerResponse, PlatformError> {
-    let first = pieces.first().ok_or_else(strange)?;
+pub(super) fn parse_response(pieces: &[ResponseChunk]) -> Result<ServerResponse, PlatformError> {
+    let first = pieces.first().ok_or_else(unexpected_response)?;
     let line = String::from_utf8_lossy(&first.line).into_owned();
     if line.starts_with('+') {
         return Ok(ServerResponse::Continue);
     }
-    let (tag, rest) = line.split_once(' ').ok_or_else(strange)?;
+    let (tag, rest) = line.split_once(' ').ok_or_else(unexpected_response)?;
     if tag != "*" {
         return Ok(ServerResponse::Done(tag.to_owned(), rest.to_owned()));
     }
@@ -86,12 +86,12 @@ pub(super) fn understood(pieces: &[ResponseChunk]) -> Result<ServerResponse, Pla
     if let Some(first) = pieces.first_mut() {
         first.line.drain(..2);
     }
-    let values = values(&pieces).ok_or_else(strange)?;
+    let values = parse_values(&pieces).ok_or_else(unexpected_response)?;
     Ok(ServerResponse::Untagged(UntaggedResponse { values, line }))
 }
 
 /// The error that a refusal stands for. A server's words may hold names: they are for the log.
-pub(super) fn refused(line: &str) -> PlatformError {
+pub(super) fn refusal_error(line: &str) -> PlatformError {
     let upper = line.to_ascii_uppercase();
     let has = |code: &str| upper.contains(&format!("[{code}"));
     let kind = if has("AUTHENTICATIONFAILED") || has("AUTHORIZATIONFAILED") || has("EXPIRED") {
@@ -112,7 +112,7 @@ pub(super) fn refused(line: &str) -> PlatformError {
 }
 
 /// What is not of the wire.
-pub(super) fn strange() -> PlatformError {
+pub(super) fn unexpected_response() -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, "the answer cannot be read")
 }
 
@@ -131,9 +131,9 @@ mod tests {
             ("NO [NONEXISTENT] no such mailbox", ErrorKind::NotFound),
             ("BAD what", ErrorKind::Unknown),
         ] {
-            assert_eq!(refused(line).kind(), kind, "{line}");
+            assert_eq!(refusal_error(line).kind(), kind, "{line}");
         }
-        assert!(!refused("NO a\r\nb").context().contains('\n'));
+        assert!(!refusal_error("NO a\r\nb").context().contains('\n'));
     }
 
     #[test]
@@ -142,16 +142,16 @@ mod tests {
             line: line.as_bytes().to_vec(),
             literal: None,
         };
-        let said = understood(&[piece("* OK [UIDVALIDITY 7] (it's \"fine")]).unwrap();
+        let said = parse_response(&[piece("* OK [UIDVALIDITY 7] (it's \"fine")]).unwrap();
         assert!(matches!(said, ServerResponse::Untagged(told) if told.word() == "OK"));
         assert!(matches!(
-            understood(&[piece("+ go on")]),
+            parse_response(&[piece("+ go on")]),
             Ok(ServerResponse::Continue)
         ));
         assert!(
-            matches!(understood(&[piece("d1 OK done")]), Ok(ServerResponse::Done(tag, _)) if tag == "d1")
+            matches!(parse_response(&[piece("d1 OK done")]), Ok(ServerResponse::Done(tag, _)) if tag == "d1")
         );
-        assert!(understood(&[piece("* 1 FETCH (")]).is_err());
-        assert!(understood(&[piece("what")]).is_err());
+        assert!(parse_response(&[piece("* 1 FETCH (")]).is_err());
+        assert!(parse_response(&[piece("what")]).is_err());
     }
 }

@@ -44,13 +44,13 @@ impl BodyPart {
 }
 
 /// All parts that hold something, in order; `None` for a structure that cannot be read.
-pub(crate) fn parts(structure: &ImapValue) -> Option<Vec<BodyPart>> {
+pub(crate) fn body_parts(structure: &ImapValue) -> Option<Vec<BodyPart>> {
     let mut all = Vec::new();
-    let is_whole = walk(structure, "", 0, &mut all)?;
+    let is_whole = walk_structure(structure, "", 0, &mut all)?;
     is_whole.then_some(all)
 }
 
-fn walk(
+fn walk_structure(
     structure: &ImapValue,
     section: &str,
     depth: usize,
@@ -70,7 +70,7 @@ fn walk(
     if fields.first().is_some_and(|first| first.list().is_some()) {
         let children = fields.iter().take_while(|field| field.list().is_some());
         for (place, child) in children.enumerate() {
-            if !walk(child, &within(place + 1), depth + 1, all)? {
+            if !walk_structure(child, &within(place + 1), depth + 1, all)? {
                 return Some(false);
             }
         }
@@ -78,11 +78,11 @@ fn walk(
     }
     // A mail of one part has it as its first.
     let section = if section.is_empty() { "1" } else { section };
-    all.push(part(fields, section)?);
+    all.push(parse_part(fields, section)?);
     Some(true)
 }
 
-fn part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
+fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
     let [kind, subtype, parameters, _, _, encoding, octets, rest @ ..] = fields else {
         return None;
     };
@@ -91,16 +91,16 @@ fn part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
     let disposition = rest.iter().find_map(|field| match field.list()? {
         [word, parameters] if word.list().is_none() && is_parameters(parameters) => {
             let is_known = matches!(lower(word).as_str(), "attachment" | "inline");
-            is_known.then(|| (lower(word), parameter(parameters, "filename")))
+            is_known.then(|| (lower(word), parameter_value(parameters, "filename")))
         }
         _ => None,
     });
     let (disposition, filename) = disposition.unwrap_or_default();
-    let name = filename.or_else(|| parameter(parameters, "name"));
+    let name = filename.or_else(|| parameter_value(parameters, "name"));
     Some(BodyPart {
         section: section.to_owned(),
         media_type,
-        charset: parameter(parameters, "charset").unwrap_or_default(),
+        charset: parameter_value(parameters, "charset").unwrap_or_default(),
         encoding: lower(encoding),
         octets: octets.number()?,
         name: name.unwrap_or_default(),
@@ -117,7 +117,7 @@ fn is_parameters(value: &ImapValue) -> bool {
 }
 
 /// A parameter, also one in several pieces or with a character set (RFC 2231), decoded.
-fn parameter(parameters: &ImapValue, name: &str) -> Option<String> {
+fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
     let pairs: Vec<(String, String)> = parameters
         .list()?
         .chunks_exact(2)
@@ -131,7 +131,7 @@ fn parameter(parameters: &ImapValue, name: &str) -> Option<String> {
         found.map(|(_, value)| value.clone())
     };
     if let Some(value) = find(&format!("{name}*")) {
-        return Some(extended(&value));
+        return Some(decode_extended(&value));
     }
     let mut joined = String::new();
     for number in 0..100 {
@@ -144,13 +144,13 @@ fn parameter(parameters: &ImapValue, name: &str) -> Option<String> {
         }
     }
     if !joined.is_empty() {
-        return Some(extended(&joined));
+        return Some(decode_extended(&joined));
     }
     find(name).filter(|value| !value.is_empty())
 }
 
 /// `utf-8''%D0%BE.csv`; other character sets are read as far as they are ASCII.
-fn extended(value: &str) -> String {
+fn decode_extended(value: &str) -> String {
     let mut pieces = value.splitn(3, '\'');
     let encoded = match (pieces.next(), pieces.next(), pieces.next()) {
         (Some(_), Some(_), Some(encoded)) => encoded,
@@ -176,7 +176,7 @@ fn extended(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{ResponseChunk, values};
+    use super::super::value::{ResponseChunk, parse_values};
     use super::*;
 
     fn read(structure: &str) -> Option<Vec<BodyPart>> {
@@ -184,7 +184,7 @@ mod tests {
             line: structure.as_bytes().to_vec(),
             literal: None,
         };
-        parts(values(&[piece]).unwrap().first()?)
+        body_parts(parse_values(&[piece]).unwrap().first()?)
     }
 
     #[test]

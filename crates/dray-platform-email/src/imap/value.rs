@@ -52,7 +52,7 @@ pub(crate) struct ResponseChunk {
 }
 
 /// Length of the literal that a line announces, and where the announcement begins.
-pub(crate) fn announced(line: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn announced_literal(line: &[u8]) -> Option<(u64, usize)> {
     let inner = line.strip_suffix(b"}")?;
     let at = inner.iter().rposition(|byte| *byte == b'{')?;
     let digits = inner.get(at + 1..)?;
@@ -65,10 +65,10 @@ pub(crate) fn announced(line: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// All values of a response; `None` for what is not of the wire.
-pub(crate) fn values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
+pub(crate) fn parse_values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
     let mut stack = vec![Vec::new()];
     for piece in pieces {
-        line(&piece.line, &mut stack)?;
+        parse_line(&piece.line, &mut stack)?;
         if let Some(literal) = &piece.literal {
             stack.last_mut()?.push(ImapValue::Text(literal.clone()));
         }
@@ -77,7 +77,7 @@ pub(crate) fn values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
     stack.is_empty().then_some(all)
 }
 
-fn line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
+fn parse_line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
     let mut rest = line;
     while let Some((first, after)) = rest.split_first() {
         match first {
@@ -95,12 +95,12 @@ fn line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
                 rest = after;
             }
             b'"' => {
-                let (text, after) = quoted(after)?;
+                let (text, after) = parse_quoted(after)?;
                 stack.last_mut()?.push(ImapValue::Text(text));
                 rest = after;
             }
             _ => {
-                let (atom, after) = atom(rest);
+                let (atom, after) = split_atom(rest);
                 let value = if atom.eq_ignore_ascii_case(b"NIL") {
                     ImapValue::Nil
                 } else {
@@ -115,7 +115,7 @@ fn line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
 }
 
 /// An atom, with what stands in brackets in it.
-fn atom(text: &[u8]) -> (&[u8], &[u8]) {
+fn split_atom(text: &[u8]) -> (&[u8], &[u8]) {
     let mut depth = 0_u32;
     let end = text.iter().position(|byte| match byte {
         b'[' => {
@@ -132,7 +132,7 @@ fn atom(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+fn parse_quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut found = Vec::new();
     let mut bytes = text.iter().enumerate();
     while let Some((at, byte)) = bytes.next() {
@@ -146,7 +146,7 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// A string as it can stand in a command; `None` for what needs more than one line of ASCII.
-pub(crate) fn quote(text: &str) -> Option<String> {
+pub(crate) fn quote_string(text: &str) -> Option<String> {
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     is_plain.then(|| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
@@ -160,7 +160,7 @@ mod tests {
             line: line.as_bytes().to_vec(),
             literal: None,
         };
-        values(&[piece])
+        parse_values(&[piece])
     }
 
     #[test]
@@ -192,12 +192,12 @@ mod tests {
                 literal: None,
             },
         ];
-        let found = values(&pieces).unwrap();
+        let found = parse_values(&pieces).unwrap();
         let list = found[2].list().unwrap();
         assert_eq!(list[1], ImapValue::Text(b") \"\r\n".to_vec()));
         assert_eq!(list[3].number(), Some(7));
-        assert_eq!(announced(b"* 1 FETCH (BODY[] {12}"), Some((12, 18)));
-        assert_eq!(announced(b"x ~{3}"), Some((3, 2)));
+        assert_eq!(announced_literal(b"* 1 FETCH (BODY[] {12}"), Some((12, 18)));
+        assert_eq!(announced_literal(b"x ~{3}"), Some((3, 2)));
         for none in [
             &b"x"[..],
             b"{}",
@@ -207,7 +207,12 @@ mod tests {
             b"}",
             b"{99999999999999999999999}",
         ] {
-            assert_eq!(announced(none), None, "{}", String::from_utf8_lossy(none));
+            assert_eq!(
+                announced_literal(none),
+                None,
+                "{}",
+                String::from_utf8_lossy(none)
+            );
         }
     }
 
@@ -222,9 +227,9 @@ mod tests {
 
     #[test]
     fn strings_cannot_end_a_command() {
-        assert_eq!(quote(r#"a"b\"#).as_deref(), Some(r#""a\"b\\""#));
+        assert_eq!(quote_string(r#"a"b\"#).as_deref(), Some(r#""a\"b\\""#));
         for wrong in ["a\r\nb LOGOUT", "é", "\0"] {
-            assert_eq!(quote(wrong), None);
+            assert_eq!(quote_string(wrong), None);
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::options::SenderVerification;
 
 /// Why a sender is not believed; `None` when it is. `results` are the values of all such fields, topmost first.
-pub(crate) fn doubt<'a>(
+pub(crate) fn sender_doubt<'a>(
     verify: SenderVerification,
     authserv_id: &str,
     domain: &str,
@@ -17,7 +17,7 @@ pub(crate) fn doubt<'a>(
         return None;
     }
     let found = results
-        .map(clauses)
+        .map(split_clauses)
         .find(|clauses| is_of(clauses, authserv_id));
     let Some(clauses) = found else {
         return Some("the mail server did not verify the sender");
@@ -25,7 +25,7 @@ pub(crate) fn doubt<'a>(
     let methods: Vec<AuthMethod> = clauses
         .iter()
         .skip(1)
-        .filter_map(|one| method(one))
+        .filter_map(|one| parse_method(one))
         .collect();
     let passed = |name: &str, properties: &[&str]| {
         methods.iter().any(|method| {
@@ -33,7 +33,7 @@ pub(crate) fn doubt<'a>(
                 && method.result == "pass"
                 && properties.iter().any(|property| {
                     let value = method.property(property);
-                    value.is_some_and(|value| covers(domain_of(value), domain))
+                    value.is_some_and(|value| covers_domain(domain_of(value), domain))
                 })
         })
     };
@@ -81,7 +81,7 @@ impl AuthMethod {
 }
 
 /// The field without its comments, cut at semicolons outside of quotes.
-fn clauses(value: &str) -> Vec<String> {
+fn split_clauses(value: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let (mut depth, mut is_quoted) = (0_u32, false);
     let mut characters = value.chars();
@@ -121,7 +121,7 @@ fn is_of(clauses: &[String], authserv_id: &str) -> bool {
     first.is_some_and(|id| id.eq_ignore_ascii_case(authserv_id))
 }
 
-fn method(clause: &str) -> Option<AuthMethod> {
+fn parse_method(clause: &str) -> Option<AuthMethod> {
     let lower = clause.to_ascii_lowercase();
     let mut words = lower.split_whitespace();
     let (name, result) = words.next()?.split_once('=')?;
@@ -143,7 +143,7 @@ fn domain_of(value: &str) -> &str {
 }
 
 /// Whether a domain speaks for another: it is the same, or above it.
-fn covers(above: &str, domain: &str) -> bool {
+fn covers_domain(above: &str, domain: &str) -> bool {
     let (above, domain) = (above.to_ascii_lowercase(), domain.to_ascii_lowercase());
     above == domain || (above.contains('.') && domain.ends_with(&format!(".{above}")))
 }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn is_believed(verify: SenderVerification, results: &[&str]) -> bool {
-        doubt(
+        sender_doubt(
             verify,
             "mx.our.example",
             "mail.example.org",

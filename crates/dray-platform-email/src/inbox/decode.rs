@@ -65,7 +65,7 @@ impl PartDecoder {
                 let end = end.or((rest.len() > MAX_LINE_BYTES).then_some(rest.len()));
                 let left = rest.split_off(end.unwrap_or_default());
                 let lines = std::mem::replace(rest, left);
-                unquoted(&lines)
+                decode_quoted_printable(&lines)
             }
         }
     }
@@ -82,12 +82,12 @@ impl PartDecoder {
                 }
                 LENIENT_BASE64.decode(rest).unwrap_or_default()
             }
-            Self::Quoted(rest) => unquoted(&std::mem::take(rest)),
+            Self::Quoted(rest) => decode_quoted_printable(&std::mem::take(rest)),
         }
     }
 }
 
-fn unquoted(text: &[u8]) -> Vec<u8> {
+fn decode_quoted_printable(text: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let (content, end): (&[u8], &[u8]) = match line {

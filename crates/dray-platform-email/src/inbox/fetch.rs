@@ -16,7 +16,7 @@ use crate::options::EmailOptions;
 /// Bytes of one piece, as they travel.
 const CHUNK_BYTES: u64 = 256 * 1024;
 
-pub(crate) async fn fetch(
+pub(crate) async fn fetch_attachment(
     options: &EmailOptions,
     inbox: &InboxOptions,
     tls: &Arc<ClientConfig>,
@@ -80,7 +80,7 @@ async fn found_again(
     if reference.id.is_empty() {
         return Err(gone());
     }
-    let id = crate::imap::value::quote(&reference.id).ok_or_else(gone)?;
+    let id = crate::imap::value::quote_string(&reference.id).ok_or_else(gone)?;
     let found = connection
         .search(&format!("HEADER Message-ID {id}"))
         .await?;

@@ -56,7 +56,7 @@ impl MailHead {
     ) -> Result<Self, &'static str> {
         let mail = MessageParser::default().parse(head);
         let mail = mail.ok_or("the head cannot be read")?;
-        let sender = sender(&mail)?;
+        let sender = sender_address(&mail)?;
         if sender.eq_ignore_ascii_case(&own.address) {
             return Err("it is a mail of our own");
         }
@@ -67,16 +67,20 @@ impl MailHead {
             return Err("the sender is not listed");
         }
         let domain = sender.split_once('@').map_or("", |(_, domain)| domain);
-        let results = raw(&mail, "Authentication-Results");
-        if let Some(doubt) = auth::doubt(options.verify, &options.authserv_id, domain, results) {
+        let results = raw_fields(&mail, "Authentication-Results");
+        if let Some(doubt) =
+            auth::sender_doubt(options.verify, &options.authserv_id, domain, results)
+        {
             return Err(doubt);
         }
-        let references = ids(mail.references());
-        let answered = ids(mail.in_reply_to());
+        let references = message_ids(mail.references());
+        let answered = message_ids(mail.in_reply_to());
         let root = references.first().or(answered.first());
         Ok(Self {
-            thread: tag(&mail, own).or(root.cloned()).unwrap_or_default(),
-            id: mail.message_id().and_then(id).unwrap_or_default(),
+            thread: recipient_tag(&mail, own)
+                .or(root.cloned())
+                .unwrap_or_default(),
+            id: mail.message_id().and_then(message_id).unwrap_or_default(),
             subject: mail.subject().unwrap_or_default().trim().to_owned(),
             sender,
         })
@@ -154,7 +158,7 @@ impl MailHead {
         };
         InboundAttachment {
             id: part.section.clone(),
-            name: called(part),
+            name: display_name(part),
             size: bytes,
             media_type: part.media_type.clone(),
             reference: serde_json::to_string(&reference).unwrap_or_default(),
@@ -165,7 +169,7 @@ impl MailHead {
 }
 
 /// The words of a part, decoded; of HTML what a reader sees.
-pub(super) fn words(part: &BodyPart, body: &[u8]) -> String {
+pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
     let token = |text: &str| -> String {
         let is_token = |one: &char| one.is_ascii_alphanumeric() || "-_./".contains(*one);
         text.chars().filter(is_token).take(64).collect()
@@ -184,7 +188,7 @@ pub(super) fn words(part: &BodyPart, body: &[u8]) -> String {
 }
 
 /// A name for people, with its encoded words decoded (RFC 2047), as many programs write them against the rules.
-fn called(part: &BodyPart) -> String {
+fn display_name(part: &BodyPart) -> String {
     if part.name.contains("=?") {
         let head = format!("Subject: {}\r\n\r\n", part.name.replace(['\r', '\n'], " "));
         let read = MessageParser::default().parse(head.as_bytes());
@@ -203,21 +207,21 @@ fn called(part: &BodyPart) -> String {
 }
 
 /// The one sender, in lower case.
-fn sender(mail: &Message<'_>) -> Result<String, &'static str> {
-    let fields = raw(mail, "From").count();
+fn sender_address(mail: &Message<'_>) -> Result<String, &'static str> {
+    let fields = raw_fields(mail, "From").count();
     let list = mail.from().and_then(Address::as_list).unwrap_or_default();
     let ([from], 1) = (list, fields) else {
         return Err("it has not exactly one sender");
     };
     let address = from.address().unwrap_or_default().to_ascii_lowercase();
-    match address::checked(&address) {
+    match address::checked_address(&address) {
         Ok(_) => Ok(address),
         Err(_) => Err("the sender's address cannot be answered"),
     }
 }
 
 /// Values of a field, topmost first.
-fn raw<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<Item = &'a str> {
+fn raw_fields<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<Item = &'a str> {
     mail.headers_raw()
         .filter(move |(found, _)| found.eq_ignore_ascii_case(name))
         .map(|(_, value)| value)
@@ -226,7 +230,7 @@ fn raw<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<Item = &'
 /// Whether no person wrote it: answering such mails makes loops (RFC 3834).
 fn is_automatic(mail: &Message<'_>) -> bool {
     let says = |name, wanted: &dyn Fn(&str) -> bool| {
-        raw(mail, name).any(|value| {
+        raw_fields(mail, name).any(|value| {
             let value = value.trim().to_ascii_lowercase();
             wanted(value.split([';', ' ']).next().unwrap_or_default())
         })
@@ -240,11 +244,13 @@ fn is_automatic(mail: &Message<'_>) -> bool {
 }
 
 /// The tag of the address that the mail was sent to: `bot+tag@example.org` is `+tag`.
-fn tag(mail: &Message<'_>, own: &MailSender) -> Option<String> {
+fn recipient_tag(mail: &Message<'_>, own: &MailSender) -> Option<String> {
     let (local, domain) = own.address.split_once('@')?;
     let told = [mail.to(), mail.cc()].into_iter().flatten();
     let delivered = ["Delivered-To", "X-Original-To"];
-    let delivered = delivered.into_iter().flat_map(|name| raw(mail, name));
+    let delivered = delivered
+        .into_iter()
+        .flat_map(|name| raw_fields(mail, name));
     let addresses = told
         .flat_map(Address::iter)
         .filter_map(|one| one.address().map(str::to_owned))
@@ -268,16 +274,16 @@ pub(crate) fn is_tag(tag: &str) -> bool {
         && !tag.contains("..")
 }
 
-fn ids(value: &HeaderValue<'_>) -> Vec<String> {
+fn message_ids(value: &HeaderValue<'_>) -> Vec<String> {
     match value {
-        HeaderValue::Text(text) => id(text).into_iter().collect(),
-        HeaderValue::TextList(all) => all.iter().filter_map(|text| id(text)).collect(),
+        HeaderValue::Text(text) => message_id(text).into_iter().collect(),
+        HeaderValue::TextList(all) => all.iter().filter_map(|text| message_id(text)).collect(),
         _ => Vec::new(),
     }
 }
 
 /// A message id in its brackets, when it is one that we can send.
-fn id(text: &str) -> Option<String> {
+fn message_id(text: &str) -> Option<String> {
     address::message_id(text)
         .ok()
         .filter(|id| id.len() <= MAX_ID_BYTES)
@@ -402,11 +408,11 @@ Message-ID: <1@example.org>";
             ..BodyPart::default()
         };
         let plain = part("text/plain", "koi8-r", "base64");
-        assert_eq!(words(&plain, b"8NLJ18XU"), "Привет");
+        assert_eq!(part_text(&plain, b"8NLJ18XU"), "Привет");
         let html = part("text/html", "utf-8", "quoted-printable");
-        assert_eq!(words(&html, b"<p>a =3D b</p>").trim(), "a = b");
+        assert_eq!(part_text(&html, b"<p>a =3D b</p>").trim(), "a = b");
         let forged = part("text/plain", "\"\r\nX: y; utf-8", "7bit");
-        assert_eq!(words(&forged, b"body"), "body");
+        assert_eq!(part_text(&forged, b"body"), "body");
     }
 
     #[test]
@@ -432,9 +438,9 @@ Message-ID: <1@example.org>";
             media_type: media_type.to_owned(),
             ..BodyPart::default()
         };
-        assert_eq!(called(&part("=?utf-8?B?0L4uY3N2?=", "a/b")), "о.csv");
-        assert_eq!(called(&part("a.csv", "text/plain")), "a.csv");
-        assert_eq!(called(&part("", "message/rfc822")), "message.eml");
-        assert_eq!(called(&part("", "image/png")), "attachment");
+        assert_eq!(display_name(&part("=?utf-8?B?0L4uY3N2?=", "a/b")), "о.csv");
+        assert_eq!(display_name(&part("a.csv", "text/plain")), "a.csv");
+        assert_eq!(display_name(&part("", "message/rfc822")), "message.eml");
+        assert_eq!(display_name(&part("", "image/png")), "attachment");
     }
 }

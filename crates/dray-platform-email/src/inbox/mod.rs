@@ -22,7 +22,7 @@ use crate::imap::value::ImapValue;
 use crate::imap::{FetchedMail, ImapConnection};
 use crate::options::EmailOptions;
 
-pub(crate) use fetch::fetch;
+pub(crate) use fetch::fetch_attachment;
 use mail::{MailHead, MailLocation};
 use options::InboxOptions;
 
@@ -167,7 +167,7 @@ impl MailReceiver<'_> {
                 uid = place.uid,
                 "a mail cannot be read and is left as it is"
             );
-            return mark(connection, place.uid).await;
+            return mark_seen(connection, place.uid).await;
         }
         let read = self.read(connection, place).await.inspect_err(|error| {
             // A connection that breaks says nothing against the mail.
@@ -183,7 +183,7 @@ impl MailReceiver<'_> {
             }
             MailOutcome::Taken(message) => deliver.message(*message).await?,
         }
-        mark(connection, place.uid).await
+        mark_seen(connection, place.uid).await
     }
 
     async fn read(
@@ -202,7 +202,7 @@ impl MailReceiver<'_> {
         };
         let octets = told.find("RFC822.SIZE").and_then(ImapValue::number);
         let parts = match connection.fetch(place.uid, "(UID BODYSTRUCTURE)").await? {
-            Some(told) => parts(&told),
+            Some(told) => reported_parts(&told),
             None => return Ok(MailOutcome::Gone),
         };
         let words = self.words(connection, place.uid, parts.as_deref()).await?;
@@ -236,7 +236,7 @@ impl MailReceiver<'_> {
             let what = format!("(UID BODY.PEEK[{section}]<0.{MAX_TEXT_BYTES}>)");
             let told = connection.fetch(uid, &what).await?;
             let body = told.as_ref().and_then(|told| told.body(section));
-            let words = mail::words(part, body.unwrap_or_default());
+            let words = mail::part_text(part, body.unwrap_or_default());
             if !all.is_empty() && !words.trim().is_empty() {
                 all.push('\n');
             }
@@ -255,11 +255,11 @@ enum MailOutcome {
     Taken(Box<dray_platform::InboundMessage>),
 }
 
-fn parts(told: &FetchedMail) -> Option<Vec<BodyPart>> {
-    structure::parts(told.find("BODYSTRUCTURE")?)
+fn reported_parts(told: &FetchedMail) -> Option<Vec<BodyPart>> {
+    structure::body_parts(told.find("BODYSTRUCTURE")?)
 }
 
-async fn mark(connection: &mut ImapConnection, uid: u64) -> Result<(), PlatformError> {
+async fn mark_seen(connection: &mut ImapConnection, uid: u64) -> Result<(), PlatformError> {
     let command = format!("UID STORE {uid} +FLAGS.SILENT (\\Seen)");
     connection.command(&command).await.map(drop)
 }

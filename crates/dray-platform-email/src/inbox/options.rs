@@ -90,7 +90,7 @@ impl InboxOptions {
         if self.poll_wait == Period::default() {
             return wrong("inbox.poll_wait must be above 0");
         }
-        if crate::imap::value::quote(&self.mailbox).is_none() {
+        if crate::imap::value::quote_string(&self.mailbox).is_none() {
             return wrong("inbox.mailbox must be ASCII");
         }
         Ok(())

@@ -21,7 +21,7 @@ async fn smtplib_takes_the_double_for_a_server() {
     double.script(InjectedFault::Refuse("451 4.3.0 try later"));
     let port = double.options().port.to_string();
     let arguments = [&port, USER_NAME, USER_PASSWORD, UNKNOWN_RECIPIENT];
-    let shown = python::run("email_client.py", "aiosmtpd", &arguments).await;
+    let shown = python::run_script("email_client.py", "aiosmtpd", &arguments).await;
     let expected = json!({
         "size": "1048576",
         "auth": "PLAIN LOGIN",
@@ -50,7 +50,7 @@ async fn smtplib_takes_the_double_for_a_server() {
 
 #[tokio::test]
 async fn aiosmtpd_takes_our_mails() {
-    let mut server = python::script("email_server.py", "aiosmtpd")
+    let mut server = python::script_command("email_server.py", "aiosmtpd")
         .arg("bot")
         .arg("a password")
         .stdin(Stdio::piped())
@@ -73,8 +73,8 @@ async fn aiosmtpd_takes_our_mails() {
     let limits = email.limits(&target("ada@example.org")).await.unwrap();
     assert!(limits.any < 2_000_000, "{}", limits.any);
     let files = vec![
-        sample::file("отчёт; \"1\".csv", "a,b\n"),
-        sample::binary("b.bin", 700_001),
+        sample::memory_file("отчёт; \"1\".csv", "a,b\n"),
+        sample::binary_file("b.bin", 700_001),
     ];
     let digests: Vec<String> = files.iter().map(|file| file.sha256.to_hex()).collect();
     let mut words = delivery("First.\n.\n.Last — конец", files);

@@ -29,8 +29,8 @@ fn only(double: &FakeMailServer) -> ReceivedMail {
 async fn a_mail_has_what_mails_need_and_its_exact_size() {
     let double = start().await;
     let files = vec![
-        sample::file("отчёт 1.csv", "a,b\n"),
-        sample::binary("b.bin", 1234),
+        sample::memory_file("отчёт 1.csv", "a,b\n"),
+        sample::binary_file("b.bin", 1234),
     ];
     let words = delivery("Here it is.\n.\n.dots", files);
     let confirmed = deliver(&sender(double.options()), &words).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_server_that_breaks_off_is_heard() {
     let double = start().await;
     let email = sender(double.options());
     double.script(InjectedFault::RefuseDuringBody("552 5.3.4 enough"));
-    let large = delivery("", vec![sample::binary("a.bin", 17_000_000)]);
+    let large = delivery("", vec![sample::binary_file("a.bin", 17_000_000)]);
     let error = deliver(&email, &large).await.unwrap_err();
     assert_eq!(error.moment(), SendOutcome::NotSent);
     // A reset may overtake the reply; then it is a connection that broke.
@@ -198,14 +198,14 @@ async fn r_6_the_servers_word_lowers_the_limit() {
     assert!((300_000..700_000).contains(&limits.any), "{}", limits.any);
     assert_eq!(limits.request, Some(limits.any));
     let fitting = usize::try_from(limits.any).unwrap();
-    let most = delivery("", vec![sample::binary("a.bin", fitting)]);
+    let most = delivery("", vec![sample::binary_file("a.bin", fitting)]);
     deliver(&email, &most).await.unwrap();
     // The plan was made before the server said it.
     let steps = email.plan(
-        &delivery("", vec![sample::binary("b.bin", 2 << 20)]),
+        &delivery("", vec![sample::binary_file("b.bin", 2 << 20)]),
         &EmailOptions::default().limits(0),
     );
-    let large = delivery("", vec![sample::binary("b.bin", 2 << 20)]);
+    let large = delivery("", vec![sample::binary_file("b.bin", 2 << 20)]);
     let send = dray_platform::SendRequest {
         delivery: &large,
         step: &steps[0],

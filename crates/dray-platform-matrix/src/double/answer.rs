@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_http::double::{
-    ConnectionClosed, ContentDigest, ReceivedRequest, Reply, SharedState, cut, json, reply,
-    with_header,
+    ConnectionClosed, ContentDigest, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
+    json_reply, with_header,
 };
 use dray_types::Sha256Digest;
 use percent_encoding::percent_decode_str;
@@ -20,21 +20,21 @@ const MAX_KEPT_BYTES: u64 = 4 << 20;
 /// Largest event, in bytes.
 const MAX_EVENT_BYTES: usize = 65_536;
 
-fn refuse(status: u16, code: &str) -> Reply {
-    json(
+fn error_reply(status: u16, code: &str) -> Reply {
+    json_reply(
         status,
         &json!({ "errcode": code, "error": "refused by the double" }),
     )
 }
 
-pub(super) async fn answer(
+pub(super) async fn answer_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let told = format!("{} {}", request.method, request.path);
     shared.lock().requests.push(told);
     if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
-        return Ok(refuse(401, "M_UNKNOWN_TOKEN"));
+        return Ok(error_reply(401, "M_UNKNOWN_TOKEN"));
     }
     let parts: Vec<String> = request
         .path
@@ -45,11 +45,13 @@ pub(super) async fn answer(
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let is_old = shared.lock().is(&InjectedFault::Old);
     match (request.method.as_str(), parts.as_slice()) {
-        ("GET", ["client", "v3", "account", "whoami"]) => Ok(json(
+        ("GET", ["client", "v3", "account", "whoami"]) => Ok(json_reply(
             200,
             &json!({ "user_id": BOT_USER, "device_id": "DOUBLE" }),
         )),
-        ("GET", ["client", "v3", "directory", "room", alias]) => Ok(directory(&shared, alias)),
+        ("GET", ["client", "v3", "directory", "room", alias]) => {
+            Ok(directory_reply(&shared, alias))
+        }
         (
             "GET",
             [
@@ -61,60 +63,60 @@ pub(super) async fn answer(
                 "m.room.encryption",
                 "",
             ],
-        ) => Ok(encryption(&shared, room)),
+        ) => Ok(encryption_reply(&shared, room)),
         ("GET", ["client", "v3", "rooms", room, "messages"]) => {
-            Ok(messages(&shared, room, &request))
+            Ok(room_messages(&shared, room, &request))
         }
-        ("GET", ["client", "v1", "media", "config"]) if !is_old => Ok(config(&shared)),
-        ("GET", ["media", "v3", "config"]) => Ok(config(&shared)),
-        ("POST", ["media", "v3", "upload"]) => upload(&shared, request).await,
+        ("GET", ["client", "v1", "media", "config"]) if !is_old => Ok(config_reply(&shared)),
+        ("GET", ["media", "v3", "config"]) => Ok(config_reply(&shared)),
+        ("POST", ["media", "v3", "upload"]) => upload_media(&shared, request).await,
         ("GET", ["client", "v1", "media", "download", server, id]) if !is_old => {
-            Ok(download(&shared, server, id))
+            Ok(download_media(&shared, server, id))
         }
         ("GET", ["client", "v1", "media", "download", server, id, _]) if !is_old => {
-            Ok(download(&shared, server, id))
+            Ok(download_media(&shared, server, id))
         }
         ("GET", ["media", "v3", "download", server, id]) if is_old => {
-            Ok(download(&shared, server, id))
+            Ok(download_media(&shared, server, id))
         }
         ("PUT", ["client", "v3", "rooms", room, "send", kind, transaction]) => {
             let place = (*room).to_owned();
             let (kind, transaction) = ((*kind).to_owned(), (*transaction).to_owned());
             let body = request.into_reader().all().await?;
-            send(&shared, &place, &kind, transaction, &body)
+            send_event(&shared, &place, &kind, transaction, &body)
         }
-        ("GET", ["client", "v3", "sync"]) => sync(&shared, &request).await,
-        _ => Ok(refuse(404, "M_UNRECOGNIZED")),
+        ("GET", ["client", "v3", "sync"]) => sync_reply(&shared, &request).await,
+        _ => Ok(error_reply(404, "M_UNRECOGNIZED")),
     }
 }
 
-fn directory(shared: &SharedState<FakeState>, alias: &str) -> Reply {
+fn directory_reply(shared: &SharedState<FakeState>, alias: &str) -> Reply {
     match shared.lock().aliases.get(alias) {
-        Some(room) => json(200, &json!({ "room_id": room, "servers": [SERVER_NAME] })),
-        None => refuse(404, "M_NOT_FOUND"),
+        Some(room) => json_reply(200, &json!({ "room_id": room, "servers": [SERVER_NAME] })),
+        None => error_reply(404, "M_NOT_FOUND"),
     }
 }
 
-fn encryption(shared: &SharedState<FakeState>, room: &str) -> Reply {
+fn encryption_reply(shared: &SharedState<FakeState>, room: &str) -> Reply {
     let state = shared.lock();
     if !state.rooms.contains(room) {
-        return refuse(403, "M_FORBIDDEN");
+        return error_reply(403, "M_FORBIDDEN");
     }
     if state.encrypted.contains(room) {
-        return json(200, &json!({ "algorithm": "m.megolm.v1.aes-sha2" }));
+        return json_reply(200, &json!({ "algorithm": "m.megolm.v1.aes-sha2" }));
     }
-    refuse(404, "M_NOT_FOUND")
+    error_reply(404, "M_NOT_FOUND")
 }
 
-fn config(shared: &SharedState<FakeState>) -> Reply {
+fn config_reply(shared: &SharedState<FakeState>) -> Reply {
     let state = shared.lock();
     if state.is(&InjectedFault::NoLimit) {
-        return json(200, &json!({}));
+        return json_reply(200, &json!({}));
     }
-    json(200, &json!({ "m.upload.size": state.largest }))
+    json_reply(200, &json!({ "m.upload.size": state.largest }))
 }
 
-async fn upload(
+async fn upload_media(
     shared: &SharedState<FakeState>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -135,7 +137,7 @@ async fn upload(
         .unwrap_or_default()
         .to_owned();
     let Some(length) = request.length() else {
-        return Ok(refuse(400, "M_UNKNOWN"));
+        return Ok(error_reply(400, "M_UNKNOWN"));
     };
     let (content, bytes) = if length <= MAX_KEPT_BYTES {
         let bytes = request.into_reader().all().await?;
@@ -153,7 +155,7 @@ async fn upload(
     }
     let mut state = shared.lock();
     if fault == Some(InjectedFault::TooLarge) || content.size > state.largest {
-        return Ok(refuse(413, "M_TOO_LARGE"));
+        return Ok(error_reply(413, "M_TOO_LARGE"));
     }
     let uri = state.upload(UploadedMedia {
         content,
@@ -165,24 +167,24 @@ async fn upload(
     } else {
         uri
     };
-    Ok(json(200, &json!({ "content_uri": uri })))
+    Ok(json_reply(200, &json!({ "content_uri": uri })))
 }
 
-fn download(shared: &SharedState<FakeState>, server: &str, id: &str) -> Reply {
+fn download_media(shared: &SharedState<FakeState>, server: &str, id: &str) -> Reply {
     let state = shared.lock();
     let media = state.find(&format!("mxc://{server}/{id}"));
     let Some((media, bytes)) = media.and_then(|media| Some((media, media.bytes.clone()?))) else {
-        return refuse(404, "M_NOT_FOUND");
+        return error_reply(404, "M_NOT_FOUND");
     };
     with_header(
-        reply(200, "application/octet-stream", bytes.into()),
+        bytes_reply(200, "application/octet-stream", bytes.into()),
         "content-type",
         &media.kind,
     )
 }
 
 /// Does what users see, with the faults that may befall it.
-fn send(
+fn send_event(
     shared: &SharedState<FakeState>,
     room: &str,
     kind: &str,
@@ -207,21 +209,21 @@ fn send(
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let told =
                 json!({ "errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": wait });
-            return Ok(json(429, &told));
+            return Ok(json_reply(429, &told));
         }
-        Some(InjectedFault::Fail) => return Ok(refuse(500, "M_UNKNOWN")),
-        Some(InjectedFault::Refuse(status, code)) => return Ok(refuse(status, code)),
-        Some(InjectedFault::ForgetEvent) => return Ok(json(200, &json!({}))),
+        Some(InjectedFault::Fail) => return Ok(error_reply(500, "M_UNKNOWN")),
+        Some(InjectedFault::Refuse(status, code)) => return Ok(error_reply(status, code)),
+        Some(InjectedFault::ForgetEvent) => return Ok(json_reply(200, &json!({}))),
         _ => {}
     }
     if body.len() > MAX_EVENT_BYTES {
-        return Ok(refuse(413, "M_TOO_LARGE"));
+        return Ok(error_reply(413, "M_TOO_LARGE"));
     }
     let Ok(content @ Value::Object(_)) = serde_json::from_slice::<Value>(body) else {
-        return Ok(refuse(400, "M_NOT_JSON"));
+        return Ok(error_reply(400, "M_NOT_JSON"));
     };
     if !state.rooms.contains(room) {
-        return Ok(refuse(403, "M_FORBIDDEN"));
+        return Ok(error_reply(403, "M_FORBIDDEN"));
     }
     let place = (room.to_owned(), transaction);
     let id = match state.transactions.get(&place) {
@@ -232,29 +234,31 @@ fn send(
     let told = json!({ "event_id": id });
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
-        Some(InjectedFault::Gibberish) => {
-            Ok(cut("application/json", &Bytes::from(told.to_string()), 5))
-        }
-        _ => Ok(json(200, &told)),
+        Some(InjectedFault::Gibberish) => Ok(cut_reply(
+            "application/json",
+            &Bytes::from(told.to_string()),
+            5,
+        )),
+        _ => Ok(json_reply(200, &told)),
     }
 }
 
-fn number(token: Option<String>) -> Option<usize> {
+fn token_number(token: Option<String>) -> Option<usize> {
     token?.strip_prefix('s')?.parse().ok()
 }
 
 /// Whether a filter lets an event through.
-fn passes(filter: &Value, event: &Value) -> bool {
+fn passes_filter(filter: &Value, event: &Value) -> bool {
     let types = filter.get("types").and_then(Value::as_array);
     types.is_none_or(|types| event.get("type").is_some_and(|kind| types.contains(kind)))
 }
 
-async fn sync(
+async fn sync_reply(
     shared: &SharedState<FakeState>,
     request: &ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let parameter = |name: &str| request.parameter(name);
-    let since = number(parameter("since"));
+    let since = token_number(parameter("since"));
     let wait = parameter("timeout")
         .and_then(|wait| wait.parse().ok())
         .unwrap_or(0);
@@ -270,7 +274,7 @@ async fn sync(
         .fault(|fault| *fault == InjectedFault::FailSync)
         .is_some()
     {
-        return Ok(refuse(502, "M_UNKNOWN"));
+        return Ok(error_reply(502, "M_UNKNOWN"));
     }
     let news = Arc::clone(&shared.lock().news);
     let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
@@ -292,7 +296,7 @@ async fn sync(
 fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply {
     let mut rooms = Map::new();
     for room in &state.rooms {
-        let timeline = timeline(state, room, since.unwrap_or(0), filter);
+        let timeline = room_timeline(state, room, since.unwrap_or(0), filter);
         let is_new = timeline.pointer("/events/0").is_some();
         if is_new || since.is_none() {
             let none = json!({ "events": [] });
@@ -305,7 +309,7 @@ fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply 
             rooms.insert(room.clone(), news);
         }
     }
-    json(
+    json_reply(
         200,
         &json!({
             "next_batch": format!("s{}", state.events.len()),
@@ -319,7 +323,7 @@ fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply 
 }
 
 /// The last events of a room since then, as many as the filter wants.
-fn timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Value {
+fn room_timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Value {
     let limit = filter.get("limit").and_then(Value::as_u64).unwrap_or(10);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let all: Vec<(usize, &Value)> = state
@@ -327,7 +331,7 @@ fn timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Valu
         .iter()
         .enumerate()
         .skip(since)
-        .filter(|(_, (found, event))| found == room && passes(filter, event))
+        .filter(|(_, (found, event))| found == room && passes_filter(filter, event))
         .map(|(at, (_, event))| (at, event))
         .collect();
     let first = all.len().saturating_sub(limit);
@@ -338,10 +342,10 @@ fn timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Valu
 }
 
 /// Events of a room, backwards.
-fn messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedRequest) -> Reply {
+fn room_messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedRequest) -> Reply {
     let (from, to) = (
-        number(request.parameter("from")),
-        number(request.parameter("to")),
+        token_number(request.parameter("from")),
+        token_number(request.parameter("to")),
     );
     let limit = request
         .parameter("limit")
@@ -359,7 +363,7 @@ fn messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedReque
         .take(from)
         .skip(to.unwrap_or(0))
         .rev()
-        .filter(|(_, (found, event))| found == room && passes(&filter, event))
+        .filter(|(_, (found, event))| found == room && passes_filter(&filter, event))
         .take(limit.unwrap_or(10))
         .map(|(at, (_, event))| (at, event))
         .collect();
@@ -368,5 +372,5 @@ fn messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedReque
     if let (Some((last, _)), Some(page)) = (found.last(), page.as_object_mut()) {
         page.insert("end".to_owned(), format!("s{last}").into());
     }
-    json(200, &page)
+    json_reply(200, &page)
 }

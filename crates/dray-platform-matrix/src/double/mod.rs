@@ -79,7 +79,7 @@ impl FakeHomeserver {
     /// When no port can be bound.
     pub async fn start(largest: u64) -> io::Result<Self> {
         let server = FakeServer::start(FakeState::new(largest), |shared, request| {
-            Box::pin(answer::answer(shared, request)) as _
+            Box::pin(answer::answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })

@@ -19,7 +19,7 @@ async fn matrix_nio_takes_the_double_for_a_homeserver() {
     double.script(InjectedFault::RateLimit(Duration::from_secs(97)));
     double.script(InjectedFault::Refuse(403, "M_FORBIDDEN"));
     let arguments = [&double.url(), ACCESS_TOKEN, &room, OTHER_USER];
-    let shown = dray_testkit::python::run("matrix_client.py", "nio", &arguments).await;
+    let shown = dray_testkit::python::run_script("matrix_client.py", "nio", &arguments).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(256 * 40).collect();
     let digest = Sha256Digest::of(&bytes);
     let seen = double.seen(&room);

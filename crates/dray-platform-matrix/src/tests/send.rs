@@ -12,18 +12,28 @@ async fn each_kind_is_shown_as_what_it_is() {
     let double = start().await;
     let matrix = user(options(&double));
     for (file, as_voice, as_document, kind) in [
-        (sample::png("a.png", 640, 480, 1), false, false, "m.image"),
-        (sample::png("a.png", 640, 480, 1), false, true, "m.file"),
-        (sample::mp4("a.mp4"), false, false, "m.video"),
-        (sample::mp3("a.mp3"), false, false, "m.audio"),
-        (sample::opus("a.ogg"), true, false, "m.audio"),
         (
-            sample::file("a.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"),
+            sample::png_file("a.png", 640, 480, 1),
+            false,
+            false,
+            "m.image",
+        ),
+        (
+            sample::png_file("a.png", 640, 480, 1),
+            false,
+            true,
+            "m.file",
+        ),
+        (sample::mp4_file("a.mp4"), false, false, "m.video"),
+        (sample::mp3_file("a.mp3"), false, false, "m.audio"),
+        (sample::opus_file("a.ogg"), true, false, "m.audio"),
+        (
+            sample::memory_file("a.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"),
             false,
             false,
             "m.file",
         ),
-        (sample::binary("a.bin", 10), false, false, "m.file"),
+        (sample::binary_file("a.bin", 10), false, false, "m.file"),
     ] {
         let room = double.room();
         let mut files = delivery(&room, "", vec![file]);
@@ -42,7 +52,7 @@ async fn each_kind_is_shown_as_what_it_is() {
     let files = delivery(
         &room,
         "Look, @room",
-        vec![sample::png("a.png", 640, 480, 1)],
+        vec![sample::png_file("a.png", 640, 480, 1)],
     );
     let size = files.files[0].size;
     let confirmed = deliver(&matrix, &files, "key").await.unwrap();
@@ -123,7 +133,7 @@ async fn nothing_goes_into_an_encrypted_room() {
         (error.kind(), error.platform_code()),
         (ErrorKind::Forbidden, "encrypted")
     );
-    let files = delivery(&room, "words", vec![sample::binary("a.bin", 10)]);
+    let files = delivery(&room, "words", vec![sample::binary_file("a.bin", 10)]);
     let steps = matrix.plan(&files, &options(&double).limits(None));
     let send = dray_platform::SendRequest {
         delivery: &files,
@@ -180,7 +190,7 @@ async fn r_6_the_homeservers_limit_holds() {
     }
     let double = FakeHomeserver::start(1000).await.unwrap();
     let room = double.room();
-    let files = delivery(&room, "", vec![sample::binary("a.bin", 1001)]);
+    let files = delivery(&room, "", vec![sample::binary_file("a.bin", 1001)]);
     double.script(InjectedFault::NoLimit);
     let error = deliver(&matrix(&double), &files, "key").await.unwrap_err();
     assert_eq!(
@@ -214,7 +224,7 @@ async fn refusals_are_final_and_show_nothing() {
         (InjectedFault::StrangeAddress, ErrorKind::Unknown),
     ] {
         double.script(fault);
-        let files = delivery(&room, "", vec![sample::binary("a.bin", 10)]);
+        let files = delivery(&room, "", vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&matrix, &files, "key").await.unwrap_err();
         assert_eq!((error.kind(), error.moment()), (kind, SendOutcome::NotSent));
     }
@@ -244,7 +254,7 @@ async fn an_upload_that_breaks_because_it_is_too_large_is_told_as_that() {
         (1000, ErrorKind::Transient, None),
         (1001, ErrorKind::TooLarge, Some((1001, 1000))),
     ] {
-        let files = delivery(&room, "", vec![sample::binary("a.bin", size)]);
+        let files = delivery(&room, "", vec![sample::binary_file("a.bin", size)]);
         let step = matrix
             .plan(&files, &options(&double).limits(None))
             .remove(0);

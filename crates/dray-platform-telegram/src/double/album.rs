@@ -7,7 +7,7 @@ use super::fault::InjectedFault;
 use super::files::{self, FILE_KINDS};
 use super::form::FormData;
 use super::media::message_json;
-use super::methods::{placed, show, visible};
+use super::methods::{placed_message, show_message, visible_file};
 use super::shown::StoredMessage;
 use super::state::{FakeState, StoredFile};
 
@@ -21,7 +21,7 @@ struct AlbumItem {
     file: StoredFile,
 }
 
-pub(super) fn send(
+pub(super) fn send_album(
     state: &mut FakeState,
     form: &FormData,
     fault: Option<&InjectedFault>,
@@ -35,7 +35,10 @@ pub(super) fn send(
             "number of media in an album must be from 2 to 10",
         ));
     }
-    let kinds = media.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+    let kinds = media
+        .iter()
+        .map(media_kind)
+        .collect::<Result<Vec<_>, _>>()?;
     let alone = ["document", "audio"];
     let mixed = kinds
         .iter()
@@ -51,26 +54,27 @@ pub(super) fn send(
     for (media, kind) in media.iter().zip(kinds) {
         let field = |name: &str| media.get(name).and_then(Value::as_str).unwrap_or_default();
         let mut shown;
-        (chat, is_group, shown) = placed(state, form, field("caption").trim(), MAX_CAPTION_UNITS)?;
-        let (id, file) = files::find(state, form, kind, field("media"), false, upload)?;
-        shown.file = Some(visible(&file));
+        (chat, is_group, shown) =
+            placed_message(state, form, field("caption").trim(), MAX_CAPTION_UNITS)?;
+        let (id, file) = files::find_file(state, form, kind, field("media"), false, upload)?;
+        shown.file = Some(visible_file(&file));
         shown.album.clone_from(&album);
         shown.spoiler = media.get("has_spoiler") == Some(&Value::Bool(true));
         items.push(AlbumItem { shown, id, file });
     }
-    let (count, refusal) = broken(fault, items.len());
+    let (count, refusal) = broken_album(fault, items.len());
     items.truncate(count);
     let forgets = fault == Some(&InjectedFault::ForgetFiles);
     let mut messages = Vec::new();
     for item in items {
         let told = (!forgets).then_some((item.id.as_str(), &item.file));
         messages.push(message_json(chat, is_group, &item.shown, told, date));
-        show(state, chat, item.shown);
+        show_message(state, chat, item.shown);
     }
     refusal.map_or(Ok(Value::Array(messages)), Err)
 }
 
-fn kind(media: &Value) -> Result<&'static str, MethodError> {
+fn media_kind(media: &Value) -> Result<&'static str, MethodError> {
     let asked = media
         .get("type")
         .and_then(Value::as_str)
@@ -82,7 +86,7 @@ fn kind(media: &Value) -> Result<&'static str, MethodError> {
 }
 
 /// How many items appear, and what is said after them.
-fn broken(fault: Option<&InjectedFault>, all: usize) -> (usize, Option<MethodError>) {
+fn broken_album(fault: Option<&InjectedFault>, all: usize) -> (usize, Option<MethodError>) {
     match fault {
         Some(InjectedFault::BreakAlbum(shown, why)) => {
             let why = format!(

@@ -1,7 +1,7 @@
 //! The file of a message: uploaded now, or known by its id.
 
 use dray_content::kind::{
-    AudioKind, ContentKind, DetectedKind, ImageKind, VideoCodec, VideoKind, detect,
+    AudioKind, ContentKind, DetectedKind, ImageKind, VideoCodec, VideoKind, detect_kind,
 };
 
 use super::MAX_PHOTO_BYTES;
@@ -15,7 +15,7 @@ pub(super) const FILE_KINDS: [&str; 6] =
 
 /// Finds the file of a field: `attach://name`, an upload of the field's own name, or a file id. `detects` when the
 /// server looks what a document really is.
-pub(super) fn find(
+pub(super) fn find_file(
     state: &mut FakeState,
     form: &FormData,
     kind: &'static str,
@@ -25,7 +25,7 @@ pub(super) fn find(
 ) -> Result<(String, StoredFile), MethodError> {
     let part = value.strip_prefix("attach://").unwrap_or(kind);
     if let Some(upload) = form.files.get(part) {
-        let file = taken(upload, kind, detects, upload_limit)?;
+        let file = accept_upload(upload, kind, detects, upload_limit)?;
         let id = state.store(file.clone());
         return Ok((id, file));
     }
@@ -46,7 +46,7 @@ pub(super) fn find(
 }
 
 /// Checks an upload, and decides what it becomes.
-fn taken(
+fn accept_upload(
     upload: &FormUpload,
     asked: &'static str,
     detects: bool,
@@ -58,12 +58,12 @@ fn taken(
     if upload.size > upload_limit {
         return Err(MethodError::of(413, "Request Entity Too Large"));
     }
-    let detected = detect(&upload.head, &upload.name, upload.size);
+    let detected = detect_kind(&upload.head, &upload.name, upload.size);
     if asked == "photo" {
-        photo(upload, &detected)?;
+        check_photo(upload, &detected)?;
     }
     Ok(StoredFile {
-        kind: becomes(asked, detected.kind, detects),
+        kind: resulting_kind(asked, detected.kind, detects),
         name: upload.name.clone(),
         media_type: detected.media_type.to_owned(),
         size: upload.size,
@@ -73,7 +73,7 @@ fn taken(
     })
 }
 
-fn photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), MethodError> {
+fn check_photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), MethodError> {
     if upload.size > MAX_PHOTO_BYTES {
         let why = format!(
             "file of size {} bytes is too big for a photo; the maximum size is {MAX_PHOTO_BYTES} bytes",
@@ -98,7 +98,7 @@ fn photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), MethodError
 }
 
 /// The kind that the server makes of a file that was sent as another.
-fn becomes(asked: &'static str, kind: ContentKind, detects: bool) -> &'static str {
+fn resulting_kind(asked: &'static str, kind: ContentKind, detects: bool) -> &'static str {
     match (asked, kind) {
         ("document", ContentKind::Image(ImageKind::Gif { animated: true })) if detects => {
             "animation"

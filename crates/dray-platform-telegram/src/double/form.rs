@@ -52,7 +52,7 @@ impl FormData {
 }
 
 /// Reads query and body.
-pub(super) async fn read(
+pub(super) async fn read_form(
     request: Request<Incoming>,
     shared: &Arc<SharedState>,
 ) -> Result<FormData, MalformedForm> {
@@ -64,7 +64,7 @@ pub(super) async fn read(
         .unwrap_or_default()
         .to_owned();
     let reader = FormReader::new(request.into_body(), Arc::clone(shared));
-    let mut form = if let Some(boundary) = boundary(&content) {
+    let mut form = if let Some(boundary) = form_boundary(&content) {
         reader.form(boundary).await?
     } else {
         let body = reader.all().await?;
@@ -80,7 +80,7 @@ pub(super) async fn read(
     Ok(form)
 }
 
-fn boundary(content: &str) -> Option<&str> {
+fn form_boundary(content: &str) -> Option<&str> {
     let (kind, boundary) = content.split_once("boundary=")?;
     kind.starts_with("multipart/form-data")
         .then(|| boundary.trim_matches('"'))

@@ -20,31 +20,31 @@ pub(super) fn file_json(id: &str, file: &StoredFile) -> (&'static str, Value) {
                 "file_id": format!("{id}-s"), "file_unique_id": format!("{unique}s"),
                 "file_size": 900, "width": 90, "height": 67,
             });
-            merge(&mut value, json!({ "width": 640, "height": 480 }));
+            merge_values(&mut value, json!({ "width": 640, "height": 480 }));
             return ("photo", json!([small, value]));
         }
-        "voice" => merge(&mut more, json!({ "duration": 1 })),
-        "video_note" => merge(&mut more, json!({ "duration": 1, "length": 240 })),
-        "sticker" => merge(
+        "voice" => merge_values(&mut more, json!({ "duration": 1 })),
+        "video_note" => merge_values(&mut more, json!({ "duration": 1, "length": 240 })),
+        "sticker" => merge_values(
             &mut more,
             json!({
                 "width": 512, "height": 512, "type": "regular", "emoji": "🙂",
                 "is_animated": false, "is_video": false,
             }),
         ),
-        "audio" => merge(&mut more, json!({ "duration": 1, "file_name": file.name })),
-        "video" | "animation" => merge(
+        "audio" => merge_values(&mut more, json!({ "duration": 1, "file_name": file.name })),
+        "video" | "animation" => merge_values(
             &mut more,
             json!({ "duration": 1, "width": 640, "height": 480, "file_name": file.name }),
         ),
-        _ => merge(&mut more, json!({ "file_name": file.name })),
+        _ => merge_values(&mut more, json!({ "file_name": file.name })),
     }
-    merge(&mut more, json!({ "mime_type": file.media_type }));
-    merge(&mut value, more);
+    merge_values(&mut more, json!({ "mime_type": file.media_type }));
+    merge_values(&mut value, more);
     (file.kind, value)
 }
 
-fn merge(into: &mut Value, more: Value) {
+fn merge_values(into: &mut Value, more: Value) {
     if let (Value::Object(into), Value::Object(more)) = (into, more) {
         into.extend(more);
     }

@@ -19,7 +19,7 @@ const MAX_TEXT_UNITS: usize = 4096;
 const MAX_CAPTION_UNITS: usize = 1024;
 
 /// Everything but `getUpdates`, which waits.
-pub(super) fn call(
+pub(super) fn call_method(
     shared: &Arc<SharedState>,
     method: &str,
     form: &FormData,
@@ -29,11 +29,11 @@ pub(super) fn call(
     let mut state = shared.state();
     match method {
         "getMe" => Ok(bot_json()),
-        "sendMessage" => text(&mut state, form, date),
-        "sendMediaGroup" => album::send(&mut state, form, fault, shared.upload, date),
-        "sendChatAction" => action(&mut state, form),
-        "editMessageText" => edit(&mut state, form, date),
-        "getFile" => file(&mut state, form, shared.upload),
+        "sendMessage" => send_text(&mut state, form, date),
+        "sendMediaGroup" => album::send_album(&mut state, form, fault, shared.upload, date),
+        "sendChatAction" => send_action(&mut state, form),
+        "editMessageText" => edit_message(&mut state, form, date),
+        "getFile" => get_file(&mut state, form, shared.upload),
         "setWebhook" => {
             let webhook = WebhookTarget {
                 url: form.get("url").to_owned(),
@@ -47,7 +47,7 @@ pub(super) fn call(
             Ok(json!(true))
         }
         _ => match FILE_KINDS.iter().find(|kind| is_method(method, kind)) {
-            Some(kind) => one(&mut state, form, kind, fault, shared.upload, date),
+            Some(kind) => send_one(&mut state, form, kind, fault, shared.upload, date),
             None => Err(MethodError::of(404, "Not Found: method not found")),
         },
     }
@@ -61,7 +61,7 @@ fn is_method(method: &str, kind: &str) -> bool {
 }
 
 /// A message before it is shown: its place is checked.
-pub(super) fn placed(
+pub(super) fn placed_message(
     state: &mut FakeState,
     form: &FormData,
     text: &str,
@@ -105,27 +105,27 @@ pub(super) fn placed(
     Ok((id, is_group, shown))
 }
 
-pub(super) fn show(state: &mut FakeState, chat: i64, shown: StoredMessage) {
+pub(super) fn show_message(state: &mut FakeState, chat: i64, shown: StoredMessage) {
     if let Some(chat) = state.chats.get_mut(&chat) {
         chat.shown.push(shown);
     }
 }
 
-fn text(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
+fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
     let text = form.get("text").trim();
     if text.is_empty() {
         return Err(MethodError::bad("message text is empty"));
     }
-    let (chat, is_group, mut shown) = placed(state, form, text, MAX_TEXT_UNITS)?;
+    let (chat, is_group, mut shown) = placed_message(state, form, text, MAX_TEXT_UNITS)?;
     let preview = form.json("link_preview_options");
     shown.preview = preview.and_then(|all| all.get("is_disabled").cloned()) != Some(json!(true));
     let message = message_json(chat, is_group, &shown, None, date);
-    show(state, chat, shown);
+    show_message(state, chat, shown);
     Ok(message)
 }
 
 /// What users see of a file.
-pub(super) fn visible(file: &StoredFile) -> ShownFile {
+pub(super) fn visible_file(file: &StoredFile) -> ShownFile {
     let named = !matches!(file.kind, "photo" | "voice");
     ShownFile {
         kind: file.kind,
@@ -135,7 +135,7 @@ pub(super) fn visible(file: &StoredFile) -> ShownFile {
     }
 }
 
-fn one(
+fn send_one(
     state: &mut FakeState,
     form: &FormData,
     kind: &'static str,
@@ -144,27 +144,27 @@ fn one(
     date: u64,
 ) -> Answer {
     let (chat, is_group, mut shown) =
-        placed(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
+        placed_message(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
     let detects = !form.flag("disable_content_type_detection");
-    let (id, mut file) = files::find(state, form, kind, form.get(kind), detects, upload)?;
-    shown.file = Some(visible(&file));
+    let (id, mut file) = files::find_file(state, form, kind, form.get(kind), detects, upload)?;
+    shown.file = Some(visible_file(&file));
     if let Some(InjectedFault::MisstateSize(size)) = fault {
         file.size = *size;
     }
     let told = (fault != Some(&InjectedFault::ForgetFiles)).then_some((id.as_str(), &file));
     let message = message_json(chat, is_group, &shown, told, date);
-    show(state, chat, shown);
+    show_message(state, chat, shown);
     Ok(message)
 }
 
-fn action(state: &mut FakeState, form: &FormData) -> Answer {
+fn send_action(state: &mut FakeState, form: &FormData) -> Answer {
     let action = form.get("action").to_owned();
     let (_, chat) = state.chat(form.get("chat_id"))?;
     chat.actions.push(action);
     Ok(json!(true))
 }
 
-fn edit(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
+fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
     let text = form.get("text").trim().to_owned();
     let number = form.number("message_id");
     let (id, chat) = state.chat(form.get("chat_id"))?;
@@ -179,7 +179,7 @@ fn edit(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
 }
 
 /// Where a file can be fetched. Own servers name a path of their disk.
-fn file(state: &mut FakeState, form: &FormData, upload: u64) -> Answer {
+fn get_file(state: &mut FakeState, form: &FormData, upload: u64) -> Answer {
     let id = form.get("file_id");
     let Some(file) = state.files.get(id).cloned() else {
         return Err(MethodError::bad(

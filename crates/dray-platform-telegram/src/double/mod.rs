@@ -72,7 +72,7 @@ impl FakeTelegram {
         let address = listener.local_addr()?;
         let shared = Arc::new(SharedState::new(upload));
         let mut serving = JoinSet::new();
-        serving.spawn(server::serve(listener, Arc::clone(&shared)));
+        serving.spawn(server::serve_connections(listener, Arc::clone(&shared)));
         Ok(Self {
             address,
             shared,

@@ -77,7 +77,7 @@ impl FormReader {
         sink: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<(), MalformedForm> {
         loop {
-            if let Some(at) = find(&self.ahead, mark) {
+            if let Some(at) = find_mark(&self.ahead, mark) {
                 sink(self.ahead.get(..at).unwrap_or_default());
                 self.ahead.advance(at + mark.len());
                 return Ok(());
@@ -119,8 +119,8 @@ impl FormReader {
                 return Ok(form);
             }
             let head = self.short(b"\r\n\r\n").await?;
-            let name = parameter(&head, "name").ok_or(MalformedForm)?;
-            match parameter(&head, "filename") {
+            let name = disposition_parameter(&head, "name").ok_or(MalformedForm)?;
+            match disposition_parameter(&head, "filename") {
                 None => {
                     let value = self.short(mark.as_bytes()).await?;
                     form.fields.insert(name, value);
@@ -153,7 +153,7 @@ impl FormReader {
 }
 
 /// Where `mark` begins. It begins with a carriage return.
-fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
+fn find_mark(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     let mut rest = bytes;
     while !rest.is_empty() {
         rest.skip_until(b'\r').ok()?;
@@ -167,7 +167,7 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
 }
 
 /// A quoted parameter of `Content-Disposition`, as the server reads it: UTF-8, `%22`, `%0D`, `%0A` undone.
-fn parameter(head: &str, name: &str) -> Option<String> {
+fn disposition_parameter(head: &str, name: &str) -> Option<String> {
     let line = head.lines().find(|line| {
         line.to_ascii_lowercase()
             .starts_with("content-disposition:")
@@ -188,19 +188,22 @@ mod tests {
 
     #[test]
     fn a_mark_is_found_among_other_line_ends() {
-        assert_eq!(find(b"a\rb\r\n--x", b"\r\n--x"), Some(3));
-        assert_eq!(find(b"a\r\n--", b"\r\n--x"), None);
-        assert_eq!(find(b"", b"\r\n--x"), None);
-        assert_eq!(find(b"a\r", b"\r\n--x"), None);
-        assert_eq!(find(b"\r\n--x", b"\r\n--x"), Some(0));
-        assert_eq!(find(b"none", b"\r\n--x"), None);
+        assert_eq!(find_mark(b"a\rb\r\n--x", b"\r\n--x"), Some(3));
+        assert_eq!(find_mark(b"a\r\n--", b"\r\n--x"), None);
+        assert_eq!(find_mark(b"", b"\r\n--x"), None);
+        assert_eq!(find_mark(b"a\r", b"\r\n--x"), None);
+        assert_eq!(find_mark(b"\r\n--x", b"\r\n--x"), Some(0));
+        assert_eq!(find_mark(b"none", b"\r\n--x"), None);
     }
 
     #[test]
     fn parameters_are_told_apart() {
         let head = "Content-Disposition: form-data; name=\"a\"; filename=\"b%22 ё.txt\"\r\nX: y";
-        assert_eq!(parameter(head, "name").as_deref(), Some("a"));
-        assert_eq!(parameter(head, "filename").as_deref(), Some("b\" ё.txt"));
-        assert_eq!(parameter("Content-Type: x", "name"), None);
+        assert_eq!(disposition_parameter(head, "name").as_deref(), Some("a"));
+        assert_eq!(
+            disposition_parameter(head, "filename").as_deref(),
+            Some("b\" ё.txt")
+        );
+        assert_eq!(disposition_parameter("Content-Type: x", "name"), None);
     }
 }

@@ -38,13 +38,13 @@ impl std::error::Error for ConnectionClosed {}
 
 type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
 
-pub(super) async fn serve(listener: TcpListener, shared: Arc<SharedState>) {
+pub(super) async fn serve_connections(listener: TcpListener, shared: Arc<SharedState>) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            let service = service_fn(|request| respond(Arc::clone(&shared), request));
+            let service = service_fn(|request| respond_to_request(Arc::clone(&shared), request));
             // Connections that break are what some tests are about.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
@@ -53,7 +53,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<SharedState>) {
     }
 }
 
-async fn respond(
+async fn respond_to_request(
     shared: Arc<SharedState>,
     request: Request<Incoming>,
 ) -> Result<Reply, ConnectionClosed> {
@@ -62,13 +62,13 @@ async fn respond(
         .decode_utf8_lossy()
         .into_owned();
     if let Some(path) = path.strip_prefix(&format!("/file/bot{BOT_TOKEN}/")) {
-        return download(&shared, path);
+        return download_file(&shared, path);
     }
     let Some((token, method)) = path
         .strip_prefix("/bot")
         .and_then(|rest| rest.split_once('/'))
     else {
-        return Ok(refuse(&MethodError::of(404, "Not Found")));
+        return Ok(error_reply(&MethodError::of(404, "Not Found")));
     };
     shared.state().requests.push(method.to_owned());
     if token != BOT_TOKEN {
@@ -78,7 +78,7 @@ async fn respond(
         } else {
             MethodError::of(404, "Not Found")
         };
-        return skipped(&shared, request, refuse(&refusal)).await;
+        return reply_after_body(&shared, request, error_reply(&refusal)).await;
     }
     let is_send = method.starts_with("send") && method != "sendChatAction";
     let fault = is_send
@@ -90,31 +90,33 @@ async fn respond(
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > shared.upload + (1 << 20)) {
         let refusal = MethodError::of(413, "Request Entity Too Large");
-        return skipped(&shared, request, refuse(&refusal)).await;
+        return reply_after_body(&shared, request, error_reply(&refusal)).await;
     }
     let method = method.to_owned();
     if let Some(fault) = fault {
-        return faulty(&shared, &method, request, fault).await;
+        return faulty_response(&shared, &method, request, fault).await;
     }
-    let form = form::read(request, &shared)
+    let form = form::read_form(request, &shared)
         .await
         .map_err(|_| ConnectionClosed)?;
-    Ok(answer(&call(&shared, &method, &form, None).await))
+    Ok(answer_reply(
+        &call_method(&shared, &method, &form, None).await,
+    ))
 }
 
-async fn call(
+async fn call_method(
     shared: &Arc<SharedState>,
     method: &str,
     form: &FormData,
     fault: Option<&InjectedFault>,
 ) -> Answer {
     if method == "getUpdates" {
-        return updates::get(shared, form).await;
+        return updates::get_updates(shared, form).await;
     }
-    methods::call(shared, method, form, fault)
+    methods::call_method(shared, method, form, fault)
 }
 
-async fn faulty(
+async fn faulty_response(
     shared: &Arc<SharedState>,
     method: &str,
     request: Request<Incoming>,
@@ -130,34 +132,40 @@ async fn faulty(
             return Err(ConnectionClosed);
         }
         InjectedFault::RateLimit(seconds) => {
-            return skipped(shared, request, refuse(&MethodError::rate_limit(seconds))).await;
+            return reply_after_body(
+                shared,
+                request,
+                error_reply(&MethodError::rate_limit(seconds)),
+            )
+            .await;
         }
         InjectedFault::Refuse(code, why) => {
-            return skipped(shared, request, refuse(&MethodError::of(code, &why))).await;
+            return reply_after_body(shared, request, error_reply(&MethodError::of(code, &why)))
+                .await;
         }
         InjectedFault::FailAfterBody(status) => {
-            return skipped(shared, request, page(status)).await;
+            return reply_after_body(shared, request, error_page(status)).await;
         }
         _ => {}
     }
-    let form = form::read(request, shared)
+    let form = form::read_form(request, shared)
         .await
         .map_err(|_| ConnectionClosed)?;
-    let answered = call(shared, method, &form, Some(&fault)).await;
+    let answered = call_method(shared, method, &form, Some(&fault)).await;
     match fault {
         InjectedFault::LoseAnswer => Err(ConnectionClosed),
         InjectedFault::NeverAnswer => std::future::pending().await,
         InjectedFault::CutAnswer => {
-            let mut text = body(&answered).to_string();
+            let mut text = answer_json(&answered).to_string();
             text.truncate(text.len() / 2);
-            Ok(reply(200, "application/json", text.into()))
+            Ok(bytes_reply(200, "application/json", text.into()))
         }
-        _ => Ok(answer(&answered)),
+        _ => Ok(answer_reply(&answered)),
     }
 }
 
 /// Answers after the body was read.
-async fn skipped(
+async fn reply_after_body(
     shared: &Arc<SharedState>,
     request: Request<Incoming>,
     reply: Reply,
@@ -167,23 +175,27 @@ async fn skipped(
     Ok(reply)
 }
 
-fn body(answer: &Answer) -> serde_json::Value {
+fn answer_json(answer: &Answer) -> serde_json::Value {
     match answer {
         Ok(result) => serde_json::json!({ "ok": true, "result": result }),
         Err(refusal) => refusal.body(),
     }
 }
 
-fn answer(answer: &Answer) -> Reply {
+fn answer_reply(answer: &Answer) -> Reply {
     match answer {
-        Ok(_) => reply(200, "application/json", body(answer).to_string().into()),
-        Err(refusal) => refuse(refusal),
+        Ok(_) => bytes_reply(
+            200,
+            "application/json",
+            answer_json(answer).to_string().into(),
+        ),
+        Err(refusal) => error_reply(refusal),
     }
 }
 
-fn refuse(refusal: &MethodError) -> Reply {
+fn error_reply(refusal: &MethodError) -> Reply {
     let text = refusal.body().to_string();
-    let mut reply = reply(refusal.code, "application/json", text.into());
+    let mut reply = bytes_reply(refusal.code, "application/json", text.into());
     let wait = refusal
         .parameters
         .as_ref()
@@ -195,25 +207,25 @@ fn refuse(refusal: &MethodError) -> Reply {
 }
 
 /// What a proxy in front of the API says.
-fn page(status: u16) -> Reply {
-    reply(status, "text/html", "<html><h1>nginx</h1></html>".into())
+fn error_page(status: u16) -> Reply {
+    bytes_reply(status, "text/html", "<html><h1>nginx</h1></html>".into())
 }
 
-fn reply(status: u16, content: &'static str, body: Bytes) -> Reply {
-    let mut reply = Response::new(whole(body));
+fn bytes_reply(status: u16, content: &'static str, body: Bytes) -> Reply {
+    let mut reply = Response::new(full_body(body));
     *reply.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
     let content = hyper::header::HeaderValue::from_static(content);
     reply.headers_mut().insert(CONTENT_TYPE, content);
     reply
 }
 
-fn whole(body: Bytes) -> BoxBody<Bytes, ConnectionClosed> {
+fn full_body(body: Bytes) -> BoxBody<Bytes, ConnectionClosed> {
     Full::new(body)
         .map_err(|never: Infallible| match never {})
         .boxed()
 }
 
-fn download(shared: &Arc<SharedState>, path: &str) -> Result<Reply, ConnectionClosed> {
+fn download_file(shared: &Arc<SharedState>, path: &str) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.state();
     state.requests.push("file".to_owned());
     let bytes = state
@@ -224,11 +236,11 @@ fn download(shared: &Arc<SharedState>, path: &str) -> Result<Reply, ConnectionCl
     let fault = state.fault(FaultPoint::Download);
     drop(state);
     let Some(bytes) = bytes else {
-        return Ok(refuse(&MethodError::of(404, "Not Found")));
+        return Ok(error_reply(&MethodError::of(404, "Not Found")));
     };
     match fault {
         Some(InjectedFault::RedirectDownload(to)) => {
-            let mut reply = page(302);
+            let mut reply = error_page(302);
             let to = to.parse().map_err(|_| ConnectionClosed)?;
             reply.headers_mut().insert(LOCATION, to);
             Ok(reply)
@@ -242,6 +254,6 @@ fn download(shared: &Arc<SharedState>, path: &str) -> Result<Reply, ConnectionCl
                 .insert(CONTENT_LENGTH, bytes.len().into());
             Ok(reply)
         }
-        _ => Ok(reply(200, "application/octet-stream", bytes)),
+        _ => Ok(bytes_reply(200, "application/octet-stream", bytes)),
     }
 }

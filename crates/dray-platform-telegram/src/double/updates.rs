@@ -14,8 +14,8 @@ use super::state::{FakeState, SharedState};
 /// Most updates in one answer.
 const MAX_UPDATES: usize = 100;
 
-pub(super) async fn get(shared: &Arc<SharedState>, form: &FormData) -> Answer {
-    let asking = begin(&mut shared.state())?;
+pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> Answer {
+    let asking = begin_poll(&mut shared.state())?;
     shared.news.notify_waiters();
     let wait = Duration::from_secs(form.get("timeout").parse().unwrap_or_default());
     let end = Instant::now() + wait;
@@ -24,7 +24,7 @@ pub(super) async fn get(shared: &Arc<SharedState>, form: &FormData) -> Answer {
         tokio::pin!(news);
         // Registered before the look, so that nothing between the two is missed.
         news.as_mut().enable();
-        if let Some(answer) = look(&mut shared.state(), asking, form.number("offset")) {
+        if let Some(answer) = pending_updates(&mut shared.state(), asking, form.number("offset")) {
             return answer;
         }
         if timeout_at(end, news).await.is_err() {
@@ -33,7 +33,7 @@ pub(super) async fn get(shared: &Arc<SharedState>, form: &FormData) -> Answer {
     }
 }
 
-fn begin(state: &mut FakeState) -> Result<u64, MethodError> {
+fn begin_poll(state: &mut FakeState) -> Result<u64, MethodError> {
     if let Some(InjectedFault::RefuseUpdates(code, why)) = state.fault(FaultPoint::Updates) {
         return Err(MethodError::of(code, &why));
     }
@@ -47,7 +47,7 @@ fn begin(state: &mut FakeState) -> Result<u64, MethodError> {
     Ok(state.asking)
 }
 
-fn look(state: &mut FakeState, asking: u64, offset: i64) -> Option<Answer> {
+fn pending_updates(state: &mut FakeState, asking: u64, offset: i64) -> Option<Answer> {
     if state.asking != asking {
         return Some(Err(MethodError::of(
             409,

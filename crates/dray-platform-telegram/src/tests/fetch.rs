@@ -12,7 +12,7 @@ use crate::double::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
 /// A user's file as the inbox tells it.
 fn attachment(world: &BotFixture, file: UserFile) -> InboundAttachment {
     let update = world.double.user_writes(world.chat, "", Some(file));
-    let message = crate::update::message("", &update, Some(20 << 20));
+    let message = crate::update::inbound_message("", &update, Some(20 << 20));
     message.unwrap().unwrap().attachments.remove(0)
 }
 
@@ -29,7 +29,7 @@ async fn fetch(
 async fn every_kind_comes_byte_for_byte() {
     let world = BotFixture::new().await;
     for kind in ["photo", "document", "audio", "voice", "video", "sticker"] {
-        let bytes = sample::patterned(300_000);
+        let bytes = sample::patterned_bytes(300_000);
         let found = attachment(&world, UserFile::new(kind, "ä b#c?.bin", bytes.clone()));
         assert_eq!(fetch(&world, &found).await.unwrap(), bytes, "{kind}");
     }
@@ -124,7 +124,7 @@ async fn r_9_a_redirect_is_not_followed() {
 #[tokio::test]
 async fn a_download_that_breaks_is_a_failure() {
     let world = BotFixture::new().await;
-    let bytes = sample::patterned(300_000);
+    let bytes = sample::patterned_bytes(300_000);
     let found = attachment(&world, UserFile::new("document", "a.bin", bytes));
     world.double.script(InjectedFault::CutDownload);
     let error = fetch(&world, &found).await.unwrap_err();
@@ -202,7 +202,7 @@ async fn without_its_folder_nothing_of_a_local_server_is_read() {
 #[tokio::test]
 async fn a_local_server_serves_relative_paths_by_http() {
     let world = local(None).await;
-    let bytes = sample::patterned(100_000);
+    let bytes = sample::patterned_bytes(100_000);
     let found = attachment(&world, UserFile::new("document", "a.bin", bytes.clone()));
     assert_eq!(fetch(&world, &found).await.unwrap(), bytes);
 }

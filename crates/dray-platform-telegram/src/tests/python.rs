@@ -11,7 +11,7 @@ use crate::double::{BOT_TOKEN, InjectedFault, UserFile};
 async fn run(world: &BotFixture, moved: i64) -> Value {
     let (url, chat) = (world.double.url(), world.chat.to_string());
     let arguments = [&url, BOT_TOKEN, &chat, &moved.to_string()];
-    python::run("telegram_client.py", "telegram", &arguments).await
+    python::run_script("telegram_client.py", "telegram", &arguments).await
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ async fn every_refusal_of_the_table_is_told_and_shows_nothing() {
         world
             .double
             .script(InjectedFault::Refuse(code, why.to_owned()));
-        let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+        let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
         let error = world.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (kind, SendOutcome::NotSent), "{why}");
         assert_eq!(error.platform_code(), code.to_string());
@@ -49,7 +49,7 @@ async fn pictures_that_are_refused_arrive_as_documents() {
         "PHOTO_EXT_INVALID",
     ] {
         let world = BotFixture::new().await;
-        let files = vec![sample::jpeg("1.jpg", 1), sample::jpeg("2.jpg", 2)];
+        let files = vec![sample::jpeg_file("1.jpg", 1), sample::jpeg_file("2.jpg", 2)];
         let delivery = world.delivery("words", files);
         let step = world.steps(&delivery).await.remove(0);
         world
@@ -78,9 +78,9 @@ async fn a_thread_that_is_gone_or_none_is_told() {
 #[tokio::test]
 async fn a_file_id_of_another_kind_is_stale() {
     let world = BotFixture::new().await;
-    let song = world.delivery("", vec![sample::mp3("a.mp3")]);
+    let song = world.delivery("", vec![sample::mp3_file("a.mp3")]);
     let known = world.only(&song).await.unwrap().remove(0).file_id;
-    let mut picture = sample::jpeg("a.jpg", 1);
+    let mut picture = sample::jpeg_file("a.jpg", 1);
     picture.file_id = Some(known);
     let error = world
         .only(&world.delivery("", vec![picture]))
@@ -96,9 +96,9 @@ async fn a_file_id_of_another_kind_is_stale() {
 async fn an_album_of_known_files_uploads_nothing() {
     let world = BotFixture::new().await;
     let mut files = vec![
-        sample::png("1.png", 64, 64, 1),
-        sample::png("2.png", 64, 64, 2),
-        sample::png("3.png", 64, 64, 3),
+        sample::png_file("1.png", 64, 64, 1),
+        sample::png_file("2.png", 64, 64, 2),
+        sample::png_file("3.png", 64, 64, 3),
     ];
     let confirmed = world
         .only(&world.delivery("", files.clone()))
@@ -118,7 +118,9 @@ async fn an_album_of_known_files_uploads_nothing() {
 async fn r_1_an_album_that_breaks_half_way_is_partial() {
     for shown in [0, 2] {
         let world = BotFixture::new().await;
-        let files = (0..4).map(|n| sample::png("p.png", 64, 64, n)).collect();
+        let files = (0..4)
+            .map(|n| sample::png_file("p.png", 64, 64, n))
+            .collect();
         let inner = "Too Many Requests: retry after 8".to_owned();
         world.double.script(InjectedFault::BreakAlbum(shown, inner));
         let error = world.only(&world.delivery("", files)).await.unwrap_err();
@@ -135,7 +137,9 @@ async fn r_1_an_album_that_breaks_half_way_is_partial() {
 #[tokio::test]
 async fn an_album_with_fewer_items_than_asked_is_no_delivery() {
     let world = BotFixture::new().await;
-    let files = (0..3).map(|n| sample::png("p.png", 64, 64, n)).collect();
+    let files = (0..3)
+        .map(|n| sample::png_file("p.png", 64, 64, n))
+        .collect();
     world.double.script(InjectedFault::ShortAlbum(2));
     let error = world.only(&world.delivery("", files)).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
@@ -145,7 +149,7 @@ async fn an_album_with_fewer_items_than_asked_is_no_delivery() {
 async fn a_file_of_another_length_than_sent_is_no_delivery() {
     let world = BotFixture::new().await;
     world.double.script(InjectedFault::MisstateSize(99));
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
     assert_eq!(world.seen().len(), 1);
@@ -155,7 +159,7 @@ async fn a_file_of_another_length_than_sent_is_no_delivery() {
 async fn a_server_that_stops_reading_was_sent_nothing() {
     let world = BotFixture::with(|options| options.idle_timeout = Period::millis(300)).await;
     world.double.script(InjectedFault::StallDuringBody);
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 30_000_000)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 30_000_000)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Transient, SendOutcome::NotSent));
     assert_eq!(world.seen(), []);
@@ -165,7 +169,7 @@ async fn a_server_that_stops_reading_was_sent_nothing() {
 async fn r_13_a_server_that_never_answers_leaves_it_open() {
     let world = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
     world.double.script(InjectedFault::NeverAnswer);
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(
         facts(&error),
@@ -186,7 +190,7 @@ async fn a_page_of_a_proxy_is_read_by_its_status() {
     ] {
         let world = BotFixture::new().await;
         world.double.script(InjectedFault::FailAfterBody(status));
-        let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+        let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
         let error = world.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (kind, moment), "{status}");
     }
@@ -198,7 +202,7 @@ async fn what_is_over_the_servers_own_limit_is_too_large() {
         options.upload_limit = Some(dray_types::ByteSize::mib(80));
     })
     .await;
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 52_428_801)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 52_428_801)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::TooLarge, SendOutcome::NotSent));
     assert_eq!(world.seen(), []);

@@ -12,9 +12,9 @@ use crate::double::{self, InjectedFault};
 async fn an_album_is_one_with_its_caption_on_the_first() {
     let world = BotFixture::new().await;
     let files = vec![
-        sample::png("1.png", 64, 64, 1),
-        sample::mp4("2.mp4"),
-        sample::jpeg("3.jpg", 1),
+        sample::png_file("1.png", 64, 64, 1),
+        sample::mp4_file("2.mp4"),
+        sample::jpeg_file("3.jpg", 1),
     ];
     let delivery = world.delivery("words", files);
     let confirmed = world.only(&delivery).await.unwrap();
@@ -37,9 +37,9 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
 async fn documents_and_music_have_albums_of_their_own() {
     let world = BotFixture::new().await;
     let files = vec![
-        sample::binary("a.bin", 10),
-        sample::mp3("b.mp3"),
-        sample::binary("c.bin", 11),
+        sample::binary_file("a.bin", 10),
+        sample::mp3_file("b.mp3"),
+        sample::binary_file("c.bin", 11),
     ];
     let flags = SendFlags {
         as_document: true,
@@ -52,7 +52,7 @@ async fn documents_and_music_have_albums_of_their_own() {
     world.only(&delivery).await.unwrap();
     assert_eq!(world.kinds(), ["document"; 3]);
     let other = BotFixture::new().await;
-    let songs = vec![sample::mp3("a.mp3"), sample::m4a("b.m4a")];
+    let songs = vec![sample::mp3_file("a.mp3"), sample::m4a_file("b.m4a")];
     other.only(&other.delivery("", songs)).await.unwrap();
     assert_eq!(other.kinds(), ["audio"; 2]);
 }
@@ -60,7 +60,7 @@ async fn documents_and_music_have_albums_of_their_own() {
 #[tokio::test]
 async fn what_is_left_alone_of_an_album_has_its_own_kind() {
     let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::mp4("a.mp4")]);
+    let delivery = world.delivery("", vec![sample::mp4_file("a.mp4")]);
     let mut step = SendStep::files_by("album", vec![0]);
     step.set_text("words".to_owned());
     world.attempt(&delivery, &step).await.unwrap();
@@ -75,10 +75,10 @@ async fn a_document_is_not_made_into_something_else() {
         ..SendFlags::default()
     };
     for file in [
-        sample::gif("a.gif"),
-        sample::mp3("a.mp3"),
-        sample::mp4("a.mp4"),
-        sample::opus("a.ogg"),
+        sample::gif_file("a.gif"),
+        sample::mp3_file("a.mp3"),
+        sample::mp4_file("a.mp4"),
+        sample::opus_file("a.ogg"),
     ] {
         let world = BotFixture::new().await;
         let delivery = OutgoingDelivery {
@@ -94,7 +94,7 @@ async fn a_document_is_not_made_into_something_else() {
 #[tokio::test]
 async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
     let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let step = SendStep::files_by("video", vec![0]);
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(confirmed[0].route, "document");
@@ -109,8 +109,8 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
     };
     let world = BotFixture::new().await;
     let pictures = vec![
-        sample::png("1.png", 64, 64, 1),
-        sample::png("2.png", 64, 64, 2),
+        sample::png_file("1.png", 64, 64, 1),
+        sample::png_file("2.png", 64, 64, 2),
     ];
     for files in [pictures.clone(), pictures[..1].to_vec()] {
         let delivery = OutgoingDelivery {
@@ -126,7 +126,7 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
 #[tokio::test]
 async fn r_12_links_have_no_preview() {
     let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let step = SendStep::Link("a.bin: https://files.example/x?sig=1".to_owned());
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(
@@ -141,7 +141,7 @@ async fn r_12_links_have_no_preview() {
 #[tokio::test]
 async fn a_large_upload_is_shown_while_it_lasts() {
     let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::binary("a.bin", 2_000_000)]);
+    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 2_000_000)]);
     world.double.script(InjectedFault::StallDuringBody);
     let sending = std::pin::pin!(world.only(&delivery));
     let shown = std::pin::pin!(eventually("the action, and once more", async || {
@@ -159,7 +159,7 @@ async fn a_large_upload_is_shown_while_it_lasts() {
 async fn the_new_id_of_a_chat_that_moved_is_told_and_nothing_is_sent() {
     let world = BotFixture::new().await;
     let moved = world.double.upgrade(world.chat);
-    let delivery = world.delivery("words", vec![sample::binary("a.bin", 100)]);
+    let delivery = world.delivery("words", vec![sample::binary_file("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
     assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
@@ -188,7 +188,7 @@ async fn an_own_server_takes_more_than_the_hosted_one() {
         chat: own.chat(),
         double: own,
     };
-    let file = sample::binary("large.bin", 60_000_000);
+    let file = sample::binary_file("large.bin", 60_000_000);
     let sha256 = file.sha256;
     let delivery = world.delivery("", vec![file]);
     let hosted = BotFixture::new().await;

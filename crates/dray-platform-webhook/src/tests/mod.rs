@@ -205,7 +205,7 @@ async fn deliver(
 async fn the_event_says_what_the_files_are() {
     let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
-    let file = sample::file("a \"b\".csv", "a,b\n");
+    let file = sample::memory_file("a \"b\".csv", "a,b\n");
     let digest = file.sha256.to_hex();
     let said = delivery("for @everyone", vec![file]);
     deliver(&webhook, &said, "key").await.unwrap();
@@ -225,7 +225,7 @@ async fn the_event_says_what_the_files_are() {
 async fn the_same_key_is_taken_once_and_told_as_delivered() {
     let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
-    let files = delivery("", vec![sample::binary("a.bin", 100)]);
+    let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let first = deliver(&webhook, &files, "key").await.unwrap();
     let again = deliver(&webhook, &files, "key").await.unwrap();
     assert_eq!(first, again);
@@ -240,12 +240,12 @@ async fn a_success_without_words_is_enough_and_the_key_is_its_id() {
     let webhook = world.sender(|_| {});
     for (status, key) in [(200, "a"), (202, "b"), (204, "c")] {
         world.double.script(InjectedFault::Bare(status));
-        let files = delivery("", vec![sample::binary("a.bin", 100)]);
+        let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
         let confirmed = deliver(&webhook, &files, key).await.unwrap();
         assert_eq!(confirmed[0].message_id, key);
     }
     world.double.script(InjectedFault::OtherBytes);
-    let files = delivery("", vec![sample::binary("a.bin", 100)]);
+    let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = deliver(&webhook, &files, "d").await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
@@ -267,7 +267,7 @@ async fn a_redirect_is_not_followed() {
 
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
     let stamp = stamp.to_string();
-    let signature = sign::signature(&Secret::new(secret), &stamp, body.as_bytes()).unwrap();
+    let signature = sign::sign_body(&Secret::new(secret), &stamp, body.as_bytes()).unwrap();
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),

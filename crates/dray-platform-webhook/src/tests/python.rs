@@ -27,7 +27,7 @@ fn sender(port: u16, secret: &str) -> WebhookPlatform {
 
 #[tokio::test]
 async fn aiohttp_takes_our_events() {
-    let mut server = dray_testkit::python::script("webhook_server.py", "aiohttp")
+    let mut server = dray_testkit::python::script_command("webhook_server.py", "aiohttp")
         .arg("a secret, ключ")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -37,8 +37,8 @@ async fn aiohttp_takes_our_events() {
     let port: u16 = lines.next_line().await.unwrap().unwrap().parse().unwrap();
     let webhook = sender(port, "a secret, ключ");
     let files = vec![
-        sample::file("отчёт 1.csv", "a,b\n"),
-        sample::binary("b.bin", 300_001),
+        sample::memory_file("отчёт 1.csv", "a,b\n"),
+        sample::binary_file("b.bin", 300_001),
     ];
     let digests: Vec<String> = files.iter().map(|file| file.sha256.to_hex()).collect();
     let said = delivery("Вот он: \"1\"", files);

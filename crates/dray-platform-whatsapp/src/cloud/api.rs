@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, RequestBuilder, authority};
+use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
@@ -51,7 +51,7 @@ impl CloudApi {
         let base = Url::parse(&options.base_url)
             .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
-        hosts.extend(authority(&base));
+        hosts.extend(url_authority(&base));
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -79,7 +79,7 @@ impl CloudApi {
         if answer.is_success() {
             return Ok(answer.json().await?);
         }
-        Err(refused(answer).await)
+        Err(refusal_error(answer).await)
     }
 
     /// Opens media of a user: its address is asked for, lives five minutes, and needs the token as well.
@@ -91,7 +91,12 @@ impl CloudApi {
             ));
         }
         let url = format!("{}/{id}", self.base);
-        let told: Value = self.get(&url).await?.json().await.map_err(passing)?;
+        let told: Value = self
+            .get(&url)
+            .await?
+            .json()
+            .await
+            .map_err(invisible_failure)?;
         let url = told
             .get("url")
             .and_then(Value::as_str)
@@ -102,11 +107,11 @@ impl CloudApi {
 
     async fn get(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         let request = self.client.get(url).authorization("Bearer", &self.token);
-        let answer = request.send(&|_| {}).await.map_err(passing)?;
+        let answer = request.send(&|_| {}).await.map_err(invisible_failure)?;
         if answer.status() == 200 {
             return Ok(answer);
         }
-        Err(refused(answer).await.at(SendOutcome::NotSent))
+        Err(refusal_error(answer).await.at(SendOutcome::NotSent))
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
@@ -117,7 +122,7 @@ impl CloudApi {
             )
         };
         let url = Url::parse(url).map_err(|_| wrong())?;
-        let found = authority(&url).ok_or_else(wrong)?;
+        let found = url_authority(&url).ok_or_else(wrong)?;
         let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
         if self.hosts.contains(&found) && is_safe {
             Ok(())
@@ -128,19 +133,19 @@ impl CloudApi {
 }
 
 /// A failure of a request that shows nothing to anybody.
-fn passing(error: dray_http::HttpError) -> PlatformError {
+fn invisible_failure(error: dray_http::HttpError) -> PlatformError {
     PlatformError::from(error).at(SendOutcome::NotSent)
 }
 
-async fn refused(answer: HttpResponse) -> PlatformError {
+async fn refusal_error(answer: HttpResponse) -> PlatformError {
     let (status, waits) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
     let refusal: ErrorBody = answer.json().await.unwrap_or_default();
-    of(status, refusal.error.code, &refusal.error.message, waits)
+    error_of(status, refusal.error.code, &refusal.error.message, waits)
 }
 
 /// What a code means, in an answer or in a later status.
-pub(super) fn kind(code: i64) -> Option<ErrorKind> {
+pub(super) fn kind_of_code(code: i64) -> Option<ErrorKind> {
     Some(match code {
         4 | 80_007 | 130_429 | 131_048 | 131_056 => ErrorKind::RateLimited,
         2 | 131_000 | 131_016 | 133_016 => ErrorKind::Transient,
@@ -154,9 +159,9 @@ pub(super) fn kind(code: i64) -> Option<ErrorKind> {
     })
 }
 
-fn of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> PlatformError {
+fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> PlatformError {
     let has_code = code != 0 || !message.is_empty();
-    let kind = match (has_code.then(|| kind(code)).flatten(), status) {
+    let kind = match (has_code.then(|| kind_of_code(code)).flatten(), status) {
         (Some(kind), _) => kind,
         (None, 413) => ErrorKind::TooLarge,
         (None, 429) => ErrorKind::RateLimited,
@@ -209,7 +214,7 @@ mod tests {
             (413, 0, ErrorKind::TooLarge, SendOutcome::NotSent),
         ] {
             let message = if code == 0 { "" } else { "told" };
-            let error = of(status, code, message, None);
+            let error = error_of(status, code, message, None);
             assert_eq!(
                 (error.kind(), error.moment()),
                 (expected, moment),

@@ -11,15 +11,15 @@ use url::form_urlencoded;
 
 use super::CloudOptions;
 
-pub(super) fn webhook(
+pub(super) fn read_webhook(
     account: &str,
     options: &CloudOptions,
     request: &WebhookRequest,
 ) -> Result<WebhookReply, PlatformError> {
     if request.method == "GET" {
-        return hello(options, &request.query);
+        return verify_subscription(options, &request.query);
     }
-    verify(options, request)?;
+    verify_signature(options, request)?;
     let news: Value = serde_json::from_slice(&request.body).map_err(|cause| {
         PlatformError::new(ErrorKind::BadFormat, "the news is no JSON").caused_by(cause)
     })?;
@@ -27,8 +27,8 @@ pub(super) fn webhook(
         status: 200,
         ..WebhookReply::default()
     };
-    for value in each(&news, "entry")
-        .flat_map(|entry| each(entry, "changes"))
+    for value in each_member(&news, "entry")
+        .flat_map(|entry| each_member(entry, "changes"))
         .filter_map(|change| change.get("value"))
     {
         let ours = value
@@ -36,19 +36,20 @@ pub(super) fn webhook(
             .and_then(Value::as_str)
             .is_none_or(|number| number == options.phone_number_id);
         if ours {
-            reply
-                .messages
-                .extend(each(value, "messages").filter_map(|message| read(account, message)));
+            reply.messages.extend(
+                each_member(value, "messages")
+                    .filter_map(|message| inbound_message(account, message)),
+            );
             reply
                 .statuses
-                .extend(each(value, "statuses").filter_map(status));
+                .extend(each_member(value, "statuses").filter_map(status_update));
         }
     }
     Ok(reply)
 }
 
 /// Meta verifies the address: the word must be ours, and its challenge is given back.
-fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, PlatformError> {
+fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookReply, PlatformError> {
     let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let value = |name: &str| {
         pairs
@@ -77,7 +78,7 @@ fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, PlatformEr
 }
 
 /// `sha256=HMAC-SHA256(app secret, body)`, compared in constant time.
-fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), PlatformError> {
+fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<(), PlatformError> {
     let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
     if options.app_secret.is_empty() {
         return Err(refused("no app secret is configured"));
@@ -87,7 +88,7 @@ fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), Platfo
         .iter()
         .find(|(name, _)| name == "x-hub-signature-256")
         .and_then(|(_, value)| value.strip_prefix("sha256="))
-        .and_then(http::unhex)
+        .and_then(http::decode_signature)
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.app_secret.expose().as_bytes())
         .map_err(|_| refused("the app secret cannot be used"))?;
@@ -96,7 +97,7 @@ fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), Platfo
         .map_err(|_| refused("the signature is not Meta's"))
 }
 
-fn each<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+fn each_member<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value
         .get(name)
         .and_then(Value::as_array)
@@ -104,7 +105,7 @@ fn each<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
         .flatten()
 }
 
-fn read(account: &str, message: &Value) -> Option<InboundMessage> {
+fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
     let text = |pointer: &str| {
         message
             .pointer(pointer)
@@ -121,7 +122,7 @@ fn read(account: &str, message: &Value) -> Option<InboundMessage> {
     };
     let attachments = match kind {
         "image" | "video" | "audio" | "document" | "sticker" => {
-            vec![attachment(kind, content, text("/id"))]
+            vec![inbound_attachment(kind, content, text("/id"))]
         }
         "text" => Vec::new(),
         _ => return None,
@@ -146,7 +147,7 @@ fn read(account: &str, message: &Value) -> Option<InboundMessage> {
     })
 }
 
-fn attachment(kind: &str, content: &Value, message: &str) -> InboundAttachment {
+fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAttachment {
     let text = |name: &str| {
         content
             .get(name)
@@ -191,7 +192,7 @@ fn attachment(kind: &str, content: &Value, message: &str) -> InboundAttachment {
     }
 }
 
-fn status(status: &Value) -> Option<StatusUpdate> {
+fn status_update(status: &Value) -> Option<StatusUpdate> {
     let text = |name: &str| status.get(name).and_then(Value::as_str);
     let code = status.pointer("/errors/0/code").and_then(Value::as_i64);
     Some(StatusUpdate {

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use dray_http::double::{
-    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, json, reply,
-    with_header,
+    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply,
+    json_reply, with_header,
 };
 use dray_types::{Secret, Sha256Digest};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl BridgeDouble {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(BridgeState::default(), |shared, request| {
-            Box::pin(answer(shared, request)) as _
+            Box::pin(answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -80,16 +80,16 @@ impl BridgeDouble {
     }
 }
 
-async fn answer(
+async fn answer_request(
     shared: Arc<SharedState<BridgeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     if request.header("authorization") != Some(&format!("Bearer {BRIDGE_TOKEN}")) {
-        return Ok(json(401, &json!({ "error": "unauthorized" })));
+        return Ok(json_reply(401, &json!({ "error": "unauthorized" })));
     }
     if request.path == "/messages" {
         let told = std::mem::take(&mut shared.lock().told);
-        return Ok(json(200, &Value::Array(told)));
+        return Ok(json_reply(200, &Value::Array(told)));
     }
     let path = request.path.clone();
     let payload = request.json().await?;
@@ -100,7 +100,7 @@ async fn answer(
     };
     match &fault {
         Some(InjectedFault::RateLimit(wait)) => {
-            let refused = json(429, &json!({ "error": "slow down" }));
+            let refused = json_reply(429, &json!({ "error": "slow down" }));
             return Ok(with_header(
                 refused,
                 "retry-after",
@@ -108,24 +108,29 @@ async fn answer(
             ));
         }
         Some(InjectedFault::Fail(status)) => {
-            return Ok(reply(*status, "text/plain", "failed".into()));
+            return Ok(bytes_reply(*status, "text/plain", "failed".into()));
         }
-        Some(InjectedFault::TooLarge) => return Ok(json(413, &json!({ "error": "too large" }))),
+        Some(InjectedFault::TooLarge) => {
+            return Ok(json_reply(413, &json!({ "error": "too large" })));
+        }
         _ => {}
     }
-    let shown = match show(&shared, &path, &payload).await {
+    let shown = match show_message(&shared, &path, &payload).await {
         Ok(id) => id,
-        Err((status, why)) => return Ok(json(status, &json!({ "error": why }))),
+        Err((status, why)) => return Ok(json_reply(status, &json!({ "error": why }))),
     };
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
-        Some(InjectedFault::Gibberish) => Ok(json(200, &json!([1]))),
-        Some(InjectedFault::ForgetMessage) => Ok(json(200, &json!({ "success": false }))),
-        _ => Ok(json(200, &json!({ "success": true, "messageId": shown }))),
+        Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!([1]))),
+        Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "success": false }))),
+        _ => Ok(json_reply(
+            200,
+            &json!({ "success": true, "messageId": shown }),
+        )),
     }
 }
 
-async fn show(
+async fn show_message(
     shared: &SharedState<BridgeState>,
     path: &str,
     payload: &Value,

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use dray_http::double::{
-    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, json, reply,
-    with_header,
+    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply,
+    json_reply, with_header,
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl CloudDouble {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(CloudState::default(), |shared, request| {
-            Box::pin(answer(shared, request)) as _
+            Box::pin(answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -113,57 +113,57 @@ impl CloudDouble {
     }
 }
 
-fn refuse(status: u16, code: i64, message: &str) -> Reply {
-    json(
+fn error_reply(status: u16, code: i64, message: &str) -> Reply {
+    json_reply(
         status,
         &json!({ "error": { "message": message, "type": "OAuthException", "code": code, "fbtrace_id": "A" } }),
     )
 }
 
-async fn answer(
+async fn answer_request(
     shared: Arc<SharedState<CloudState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
         request.into_reader().digest().await?;
-        return Ok(refuse(401, 190, "Invalid OAuth access token"));
+        return Ok(error_reply(401, 190, "Invalid OAuth access token"));
     }
     let rest = path.strip_prefix("/v23.0/").unwrap_or_default();
     if request.method == "GET" {
-        return Ok(get(&shared, &path, rest));
+        return Ok(get_media(&shared, &path, rest));
     }
     match rest.strip_prefix(PHONE_NUMBER_ID) {
-        Some("/media") => media(&shared, request).await,
+        Some("/media") => upload_media(&shared, request).await,
         Some("/messages") => {
             let payload = request.json().await?;
-            message(&shared, &payload)
+            post_message(&shared, &payload)
         }
-        _ => Ok(refuse(404, 100, "Unknown path components")),
+        _ => Ok(error_reply(404, 100, "Unknown path components")),
     }
 }
 
-fn get(shared: &SharedState<CloudState>, path: &str, id: &str) -> Reply {
+fn get_media(shared: &SharedState<CloudState>, path: &str, id: &str) -> Reply {
     let state = shared.lock();
     if let Some(bytes) = path
         .strip_prefix("/lookaside/")
         .and_then(|id| state.downloads.get(id))
     {
-        return reply(200, "application/octet-stream", bytes.clone().into());
+        return bytes_reply(200, "application/octet-stream", bytes.clone().into());
     }
     match state.downloads.get(id) {
-        Some(bytes) => json(
+        Some(bytes) => json_reply(
             200,
             &json!({
                 "messaging_product": "whatsapp", "id": id, "file_size": bytes.len(), "mime_type": "text/plain",
                 "url": format!("{}/lookaside/{id}", shared.url()), "sha256": "",
             }),
         ),
-        None => refuse(404, 100, "Unsupported get request"),
+        None => error_reply(404, 100, "Unsupported get request"),
     }
 }
 
-async fn media(
+async fn upload_media(
     shared: &SharedState<CloudState>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -175,28 +175,31 @@ async fn media(
     }
     let form = request.form().await?;
     if fault == Some(InjectedFault::TooLarge) {
-        return Ok(reply(413, "text/html", "<html>".into()));
+        return Ok(bytes_reply(413, "text/html", "<html>".into()));
     }
     let Some(file) = form.files.into_iter().next() else {
-        return Ok(refuse(400, 100, "file is required"));
+        return Ok(error_reply(400, 100, "file is required"));
     };
     if file.content.size > MAX_UPLOAD_BYTES {
-        return Ok(reply(413, "text/html", "<html>".into()));
+        return Ok(bytes_reply(413, "text/html", "<html>".into()));
     }
     let mut state = shared.lock();
     let id = format!("{}", 1_000_000 + state.next());
     state
         .media
         .insert(id.clone(), (Some(file.name), file.content));
-    Ok(json(200, &json!({ "id": id })))
+    Ok(json_reply(200, &json!({ "id": id })))
 }
 
-fn message(shared: &SharedState<CloudState>, payload: &Value) -> Result<Reply, ConnectionClosed> {
+fn post_message(
+    shared: &SharedState<CloudState>,
+    payload: &Value,
+) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.lock();
     let fault = state.fault(|fault| !is_of_upload(fault));
     match &fault {
         Some(InjectedFault::RateLimit(wait)) => {
-            let refused = refuse(429, 130_429, "Rate limit hit");
+            let refused = error_reply(429, 130_429, "Rate limit hit");
             return Ok(with_header(
                 refused,
                 "retry-after",
@@ -204,20 +207,20 @@ fn message(shared: &SharedState<CloudState>, payload: &Value) -> Result<Reply, C
             ));
         }
         Some(InjectedFault::Fail(status)) => {
-            return Ok(reply(*status, "text/html", "<html>".into()));
+            return Ok(bytes_reply(*status, "text/html", "<html>".into()));
         }
-        Some(InjectedFault::Refuse(code)) => return Ok(refuse(400, *code, "refused")),
+        Some(InjectedFault::Refuse(code)) => return Ok(error_reply(400, *code, "refused")),
         _ => {}
     }
-    let shown = match show(&mut state, payload) {
+    let shown = match show_message(&mut state, payload) {
         Ok(id) => id,
-        Err((code, why)) => return Ok(refuse(400, code, why)),
+        Err((code, why)) => return Ok(error_reply(400, code, why)),
     };
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
-        Some(InjectedFault::Gibberish) => Ok(json(200, &json!("what"))),
-        Some(InjectedFault::ForgetMessage) => Ok(json(200, &json!({ "messages": [] }))),
-        _ => Ok(json(
+        Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!("what"))),
+        Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "messages": [] }))),
+        _ => Ok(json_reply(
             200,
             &json!({
                 "messaging_product": "whatsapp",
@@ -228,7 +231,7 @@ fn message(shared: &SharedState<CloudState>, payload: &Value) -> Result<Reply, C
     }
 }
 
-fn show(state: &mut CloudState, payload: &Value) -> Result<String, (i64, &'static str)> {
+fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64, &'static str)> {
     let text = |pointer: &str| {
         let value = payload.pointer(pointer).and_then(Value::as_str);
         value.unwrap_or_default().to_owned()

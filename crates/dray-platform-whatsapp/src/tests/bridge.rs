@@ -124,7 +124,7 @@ async fn it_does_what_every_platform_does() {
         .filter(|(name, _)| !on_the_wire.contains(name))
         .copied()
         .collect();
-    match conformance::run(&world, &cases).await {
+    match conformance::run_cases(&world, &cases).await {
         Ok(report) => assert_eq!(
             report.skipped,
             [
@@ -144,7 +144,7 @@ async fn a_bridge_that_is_not_connected_has_sent_nothing() {
     let world = BridgeFixture::new().await;
     let chat = world.double.chat();
     world.double.script(InjectedFault::Fail(503));
-    let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
+    let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&world.bridge(), &delivery).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
@@ -165,9 +165,12 @@ async fn the_bridge_is_told_its_own_path() {
     };
     let bridge = BridgePlatform::new("", options).unwrap();
     let chat = world.double.chat();
-    deliver(&bridge, &delivery(&chat, vec![sample::binary("a.bin", 10)]))
-        .await
-        .unwrap();
+    deliver(
+        &bridge,
+        &delivery(&chat, vec![sample::binary_file("a.bin", 10)]),
+    )
+    .await
+    .unwrap();
     let shown = world.double.seen(&chat);
     let path = shown[0].payload["filePath"].as_str().unwrap();
     assert!(path.starts_with(link.to_str().unwrap()), "{path}");

@@ -115,7 +115,7 @@ async fn acceptance_is_provisional_until_a_status_says_more() {
     let double = CloudDouble::start().await.unwrap();
     let chat = double.chat();
     let cloud = cloud(options(&double));
-    let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
+    let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
     let confirmed = deliver(&cloud, &delivery).await.unwrap();
     assert!(confirmed.provisional);
     let news = json!({ "entry": [{ "changes": [{ "value": {
@@ -146,7 +146,7 @@ async fn r_11_a_closed_window_is_told_as_such() {
         (999_999, ErrorKind::Unknown),
     ] {
         double.script(InjectedFault::Refuse(code));
-        let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
+        let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&cloud, &delivery).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.moment()),
@@ -339,7 +339,7 @@ async fn pywa_takes_the_double_for_the_api() {
     let token = double.token().expose().to_owned();
     let url = double.url();
     let arguments = [&*url, &*token, PHONE_NUMBER_ID, &*person, &*media];
-    let shown = dray_testkit::python::run("whatsapp_client.py", "pywa", &arguments).await;
+    let shown = dray_testkit::python::run_script("whatsapp_client.py", "pywa", &arguments).await;
     let seen = double.seen(&person);
     assert_eq!(shown["document"], seen[0].id);
     let (name, content) = seen[0].file.clone().unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::{Either, select};
 
-use super::report::{equal, holds, refused};
+use super::report::{expect_equal, expect_error, expect_true};
 use super::watch::{MeteredSource, SentByteCounter};
 use super::{CaseContext, CaseEnd, sample};
 use crate::delivery::{ByteSource, OutgoingFile, SendFlags};
@@ -18,7 +18,7 @@ const MAX_UPLOAD_MEMORY_BYTES: u64 = 16 << 20;
 /// A size at which an upload in memory shows.
 const LARGE_FILE_BYTES: u64 = 60 << 20;
 
-async fn alone(
+async fn send_alone(
     world: &CaseContext<'_>,
     file: OutgoingFile,
     flags: SendFlags,
@@ -33,11 +33,11 @@ async fn alone(
         .arrives(&delivery)
         .await
         .map(|_| ())
-        .map_err(|stop| about(&name, stop))
+        .map_err(|stop| with_file_name(&name, stop))
 }
 
 /// Says which file it was.
-fn about(name: &str, stop: CaseEnd) -> CaseEnd {
+fn with_file_name(name: &str, stop: CaseEnd) -> CaseEnd {
     match stop {
         CaseEnd::Fail(why) => CaseEnd::Fail(format!("{name:?}: {why}")),
         skip @ CaseEnd::Skip(_) => skip,
@@ -48,7 +48,7 @@ pub(super) async fn every_kind_arrives_byte_for_byte(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
-        alone(world, file, SendFlags::default()).await?;
+        send_alone(world, file, SendFlags::default()).await?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(super) async fn every_kind_arrives_as_a_document(
             ..world.delivery("", vec![file.clone()])
         };
         for step in world.plan(&delivery).await? {
-            holds(
+            expect_true(
                 !step.is_lossy(),
                 format_args!(
                     "{} as a document is promised to be exact: {step:?}",
@@ -74,7 +74,7 @@ pub(super) async fn every_kind_arrives_as_a_document(
                 ),
             )?;
         }
-        alone(world, file, flags).await?;
+        send_alone(world, file, flags).await?;
     }
     Ok(())
 }
@@ -85,20 +85,20 @@ pub(super) async fn a_voice_message_arrives(world: &CaseContext<'_>) -> Result<(
         ..SendFlags::default()
     };
     for file in [
-        sample::opus("speech.ogg"),
-        sample::mp3("song.mp3"),
-        sample::png("picture.png", 64, 64, 1),
+        sample::opus_file("speech.ogg"),
+        sample::mp3_file("song.mp3"),
+        sample::png_file("picture.png", 64, 64, 1),
     ] {
-        alone(world, file, flags).await?;
+        send_alone(world, file, flags).await?;
     }
     Ok(())
 }
 
 pub(super) async fn one_byte_and_odd_sizes_arrive(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for size in [1, 65_535, 65_536, 65_537, 1 << 20] {
-        alone(
+        send_alone(
             world,
-            sample::binary("data.bin", size),
+            sample::binary_file("data.bin", size),
             SendFlags::default(),
         )
         .await?;
@@ -109,12 +109,12 @@ pub(super) async fn one_byte_and_odd_sizes_arrive(world: &CaseContext<'_>) -> Re
 pub(super) async fn what_the_platform_confirms_is_what_came(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::binary("data.bin", 70_000)]);
+    let delivery = world.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
     for confirmed in world.arrives(&delivery).await? {
-        equal("confirmed file", confirmed.file, Some(0))?;
-        holds(!confirmed.route.is_empty(), "the route is told")?;
+        expect_equal("confirmed file", confirmed.file, Some(0))?;
+        expect_true(!confirmed.route.is_empty(), "the route is told")?;
         if let Some(size) = confirmed.size {
-            equal("confirmed bytes", size, 70_000)?;
+            expect_equal("confirmed bytes", size, 70_000)?;
         }
     }
     Ok(())
@@ -123,40 +123,40 @@ pub(super) async fn what_the_platform_confirms_is_what_came(
 pub(super) async fn a_known_file_id_saves_the_upload(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::binary("data.bin", 70_000)]);
+    let delivery = world.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
     let confirmed = world.arrives(&delivery).await?;
     let id = confirmed.into_iter().map(|file| file.file_id).next();
     let Some(id) = id.filter(|id| !id.is_empty()) else {
         return Err(CaseEnd::Skip("this platform gives no file ids"));
     };
     let world = world.anew().await;
-    let (mut again, read) = metered(sample::binary("data.bin", 70_000));
+    let (mut again, read) = metered_file(sample::binary_file("data.bin", 70_000));
     again.file_id = Some(id);
     world.arrives(&world.delivery("", vec![again])).await?;
-    equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
+    expect_equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
 
     let world = world.anew().await;
-    let mut stale = sample::binary("data.bin", 70_000);
+    let mut stale = sample::binary_file("data.bin", 70_000);
     stale.file_id = Some("nobody-knows-this".to_owned());
     let delivery = world.delivery("", vec![stale]);
     let step = world.only_step(&delivery).await?;
     let result = world.attempt(&delivery, &step, &world.key()).await?;
-    refused(result, ErrorKind::StaleFileId, SendOutcome::NotSent)?;
+    expect_error(result, ErrorKind::StaleFileId, SendOutcome::NotSent)?;
     world.nothing_is_seen().await
 }
 
 pub(super) async fn an_empty_file_is_explained_or_delivered(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::file("empty.txt", "")]);
+    let delivery = world.delivery("", vec![sample::memory_file("empty.txt", "")]);
     if world.traits.empty_files {
         return world.arrives(&delivery).await.map(|_| ());
     }
     let before = world.fixture.received();
     let step = world.only_step(&delivery).await?;
     let result = world.attempt(&delivery, &step, &world.key()).await?;
-    refused(result, ErrorKind::Empty, SendOutcome::NotSent)?;
-    equal("bytes that left", world.fixture.received() - before, 0)?;
+    expect_error(result, ErrorKind::Empty, SendOutcome::NotSent)?;
+    expect_equal("bytes that left", world.fixture.received() - before, 0)?;
     world.nothing_is_seen().await
 }
 
@@ -172,31 +172,31 @@ pub(super) async fn names_arrive_and_break_nothing(world: &CaseContext<'_>) -> R
         "no-extension",
     ] {
         let world = world.anew().await;
-        let delivery = world.delivery("", vec![sample::binary(name, 300)]);
+        let delivery = world.delivery("", vec![sample::binary_file(name, 300)]);
         world
             .arrives(&delivery)
             .await
-            .map_err(|stop| about(name, stop))?;
+            .map_err(|stop| with_file_name(name, stop))?;
         for shown in world
             .seen_files()
             .await
             .into_iter()
             .filter_map(|file| file.name)
         {
-            holds(
+            expect_true(
                 !shown.contains(['\r', '\n']),
                 format_args!("{shown:?} has more than one line"),
             )?;
             // How these are written inside quotes differs; that they break nothing was asked above.
             if !name.contains(['"', '\\', '\n', '%']) {
-                equal("name", shown.as_str(), name)?;
+                expect_equal("name", shown.as_str(), name)?;
             }
         }
     }
     Ok(())
 }
 
-fn metered(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
+fn metered_file(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
     let read = Arc::<AtomicU64>::default();
     let source: Arc<dyn ByteSource> = Arc::new(MeteredSource {
         inner: Arc::clone(&file.source),
@@ -214,7 +214,7 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
         return Err(CaseEnd::Skip("this platform takes no file that large"));
     }
     let size = usize::try_from(size).map_err(CaseEnd::fail)?;
-    let (file, read) = metered(sample::binary("large.bin", size));
+    let (file, read) = metered_file(sample::binary_file("large.bin", size));
     let delivery = world.delivery("", vec![file]);
     let before = world.fixture.received();
     let most = AtomicU64::new(0);
@@ -232,7 +232,7 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
         Either::Right(((), _)) => {}
     }
     let most = most.load(Ordering::SeqCst);
-    holds(
+    expect_true(
         most <= MAX_UPLOAD_MEMORY_BYTES,
         format_args!("{most} bytes of {size} were read and had not arrived"),
     )
@@ -240,7 +240,7 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
 
 pub(super) async fn the_bytes_on_the_way_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     const FILE_BYTES: usize = 900_000;
-    let delivery = world.delivery("", vec![sample::binary("data.bin", FILE_BYTES)]);
+    let delivery = world.delivery("", vec![sample::binary_file("data.bin", FILE_BYTES)]);
     let step = world.only_step(&delivery).await?;
     let counter = SentByteCounter::default();
     world
@@ -248,7 +248,7 @@ pub(super) async fn the_bytes_on_the_way_are_told(world: &CaseContext<'_>) -> Re
         .await??;
     let total = usize::try_from(counter.total()).map_err(CaseEnd::fail)?;
     // What is around the bytes may be counted too, and so may their encoding for mail.
-    holds(
+    expect_true(
         (FILE_BYTES..FILE_BYTES * 3 / 2).contains(&total),
         format_args!("{total} bytes were told for {FILE_BYTES}"),
     )

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::report::{chain, equal, holds, refused};
+use super::report::{error_chain, expect_equal, expect_error, expect_true};
 use super::watch::SentByteCounter;
 use super::{CaseContext, CaseEnd, PlatformFault, sample};
 use crate::delivery::{ConfirmedFile, OutgoingFile, SendStep};
@@ -14,7 +14,7 @@ use crate::platform::{
 /// More than the buffers between two sockets hold.
 const BEYOND_BUFFERS: u64 = 24 << 20;
 
-async fn prepared(
+async fn prepare_delivery(
     world: &CaseContext<'_>,
     file: OutgoingFile,
 ) -> Result<(OutgoingDelivery, SendStep, String), CaseEnd> {
@@ -31,17 +31,18 @@ async fn then_it_works(
 ) -> Result<(), CaseEnd> {
     world.nothing_is_seen().await?;
     world.attempt(delivery, step, &world.key()).await??;
-    equal("files seen", world.seen_files().await.len(), 1)
+    expect_equal("files seen", world.seen_files().await.len(), 1)
 }
 
 pub(super) async fn a_rate_limit_is_told_exactly(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for wait in [Duration::from_secs(7), Duration::from_secs(5821)] {
         let world = world.anew().await;
-        let (delivery, step, key) = prepared(&world, sample::binary("data.bin", 100)).await?;
+        let (delivery, step, key) =
+            prepare_delivery(&world, sample::binary_file("data.bin", 100)).await?;
         world.script(PlatformFault::RateLimit(wait)).await?;
         let result = world.attempt(&delivery, &step, &key).await?;
-        let error = refused(result, ErrorKind::RateLimited, SendOutcome::NotSent)?;
-        equal("delay", error.retry_after(), Some(wait))?;
+        let error = expect_error(result, ErrorKind::RateLimited, SendOutcome::NotSent)?;
+        expect_equal("delay", error.retry_after(), Some(wait))?;
         then_it_works(&world, &delivery, &step).await?;
     }
     Ok(())
@@ -50,7 +51,8 @@ pub(super) async fn a_rate_limit_is_told_exactly(world: &CaseContext<'_>) -> Res
 pub(super) async fn a_failure_after_the_body_is_ambiguous(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
+    let (delivery, step, key) =
+        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
     world.script(PlatformFault::FailAfterBody).await?;
     let result = world.attempt(&delivery, &step, &key).await?;
     let moment = if world.traits.failures_are_ambiguous {
@@ -58,12 +60,12 @@ pub(super) async fn a_failure_after_the_body_is_ambiguous(
     } else {
         SendOutcome::NotSent
     };
-    refused(result, ErrorKind::Transient, moment)?;
+    expect_error(result, ErrorKind::Transient, moment)?;
     then_it_works(world, &delivery, &step).await
 }
 
 /// What the platform offers against duplicates does what it promises.
-async fn settle(
+async fn settle_ambiguous(
     platform: &dyn Platform,
     send: SendRequest<'_>,
 ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
@@ -81,7 +83,8 @@ async fn settle(
 pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
+    let (delivery, step, key) =
+        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
     world.script(PlatformFault::LoseAnswer).await?;
     let counter = SentByteCounter::default();
     let mut send = SendRequest {
@@ -93,16 +96,16 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
     let prepared = world.platform.prepare(send, &counter).await?;
     send.prepared = &prepared;
     let result = world.platform.send(send, &counter).await;
-    refused(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
-    equal("files seen", world.seen_files().await.len(), 1)?;
-    let confirmed = settle(&*world.platform, send).await?;
+    expect_error(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
+    expect_equal("files seen", world.seen_files().await.len(), 1)?;
+    let confirmed = settle_ambiguous(&*world.platform, send).await?;
     let seen = world.seen().await;
-    equal("files seen", world.seen_files().await.len(), 1)?;
+    expect_equal("files seen", world.seen_files().await.len(), 1)?;
     for confirmed in confirmed {
         let message = seen
             .iter()
             .find(|message| message.message_id == confirmed.message_id);
-        holds(message.is_some(), format_args!("nobody sees {confirmed:?}"))?;
+        expect_true(message.is_some(), format_args!("nobody sees {confirmed:?}"))?;
     }
     Ok(())
 }
@@ -112,28 +115,30 @@ pub(super) async fn a_connection_closed_in_the_body_sent_nothing(
 ) -> Result<(), CaseEnd> {
     let size = BEYOND_BUFFERS.min(world.limits().await?.of("document"));
     let size = usize::try_from(size).map_err(CaseEnd::fail)?;
-    let (delivery, step, key) = prepared(world, sample::binary("data.bin", size)).await?;
+    let (delivery, step, key) =
+        prepare_delivery(world, sample::binary_file("data.bin", size)).await?;
     world.script(PlatformFault::CloseDuringBody).await?;
     let result = world.attempt(&delivery, &step, &key).await?;
-    refused(result, ErrorKind::Transient, SendOutcome::NotSent)?;
+    expect_error(result, ErrorKind::Transient, SendOutcome::NotSent)?;
     then_it_works(world, &delivery, &step).await
 }
 
 pub(super) async fn a_refusal_for_size_is_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100_000)).await?;
+    let (delivery, step, key) =
+        prepare_delivery(world, sample::binary_file("data.bin", 100_000)).await?;
     world.script(PlatformFault::TooLarge).await?;
     let result = world.attempt(&delivery, &step, &key).await?;
-    refused(result, ErrorKind::TooLarge, SendOutcome::NotSent)?;
+    expect_error(result, ErrorKind::TooLarge, SendOutcome::NotSent)?;
     then_it_works(world, &delivery, &step).await
 }
 
 /// Not delivered, and not to be sent again as if nothing had been seen.
-fn undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Result<(), CaseEnd> {
+fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Result<(), CaseEnd> {
     match result {
         Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),
-        Err(error) => holds(
+        Err(error) => expect_true(
             error.moment() != SendOutcome::NotSent,
-            format_args!("something may be seen: {}", chain(&error)),
+            format_args!("something may be seen: {}", error_chain(&error)),
         ),
     }
 }
@@ -141,30 +146,33 @@ fn undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Result<(), 
 pub(super) async fn a_success_without_the_file_is_no_delivery(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
+    let (delivery, step, key) =
+        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
     world.script(PlatformFault::ForgetFiles).await?;
-    undelivered(world.attempt(&delivery, &step, &key).await?)
+    expect_undelivered(world.attempt(&delivery, &step, &key).await?)
 }
 
 pub(super) async fn an_answer_that_cannot_be_read_is_no_delivery(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let (delivery, step, key) = prepared(world, sample::binary("data.bin", 100)).await?;
+    let (delivery, step, key) =
+        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
     world.script(PlatformFault::Gibberish).await?;
-    undelivered(world.attempt(&delivery, &step, &key).await?)
+    expect_undelivered(world.attempt(&delivery, &step, &key).await?)
 }
 
 pub(super) async fn bytes_that_cannot_be_read_show_nothing(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for readable in [0, 70_000, 199_999] {
-        let file = sample::failing("data.bin", 200_000, readable);
-        let (delivery, step, key) = prepared(world, file).await?;
+        let file = sample::failing_file("data.bin", 200_000, readable);
+        let (delivery, step, key) = prepare_delivery(world, file).await?;
         let result = world.attempt(&delivery, &step, &key).await?;
-        refused(result, ErrorKind::Source, SendOutcome::NotSent)?;
+        expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
         world.nothing_is_seen().await?;
     }
-    let (delivery, step, _) = prepared(world, sample::binary("data.bin", 200_000)).await?;
+    let (delivery, step, _) =
+        prepare_delivery(world, sample::binary_file("data.bin", 200_000)).await?;
     then_it_works(world, &delivery, &step).await
 }
 
@@ -172,10 +180,10 @@ pub(super) async fn bytes_that_end_early_show_nothing(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for readable in [0, 70_000, 199_999] {
-        let file = sample::short("data.bin", 200_000, readable);
-        let (delivery, step, key) = prepared(world, file).await?;
+        let file = sample::truncated_file("data.bin", 200_000, readable);
+        let (delivery, step, key) = prepare_delivery(world, file).await?;
         let result = world.attempt(&delivery, &step, &key).await?;
-        refused(result, ErrorKind::Source, SendOutcome::NotSent)?;
+        expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
         world.nothing_is_seen().await?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! A link stands for a file that is not sent (platform-delivery 13).
 
-use super::report::{equal, holds};
+use super::report::{expect_equal, expect_true};
 use super::{CaseContext, CaseEnd, sample};
 use crate::delivery::{OutgoingFile, SendStep};
 
@@ -10,7 +10,7 @@ const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
 
 /// Sends the link to a file and checks that the file stays behind.
-async fn link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd> {
+async fn send_link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![file]);
     let step = SendStep::Link(format!(
         "big.bin (62 MB), available for 24 hours:\n{SIGNED_URL}"
@@ -18,16 +18,16 @@ async fn link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd
     let before = world.fixture.received();
     let confirmed = world.attempt(&delivery, &step, &world.key()).await??;
     let received = world.fixture.received().saturating_sub(before);
-    holds(
+    expect_true(
         received < MAX_TEXT_BYTES,
         format_args!("a link took {received} bytes"),
     )?;
     let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
-    equal("confirmed files", files, vec![None])?;
-    equal("files seen", world.seen_files().await.len(), 0)?;
+    expect_equal("confirmed files", files, vec![None])?;
+    expect_equal("files seen", world.seen_files().await.len(), 0)?;
     let seen = world.seen().await;
-    equal("messages seen", seen.len(), 1)?;
-    holds(
+    expect_equal("messages seen", seen.len(), 1)?;
+    expect_true(
         seen.iter().all(|message| message.text.contains(SIGNED_URL)),
         format_args!("the message has no link: {seen:?}"),
     )
@@ -36,7 +36,7 @@ async fn link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd
 pub(super) async fn a_link_arrives_without_its_file(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    link(world, sample::binary("big.bin", 1 << 20)).await
+    send_link(world, sample::binary_file("big.bin", 1 << 20)).await
 }
 
 pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
@@ -47,7 +47,7 @@ pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
     let file = OutgoingFile {
         size: routes.fold(limits.any, u64::max).saturating_add(1),
         // Reading it fails, so that a platform that reads it does not get away with it.
-        ..sample::failing("big.bin", 100, 0)
+        ..sample::failing_file("big.bin", 100, 0)
     };
-    link(world, file).await
+    send_link(world, file).await
 }

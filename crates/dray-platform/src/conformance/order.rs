@@ -1,6 +1,6 @@
 //! Several files.
 
-use super::report::{equal, holds};
+use super::report::{expect_equal, expect_true};
 use super::{CaseContext, CaseEnd, SeenFile, sample};
 use crate::delivery::OutgoingFile;
 
@@ -12,19 +12,19 @@ fn order_of(seen: &[SeenFile], files: &[OutgoingFile]) -> Vec<String> {
         .collect()
 }
 
-fn digests(files: &[OutgoingFile]) -> Vec<String> {
+fn file_digests(files: &[OutgoingFile]) -> Vec<String> {
     files.iter().map(|file| file.sha256.to_hex()).collect()
 }
 
-fn pictures(count: u64) -> Vec<OutgoingFile> {
+fn picture_files(count: u64) -> Vec<OutgoingFile> {
     (0..count)
-        .map(|number| sample::png(&format!("{number}.png"), 64, 64, number))
+        .map(|number| sample::png_file(&format!("{number}.png"), 64, 64, number))
         .collect()
 }
 
-fn documents(count: usize) -> Vec<OutgoingFile> {
+fn document_files(count: usize) -> Vec<OutgoingFile> {
     (0..count)
-        .map(|number| sample::binary(&format!("{number}.bin"), 100 + number))
+        .map(|number| sample::binary_file(&format!("{number}.bin"), 100 + number))
         .collect()
 }
 
@@ -41,15 +41,15 @@ pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Resul
             .flat_map(|step| step.files().to_vec())
             .collect();
         planned.sort_unstable();
-        equal("files", planned, (0..count).collect::<Vec<_>>())?;
+        expect_equal("files", planned, (0..count).collect::<Vec<_>>())?;
         for step in &steps {
-            holds(
+            expect_true(
                 step.files().len() <= limits.per_message,
                 format_args!("too many files in {step:?}"),
             )?;
         }
         let texts = steps.iter().filter(|step| !step.text().is_empty()).count();
-        equal("texts", texts, usize::from(!message.is_empty()))?;
+        expect_equal("texts", texts, usize::from(!message.is_empty()))?;
     }
     Ok(())
 }
@@ -57,10 +57,10 @@ pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Resul
 pub(super) async fn files_of_a_kind_keep_their_order(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let (pictures, documents) = (pictures(3), documents(3));
+    let (pictures, documents) = (picture_files(3), document_files(3));
     let songs = vec![
-        sample::mp3("b.mp3"),
-        sample::file(
+        sample::mp3_file("b.mp3"),
+        sample::memory_file(
             "a.mp3",
             b"ID3\x04\0\0\0\0\0\0\xFF\xFB\x90\x64second".as_slice(),
         ),
@@ -74,7 +74,7 @@ pub(super) async fn files_of_a_kind_keep_their_order(
     world.arrives(&world.delivery("words", files)).await?;
     let seen = world.seen_files().await;
     for group in [&pictures, &documents, &songs] {
-        equal("order", order_of(&seen, group), digests(group))?;
+        expect_equal("order", order_of(&seen, group), file_digests(group))?;
     }
     Ok(())
 }
@@ -84,11 +84,11 @@ pub(super) async fn more_pictures_than_one_message_takes_arrive(
 ) -> Result<(), CaseEnd> {
     for count in [2, 10, 11, 23] {
         let world = world.anew().await;
-        let pictures = pictures(count);
+        let pictures = picture_files(count);
         let delivery = world.delivery("words", pictures.clone());
         world.arrives(&delivery).await?;
         let seen = world.seen_files().await;
-        equal("order", order_of(&seen, &pictures), digests(&pictures))?;
+        expect_equal("order", order_of(&seen, &pictures), file_digests(&pictures))?;
     }
     Ok(())
 }
@@ -98,9 +98,9 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
 ) -> Result<(), CaseEnd> {
     let limits = world.limits().await?.at_most(1000);
     let files = vec![
-        sample::binary("small.bin", 1000),
-        sample::binary("large.bin", 1001),
-        sample::png("small.png", 64, 64, 1),
+        sample::binary_file("small.bin", 1000),
+        sample::binary_file("large.bin", 1001),
+        sample::png_file("small.png", 64, 64, 1),
     ];
     let delivery = world.delivery("words", files.clone());
     let steps = world.platform.plan(&delivery, &limits);
@@ -109,17 +109,17 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
         .flat_map(|step| step.files().to_vec())
         .collect();
     planned.sort_unstable();
-    equal("files", planned, vec![0, 2])?;
+    expect_equal("files", planned, vec![0, 2])?;
     for step in &steps {
         world.attempt(&delivery, step, &world.key()).await??;
     }
     let seen = world.seen_files().await;
-    equal("files seen", order_of(&seen, &files).len(), 2)
+    expect_equal("files seen", order_of(&seen, &files).len(), 2)
 }
 
 pub(super) async fn two_deliveries_are_shown_twice(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::binary("data.bin", 100)]);
+    let delivery = world.delivery("", vec![sample::binary_file("data.bin", 100)]);
     world.deliver(&delivery).await?;
     world.deliver(&delivery).await?;
-    equal("files seen", world.seen_files().await.len(), 2)
+    expect_equal("files seen", world.seen_files().await.len(), 2)
 }

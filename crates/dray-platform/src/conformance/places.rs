@@ -1,6 +1,6 @@
 //! Where messages go, and who may write there.
 
-use super::report::{equal, holds, refused};
+use super::report::{expect_equal, expect_error, expect_true};
 use super::{CaseContext, CaseEnd, sample};
 use crate::delivery::DeliveryTarget;
 use crate::error::{ErrorKind, SendOutcome};
@@ -9,11 +9,11 @@ pub(super) async fn a_thread_is_kept(world: &CaseContext<'_>) -> Result<(), Case
     let Some(thread) = world.traits.thread else {
         return Err(CaseEnd::Skip("this platform has no threads"));
     };
-    let mut delivery = world.delivery("words", vec![sample::binary("data.bin", 100)]);
+    let mut delivery = world.delivery("words", vec![sample::binary_file("data.bin", 100)]);
     thread.clone_into(&mut delivery.target.thread);
     world.arrives(&delivery).await?;
     for message in world.seen().await {
-        equal("thread", message.thread.as_str(), thread)?;
+        expect_equal("thread", message.thread.as_str(), thread)?;
     }
     Ok(())
 }
@@ -26,13 +26,13 @@ pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseE
     let Some(first) = world.seen().await.into_iter().next() else {
         return Err(CaseEnd::fail("nothing is seen"));
     };
-    let mut delivery = world.delivery("", vec![sample::binary("data.bin", 100)]);
+    let mut delivery = world.delivery("", vec![sample::binary_file("data.bin", 100)]);
     delivery.target.reply_to.clone_from(&first.message_id);
     world.arrives(&delivery).await?;
     let answers = world.seen().await.split_off(1);
-    holds(!answers.is_empty(), "the answer is seen")?;
+    expect_true(!answers.is_empty(), "the answer is seen")?;
     for message in answers {
-        equal(
+        expect_equal(
             "reply",
             message.reply_to.as_str(),
             first.message_id.as_str(),
@@ -42,21 +42,21 @@ pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseE
 }
 
 /// Sends a text and a file there, which must both be refused in this way.
-async fn refuses(
+async fn expect_refusal(
     world: &CaseContext<'_>,
     target: &DeliveryTarget,
     kind: ErrorKind,
 ) -> Result<(), CaseEnd> {
     for (message, files) in [
         ("words", Vec::new()),
-        ("", vec![sample::binary("data.bin", 100)]),
+        ("", vec![sample::binary_file("data.bin", 100)]),
     ] {
         let mut delivery = world.delivery(message, files);
         delivery.target = target.clone();
         let limits = match world.platform.limits(target).await {
             Ok(limits) => limits,
             Err(error) => {
-                refused(Err::<(), _>(error), kind, SendOutcome::NotSent)?;
+                expect_error(Err::<(), _>(error), kind, SendOutcome::NotSent)?;
                 continue;
             }
         };
@@ -65,7 +65,7 @@ async fn refuses(
             return Err(CaseEnd::fail("no step"));
         };
         let result = world.attempt(&delivery, step, &world.key()).await?;
-        refused(result, kind, SendOutcome::NotSent)?;
+        expect_error(result, kind, SendOutcome::NotSent)?;
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ pub(super) async fn a_chat_that_does_not_exist_is_not_found(
     let Some(nowhere) = world.fixture.nowhere() else {
         return Err(CaseEnd::Skip("every address is as good as another"));
     };
-    refuses(world, &nowhere, ErrorKind::NotFound).await
+    expect_refusal(world, &nowhere, ErrorKind::NotFound).await
 }
 
 pub(super) async fn wrong_credentials_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
@@ -84,7 +84,7 @@ pub(super) async fn wrong_credentials_are_told(world: &CaseContext<'_>) -> Resul
         return Err(CaseEnd::Skip("this platform has no credentials"));
     };
     let other = world.with(platform, world.target.clone());
-    refuses(&other, &world.target, ErrorKind::Auth).await?;
+    expect_refusal(&other, &world.target, ErrorKind::Auth).await?;
     world.nothing_is_seen().await
 }
 
@@ -95,6 +95,6 @@ pub(super) async fn nobody_there_is_passing_and_nothing_was_sent(
         return Err(CaseEnd::Skip("this platform needs no network"));
     };
     let other = world.with(platform, world.target.clone());
-    refuses(&other, &world.target, ErrorKind::Transient).await?;
+    expect_refusal(&other, &world.target, ErrorKind::Transient).await?;
     world.nothing_is_seen().await
 }

@@ -27,12 +27,12 @@ impl CaseEnd {
 impl From<PlatformError> for CaseEnd {
     #[track_caller]
     fn from(error: PlatformError) -> Self {
-        Self::fail(format_args!("unexpected error {}", chain(&error)))
+        Self::fail(format_args!("unexpected error {}", error_chain(&error)))
     }
 }
 
 /// An error with its causes.
-pub(super) fn chain(error: &PlatformError) -> String {
+pub(super) fn error_chain(error: &PlatformError) -> String {
     let mut text = format!("{:?} {error}", error.moment());
     let mut next = error.source();
     while let Some(cause) = next {
@@ -45,7 +45,7 @@ pub(super) fn chain(error: &PlatformError) -> String {
 
 /// Fails unless `result` is an error of this kind and moment; gives it back.
 #[track_caller]
-pub(super) fn refused<T>(
+pub(super) fn expect_error<T>(
     result: Result<T, PlatformError>,
     kind: ErrorKind,
     moment: SendOutcome,
@@ -57,7 +57,7 @@ pub(super) fn refused<T>(
         Err(error) if error.kind() == kind && error.moment() == moment => Ok(error),
         Err(error) => Err(CaseEnd::fail(format_args!(
             "{}, wanted {moment:?} {kind}",
-            chain(&error)
+            error_chain(&error)
         ))),
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn refused<T>(
     reason = "callers compare what they have just made"
 )]
 #[track_caller]
-pub(super) fn equal<T: PartialEq + fmt::Debug>(
+pub(super) fn expect_equal<T: PartialEq + fmt::Debug>(
     what: &str,
     found: T,
     wanted: T,
@@ -83,7 +83,7 @@ pub(super) fn equal<T: PartialEq + fmt::Debug>(
 
 /// Fails unless it holds.
 #[track_caller]
-pub(super) fn holds(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
+pub(super) fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
     if condition {
         Ok(())
     } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::kind::{HEAD_BYTES, detect};
+use dray_content::kind::{HEAD_BYTES, detect_kind};
 use dray_types::Sha256Digest;
 use futures_util::{StreamExt as _, stream};
 
@@ -21,11 +21,11 @@ pub struct MemorySource(pub Bytes);
 #[async_trait]
 impl ByteSource for MemorySource {
     async fn open(&self) -> Result<ByteStream, PlatformError> {
-        Ok(pieces(self.0.clone()))
+        Ok(chunked_stream(self.0.clone()))
     }
 }
 
-fn pieces(bytes: Bytes) -> ByteStream {
+fn chunked_stream(bytes: Bytes) -> ByteStream {
     stream::unfold(bytes, |mut rest| async move {
         let piece = rest.split_to(rest.len().min(CHUNK_BYTES));
         (!piece.is_empty()).then_some((Ok(piece), rest))
@@ -49,12 +49,14 @@ impl ByteSource for BrokenSource {
                 "the stored bytes are gone",
             ))
         });
-        Ok(pieces(self.bytes.clone()).chain(stream::iter(end)).boxed())
+        Ok(chunked_stream(self.bytes.clone())
+            .chain(stream::iter(end))
+            .boxed())
     }
 }
 
 /// A file of these bytes.
-pub fn file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
+pub fn memory_file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
     let bytes = bytes.into();
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let head = bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or_default();
@@ -62,19 +64,19 @@ pub fn file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
         name: name.to_owned(),
         size,
         sha256: Sha256Digest::of(&bytes),
-        detected: detect(head, name, size),
+        detected: detect_kind(head, name, size),
         source: Arc::new(MemorySource(bytes)),
         file_id: None,
     }
 }
 
 /// A binary file of this size whose bytes tell where they belong.
-pub fn binary(name: &str, size: usize) -> OutgoingFile {
-    file(name, patterned(size))
+pub fn binary_file(name: &str, size: usize) -> OutgoingFile {
+    memory_file(name, patterned_bytes(size))
 }
 
 /// Bytes in which no piece looks like another; not text.
-pub fn patterned(size: usize) -> Vec<u8> {
+pub fn patterned_bytes(size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size + 8);
     bytes.extend([0, 0xFF, 0xFE]);
     let mut number = 0_u64;
@@ -88,121 +90,121 @@ pub fn patterned(size: usize) -> Vec<u8> {
 }
 
 /// A file of which only the first `readable` bytes can be read; then reading fails.
-pub fn failing(name: &str, size: usize, readable: usize) -> OutgoingFile {
-    broken(name, size, readable, true)
+pub fn failing_file(name: &str, size: usize, readable: usize) -> OutgoingFile {
+    broken_file(name, size, readable, true)
 }
 
 /// A file whose stream ends without an error after `readable` of its `size` bytes.
-pub fn short(name: &str, size: usize, readable: usize) -> OutgoingFile {
-    broken(name, size, readable, false)
+pub fn truncated_file(name: &str, size: usize, readable: usize) -> OutgoingFile {
+    broken_file(name, size, readable, false)
 }
 
-fn broken(name: &str, size: usize, readable: usize, fails: bool) -> OutgoingFile {
-    let bytes = patterned(size);
+fn broken_file(name: &str, size: usize, readable: usize, fails: bool) -> OutgoingFile {
+    let bytes = patterned_bytes(size);
     let readable = Bytes::copy_from_slice(bytes.get(..readable).unwrap_or_default());
     OutgoingFile {
         source: Arc::new(BrokenSource {
             bytes: readable,
             fails,
         }),
-        ..file(name, bytes)
+        ..memory_file(name, bytes)
     }
 }
 
 /// A PNG of this width and height; `salt` makes it another file.
-pub fn png(name: &str, width: u32, height: u32, salt: u64) -> OutgoingFile {
+pub fn png_file(name: &str, width: u32, height: u32, salt: u64) -> OutgoingFile {
     let mut bytes = b"\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR".to_vec();
     bytes.extend(width.to_be_bytes());
     bytes.extend(height.to_be_bytes());
     bytes.extend(b"\x08\x02\0\0\0");
     bytes.extend(salt.to_le_bytes());
-    file(name, bytes)
+    memory_file(name, bytes)
 }
 
 /// A JPEG of 640 × 480; `salt` makes it another file.
-pub fn jpeg(name: &str, salt: u64) -> OutgoingFile {
+pub fn jpeg_file(name: &str, salt: u64) -> OutgoingFile {
     let mut bytes = b"\xFF\xD8\xFF\xE0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0".to_vec();
     bytes.extend(b"\xFF\xC0\0\x11\x08\x01\xE0\x02\x80\x03\x01\x22\0\x02\x11\x01\x03\x11\x01");
     bytes.extend(salt.to_le_bytes());
     bytes.extend(b"\xFF\xD9");
-    file(name, bytes)
+    memory_file(name, bytes)
 }
 
 /// An animated GIF.
-pub fn gif(name: &str) -> OutgoingFile {
+pub fn gif_file(name: &str) -> OutgoingFile {
     let mut bytes = b"GIF89a\x10\0\x10\0\0\0\0\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0".to_vec();
     bytes.extend(b"\x2C\0\0\0\0\x10\0\x10\0\0\x02\x02\x44\x01\0\x3B");
-    file(name, bytes)
+    memory_file(name, bytes)
 }
 
 /// A still WebP.
-pub fn webp(name: &str) -> OutgoingFile {
+pub fn webp_file(name: &str) -> OutgoingFile {
     let mut bytes = b"RIFF\x1A\0\0\0WEBPVP8X\x0A\0\0\0\0\0\0\0".to_vec();
     bytes.extend(b"\x7F\x02\0\xDF\x01\0");
-    file(name, bytes)
+    memory_file(name, bytes)
 }
 
 /// An MP4 with H.264.
-pub fn mp4(name: &str) -> OutgoingFile {
+pub fn mp4_file(name: &str) -> OutgoingFile {
     let mut bytes = b"\0\0\0\x18ftypisom\0\0\0\0isomavc1".to_vec();
     bytes.extend(b"\0\0\0\x20stsd\0\0\0\0\0\0\0\x01\0\0\0\x10avc1\0\0\0\0\0\0\0\0");
-    file(name, bytes)
+    memory_file(name, bytes)
 }
 
 /// An MP3.
-pub fn mp3(name: &str) -> OutgoingFile {
-    file(
+pub fn mp3_file(name: &str) -> OutgoingFile {
+    memory_file(
         name,
         b"ID3\x04\0\0\0\0\0\0\xFF\xFB\x90\x64\0\0\0\0".as_slice(),
     )
 }
 
 /// MPEG-4 audio.
-pub fn m4a(name: &str) -> OutgoingFile {
-    file(name, b"\0\0\0\x14ftypM4A \0\0\0\0isom".as_slice())
+pub fn m4a_file(name: &str) -> OutgoingFile {
+    memory_file(name, b"\0\0\0\x14ftypM4A \0\0\0\0isom".as_slice())
 }
 
 /// Opus in Ogg, one channel.
-pub fn opus(name: &str) -> OutgoingFile {
+pub fn opus_file(name: &str) -> OutgoingFile {
     let mut bytes = b"OggS\0\x02\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\x01\x13".to_vec();
     bytes.extend(b"OpusHead\x01\x01\0\0\x80\xBB\0\0\0\0\0");
-    file(name, bytes)
+    memory_file(name, bytes)
 }
 
 /// One file of every kind that platforms treat in a way of its own.
 pub fn every_kind() -> Vec<OutgoingFile> {
     vec![
-        png("picture.png", 640, 480, 1),
-        jpeg("photo.jpg", 1),
-        png("banner.png", 9_000, 90, 1),
-        gif("moving.gif"),
-        webp("still.webp"),
-        mp4("film.mp4"),
-        file(
+        png_file("picture.png_file", 640, 480, 1),
+        jpeg_file("photo.jpg", 1),
+        png_file("banner.png_file", 9_000, 90, 1),
+        gif_file("moving.gif_file"),
+        webp_file("still.webp_file"),
+        mp4_file("film.mp4_file"),
+        memory_file(
             "film.mkv",
             b"\x1A\x45\xDF\xA3\x8B\x42\x82\x88matroska".as_slice(),
         ),
-        mp3("song.mp3"),
-        m4a("song.m4a"),
-        opus("speech.ogg"),
-        file(
+        mp3_file("song.mp3_file"),
+        m4a_file("song.m4a"),
+        opus_file("speech.ogg"),
+        memory_file(
             "sound.wav",
             b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".as_slice(),
         ),
-        file("report.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".as_slice()),
-        file(
+        memory_file("report.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".as_slice()),
+        memory_file(
             "bundle.zip",
             b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(),
         ),
-        file("drawing.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"),
-        file("page.html", "<!doctype html><title>t</title>"),
-        file("notes.md", "# Notes\n\nNothing yet.\n"),
-        file("table.csv", "a,b\n1,2\n"),
-        file("no-extension", "just text\n"),
-        file(
+        memory_file("drawing.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"),
+        memory_file("page.html", "<!doctype html><title>t</title>"),
+        memory_file("notes.md", "# Notes\n\nNothing yet.\n"),
+        memory_file("table.csv", "a,b\n1,2\n"),
+        memory_file("no-extension", "just text\n"),
+        memory_file(
             "program.png",
             b"\x7FELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".as_slice(),
         ),
-        binary("data.bin", 100_000),
+        binary_file("data.bin", 100_000),
     ]
 }

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 
 use super::{
     CONFORMANCE_CASES, CaseFailures, PlatformFault, PlatformFixture, PlatformTraits, SeenFile,
-    VisibleMessage, run,
+    VisibleMessage, run_cases,
 };
 use crate::delivery::{ConfirmedFile, DeliveryTarget, SendStep};
 use crate::error::{ErrorKind, PlatformError};
@@ -235,14 +235,14 @@ impl Platform for FakePlatform {
         }
         let text = match self.wrong {
             InjectedDefect::MentionsEverybody => delivery.message.clone(),
-            _ => caption::neutralise(&delivery.message),
+            _ => caption::neutralise_mentions(&delivery.message),
         };
         let words = caption::CaptionLimits {
             caption: if steps.is_empty() { 0 } else { limits.caption },
             message: limits.text,
             unit: CaptionUnit::Chars,
         };
-        match caption::fit(&text, words) {
+        match caption::fit_caption(&text, words) {
             CaptionPlacement::None => {}
             CaptionPlacement::Fits(text) => steps[0].set_text(text),
             CaptionPlacement::Separate(texts) => {
@@ -373,7 +373,7 @@ impl PlatformFixture for FakeFixture {
 
 #[tokio::test]
 async fn a_platform_that_does_what_it_must_passes() {
-    let report = run(
+    let report = run_cases(
         &FakeFixture::new(InjectedDefect::Nothing),
         CONFORMANCE_CASES,
     )
@@ -451,7 +451,9 @@ async fn each_way_of_doing_wrong_is_found() {
             .copied()
             .filter(|(name, _)| *name == found_by)
             .collect();
-        let CaseFailures(failed) = run(&FakeFixture::new(wrong), &case).await.unwrap_err();
+        let CaseFailures(failed) = run_cases(&FakeFixture::new(wrong), &case)
+            .await
+            .unwrap_err();
         assert_eq!(failed.len(), 1, "{wrong:?}");
     }
 }

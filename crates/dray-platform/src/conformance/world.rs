@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dray_types::Sha256Digest;
 
-use super::report::{chain, equal, holds};
+use super::report::{error_chain, expect_equal, expect_true};
 use super::watch::SentByteCounter;
 use super::{CaseEnd, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage};
 use crate::delivery::{ConfirmedFile, DeliveryTarget, OutgoingFile, SendFlags, SendStep};
@@ -82,7 +82,7 @@ impl<'f> CaseContext<'f> {
     /// The only step of a delivery.
     pub(super) async fn only_step(&self, delivery: &OutgoingDelivery) -> Result<SendStep, CaseEnd> {
         let mut steps = self.plan(delivery).await?;
-        equal("steps", steps.len(), 1)?;
+        expect_equal("steps", steps.len(), 1)?;
         steps.pop().ok_or_else(|| CaseEnd::fail("no step"))
     }
 
@@ -131,7 +131,7 @@ impl<'f> CaseContext<'f> {
         let result = match self.platform.prepare(send(""), counter).await {
             Ok(prepared) => self.platform.send(send(&prepared), counter).await,
             Err(error) => {
-                equal(
+                expect_equal(
                     "nothing that is prepared is seen",
                     error.moment(),
                     SendOutcome::NotSent,
@@ -140,9 +140,9 @@ impl<'f> CaseContext<'f> {
             }
         };
         if let Err(error) = &result {
-            let shown = format!("{error} {error:?} {}", chain(error));
+            let shown = format!("{error} {error:?} {}", error_chain(error));
             for secret in self.fixture.secrets() {
-                holds(
+                expect_true(
                     !shown.contains(&secret),
                     format_args!("an error shows a secret: {shown}"),
                 )?;
@@ -167,7 +167,7 @@ impl<'f> CaseContext<'f> {
                 .flat_map(|(_, confirmed)| confirmed)
                 .filter(|confirmed| confirmed.file == Some(index))
                 .count();
-            equal("confirmations of a file", times, 1)?;
+            expect_equal("confirmations of a file", times, 1)?;
         }
         Ok(done)
     }
@@ -213,10 +213,10 @@ impl<'f> CaseContext<'f> {
         let mut wanted: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
         found.sort();
         wanted.sort();
-        equal("files seen", found, wanted)?;
+        expect_equal("files seen", found, wanted)?;
         let seen = self.seen().await;
         for confirmed in &confirmed {
-            holds(
+            expect_true(
                 seen.iter()
                     .any(|message| message.message_id == confirmed.message_id),
                 format_args!("nobody sees the confirmed {confirmed:?}; seen: {seen:?}"),
@@ -227,7 +227,7 @@ impl<'f> CaseContext<'f> {
 
     /// Fails when anything is to be seen in the chat.
     pub(super) async fn nothing_is_seen(&self) -> Result<(), CaseEnd> {
-        equal("messages seen", self.seen().await, Vec::new())
+        expect_equal("messages seen", self.seen().await, Vec::new())
     }
 }
 

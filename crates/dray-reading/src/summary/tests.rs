@@ -294,9 +294,9 @@ async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
             let model = body["model"].as_str().unwrap_or_default().to_owned();
             shared.lock().push((path, authorization, body));
             Ok(match model.as_str() {
-                "down" => double::json(503, &json!({"error": {"message": "busy"}})),
-                "odd" => double::json(200, &json!({"choices": []})),
-                _ => double::json(
+                "down" => double::json_reply(503, &json!({"error": {"message": "busy"}})),
+                "odd" => double::json_reply(200, &json!({"choices": []})),
+                _ => double::json_reply(
                     200,
                     &json!({"choices": [{"index": 0, "finish_reason": "stop",
                         "message": {"role": "assistant", "content": "a summary"}}]}),

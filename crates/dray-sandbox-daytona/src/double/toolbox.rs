@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use bytes::Bytes;
-use dray_http::double::{ConnectionClosed, ReceivedRequest, Reply, SharedState, cut, json, reply};
+use dray_http::double::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
+};
 use dray_sandbox::exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
@@ -65,13 +67,13 @@ fn download(shared: &SharedState<State>, machine: &Machine, path: &str) -> Reply
         )
     });
     match fault {
-        Some(Fault::CutDownload(kept)) => cut(BYTES, &whole, kept),
+        Some(Fault::CutDownload(kept)) => cut_reply(BYTES, &whole, kept),
         Some(Fault::DieDuringDownload(kept)) => {
             destroy(shared, machine);
-            cut(BYTES, &whole, kept)
+            cut_reply(BYTES, &whole, kept)
         }
-        Some(Fault::Instead(bytes)) => reply(200, BYTES, Bytes::from_static(bytes)),
-        _ => reply(200, BYTES, whole),
+        Some(Fault::Instead(bytes)) => bytes_reply(200, BYTES, Bytes::from_static(bytes)),
+        _ => bytes_reply(200, BYTES, whole),
     }
 }
 
@@ -111,7 +113,7 @@ async fn upload(
     if fault == Some(Fault::LoseAnswer) {
         return Err(ConnectionClosed);
     }
-    Ok(json(200, &json!({ "path": path })))
+    Ok(json_reply(200, &json!({ "path": path })))
 }
 
 fn created(path: &Path) -> io::Result<File> {
@@ -153,7 +155,9 @@ async fn execute(
         .lock()
         .fault(|fault| matches!(fault, Fault::CutOutput(_)));
     Ok(match fault {
-        Some(Fault::CutOutput(kept)) => cut("application/json", &told.to_string().into(), kept),
-        _ => json(200, &told),
+        Some(Fault::CutOutput(kept)) => {
+            cut_reply("application/json", &told.to_string().into(), kept)
+        }
+        _ => json_reply(200, &told),
     })
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use dray_http::double::{
-    ConnectionClosed, ReceivedRequest, Reply, SharedState, cut, json, reply, with_header,
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
+    with_header,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -40,10 +41,12 @@ pub(super) fn download(shared: &SharedState<State>, id: &str, request: &Received
             Fault::CutDownload(_) | Fault::Instead(_) | Fault::DieDuringDownload(_)
         )
     }) {
-        Some(Fault::CutDownload(kept)) => return cut("application/octet-stream", &whole, kept),
+        Some(Fault::CutDownload(kept)) => {
+            return cut_reply("application/octet-stream", &whole, kept);
+        }
         Some(Fault::DieDuringDownload(kept)) => {
             state.machines.remove(id);
-            return cut("application/octet-stream", &whole, kept);
+            return cut_reply("application/octet-stream", &whole, kept);
         }
         Some(Fault::Instead(bytes)) => return given(200, Bytes::from_static(bytes)),
         _ => {}
@@ -69,7 +72,7 @@ pub(super) fn download(shared: &SharedState<State>, id: &str, request: &Received
 }
 
 fn given(status: u16, bytes: Bytes) -> Reply {
-    reply(status, "application/octet-stream", bytes)
+    bytes_reply(status, "application/octet-stream", bytes)
 }
 
 fn failed(path: &str, error: &io::Error) -> Reply {
@@ -130,7 +133,7 @@ pub(super) async fn upload(
     if fault == Some(Fault::LoseAnswer) {
         return Err(ConnectionClosed);
     }
-    Ok(json(200, &json!([uploaded(&path)])))
+    Ok(json_reply(200, &json!([uploaded(&path)])))
 }
 
 fn created(path: &Path) -> io::Result<File> {
@@ -171,12 +174,12 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
         }
         written.push(entry);
     }
-    Ok(json(200, &Value::Array(written)))
+    Ok(json_reply(200, &Value::Array(written)))
 }
 
 /// A refusal in the way of Connect.
 fn connect(status: u16, code: &str, message: &str) -> Reply {
-    json(status, &json!({ "code": code, "message": message }))
+    json_reply(status, &json!({ "code": code, "message": message }))
 }
 
 fn unable(error: &io::Error) -> Reply {
@@ -212,7 +215,7 @@ pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, 
             .map(|entry| json!({ "entry": entry })),
         _ => return Ok(connect(404, "unimplemented", "no such call")),
     };
-    Ok(done.map_or_else(|error| unable(&error), |told| json(200, &told)))
+    Ok(done.map_or_else(|error| unable(&error), |told| json_reply(200, &told)))
 }
 
 /// A plain rename, after making the parents of the target. Like Go's, it refuses a directory as the target.

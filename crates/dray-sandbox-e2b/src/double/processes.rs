@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_http::double::{ConnectionClosed, ReceivedRequest, Reply, SharedState, cut, reply};
+use dray_http::double::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
+};
 use dray_sandbox::exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
@@ -33,8 +35,8 @@ pub(super) async fn start(
         .lock()
         .fault(|fault| matches!(fault, Fault::CutOutput(_)));
     Ok(match fault {
-        Some(Fault::CutOutput(kept)) => cut(STREAM, &answer, kept),
-        _ => reply(200, STREAM, answer),
+        Some(Fault::CutOutput(kept)) => cut_reply(STREAM, &answer, kept),
+        _ => bytes_reply(200, STREAM, answer),
     })
 }
 

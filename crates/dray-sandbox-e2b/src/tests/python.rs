@@ -15,7 +15,7 @@ async fn the_client_of_the_vendor_takes_the_double_for_the_service() {
     let folder = world.folder.path().to_str().unwrap();
     let at = |name: &str| format!("{folder}/{name}");
     let arguments = [&world.double.url(), KEY, ID, folder];
-    let shown = dray_testkit::python::run("e2b_client.py", "e2b", &arguments).await;
+    let shown = dray_testkit::python::run_script("e2b_client.py", "e2b", &arguments).await;
     assert_eq!(shown["written"], json!(["отчёт 1.csv", at("отчёт 1.csv")]));
     assert_eq!(shown["many"], json!([at("many/a"), at("many/b")]));
     assert_eq!(shown["moved"], json!(["moved.csv", at("new/moved.csv")]));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dray_http::double::{
-    ConnectionClosed, ReceivedRequest, Reply, SharedState, json, reply, with_header,
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply, with_header,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -27,7 +27,7 @@ pub(super) fn answer(
 
 /// A `Status` of a failure.
 fn refusal(code: u16, message: &str) -> Reply {
-    json(
+    json_reply(
         code,
         &json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -69,7 +69,7 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
             return Ok(with_header(answer, "retry-after", &seconds.to_string()));
         }
         Some(Fault::Page(code)) => {
-            return Ok(reply(*code, "text/html", "<h1>no</h1>".into()));
+            return Ok(bytes_reply(*code, "text/html", "<h1>no</h1>".into()));
         }
         Some(Fault::Break) => return Err(ConnectionClosed),
         _ => {}
@@ -83,14 +83,14 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
                 return Ok(refusal(404, &format!("pods \"{pod}\" not found")));
             };
             match (request.method.as_str(), part) {
-                ("GET", []) => Ok(json(200, &found.object())),
+                ("GET", []) => Ok(json_reply(200, &found.object())),
                 ("GET", ["exec"]) => Ok(start(&state, &found, request, planned)),
                 ("PATCH", ["ephemeralcontainers"]) => {
                     let patch = request.json().await?;
                     let mut state = state.lock();
                     let pod = state.pods.get_mut(&name).ok_or(ConnectionClosed)?;
                     pod.add_ephemeral(&patch);
-                    Ok(json(200, &pod.object()))
+                    Ok(json_reply(200, &pod.object()))
                 }
                 _ => Ok(refusal(405, "the server does not allow this method")),
             }
@@ -112,7 +112,7 @@ fn discover(state: &Whole, parts: &[&str]) -> Reply {
         }
         _ => return refusal(404, "the server could not find the requested resource"),
     };
-    json(200, &object)
+    json_reply(200, &object)
 }
 
 /// A pod as it is, before what was planned happens to it.
@@ -185,7 +185,7 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
         half_close: agreed.starts_with("v5"),
         fault: planned,
     };
-    let answer = reply(101, "text/plain", bytes::Bytes::new());
+    let answer = bytes_reply(101, "text/plain", bytes::Bytes::new());
     let answer = with_header(answer, "connection", "Upgrade");
     let answer = with_header(answer, "upgrade", "websocket");
     let answer = with_header(

@@ -108,7 +108,7 @@ async fn kubectl_copies_files_both_ways() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_runs_commands_in_the_double() {
     let world = World::new().await;
-    let output = dray_testkit::python::script("kubernetes_client.py", "kubernetes")
+    let output = dray_testkit::python::script_command("kubernetes_client.py", "kubernetes")
         .arg(world.server.folder().join("kubeconfig"))
         .args(["agents", "box", "shell"])
         .arg(world.work())

@@ -17,14 +17,14 @@ async fn the_client_of_the_provider_takes_the_double_for_the_provider() {
     // It resumes like ours does.
     world.server.arm(Fault::CutOutput(123_456));
     world.server.arm(Fault::CutInput(200_000));
-    let mut client = python::script("modal_client.py", "modal");
+    let mut client = python::script_command("modal_client.py", "modal");
     client
         .args([SANDBOX, folder.to_str().unwrap()])
         .env("HOME", world.root())
         .env("MODAL_SERVER_URL", world.server.url())
         .env("MODAL_TOKEN_ID", TOKEN_ID)
         .env("MODAL_TOKEN_SECRET", TOKEN_SECRET);
-    let said = python::json(&mut client).await;
+    let said = python::run_json(&mut client).await;
     let content: Vec<u8> = (0..4096).flat_map(|_| 0..=255).collect();
     let expected = json!({
         "out": "00ff20696e",

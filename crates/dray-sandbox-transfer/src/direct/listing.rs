@@ -117,7 +117,7 @@ impl DirectSandbox {
                 FileKind::Symlink => Why::Link,
                 _ => Why::Special,
             };
-            let called = name::shown(&called, MAX_SHOWN);
+            let called = name::shown_text(&called, MAX_SHOWN);
             tree.skipped.push(format!("{called}: {}", why.sentence()));
         }
         // The parts of a path, so that a directory comes before what it holds whatever its name sorts like.

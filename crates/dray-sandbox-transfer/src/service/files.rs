@@ -166,9 +166,9 @@ impl SandboxTransfer {
             .ok_or(InvalidMessage::Missing("claim"))?
             .try_into()?;
         let called = if body.name.is_empty() {
-            name::clean(&claim.artifact.name)
+            name::clean_name(&claim.artifact.name)
         } else {
-            name::clean(&body.name)
+            name::clean_name(&body.name)
         };
         let opened = self.open(meta, body.sandbox).await?;
         let directory = match body.directory.as_slice() {

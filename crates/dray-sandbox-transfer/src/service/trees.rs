@@ -140,7 +140,7 @@ pub(crate) fn archive_name(directory: &SandboxPath, format: TreeFormat) -> Strin
         TreeFormat::Zip => "zip",
         TreeFormat::Tar => "tar",
     };
-    format!("{}.{extension}", name::clean(directory.name()))
+    format!("{}.{extension}", name::clean_name(directory.name()))
 }
 
 /// What was left out, a line each.

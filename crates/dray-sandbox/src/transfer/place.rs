@@ -81,7 +81,7 @@ pub(super) fn numbered(raw: &[u8], number: u32) -> Vec<u8> {
         return raw.to_vec();
     }
     if let Ok(text) = str::from_utf8(raw) {
-        return name::numbered(text, number).into_bytes();
+        return name::numbered_name(text, number).into_bytes();
     }
     let suffix = format!("_{number}").into_bytes();
     let dot = raw
@@ -117,7 +117,7 @@ pub(super) fn temp(
     } else {
         format!("{operation}.{epoch}.{attempt}")
     };
-    directory.join(name::part(raw, &nonce))
+    directory.join(name::part_file_name(raw, &nonce))
 }
 
 /// The epoch in a name that [`temp`] makes for an epoch in milliseconds: `….<operation>.<epoch>[.<attempt>].part`.

@@ -140,7 +140,7 @@ impl Unique {
 /// `report_2.csv`.
 fn numbered(part: &[u8], number: u32) -> Vec<u8> {
     if let Ok(text) = str::from_utf8(part) {
-        return dray_content::name::numbered(text, number).into_bytes();
+        return dray_content::name::numbered_name(text, number).into_bytes();
     }
     let dot = part
         .iter()

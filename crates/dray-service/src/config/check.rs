@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::layer::ConfigLayer;
 use super::merged::MergedConfig;
 use super::schema::{InvalidValue, SchemaNode, SectionSpec, ValueKind};
-use super::text::expectation;
+use super::text::expected_text;
 use super::{ConfigFinding, ConfigProblem};
 
 /// Gathers what is wrong, so that all of it is reported together.
@@ -61,7 +61,7 @@ impl<'a> FindingCollector<'a> {
                 self.check_node(section.root(), name, source, tree);
             } else {
                 let known = self.sections.iter().map(|section| section.name);
-                let message = unknown("section", name, known);
+                let message = unknown_name_message("section", name, known);
                 self.find(name, source, None, message);
             }
         }
@@ -77,13 +77,18 @@ impl<'a> FindingCollector<'a> {
                         self.check_node(field, &key, source, value);
                     } else {
                         let known = node.fields().map(|(name, _)| name);
-                        self.find(&key, source, None, unknown("field", name, known));
+                        self.find(
+                            &key,
+                            source,
+                            None,
+                            unknown_name_message("field", name, known),
+                        );
                     }
                 }
             }
             (ValueKind::Fields, Value::Null) if node.is_nullable() => {}
             (ValueKind::Fields, other) => {
-                self.find(key, source, Some(&other.to_string()), expectation(node));
+                self.find(key, source, Some(&other.to_string()), expected_text(node));
             }
             (ValueKind::Any, Value::Object(table)) => {
                 if let Some(values) = node.values() {
@@ -160,8 +165,8 @@ impl<'a> FindingCollector<'a> {
     ) {
         let key = format!("{}.{}", section.name, problem.field);
         let source = merged.source_of(&key).unwrap_or("default");
-        let secret = lookup(section, &problem.field).is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| shown(value, secret));
+        let secret = lookup_field(section, &problem.field).is_some_and(SchemaNode::is_secret);
+        let value = merged.find(&key).map(|value| shown_value(value, secret));
         self.find(&key, source, value.as_deref(), problem.message.clone());
     }
 
@@ -176,18 +181,18 @@ impl<'a> FindingCollector<'a> {
             "" => section.name.to_owned(),
             field => format!("{}.{field}", section.name),
         };
-        let node = lookup(section, &error.field);
+        let node = lookup_field(section, &error.field);
         // The key may point into a list, which one layer gives as a whole.
         let source = self_and_parents(&key)
             .find_map(|key| merged.source_of(key))
             .unwrap_or_default();
         let secret = node.is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| shown(value, secret));
+        let value = merged.find(&key).map(|value| shown_value(value, secret));
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
             .any(|start| error.message.starts_with(start));
         let message = match node {
-            Some(node) if is_about_type => expectation(node),
+            Some(node) if is_about_type => expected_text(node),
             _ => error.message.clone(),
         };
         self.find(&key, source, value.as_deref(), message);
@@ -203,7 +208,7 @@ impl<'a> FindingCollector<'a> {
         let mut findings = Vec::new();
         for (index, one) in contenders.iter().enumerate() {
             for other in contenders.iter().skip(index + 1) {
-                if one.field == other.field && differ(merged, section, one, other) {
+                if one.field == other.field && values_differ(merged, section, one, other) {
                     findings.push(ConfigFinding {
                         key: format!("{}.{}", section.name, one.field),
                         source: format!("{} and {}", one.layer.source, other.layer.source),
@@ -221,7 +226,7 @@ impl<'a> FindingCollector<'a> {
 
 /// Whether the section's type reads two different values from two variables. The raw values of secrets are
 /// compared, because their typed form is always `***`.
-fn differ(
+fn values_differ(
     merged: &MergedConfig,
     section: &SectionSpec,
     one: &VariableClaim,
@@ -233,7 +238,7 @@ fn differ(
     if one.layer.find(&path) == other.layer.find(&path) {
         return false;
     }
-    if lookup(section, one.field).is_some_and(SchemaNode::is_secret) {
+    if lookup_field(section, one.field).is_some_and(SchemaNode::is_secret) {
         return true;
     }
     let read = |contender: &VariableClaim| {
@@ -248,7 +253,7 @@ fn differ(
 }
 
 /// The field at a dotted path; values of maps and items of lists are found under any name.
-pub(super) fn lookup<'a>(section: &'a SectionSpec, field: &str) -> Option<SchemaNode<'a>> {
+pub(super) fn lookup_field<'a>(section: &'a SectionSpec, field: &str) -> Option<SchemaNode<'a>> {
     field.split('.').try_fold(section.root(), |node, name| {
         node.field(name)
             .or_else(|| node.values())
@@ -264,7 +269,7 @@ fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A value as it may be shown in an error.
-fn shown(value: &Value, secret: bool) -> String {
+fn shown_value(value: &Value, secret: bool) -> String {
     match value {
         Value::String(text) if text.is_empty() => String::new(),
         _ if secret => "***".to_owned(),
@@ -274,7 +279,11 @@ fn shown(value: &Value, secret: bool) -> String {
 }
 
 /// Says that `name` is not known, and which known name may have been meant.
-pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn unknown_name_message<'a>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> String {
     let known: Vec<&str> = known.collect();
     let nearest = known
         .iter()

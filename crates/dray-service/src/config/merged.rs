@@ -21,7 +21,7 @@ impl MergedConfig {
             .collect();
         let mut values = Value::Object(defaults);
         for layer in &layers {
-            merge(&mut values, &layer.tree);
+            merge_values(&mut values, &layer.tree);
         }
         Self { layers, values }
     }
@@ -29,7 +29,7 @@ impl MergedConfig {
     /// The same with one more layer on top.
     pub(super) fn with(&self, layer: ConfigLayer) -> Self {
         let mut merged = self.clone();
-        merge(&mut merged.values, &layer.tree);
+        merge_values(&mut merged.values, &layer.tree);
         merged.layers.push(layer);
         merged
     }
@@ -62,12 +62,12 @@ impl MergedConfig {
     }
 }
 
-fn merge(base: &mut Value, above: &Value) {
+fn merge_values(base: &mut Value, above: &Value) {
     match (base, above) {
         (Value::Object(base), Value::Object(above)) => {
             for (key, value) in above {
                 match base.get_mut(key) {
-                    Some(below) => merge(below, value),
+                    Some(below) => merge_values(below, value),
                     None => {
                         base.insert(key.clone(), value.clone());
                     }

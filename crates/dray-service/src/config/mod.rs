@@ -26,7 +26,7 @@ pub use alias::{AliasParser, AliasValue, VariableAlias};
 pub use environment::Environment;
 pub use error::{ConfigError, ConfigFinding};
 pub use loader::{ConfigLoader, LoadedConfig};
-pub use reference::reference;
+pub use reference::configuration_page;
 pub use report::{ConfigReport, ReportEntry};
 pub use schema::SectionSpec;
 pub use sources::{ConfigSources, FieldOverride};

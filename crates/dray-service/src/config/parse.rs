@@ -21,7 +21,7 @@ pub fn strict_bool(text: &str) -> Result<AliasValue, String> {
 }
 
 /// A whole number, zero or above.
-pub fn integer(text: &str) -> Result<AliasValue, String> {
+pub fn parse_integer(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<u64>()
         .map(|number| AliasValue::Value(number.into()))
@@ -29,7 +29,7 @@ pub fn integer(text: &str) -> Result<AliasValue, String> {
 }
 
 /// Seconds as a decimal number (`5`, `0.5`), for a field that is a [`Period`].
-pub fn seconds(text: &str) -> Result<AliasValue, String> {
+pub fn parse_seconds(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<f64>()
         .ok()
@@ -40,7 +40,7 @@ pub fn seconds(text: &str) -> Result<AliasValue, String> {
 }
 
 /// A number of bytes, for a field that is a [`ByteSize`]; units are understood as well.
-pub fn bytes(text: &str) -> Result<AliasValue, String> {
+pub fn parse_bytes(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<ByteSize>()
         .map(|size| AliasValue::Value(size.to_string().into()))
@@ -48,7 +48,7 @@ pub fn bytes(text: &str) -> Result<AliasValue, String> {
 }
 
 /// Text as it is; blank counts as unset, with a warning.
-pub fn text(text: &str) -> Result<AliasValue, String> {
+pub fn parse_text(text: &str) -> Result<AliasValue, String> {
     if text.trim().is_empty() {
         return Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE));
     }
@@ -57,7 +57,7 @@ pub fn text(text: &str) -> Result<AliasValue, String> {
 
 /// A list of texts: `a,b` or a JSON list; blanks around items are dropped, a blank variable counts as unset,
 /// with a warning.
-pub fn list(text: &str) -> Result<AliasValue, String> {
+pub fn parse_list(text: &str) -> Result<AliasValue, String> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE));
@@ -100,40 +100,40 @@ mod tests {
 
     #[test]
     fn numbers_of_seconds_become_periods() {
-        check(seconds, "5", &json!("5s"));
-        check(seconds, "5.0", &json!("5s"));
-        check(seconds, "0.25", &json!("250ms"));
+        check(parse_seconds, "5", &json!("5s"));
+        check(parse_seconds, "5.0", &json!("5s"));
+        check(parse_seconds, "0.25", &json!("250ms"));
         for wrong in ["-1", "nan", "inf", "5s", ""] {
-            assert!(seconds(wrong).is_err(), "{wrong:?}");
+            assert!(parse_seconds(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn bytes_and_integers_refuse_what_they_do_not_understand() {
-        check(bytes, "104857600", &json!("100MiB"));
-        check(integer, " 7 ", &json!(7));
-        assert!(bytes("ten").is_err());
-        assert!(integer("7.5").is_err());
-        assert!(integer("-1").is_err());
+        check(parse_bytes, "104857600", &json!("100MiB"));
+        check(parse_integer, " 7 ", &json!(7));
+        assert!(parse_bytes("ten").is_err());
+        assert!(parse_integer("7.5").is_err());
+        assert!(parse_integer("-1").is_err());
     }
 
     #[test]
     fn lists_are_separated_by_commas_or_written_as_json() {
         check(
-            list,
+            parse_list,
             "a.example, *.b.example",
             &json!(["a.example", "*.b.example"]),
         );
-        check(list, r#"["a","b"]"#, &json!(["a", "b"]));
-        check(list, "[]", &json!([]));
+        check(parse_list, r#"["a","b"]"#, &json!(["a", "b"]));
+        check(parse_list, "[]", &json!([]));
         check(
-            list,
+            parse_list,
             "[2620:fe::fe]:53, 192.0.2.1:53",
             &json!(["[2620:fe::fe]:53", "192.0.2.1:53"]),
         );
-        assert!(list("a,,b").is_err());
-        assert!(list("[1]").is_err());
-        assert_eq!(list("  "), Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE)));
-        assert_eq!(text(" "), Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE)));
+        assert!(parse_list("a,,b").is_err());
+        assert!(parse_list("[1]").is_err());
+        assert_eq!(parse_list("  "), Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE)));
+        assert_eq!(parse_text(" "), Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE)));
     }
 }

@@ -7,17 +7,17 @@ use serde_json::Value;
 use super::schema::{SchemaNode, SectionSpec, ValueKind};
 
 /// The Markdown of `docs/configuration.md` for these sections.
-pub fn reference(sections: &[SectionSpec]) -> String {
+pub fn configuration_page(sections: &[SectionSpec]) -> String {
     let mut page = String::from(CONFIGURATION_PAGE_HEAD);
     for section in sections {
         let _ = write!(page, "\n## `{}`\n", section.name);
         let about = section.root().description();
         if !about.is_empty() {
-            let _ = write!(page, "\n{}\n", paragraph(about));
+            let _ = write!(page, "\n{}\n", one_line(about));
         }
         page.push_str("\n| key | variable | default | meaning |\n|---|---|---|---|\n");
-        rows(&mut page, section, section.root(), "", &section.defaults);
-        aliases(&mut page, section);
+        write_rows(&mut page, section, section.root(), "", &section.defaults);
+        write_aliases(&mut page, section);
     }
     page
 }
@@ -36,7 +36,7 @@ Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every
 secret can be read from a file: add `_file` to its key or `_FILE` to its variable.
 ";
 
-fn rows(
+fn write_rows(
     page: &mut String,
     section: &SectionSpec,
     node: SchemaNode<'_>,
@@ -51,7 +51,7 @@ fn rows(
         };
         let default = defaults.get(name).unwrap_or(&Value::Null);
         if field.kind() == ValueKind::Fields && !default.is_null() {
-            rows(page, section, field, &path, default);
+            write_rows(page, section, field, &path, default);
             continue;
         }
         let variable = path.to_ascii_uppercase().replace('.', "__");
@@ -60,13 +60,13 @@ fn rows(
             "| `{path}` | `DRAY_{}__{variable}` | {} | {} |",
             section.variable_part(),
             default_text(default),
-            meaning(field),
+            field_meaning(field),
         );
     }
 }
 
-fn meaning(field: SchemaNode<'_>) -> String {
-    let mut meaning = paragraph(field.description()).replace('|', "\\|");
+fn field_meaning(field: SchemaNode<'_>) -> String {
+    let mut meaning = one_line(field.description()).replace('|', "\\|");
     if let Some(words) = field.choices() {
         let _ = write!(meaning, " One of: {}.", words.join(", "));
     }
@@ -87,11 +87,11 @@ fn default_text(default: &Value) -> String {
 }
 
 /// One line: line breaks inside a paragraph are spaces.
-fn paragraph(text: &str) -> String {
+fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn aliases(page: &mut String, section: &SectionSpec) {
+fn write_aliases(page: &mut String, section: &SectionSpec) {
     if section.aliases.is_empty() {
         return;
     }

@@ -62,7 +62,7 @@ impl SectionSpec {
             aliases: S::aliases(),
             strict_prefixes: S::strict_prefixes(),
             read: |values| {
-                let section: S = serde_path_to_error::deserialize(values).map_err(invalid)?;
+                let section: S = serde_path_to_error::deserialize(values).map_err(invalid_value)?;
                 Ok(CheckedSection {
                     problems: section.validate(),
                     shown: serde_json::to_value(&section).unwrap_or_default(),
@@ -89,7 +89,7 @@ impl SectionSpec {
 }
 
 /// Not generic over the section, so that it is compiled once.
-fn invalid(error: serde_path_to_error::Error<serde_json::Error>) -> InvalidValue {
+fn invalid_value(error: serde_path_to_error::Error<serde_json::Error>) -> InvalidValue {
     let segments: Vec<String> = error.path().iter().map(segment_text).collect();
     InvalidValue {
         field: segments.join("."),
@@ -178,7 +178,7 @@ impl<'a> SchemaNode<'a> {
                 break;
             }
         }
-        nullable |= types(inner).any(|name| name == "null");
+        nullable |= schema_types(inner).any(|name| name == "null");
         Self {
             document,
             outer,
@@ -208,7 +208,7 @@ impl<'a> SchemaNode<'a> {
         if self.inner.get("enum").is_some() || self.choices().is_some() {
             return ValueKind::Text;
         }
-        match types(self.inner).find(|name| *name != "null") {
+        match schema_types(self.inner).find(|name| *name != "null") {
             Some("boolean") => ValueKind::Bool,
             Some("integer") => ValueKind::Integer,
             Some("number") => ValueKind::Number,
@@ -263,7 +263,7 @@ impl<'a> SchemaNode<'a> {
     }
 }
 
-fn types(schema: &Value) -> impl Iterator<Item = &str> {
+fn schema_types(schema: &Value) -> impl Iterator<Item = &str> {
     let (one, many) = match schema.get("type") {
         Some(Value::String(name)) => (Some(name.as_str()), None),
         Some(Value::Array(names)) => (None, Some(names)),

@@ -6,7 +6,7 @@ use super::schema::{SchemaNode, ValueKind};
 
 /// Reads the text of a variable or flag as the schema says.
 pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
-    let wrong = || expectation(node);
+    let wrong = || expected_text(node);
     if text.is_empty() && node.is_nullable() {
         return Ok(Value::Null);
     }
@@ -41,7 +41,7 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
 fn read_list(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let text = text.trim();
     if text.starts_with('[') {
-        return serde_json::from_str(text).map_err(|_| expectation(node));
+        return serde_json::from_str(text).map_err(|_| expected_text(node));
     }
     if text.is_empty() {
         return Ok(Value::Array(Vec::new()));
@@ -56,7 +56,7 @@ fn read_list(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
         .map(Value::Array)
 }
 
-pub(super) fn expectation(node: SchemaNode<'_>) -> String {
+pub(super) fn expected_text(node: SchemaNode<'_>) -> String {
     match node.choices() {
         Some(words) => format!("must be one of: {}", words.join(", ")),
         None => node.kind().expectation().to_owned(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::check::{FindingCollector, VariableClaim, lookup, unknown};
+use super::check::{FindingCollector, VariableClaim, lookup_field, unknown_name_message};
 use super::layer::ConfigLayer;
 use super::schema::{SchemaNode, SectionSpec};
 use super::text::read_text;
@@ -58,7 +58,7 @@ fn alias_layer(
             None
         }
         Err(message) => {
-            let secret = lookup(section, alias.field).is_some_and(SchemaNode::is_secret);
+            let secret = lookup_field(section, alias.field).is_some_and(SchemaNode::is_secret);
             let value = if secret { "***" } else { text };
             collector.find(&key, &source, Some(value), message);
             None
@@ -119,7 +119,7 @@ fn own_layer(
         .find(|section| section.variable_part() == first)
     else {
         let known = sections.iter().map(|section| section.name);
-        let message = unknown(
+        let message = unknown_name_message(
             "section",
             &first.to_ascii_lowercase().replace('_', "-"),
             known,
@@ -151,7 +151,7 @@ pub(super) fn flag_layer(
     let sections = collector.sections;
     let Some(section) = sections.iter().find(|section| section.name == name) else {
         let known = sections.iter().map(|section| section.name);
-        let message = unknown("section", name, known);
+        let message = unknown_name_message("section", name, known);
         collector.find(&flag.key, &source, None, message);
         return None;
     };
@@ -171,7 +171,7 @@ fn text_layer(
         .chain(fields.iter().copied())
         .collect();
     // A key that nothing reads is found when the layer's tree is checked; its value does not matter then.
-    let value = match lookup(section, &fields.join(".")) {
+    let value = match lookup_field(section, &fields.join(".")) {
         Some(node) => match read_text(node, text) {
             Ok(value) => value,
             Err(message) => {
@@ -198,7 +198,7 @@ fn check_prefix(collector: &mut FindingCollector<'_>, variable: &str) {
             .any(|alias| alias.variable == variable);
         if strict && !known {
             let names = section.aliases.iter().map(|alias| alias.variable);
-            let message = unknown("variable", variable, names);
+            let message = unknown_name_message("variable", variable, names);
             collector.find(variable, "environment", None, message);
         }
     }

@@ -10,25 +10,26 @@ use dray_types::{
 use tonic::metadata::MetadataMap;
 
 /// Reads who asks and until when. Without `grpc-timeout` the deadline is `default_timeout` from now.
-pub(super) fn read(
+pub(super) fn read_meta(
     metadata: &MetadataMap,
     now_ms: u64,
     default_timeout: Period,
 ) -> Result<Meta, Fault> {
-    let tenant: TenantId = parse(metadata, "dray-tenant")?
-        .ok_or_else(|| invalid("The metadata lacks `dray-tenant`."))?;
-    let timeout = match text(metadata, "grpc-timeout")? {
-        Some(written) => timeout(written).ok_or_else(|| invalid("`grpc-timeout` is not valid."))?,
+    let tenant: TenantId = parse_metadata(metadata, "dray-tenant")?
+        .ok_or_else(|| invalid_argument("The metadata lacks `dray-tenant`."))?;
+    let timeout = match metadata_text(metadata, "grpc-timeout")? {
+        Some(written) => parse_timeout(written)
+            .ok_or_else(|| invalid_argument("`grpc-timeout` is not valid."))?,
         None => default_timeout.as_duration(),
     };
     let mut meta = Meta::new(tenant, Deadline::after(now_ms, timeout));
-    if let Some(operation) = parse::<OperationId>(metadata, "dray-operation")? {
+    if let Some(operation) = parse_metadata::<OperationId>(metadata, "dray-operation")? {
         meta = meta.with_operation(operation);
     }
-    if let Some(session) = parse::<SessionId>(metadata, "dray-session")? {
+    if let Some(session) = parse_metadata::<SessionId>(metadata, "dray-session")? {
         meta = meta.with_session(session);
     }
-    if let Some(app) = parse::<AppId>(metadata, "dray-app")? {
+    if let Some(app) = parse_metadata::<AppId>(metadata, "dray-app")? {
         meta = meta.with_app(app);
     }
     // A malformed trace starts a new one, so it is never refused.
@@ -44,7 +45,10 @@ pub(super) fn read(
     )))
 }
 
-fn text<'a>(metadata: &'a MetadataMap, name: &'static str) -> Result<Option<&'a str>, Fault> {
+fn metadata_text<'a>(
+    metadata: &'a MetadataMap,
+    name: &'static str,
+) -> Result<Option<&'a str>, Fault> {
     metadata
         .get(name)
         .map(|value| value.to_str())
@@ -52,25 +56,28 @@ fn text<'a>(metadata: &'a MetadataMap, name: &'static str) -> Result<Option<&'a 
         .map_err(|_| not_valid(name))
 }
 
-fn parse<T: FromStr>(metadata: &MetadataMap, name: &'static str) -> Result<Option<T>, Fault> {
-    text(metadata, name)?
+fn parse_metadata<T: FromStr>(
+    metadata: &MetadataMap,
+    name: &'static str,
+) -> Result<Option<T>, Fault> {
+    metadata_text(metadata, name)?
         .map(str::parse)
         .transpose()
         .map_err(|_| not_valid(name))
 }
 
 fn not_valid(name: &str) -> Fault {
-    invalid(format!("`{name}` in the metadata is not valid."))
+    invalid_argument(format!("`{name}` in the metadata is not valid."))
 }
 
-fn invalid(message: impl Into<String>) -> Fault {
+fn invalid_argument(message: impl Into<String>) -> Fault {
     Fault::new(FaultCode::InvalidArgument, message)
         .detail("invalid_envelope")
         .advice("Correct the metadata and send the request again.")
 }
 
 /// At most eight digits and a unit (gRPC over HTTP/2, "Timeout").
-fn timeout(written: &str) -> Option<Duration> {
+fn parse_timeout(written: &str) -> Option<Duration> {
     let (digits, unit) = written.split_at_checked(written.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -100,7 +107,7 @@ mod tests {
     }
 
     fn check(entries: &[(&'static str, &str)]) -> Result<Meta, Fault> {
-        read(&metadata(entries), 1_000, Period::secs(60))
+        read_meta(&metadata(entries), 1_000, Period::secs(60))
     }
 
     #[test]
@@ -120,7 +127,7 @@ mod tests {
             ("-1S", None),
             ("1s", None),
         ] {
-            assert_eq!(timeout(written), expected, "{written}");
+            assert_eq!(parse_timeout(written), expected, "{written}");
         }
     }
 

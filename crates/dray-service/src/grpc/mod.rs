@@ -28,7 +28,7 @@ pub(crate) use codec::RawCodec;
 pub use status::{fault_of, status_of};
 
 use crate::NoDelayListener;
-use crate::router::{BoundCall, CallTransport, stopping};
+use crate::router::{BoundCall, CallTransport, stopping_fault};
 
 /// Requests in hand on one connection.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
@@ -98,8 +98,10 @@ impl GrpcEndpoint {
             routes = routes.route(call.grpc_path, axum::routing::post(self.handler(call)));
         }
         // Older clients ask for the first version of reflection only.
-        let reflection = describe().build_v1().map_err(ReflectionError)?;
-        let old_reflection = describe().build_v1alpha().map_err(ReflectionError)?;
+        let reflection = reflection_builder().build_v1().map_err(ReflectionError)?;
+        let old_reflection = reflection_builder()
+            .build_v1alpha()
+            .map_err(ReflectionError)?;
         let health = tonic_health::pb::health_server::HealthServer::new(
             HealthService::from_health_reporter(self.health.clone()),
         );
@@ -126,7 +128,7 @@ impl GrpcEndpoint {
             let endpoint = endpoint.clone();
             Box::pin(async move {
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
-                    answer(Arc::clone(&call), endpoint.clone(), request)
+                    answer_call(Arc::clone(&call), endpoint.clone(), request)
                 });
                 Grpc::new(RawCodec)
                     .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
@@ -138,7 +140,7 @@ impl GrpcEndpoint {
 }
 
 /// What reflection shows.
-fn describe() -> tonic_reflection::server::Builder<'static> {
+fn reflection_builder() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(dray_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -146,19 +148,20 @@ fn describe() -> tonic_reflection::server::Builder<'static> {
 
 type Pending = std::pin::Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
 
-async fn answer(
+async fn answer_call(
     call: Arc<BoundCall>,
     endpoint: GrpcEndpoint,
     request: tonic::Request<Bytes>,
 ) -> Result<tonic::Response<Bytes>, tonic::Status> {
     let (metadata, _, payload) = request.into_parts();
-    let meta = match envelope::read(&metadata, endpoint.clock.now_ms(), endpoint.default_timeout) {
-        Ok(meta) => meta,
-        Err(fault) => {
-            call.refused_envelope();
-            return Err(status_of(&fault));
-        }
-    };
+    let meta =
+        match envelope::read_meta(&metadata, endpoint.clock.now_ms(), endpoint.default_timeout) {
+            Ok(meta) => meta,
+            Err(fault) => {
+                call.refused_envelope();
+                return Err(status_of(&fault));
+            }
+        };
     // A caller that goes away drops this future, and the handler with it.
     let admitted = call
         .admit(CallTransport::Grpc, meta, payload, CancellationToken::new())
@@ -166,7 +169,7 @@ async fn answer(
     let answered = async {
         tokio::select! {
             outcome = admitted => outcome,
-            () = endpoint.kill.cancelled() => Err(stopping()),
+            () = endpoint.kill.cancelled() => Err(stopping_fault()),
         }
     };
     match endpoint.handlers.track_future(answered).await {

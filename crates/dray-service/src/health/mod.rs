@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub(crate) use gate::ReadinessGate;
-pub(crate) use pages::{HealthPages, routes};
+pub(crate) use pages::{HealthPages, health_routes};
 pub(crate) use probe::{ReadinessProbe, free_disk, run_probes};
 
 /// How long the watchdog may go without being scheduled.

@@ -15,24 +15,24 @@ pub(crate) struct HealthPages {
     pub(crate) registry: prometheus::Registry,
 }
 
-pub(crate) fn routes(pages: HealthPages) -> Router {
+pub(crate) fn health_routes(pages: HealthPages) -> Router {
     Router::new()
-        .route("/live", get(live))
-        .route("/started", get(started))
-        .route("/ready", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/live", get(get_live))
+        .route("/started", get(get_started))
+        .route("/ready", get(get_ready))
+        .route("/metrics", get(get_metrics))
         .with_state(pages)
 }
 
-async fn live(State(pages): State<HealthPages>) -> Response {
-    verdict(pages.health.is_live())
+async fn get_live(State(pages): State<HealthPages>) -> Response {
+    verdict_response(pages.health.is_live())
 }
 
-async fn started(State(pages): State<HealthPages>) -> Response {
-    verdict(pages.health.has_started())
+async fn get_started(State(pages): State<HealthPages>) -> Response {
+    verdict_response(pages.health.has_started())
 }
 
-fn verdict(passed: bool) -> Response {
+fn verdict_response(passed: bool) -> Response {
     if passed {
         (StatusCode::OK, "ok\n").into_response()
     } else {
@@ -40,7 +40,7 @@ fn verdict(passed: bool) -> Response {
     }
 }
 
-async fn ready(State(pages): State<HealthPages>) -> Response {
+async fn get_ready(State(pages): State<HealthPages>) -> Response {
     let readiness = pages.health.readiness();
     let status = if readiness.ready {
         StatusCode::OK
@@ -53,8 +53,8 @@ async fn ready(State(pages): State<HealthPages>) -> Response {
     }
 }
 
-async fn metrics(State(pages): State<HealthPages>) -> Response {
-    match crate::telemetry::encode(&pages.registry) {
+async fn get_metrics(State(pages): State<HealthPages>) -> Response {
+    match crate::telemetry::encode_metrics(&pages.registry) {
         Ok(text) => (
             [(
                 header::CONTENT_TYPE,

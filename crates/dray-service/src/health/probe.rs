@@ -53,7 +53,7 @@ pub(crate) async fn run_probes(
     let mut was_ready = health.is_ready();
     loop {
         rounds.tick().await;
-        round(&health, &probes, interval).await;
+        run_round(&health, &probes, interval).await;
         let ready = health.is_ready();
         if ready != was_ready {
             let failing = health.readiness().failing;
@@ -68,7 +68,7 @@ pub(crate) async fn run_probes(
 }
 
 /// One round of checks.
-pub(crate) async fn round(health: &ProcessHealth, probes: &[ReadinessProbe], limit: Duration) {
+pub(crate) async fn run_round(health: &ProcessHealth, probes: &[ReadinessProbe], limit: Duration) {
     let checks = probes.iter().map(|probe| async {
         let result = match tokio::time::timeout(limit, (probe.run)()).await {
             Ok(result) => result,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_types::ByteSize;
 
-use super::probe::round;
+use super::probe::run_round;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn a_check_that_hangs_counts_as_failed_and_holds_up_no_other() {
         ReadinessProbe::new("hangs", std::future::pending),
         ReadinessProbe::new("passes", || async { Ok(()) }),
     ];
-    round(&health, &probes, Duration::from_secs(5)).await;
+    run_round(&health, &probes, Duration::from_secs(5)).await;
     let failing = health.readiness().failing;
     assert_eq!(
         failing,

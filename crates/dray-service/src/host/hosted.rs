@@ -88,7 +88,7 @@ struct PlannedService<S: Service> {
     start: StartFuture<S>,
 }
 
-pub(super) fn plan<S, F, Fut>(start: F) -> Box<dyn PlannedStart>
+pub(super) fn plan_start<S, F, Fut>(start: F) -> Box<dyn PlannedStart>
 where
     S: Service,
     F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
@@ -141,12 +141,12 @@ impl<S: Service> PlannedStart for PlannedService<S> {
                     source,
                 }
             })?;
-            Ok(host(Arc::new(service), router, &common, cx))
+            Ok(host_service(Arc::new(service), router, &common, cx))
         })
     }
 }
 
-fn host<S: Service>(
+fn host_service<S: Service>(
     service: Arc<S>,
     router: Router<S>,
     common: &SharedResources,

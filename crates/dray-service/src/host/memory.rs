@@ -20,13 +20,13 @@ const MEMORY_LIMIT_FILES: [&str; 2] = [
 ];
 
 /// The limit of this process's container; `None` when there is none.
-pub(super) fn limit() -> Option<ByteSize> {
+pub(super) fn container_limit() -> Option<ByteSize> {
     MEMORY_LIMIT_FILES
         .iter()
-        .find_map(|path| read(Path::new(path)))
+        .find_map(|path| read_limit(Path::new(path)))
 }
 
-fn read(path: &Path) -> Option<ByteSize> {
+fn read_limit(path: &Path) -> Option<ByteSize> {
     let text = std::fs::read_to_string(path).ok()?;
     let bytes: u64 = text.trim().parse().ok()?;
     // Version 1 writes a number near the top of the range for "no limit".
@@ -34,7 +34,7 @@ fn read(path: &Path) -> Option<ByteSize> {
 }
 
 /// Operations that these services handle at one time, all of them busy.
-pub(super) fn operations(services: &[HostedService], limits: &LimitsSection) -> u64 {
+pub(super) fn max_operations(services: &[HostedService], limits: &LimitsSection) -> u64 {
     let of = |service: &HostedService| {
         let calls = if service.calls.is_empty() {
             0
@@ -52,7 +52,7 @@ pub(super) fn operations(services: &[HostedService], limits: &LimitsSection) -> 
 }
 
 /// Whether `operations` fit under `limit`. The error says what would be right.
-pub(super) fn check(limit: Option<ByteSize>, operations: u64) -> Result<(), String> {
+pub(super) fn check_memory(limit: Option<ByteSize>, operations: u64) -> Result<(), String> {
     let Some(limit) = limit else {
         return Ok(());
     };
@@ -74,23 +74,23 @@ mod tests {
 
     #[test]
     fn operations_may_need_six_tenths_of_the_limit() {
-        assert_eq!(check(None, u64::MAX), Ok(()));
+        assert_eq!(check_memory(None, u64::MAX), Ok(()));
         let gib = Some(ByteSize::mib(1024));
-        assert_eq!(check(gib, 76), Ok(()));
-        let error = check(gib, 77).unwrap_err();
+        assert_eq!(check_memory(gib, 76), Ok(()));
+        let error = check_memory(gib, 77).unwrap_err();
         assert!(
             error.contains("1GiB") && error.contains("77 operations of 8MiB"),
             "{error}"
         );
         let enough: ByteSize = error.rsplit(' ').next().unwrap().parse().unwrap();
-        assert_eq!(check(Some(enough), 77), Ok(()));
+        assert_eq!(check_memory(Some(enough), 77), Ok(()));
     }
 
     #[test]
     fn the_defaults_fit_a_container_of_one_gibibyte() {
         let limits = LimitsSection::default();
         let operations = u64::from(limits.calls) + u64::from(limits.work);
-        assert_eq!(check(Some(ByteSize::mib(1024)), operations), Ok(()));
+        assert_eq!(check_memory(Some(ByteSize::mib(1024)), operations), Ok(()));
     }
 
     #[test]
@@ -103,8 +103,8 @@ mod tests {
             ("536870912\n", Some(ByteSize::mib(512))),
         ] {
             std::fs::write(&file, text).unwrap();
-            assert_eq!(read(&file), expected, "{text}");
+            assert_eq!(read_limit(&file), expected, "{text}");
         }
-        assert_eq!(read(&folder.path().join("absent")), None);
+        assert_eq!(read_limit(&folder.path().join("absent")), None);
     }
 }

@@ -89,7 +89,7 @@ impl Host {
         F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<S, StartError>> + Send + 'static,
     {
-        self.plans.push(hosted::plan::<S, F, Fut>(start));
+        self.plans.push(hosted::plan_start::<S, F, Fut>(start));
         self
     }
 
@@ -124,7 +124,7 @@ impl Host {
 
     /// The Markdown of `docs/configuration.md`.
     pub fn config_reference(&self) -> String {
-        crate::config::reference(self.loader().sections())
+        crate::config::configuration_page(self.loader().sections())
     }
 
     /// The Markdown of `docs/metrics.md`: the skeleton's instruments, the bus's, and each service's.
@@ -155,7 +155,7 @@ impl Host {
 
     /// Starts everything in the documented order, or nothing.
     pub async fn start(self) -> Result<RunningHost, HostError> {
-        start::start(self).await
+        start::start_host(self).await
     }
 
     fn loader(&self) -> ConfigLoader {

@@ -15,7 +15,7 @@ use super::running::{BoundAddresses, HealthServer};
 use super::wait;
 use crate::NoDelayListener;
 use crate::config::{ConfigError, LoadedConfig};
-use crate::health::{HealthPages, ProcessHealth, routes};
+use crate::health::{HealthPages, ProcessHealth, health_routes};
 use crate::provision;
 use crate::settings::{
     BusMode, BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection,
@@ -90,8 +90,8 @@ pub(super) struct BoundListeners {
 
 impl BoundListeners {
     pub(super) async fn bind(sections: &CommonSections) -> Result<Self, HostError> {
-        let (http, http_address) = bind("http", sections.http.listen).await?;
-        let (grpc, grpc_address) = bind("grpc", sections.grpc.listen).await?;
+        let (http, http_address) = bind_listener("http", sections.http.listen).await?;
+        let (grpc, grpc_address) = bind_listener("grpc", sections.grpc.listen).await?;
         Ok(Self {
             http,
             grpc,
@@ -110,7 +110,7 @@ impl BoundListeners {
     ) -> HealthServer {
         let mut http = HealthServer::default();
         if let Some(listener) = self.http.take() {
-            let pages = routes(HealthPages {
+            let pages = health_routes(HealthPages {
                 health: health.clone(),
                 registry: telemetry.registry(),
             });
@@ -127,7 +127,7 @@ impl BoundListeners {
     }
 }
 
-async fn bind(
+async fn bind_listener(
     section: &'static str,
     address: Option<SocketAddr>,
 ) -> Result<(Option<TcpListener>, Option<SocketAddr>), HostError> {
@@ -172,7 +172,8 @@ impl OpenConnections {
                 let options = nats_options(sections, name);
                 let limit = sections.bus.wait_for_server.as_duration();
                 let connect = || Bus::connect(&options, clock.clone(), meter);
-                wait::retry("the bus", limit, ConnectError::is_passing, connect).await?
+                wait::retry_while_passing("the bus", limit, ConnectError::is_passing, connect)
+                    .await?
             }
         };
         match open_store(settings.store, sections, &clock).await {
@@ -209,7 +210,7 @@ impl OpenConnections {
         sections: &CommonSections,
     ) -> Result<(), HostError> {
         if self.owns_bus && sections.bus.mode == BusMode::Embedded {
-            return Ok(provision::apply(&self.bus, &Topology::default()).await?);
+            return Ok(provision::apply_topology(&self.bus, &Topology::default()).await?);
         }
         let patience = sections.bus.wait_for_topology.as_duration();
         Ok(provision::wait_until_right(&self.bus, topology, patience).await?)
@@ -237,7 +238,9 @@ async fn open_store(
     if sections.store.mode == StoreMode::S3 {
         let limit = sections.store.wait_for_server.as_duration();
         let open = || Store::open(&sections.store.s3, clock.clone());
-        let store = wait::retry("the object store", limit, OpenError::is_passing, open).await?;
+        let store =
+            wait::retry_while_passing("the object store", limit, OpenError::is_passing, open)
+                .await?;
         return Ok((store, None));
     }
     let (server, options) = embedded_store(sections).await?;

@@ -179,6 +179,6 @@ impl RunningHost {
 
     /// Stops everything in the documented order.
     pub async fn stop(self) -> StopReport {
-        super::stop::stop(self).await
+        super::stop::stop_host(self).await
     }
 }

@@ -10,7 +10,7 @@ use super::running::{LifecycleStage, RunningHost};
 use crate::ServiceContext;
 use crate::grpc::GrpcEndpoint;
 use crate::health::{ReadinessProbe, free_disk, run_probes};
-use crate::router::{BoundCall, pull_while_ready, read};
+use crate::router::{BoundCall, pull_while_ready, read_requests};
 
 impl RunningHost {
     /// Subscribed, serving.
@@ -37,7 +37,7 @@ impl RunningHost {
                 for subject in call.subjects() {
                     let bus = &self.context.bus;
                     let responder = bus.respond_to(&subject, service.name).await?;
-                    self.tasks.readers.spawn(read(
+                    self.tasks.readers.spawn(read_requests(
                         responder,
                         Arc::clone(call),
                         self.tasks.handlers.clone(),

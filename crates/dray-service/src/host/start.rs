@@ -23,7 +23,7 @@ use crate::{ListenAddresses, ServiceContext};
 /// How often the watchdog shows that it is scheduled.
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) async fn start(mut host: Host) -> Result<RunningHost, HostError> {
+pub(super) async fn start_host(mut host: Host) -> Result<RunningHost, HostError> {
     let loaded = Arc::new(host.load()?);
     let plans = host.chosen()?;
     let names: Vec<&str> = plans.iter().map(|plan| plan.name()).collect();
@@ -66,12 +66,12 @@ impl Bootstrap {
         if install {
             telemetry.install()?;
         }
-        announce(&loaded, &names);
+        log_settings(&loaded, &names);
         stages.push(LifecycleStage::Telemetry);
         let mut listeners = BoundListeners::bind(&sections).await?;
         let health = ProcessHealth::new();
         let mut checks = JoinSet::new();
-        checks.spawn(watch(health.clone()));
+        checks.spawn(run_watchdog(health.clone()));
         let http = listeners.serve_health(&health, &telemetry);
         stages.push(LifecycleStage::Bound);
         Ok(Self {
@@ -146,8 +146,8 @@ impl Bootstrap {
                 }
             }
         }
-        let operations = memory::operations(services, &self.sections.limits);
-        match memory::check(memory::limit(), operations) {
+        let operations = memory::max_operations(services, &self.sections.limits);
+        match memory::check_memory(memory::container_limit(), operations) {
             // One machine that is short of memory may try; a deployment must not be killed under load.
             Err(problem) if self.sections.bus.mode == BusMode::Nats => {
                 Err(HostError::Memory(problem))
@@ -234,7 +234,7 @@ fn name_of(names: &[&str]) -> String {
 }
 
 /// Logs what was set, without secrets; compiled defaults only at the level `debug`.
-fn announce(loaded: &LoadedConfig, names: &[&str]) {
+fn log_settings(loaded: &LoadedConfig, names: &[&str]) {
     tracing::info!(services = ?names, version = env!("CARGO_PKG_VERSION"), "starting");
     for warning in loaded.warnings() {
         tracing::warn!("{warning}");
@@ -276,7 +276,7 @@ pub(super) async fn stop_all(mut services: Vec<HostedService>) {
     }
 }
 
-async fn watch(health: ProcessHealth) {
+async fn run_watchdog(health: ProcessHealth) {
     let mut ticks = tokio::time::interval(WATCHDOG_INTERVAL);
     loop {
         ticks.tick().await;

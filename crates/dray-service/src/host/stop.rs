@@ -8,7 +8,7 @@ use super::start::stop_all;
 /// How long cancelled handlers may take to send their answers.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-pub(super) async fn stop(mut running: RunningHost) -> StopReport {
+pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
     running.stop_readiness().await;
     let grace = tokio::time::Instant::now() + running.shutdown.grace.as_duration();

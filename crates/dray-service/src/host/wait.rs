@@ -13,7 +13,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens `what` again and again while it fails in a way that may pass, at most for `limit`. Every failure is logged;
 /// the last one is returned.
-pub(super) async fn retry<T, E, F>(
+pub(super) async fn retry_while_passing<T, E, F>(
     what: &'static str,
     limit: Duration,
     is_passing: fn(&E) -> bool,
@@ -55,7 +55,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retries_until_the_server_is_there() {
         let mut attempts = 0;
-        let opened = retry("a server", Duration::from_mins(2), is_passing, || {
+        let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             attempts += 1;
             std::future::ready(if attempts < 4 {
                 Err(Error::from(ErrorKind::ConnectionRefused))
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn fails_when_the_limit_has_passed() {
         let begun = Instant::now();
-        let opened = retry("a server", Duration::from_mins(2), is_passing, || {
+        let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::ConnectionRefused)))
         });
         assert!(opened.await.is_err());
@@ -79,7 +79,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn does_not_retry_what_cannot_pass() {
         let begun = Instant::now();
-        let opened = retry("a server", Duration::from_mins(2), is_passing, || {
+        let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))
         });
         assert!(opened.await.is_err());

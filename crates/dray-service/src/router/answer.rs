@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::admission::{Admission, AdmissionTicket, CallSlot};
 use super::call_permit::hold_permit_while;
-use super::flight::{CallOutcome, FlightKey, FlightLeader, FlightRole, FlightTable, follow};
+use super::flight::{CallOutcome, FlightKey, FlightLeader, FlightRole, FlightTable, follow_leader};
 use super::metrics::{CallMetrics, CallTransport};
 use super::{AdmissionMode, CallRoute, Pending, span, work_until};
 use crate::settings::LimitsSection;
@@ -123,7 +123,7 @@ impl BoundCall {
         let longest = Deadline::after(now, shared.longest.as_duration());
         meta.deadline = meta.deadline.min(longest);
         if shared.stopping.load(Ordering::Acquire) {
-            return Err(shared.refuse("stopping", stopping(), &meta));
+            return Err(shared.refuse("stopping", stopping_fault(), &meta));
         }
         if work_until(meta.deadline).has_passed(now) {
             return Err(shared.refuse("expired", timed_out(), &meta));
@@ -137,7 +137,7 @@ impl BoundCall {
             let started = Instant::now();
             let outcome = tokio::select! {
                 outcome = this.conclude(start, meta.clone(), payload) => outcome,
-                () = cancel.cancelled() => Err(cancelled()),
+                () = cancel.cancelled() => Err(cancelled_fault()),
             };
             let outcome = outcome.map_err(|fault| with_trace(fault, &meta));
             this.report(way, &meta, &outcome, started.elapsed());
@@ -164,10 +164,10 @@ impl BoundCall {
                 AdmissionTicket::Wait(granted) => {
                     Ok(CallStart::Run(lead, CallAdmission::Later(granted)))
                 }
-                AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded(), meta)),
+                AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
             },
             FlightRole::Follow(outcome) => Ok(CallStart::Follow(outcome)),
-            FlightRole::Crowded => Err(shared.refuse("overloaded", overloaded(), meta)),
+            FlightRole::Crowded => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
         }
     }
 
@@ -179,7 +179,7 @@ impl BoundCall {
                     CallStart::Run(lead, admitted) => {
                         return self.lead(lead, admitted, meta, payload).await;
                     }
-                    CallStart::Follow(outcome) => match follow(outcome).await {
+                    CallStart::Follow(outcome) => match follow_leader(outcome).await {
                         Some(outcome) => return outcome,
                         // The one that ran was cancelled or had less time: this one has to do it after all.
                         None => start = self.begin(&meta, &payload)?,
@@ -199,7 +199,7 @@ impl BoundCall {
     ) -> CallOutcome {
         let permit = match admitted {
             CallAdmission::Now(permit) => Some(permit),
-            CallAdmission::Later(granted) => Some(granted.await.map_err(|_| stopping())?),
+            CallAdmission::Later(granted) => Some(granted.await.map_err(|_| stopping_fault())?),
             CallAdmission::ByHandler => None,
         };
         let handler = self.guarded(meta, payload);
@@ -292,21 +292,21 @@ fn timed_out() -> Fault {
         .retry_after(Duration::from_secs(1))
 }
 
-fn overloaded() -> Fault {
+fn overloaded_fault() -> Fault {
     Fault::new(FaultCode::RateLimited, "The service is busy.")
         .detail("overloaded")
         .advice("Try again a little later.")
         .retry_after(Duration::from_millis(500))
 }
 
-pub(crate) fn stopping() -> Fault {
+pub(crate) fn stopping_fault() -> Fault {
     Fault::new(FaultCode::Unavailable, "The service is being restarted.")
         .detail("stopping")
         .advice("Try again in a moment.")
         .retry_after(Duration::from_millis(250))
 }
 
-fn cancelled() -> Fault {
+fn cancelled_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,
         "The request was cancelled by whoever sent it.",

@@ -115,7 +115,7 @@ impl Drop for FlightLeader {
 }
 
 /// The answer of the one that runs; `None` when it ended without.
-pub(crate) async fn follow(
+pub(crate) async fn follow_leader(
     mut outcome: watch::Receiver<Option<CallOutcome>>,
 ) -> Option<CallOutcome> {
     let answered = outcome.wait_for(Option::is_some).await.ok()?;
@@ -150,7 +150,7 @@ mod tests {
         };
         let answer: CallOutcome = Ok(Bytes::from_static(b"answer"));
         first.finish(&answer);
-        assert_eq!(follow(second).await, Some(answer));
+        assert_eq!(follow_leader(second).await, Some(answer));
         drop(lead(&flights, key("o", "t", b"x")));
     }
 
@@ -162,7 +162,7 @@ mod tests {
             panic!("the same request must follow");
         };
         drop(first);
-        assert_eq!(follow(second).await, None);
+        assert_eq!(follow_leader(second).await, None);
         assert!(flights.lock().is_empty());
     }
 

@@ -23,11 +23,11 @@ mod metrics;
 mod reader;
 pub(crate) mod span;
 
-pub(crate) use answer::{BoundCall, CallHandling, stopping};
+pub(crate) use answer::{BoundCall, CallHandling, stopping_fault};
 pub use call_permit::release_permit_while;
 pub(crate) use consume::{WorkPuller, WorkRoute, pull_while_ready};
 pub(crate) use metrics::{CallMetrics, CallTransport};
-pub(crate) use reader::read;
+pub(crate) use reader::read_requests;
 
 /// One request, decoded.
 #[derive(Clone, Debug)]
@@ -146,7 +146,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             subject: dray_proto::contract::call_subject::<C>(),
             grpc_path: C::GRPC_PATH,
             admission,
-            handler: erase::<S, C, H, F, E>(handler),
+            handler: erase_handler::<S, C, H, F, E>(handler),
             for_tenants: false,
         });
         self
@@ -248,7 +248,7 @@ impl<S> fmt::Debug for Router<S> {
     }
 }
 
-fn erase<S, C, H, F, E>(handler: H) -> Arc<ErasedHandler<S>>
+fn erase_handler<S, C, H, F, E>(handler: H) -> Arc<ErasedHandler<S>>
 where
     S: Send + Sync + 'static,
     C: Call,
@@ -260,7 +260,7 @@ where
     Arc::new(move |service, meta, payload| {
         let handler = Arc::clone(&handler);
         Box::pin(async move {
-            let body = C::decode(payload).map_err(|_| undecodable())?;
+            let body = C::decode(payload).map_err(|_| undecodable_fault())?;
             let reply = handler(service, Request::new(meta, body)).await;
             reply
                 .map(|reply| reply.encode_to_vec().into())
@@ -269,7 +269,7 @@ where
     })
 }
 
-fn undecodable() -> Fault {
+fn undecodable_fault() -> Fault {
     Fault::new(
         dray_types::FaultCode::InvalidArgument,
         "The request could not be decoded.",

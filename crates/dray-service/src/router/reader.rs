@@ -11,7 +11,7 @@ use prost::encoding::{DecodeContext, WireType};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::answer::{BoundCall, stopping};
+use super::answer::{BoundCall, stopping_fault};
 use super::metrics::CallTransport;
 
 /// Between two signs of life (C-8).
@@ -19,7 +19,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Hands every request to a task of its own until `drain`, then what was sent before, then ends. Tasks that still
 /// run when `kill` is cancelled answer that the service is stopping.
-pub(crate) async fn read(
+pub(crate) async fn read_requests(
     mut responder: Responder,
     call: Arc<BoundCall>,
     handlers: TaskTracker,
@@ -32,17 +32,17 @@ pub(crate) async fn read(
             () = drain.cancelled() => break,
         };
         match incoming {
-            Some(incoming) => take(incoming, &call, &handlers, &kill),
+            Some(incoming) => take_request(incoming, &call, &handlers, &kill),
             None => return,
         }
     }
     responder.drain().await;
     while let Some(incoming) = responder.next().await {
-        take(incoming, &call, &handlers, &kill);
+        take_request(incoming, &call, &handlers, &kill);
     }
 }
 
-fn take(
+fn take_request(
     incoming: IncomingRequest,
     call: &Arc<BoundCall>,
     handlers: &TaskTracker,
@@ -66,7 +66,7 @@ fn take(
         let outcome = match admitted {
             Ok(admitted) => tokio::select! {
                 outcome = admitted => outcome,
-                () = kill.cancelled() => Err(stopping()),
+                () = kill.cancelled() => Err(stopping_fault()),
                 never = signs_of_life(&incoming) => match never {},
             },
             Err(fault) => Err(fault),

@@ -9,7 +9,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-use super::redact::redact;
+use super::redact::redact_line;
 
 /// An exporter of spans that redacts every text in them.
 #[derive(Debug)]
@@ -28,11 +28,11 @@ impl<E: SpanExporter> SpanExporter for RedactingExporter<E> {
         for span in &mut batch {
             redact_attributes(&mut span.attributes);
             for event in &mut span.events.events {
-                event.name = redact(&event.name).into();
+                event.name = redact_line(&event.name).into();
                 redact_attributes(&mut event.attributes);
             }
             if let Status::Error { description } = &mut span.status {
-                *description = redact(description).into();
+                *description = redact_line(description).into();
             }
         }
         self.inner.export(batch).await
@@ -54,7 +54,7 @@ impl<E: SpanExporter> SpanExporter for RedactingExporter<E> {
 fn redact_attributes(attributes: &mut [KeyValue]) {
     for attribute in attributes {
         if let Value::String(text) = &attribute.value {
-            attribute.value = Value::String(redact(text.as_str()).into());
+            attribute.value = Value::String(redact_line(text.as_str()).into());
         }
     }
 }

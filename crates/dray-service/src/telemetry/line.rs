@@ -135,10 +135,10 @@ where
                 let target = metadata.target();
                 write!(writer, "{timestamp} {level:>5} {target}:")?;
                 if let Some(message) = message {
-                    write!(writer, " {}", text(&message, false))?;
+                    write!(writer, " {}", value_text(&message, false))?;
                 }
                 for (name, value) in &fields {
-                    write!(writer, " {name}={}", text(value, true))?;
+                    write!(writer, " {name}={}", value_text(value, true))?;
                 }
                 writeln!(writer)
             }
@@ -154,7 +154,7 @@ where
 }
 
 /// A value in a line of text. A value that has no clear end by itself is quoted, and no value begins a line.
-fn text(value: &Value, is_field: bool) -> String {
+fn value_text(value: &Value, is_field: bool) -> String {
     let Value::String(string) = value else {
         return value.to_string();
     };

@@ -25,7 +25,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 
 pub use catalogue::{Instrument, InstrumentCatalogue, InstrumentGroup, metrics_reference};
-pub use redact::{RedactingMakeWriter, redact};
+pub use redact::{RedactingMakeWriter, redact_line};
 
 use crate::settings::TelemetrySection;
 
@@ -111,7 +111,7 @@ impl Telemetry {
 
     /// All metrics in the Prometheus text format.
     pub fn prometheus(&self) -> Result<String, TelemetryError> {
-        encode(&self.registry)
+        encode_metrics(&self.registry)
     }
 
     pub(crate) fn registry(&self) -> prometheus::Registry {
@@ -199,7 +199,7 @@ pub fn no_meter() -> Meter {
     opentelemetry::metrics::noop::NoopMeterProvider::new().meter(INSTRUMENTATION_SCOPE)
 }
 
-pub(crate) fn encode(registry: &prometheus::Registry) -> Result<String, TelemetryError> {
+pub(crate) fn encode_metrics(registry: &prometheus::Registry) -> Result<String, TelemetryError> {
     let mut text = Vec::new();
     TextEncoder::new()
         .encode(&registry.gather(), &mut text)

@@ -18,7 +18,7 @@ const REDACTED_VALUE: &str = "***";
 
 /// Replaces the values of `X-Amz-Signature`, `X-Amz-Credential` and `X-Amz-Security-Token`, in queries
 /// (`name=value`, also with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
-pub fn redact(line: &str) -> String {
+pub fn redact_line(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let mut shown = String::with_capacity(line.len());
     let mut done = 0;
@@ -41,7 +41,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
             .min()?;
         let after = from + at + name.len();
         let tail = lower.get(after..)?;
-        let separator = separator(tail);
+        let separator = separator_length(tail);
         let value = tail.get(separator..)?;
         let length = value.find(ends_value).unwrap_or(value.len());
         if separator > 0 && length > 0 {
@@ -52,7 +52,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
 }
 
 /// Length of what stands between a name and its value; 0 when no value follows.
-fn separator(tail: &str) -> usize {
+fn separator_length(tail: &str) -> usize {
     let quotes = |text: &str| text.len() - text.trim_start_matches(['"', '\'', '\\']).len();
     let before = quotes(tail);
     let rest = tail.get(before..).unwrap_or_default();
@@ -108,7 +108,7 @@ pub struct RedactingWriter<W> {
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        self.inner.write_all(redact(&text).as_bytes())?;
+        self.inner.write_all(redact_line(&text).as_bytes())?;
         Ok(line.len())
     }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: &str) {
-        assert_eq!(redact(line), expected);
+        assert_eq!(redact_line(line), expected);
     }
 
     #[test]
@@ -185,14 +185,14 @@ mod tests {
             value in "[A-Z0-9/+_.~%-]{12,60}",
             after in "([&\"\\s].{0,40})?",
         ) {
-            let shown = redact(&format!("{before}{name}{sign}{value}{after}"));
+            let shown = redact_line(&format!("{before}{name}{sign}{value}{after}"));
             prop_assert!(!shown.contains(&value), "{shown}");
-            prop_assert_eq!(redact(&shown), shown);
+            prop_assert_eq!(redact_line(&shown), shown);
         }
 
         #[test]
         fn any_line_can_be_redacted(line in "(?s).{0,200}") {
-            let shown = redact(&line);
+            let shown = redact_line(&line);
             prop_assert!(line.to_ascii_lowercase().contains("x-amz-") || shown == line);
         }
     }

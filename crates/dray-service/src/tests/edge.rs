@@ -10,7 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::pages::get;
 use super::service::{HandlerProbe, call, host, meta, settings};
-use crate::{ExitStatus, serve};
+use crate::{ExitStatus, serve_until_signal};
 
 /// Waits until a page answers with this status and text.
 async fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
@@ -25,7 +25,7 @@ async fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
 async fn the_first_signal_stops_in_order_and_the_second_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let bus = Bus::in_process(Clock::system(), &crate::telemetry::no_meter());
-    crate::provision::apply(&bus, &dray_bus::Topology::default())
+    crate::provision::apply_topology(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
     let address = std::net::TcpListener::bind("127.0.0.1:0")
@@ -45,7 +45,7 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
     };
 
     let probe = HandlerProbe::default();
-    tasks.spawn(serve(host(settings(), &probe)));
+    tasks.spawn(serve_until_signal(host(settings(), &probe)));
     answers(address, "/started", 200, "").await;
     calls.spawn(caller("hold:"));
     probe.wait_inside(1).await;
@@ -62,7 +62,7 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
     );
 
     let probe = HandlerProbe::default();
-    tasks.spawn(serve(host(settings(), &probe)));
+    tasks.spawn(serve_until_signal(host(settings(), &probe)));
     answers(address, "/started", 200, "").await;
     calls.spawn(caller("forever:"));
     probe.wait_inside(1).await;

@@ -346,7 +346,7 @@ async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("dray topology apply"), "{error}");
-    crate::provision::apply(&bus, &dray_bus::Topology::default())
+    crate::provision::apply_topology(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
     let running = host(settings(), &HandlerProbe::default())

@@ -37,7 +37,7 @@ async fn a_host_waits_for_its_topology_and_survives_an_outage_of_the_bus() {
     let probe = HandlerProbe::default();
     let mut starting = tokio::task::JoinSet::new();
     starting.spawn(host(settings, &probe).start());
-    provision::apply(&operator, &Topology::new(1, 1 << 30))
+    provision::apply_topology(&operator, &Topology::new(1, 1 << 30))
         .await
         .unwrap();
     let running = starting.join_next().await.unwrap().unwrap().unwrap();

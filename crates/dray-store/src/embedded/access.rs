@@ -113,7 +113,7 @@ impl S3Access for AccessControl {
         };
         let source = cx.headers().get("x-amz-copy-source");
         let source = source.and_then(|value| value.to_str().ok());
-        let needed = needed(cx.s3_op().name(), cx.s3_path(), source);
+        let needed = needed_actions(cx.s3_op().name(), cx.s3_path(), source);
         let Err(refused) = self.judge(&credentials.access_key, &needed) else {
             return Ok(());
         };
@@ -125,11 +125,15 @@ impl S3Access for AccessControl {
 }
 
 /// The actions that an operation needs, each with its resource.
-fn needed(operation: &str, path: &S3Path, copy_source: Option<&str>) -> Vec<(String, String)> {
+fn needed_actions(
+    operation: &str,
+    path: &S3Path,
+    copy_source: Option<&str>,
+) -> Vec<(String, String)> {
     let resource = match path {
-        S3Path::Root => arn("*"),
-        S3Path::Bucket { bucket } => arn(bucket),
-        S3Path::Object { bucket, key } => arn(&format!("{bucket}/{key}")),
+        S3Path::Root => resource_arn("*"),
+        S3Path::Bucket { bucket } => resource_arn(bucket),
+        S3Path::Object { bucket, key } => resource_arn(&format!("{bucket}/{key}")),
     };
     let action = match operation {
         "HeadObject" => "GetObject",
@@ -145,13 +149,13 @@ fn needed(operation: &str, path: &S3Path, copy_source: Option<&str>) -> Vec<(Str
         let source = percent_encoding::percent_decode_str(source).decode_utf8_lossy();
         needed.push((
             "s3:GetObject".to_owned(),
-            arn(source.trim_start_matches('/')),
+            resource_arn(source.trim_start_matches('/')),
         ));
     }
     needed
 }
 
-fn arn(path: &str) -> String {
+fn resource_arn(path: &str) -> String {
     format!("arn:aws:s3:::{path}")
 }
 
@@ -172,22 +176,26 @@ impl PolicyDocument {
 impl OneOrMore {
     fn matches(&self, text: &str) -> bool {
         match self {
-            Self::One(pattern) => wildcard(pattern.as_bytes(), text.as_bytes()),
+            Self::One(pattern) => matches_wildcard(pattern.as_bytes(), text.as_bytes()),
             Self::More(patterns) => patterns
                 .iter()
-                .any(|pattern| wildcard(pattern.as_bytes(), text.as_bytes())),
+                .any(|pattern| matches_wildcard(pattern.as_bytes(), text.as_bytes())),
         }
     }
 }
 
 /// Whether a pattern with `*` for any bytes and `?` for one byte matches all of a text.
-fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
+fn matches_wildcard(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,
-        (Some((b'*', rest)), None) => wildcard(rest, text),
-        (Some((b'*', rest)), Some((_, left))) => wildcard(rest, text) || wildcard(pattern, left),
-        (Some((b'?', rest)), Some((_, left))) => wildcard(rest, left),
-        (Some((wanted, rest)), Some((found, left))) if wanted == found => wildcard(rest, left),
+        (Some((b'*', rest)), None) => matches_wildcard(rest, text),
+        (Some((b'*', rest)), Some((_, left))) => {
+            matches_wildcard(rest, text) || matches_wildcard(pattern, left)
+        }
+        (Some((b'?', rest)), Some((_, left))) => matches_wildcard(rest, left),
+        (Some((wanted, rest)), Some((found, left))) if wanted == found => {
+            matches_wildcard(rest, left)
+        }
         _ => false,
     }
 }
@@ -225,17 +233,23 @@ mod tests {
             ("PutObject", "cas/a", false),
             ("DeleteObject", "cas/a", false),
         ] {
-            let judged = access.judge("reader", &needed(operation, &object(key), None));
+            let judged = access.judge("reader", &needed_actions(operation, &object(key), None));
             assert_eq!(judged.is_ok(), allowed, "{operation} {key}");
         }
         assert!(
             access
-                .judge("nobody", &needed("GetObject", &object("cas/a"), None))
+                .judge(
+                    "nobody",
+                    &needed_actions("GetObject", &object("cas/a"), None)
+                )
                 .is_err()
         );
         assert!(
             access
-                .judge("owner", &needed("DeleteObject", &object("cas/a"), None))
+                .judge(
+                    "owner",
+                    &needed_actions("DeleteObject", &object("cas/a"), None)
+                )
                 .is_ok()
         );
     }
@@ -244,7 +258,7 @@ mod tests {
     fn a_copy_needs_the_right_to_read_its_source() {
         let allow = json!([{"Effect": "Allow", "Action": ["s3:PutObject"], "Resource": "arn:aws:s3:::b/*"}]);
         let access = access(&allow).unwrap();
-        let copy = needed("CopyObject", &object("cas/a"), Some("/b/stage/x%2Fy"));
+        let copy = needed_actions("CopyObject", &object("cas/a"), Some("/b/stage/x%2Fy"));
         assert_eq!(
             access.judge("reader", &copy).unwrap_err(),
             "reader s3:GetObject arn:aws:s3:::b/stage/x/y"
@@ -258,7 +272,8 @@ mod tests {
             {"Effect": "Deny", "Action": "s3:Delete?bject", "Resource": "*"},
         ]);
         let access = access(&both).unwrap();
-        let judge = |operation| access.judge("reader", &needed(operation, &object("a"), None));
+        let judge =
+            |operation| access.judge("reader", &needed_actions(operation, &object("a"), None));
         assert!(judge("GetObject").is_ok());
         assert!(judge("DeleteObject").is_err());
     }

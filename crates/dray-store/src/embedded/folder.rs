@@ -62,7 +62,7 @@ impl ServedDirectory {
     pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
         let layout = DirectoryLayout::new(root);
         private::claim_directory(root)?;
-        let lock = private::create(&layout.lock())?;
+        let lock = private::create_private(&layout.lock())?;
         lock.try_lock().map_err(|error| match error {
             fs::TryLockError::WouldBlock => io::Error::new(
                 ErrorKind::ResourceBusy,
@@ -129,7 +129,7 @@ impl ServedDirectory {
     /// A new file without a name.
     pub(super) fn draft(&self) -> io::Result<ObjectDraft> {
         let path = self.layout.temporary().join(Uuid::new_v4().to_string());
-        let file = private::options()
+        let file = private::private_options()
             .read(true)
             .write(true)
             .create_new(true)
@@ -164,7 +164,7 @@ impl ServedDirectory {
         path: &Path,
         place: OverwriteRule,
     ) -> Result<(), FolderError> {
-        let length = record::seal(&mut draft.file, meta)?;
+        let length = record::seal_record(&mut draft.file, meta)?;
         draft.reserve(length)?;
         if let Some(unnamed) = &draft.path {
             self.name(unnamed, path, place)?;
@@ -211,7 +211,7 @@ impl ServedDirectory {
         if place == OverwriteRule::Any && to.exists() {
             // Linked beside first, so that the name is never missing.
             let beside = self.layout.temporary().join(Uuid::new_v4().to_string());
-            fs::hard_link(from, &beside).map_err(missing)?;
+            fs::hard_link(from, &beside).map_err(missing_or_io)?;
             let freed = freed_by_removing(to)?;
             fs::rename(&beside, to)?;
             self.room.give(freed);
@@ -221,13 +221,16 @@ impl ServedDirectory {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(FolderError::Precondition)
             }
-            linked => linked.map_err(missing),
+            linked => linked.map_err(missing_or_io),
         }
     }
 
     /// Makes an object young again.
     pub(super) fn touch(path: &Path) -> Result<(), FolderError> {
-        let file = File::options().write(true).open(path).map_err(missing)?;
+        let file = File::options()
+            .write(true)
+            .open(path)
+            .map_err(missing_or_io)?;
         let now = UNIX_EPOCH + Duration::from_millis(Clock::system().now_ms());
         file.set_times(FileTimes::new().set_modified(now))?;
         Ok(())
@@ -284,7 +287,7 @@ impl Drop for ObjectDraft {
     }
 }
 
-fn missing(error: io::Error) -> FolderError {
+fn missing_or_io(error: io::Error) -> FolderError {
     if is_absent(&error) {
         FolderError::NoSuchKey
     } else {

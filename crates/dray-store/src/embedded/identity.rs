@@ -57,7 +57,7 @@ impl EndpointIdentity {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = private::options()
+        let mut file = private::private_options()
             .write(true)
             .create_new(true)
             .open(&temporary)?;

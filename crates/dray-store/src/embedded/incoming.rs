@@ -49,7 +49,9 @@ struct BodySink {
 }
 
 /// Runs what blocks on a thread for that.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -57,7 +59,7 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 }
 
 /// Takes a body into a draft.
-pub(super) async fn receive(
+pub(super) async fn receive_body(
     draft: ObjectDraft,
     body: Option<StreamingBlob>,
     announced: AnnouncedBody,
@@ -68,7 +70,7 @@ pub(super) async fn receive(
         md5: announced.md5.is_some().then(Md5::new),
     };
     let sink = match body {
-        Some(body) => pump(body, sink).await?,
+        Some(body) => pump_body(body, sink).await?,
         None => sink,
     };
     let checksum = sink.hasher.finalize();
@@ -80,7 +82,7 @@ pub(super) async fn receive(
 }
 
 /// Reads from the network while the batch before is hashed and written.
-async fn pump(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, FolderError> {
+async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, FolderError> {
     let mut batch = Vec::new();
     let mut gathered = 0;
     let mut working = tokio::task::spawn_blocking(move || Ok(sink));
@@ -94,7 +96,7 @@ async fn pump(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, Folde
             batch.push(bytes);
         }
         if gathered >= BATCH_BYTES || ended {
-            let mut sink = finished(working.await)?;
+            let mut sink = join_result(working.await)?;
             let pieces = std::mem::take(&mut batch);
             gathered = 0;
             working = tokio::task::spawn_blocking(move || {
@@ -103,12 +105,12 @@ async fn pump(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, Folde
             });
         }
         if ended {
-            return finished(working.await);
+            return join_result(working.await);
         }
     }
 }
 
-fn finished(
+fn join_result(
     worked: Result<Result<BodySink, FolderError>, tokio::task::JoinError>,
 ) -> Result<BodySink, FolderError> {
     match worked {

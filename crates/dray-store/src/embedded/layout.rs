@@ -63,11 +63,11 @@ impl DirectoryLayout {
     }
 
     pub(super) fn bucket(&self, bucket: &str) -> PathBuf {
-        self.objects().join(encode(bucket))
+        self.objects().join(encode_component(bucket))
     }
 
     pub(super) fn bucket_uploads(&self, bucket: &str) -> PathBuf {
-        self.uploads().join(encode(bucket))
+        self.uploads().join(encode_component(bucket))
     }
 
     pub(super) fn upload(&self, bucket: &str, id: Uuid) -> PathBuf {
@@ -79,7 +79,7 @@ impl DirectoryLayout {
         let mut path = self.bucket(bucket);
         let mut components = key.split('/').peekable();
         while let Some(component) = components.next() {
-            let mut name = encode(component);
+            let mut name = encode_component(component);
             if components.peek().is_none() {
                 name.push(OBJECT_FILE_SUFFIX);
             }
@@ -93,7 +93,7 @@ impl DirectoryLayout {
 }
 
 /// One component of a key as the name of a file. Names of dots alone, and the empty one, would mean other places.
-fn encode(component: &str) -> String {
+fn encode_component(component: &str) -> String {
     let encoded = utf8_percent_encode(component, UNESCAPED_BYTES).to_string();
     if encoded.bytes().all(|byte| byte == b'.') {
         return format!("%{}", encoded.replace('.', "%2E"));
@@ -102,7 +102,7 @@ fn encode(component: &str) -> String {
 }
 
 /// What a file's or folder's name stands for: a component and whether it is an object.
-pub(super) fn decode(name: &str) -> Option<(String, bool)> {
+pub(super) fn decode_name(name: &str) -> Option<(String, bool)> {
     let (encoded, is_object) = match name.strip_suffix(OBJECT_FILE_SUFFIX) {
         Some(encoded) => (encoded, true),
         None => (name, false),
@@ -155,7 +155,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_key_comes_back(key in "(\\PC|[./@%]){0,18}") {
-            let decoded: Vec<_> = names(&key).iter().map(|name| decode(name).unwrap()).collect();
+            let decoded: Vec<_> = names(&key).iter().map(|name| decode_name(name).unwrap()).collect();
             let (last, before) = decoded.split_last().unwrap();
             prop_assert!(last.1);
             prop_assert!(before.iter().all(|(_, is_object)| !is_object));

@@ -37,19 +37,19 @@ impl ServedDirectory {
     ) -> Result<(Vec<ListedObject>, bool), FolderError> {
         self.check_bucket(bucket)?;
         let mut found = Vec::new();
-        let more = walk(&self.layout.bucket(bucket), "", wanted, &mut found)?;
+        let more = walk_folder(&self.layout.bucket(bucket), "", wanted, &mut found)?;
         Ok((found, more))
     }
 }
 
 /// Lists below one folder whose keys start with `before`. Whether the list was cut.
-fn walk(
+fn walk_folder(
     folder: &Path,
     before: &str,
     wanted: ListRequest<'_>,
     found: &mut Vec<ListedObject>,
 ) -> Result<bool, FolderError> {
-    for (name, key, is_object) in entries(folder, before)? {
+    for (name, key, is_object) in folder_entries(folder, before)? {
         if is_object {
             if !key.starts_with(wanted.prefix) || wanted.after.is_some_and(|after| *key <= *after) {
                 continue;
@@ -68,7 +68,7 @@ fn walk(
                 Err(FolderError::NoSuchKey) => {}
                 Err(error) => return Err(error),
             }
-        } else if may_hold(&key, wanted) && walk(&folder.join(name), &key, wanted, found)? {
+        } else if may_hold(&key, wanted) && walk_folder(&folder.join(name), &key, wanted, found)? {
             return Ok(true);
         }
     }
@@ -76,7 +76,7 @@ fn walk(
 }
 
 /// The names in a folder with the keys they stand for, in the order of the keys. A folder's key ends with a slash.
-fn entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
+fn folder_entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
     let read = match fs::read_dir(folder) {
         Ok(read) => read,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -87,7 +87,7 @@ fn entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)
         let Ok(name) = entry?.file_name().into_string() else {
             continue;
         };
-        let Some((component, is_object)) = layout::decode(&name) else {
+        let Some((component, is_object)) = layout::decode_name(&name) else {
             continue;
         };
         let slash = if is_object { "" } else { "/" };

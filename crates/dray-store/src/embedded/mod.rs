@@ -45,7 +45,7 @@ use identity::EndpointIdentity;
 const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
 /// How to reach the process that serves `folder`, as it said when it started. Whether it still runs is not known.
-pub fn serving(folder: &Path) -> io::Result<StoreOptions> {
+pub fn serving_options(folder: &Path) -> io::Result<StoreOptions> {
     Ok(EndpointIdentity::read(folder)?.options())
 }
 
@@ -77,7 +77,7 @@ impl EmbeddedS3 {
     /// one that belongs to another user is refused.
     ///
     /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
-    /// [`serving`] says how to reach that one.
+    /// [`serving_options`] says how to reach that one.
     pub async fn start(folder: &Path) -> io::Result<(Self, StoreOptions)> {
         Self::with_capacity(folder, u64::MAX).await
     }
@@ -100,7 +100,7 @@ impl EmbeddedS3 {
         keys: &[AccessKey],
     ) -> io::Result<(Self, StoreOptions)> {
         let root = folder.to_owned();
-        let (folder, mut identity) = incoming::blocking(move || {
+        let (folder, mut identity) = incoming::run_blocking(move || {
             let folder = ServedDirectory::open(&root, capacity)?;
             folder.create_bucket(&StoreOptions::default().bucket)?;
             io::Result::Ok((folder, EndpointIdentity::of(&root)?))
@@ -127,7 +127,7 @@ impl EmbeddedS3 {
         service.set_access(access.clone());
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(server::serve(
+        tasks.spawn(server::serve_until(
             listener,
             service.build(),
             stop.clone(),

@@ -58,7 +58,7 @@ impl ServedDirectory {
         let folder = self.layout.upload(bucket, id);
         private::create_directories(&folder)?;
         let text = serde_json::to_vec(purpose).map_err(io::Error::from)?;
-        private::write(&folder.join("upload"), &text)?;
+        private::write_private(&folder.join("upload"), &text)?;
         Ok(id)
     }
 
@@ -116,12 +116,12 @@ impl ServedDirectory {
         path: &Path,
         place: OverwriteRule,
     ) -> Result<(), FolderError> {
-        let body = part::body(upload);
+        let body = part::parts_file(upload);
         let mut file = fs::File::options().write(true).open(&body)?;
         // What follows is parts that were not named, or the end of an attempt that failed.
         file.set_len(length)?;
         file.seek(SeekFrom::End(0))?;
-        let tail = record::seal(&mut file, meta)?;
+        let tail = record::seal_record(&mut file, meta)?;
         let mut room = self.range(file, None);
         room.reserve(tail)?;
         self.name(&body, path, place)?;

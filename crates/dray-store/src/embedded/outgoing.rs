@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 const CHUNK_BYTES: u64 = 256 << 10;
 
 /// The bytes `start..start + length` of the file. While one chunk is sent, the next one is read.
-pub(super) fn body(mut file: File, start: u64, length: u64) -> StreamingBlob {
+pub(super) fn file_body(mut file: File, start: u64, length: u64) -> StreamingBlob {
     let reading = tokio::task::spawn_blocking(move || {
         file.seek(SeekFrom::Start(start))?;
-        read(file, length)
+        read_chunk(file, length)
     });
     StreamingBlob::new(ObjectBody {
         left: length,
@@ -32,7 +32,7 @@ struct ObjectBody {
     reading: JoinHandle<io::Result<(File, Bytes)>>,
 }
 
-fn read(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
+fn read_chunk(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
     let wanted = left.min(CHUNK_BYTES);
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     (&mut file).take(wanted).read_to_end(&mut chunk)?;
@@ -54,7 +54,7 @@ impl Stream for ObjectBody {
                 self.left -= chunk.len() as u64;
                 let left = self.left;
                 if left > 0 {
-                    self.reading = tokio::task::spawn_blocking(move || read(file, left));
+                    self.reading = tokio::task::spawn_blocking(move || read_chunk(file, left));
                 }
                 Poll::Ready(Some(Ok(chunk)))
             }

@@ -52,7 +52,7 @@ pub(super) struct StoredPart {
 }
 
 /// The file of all parts that are in place.
-pub(super) fn body(upload: &Path) -> PathBuf {
+pub(super) fn parts_file(upload: &Path) -> PathBuf {
     upload.join("body")
 }
 
@@ -126,17 +126,17 @@ impl ServedDirectory {
             return Err(FolderError::Invalid("part numbers are 1 to 10000"));
         }
         if let Some(length) = length.filter(|length| *length > 0) {
-            let stride = stride(upload, length)?;
+            let stride = part_stride(upload, length)?;
             if length <= stride
                 && let Some(turn) = self.placing.turn(upload, number)
             {
                 let before = u64::try_from(number - 1).unwrap_or_default();
                 let offset = before.saturating_mul(stride);
-                let mut file = private::options()
+                let mut file = private::private_options()
                     .write(true)
                     .create(true)
                     .truncate(false)
-                    .open(body(upload))?;
+                    .open(parts_file(upload))?;
                 file.seek(SeekFrom::Start(offset))?;
                 let placed = Some((offset, length));
                 return Ok((self.range(file, Some(turn)), PartSlot { number, placed }));
@@ -174,7 +174,7 @@ impl ServedDirectory {
         };
         let text = serde_json::to_vec(&placed).map_err(io::Error::from)?;
         // A record that was not written to its end does not parse.
-        private::write(&record, &text)?;
+        private::write_private(&record, &text)?;
         draft.keep();
         Ok(())
     }
@@ -210,7 +210,7 @@ impl StoredPart {
             meta: placed.meta,
             size: placed.size,
             offset: Some(placed.offset),
-            file: body(upload),
+            file: parts_file(upload),
         })
     }
 
@@ -238,9 +238,13 @@ pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
 }
 
 /// The size of the upload's parts: that of the part which came first.
-fn stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
+fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
     let path = upload.join("stride");
-    match private::options().write(true).create_new(true).open(&path) {
+    match private::private_options()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+    {
         Ok(mut file) => {
             io::Write::write_all(&mut file, &length.to_le_bytes())?;
             Ok(length)

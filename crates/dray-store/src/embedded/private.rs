@@ -17,20 +17,24 @@ const FILE_MODE: u32 = 0o600;
 const OTHER_USERS: u32 = 0o077;
 
 /// Options that create files for the owner alone.
-pub(super) fn options() -> OpenOptions {
+pub(super) fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE_MODE);
     options
 }
 
 /// Creates a file, or truncates one.
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    options().write(true).create(true).truncate(true).open(path)
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    private_options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
 }
 
 /// Writes a whole file.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    create(path)?.write_all(bytes)
+pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create_private(path)?.write_all(bytes)
 }
 
 /// Creates a directory; fails when it exists.
@@ -60,7 +64,7 @@ pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
     if attributes.mode() & OTHER_USERS == 0 {
         return Ok(());
     }
-    narrow(path, DIRECTORY_MODE).map_err(|error| {
+    narrow_mode(path, DIRECTORY_MODE).map_err(|error| {
         let text = format!(
             "other users can read it and its permissions cannot be changed ({error}). Run `chmod 700` on it, or name \
              another directory"
@@ -82,7 +86,7 @@ pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
         return Ok(());
     }
     let ours = check_owner(&attributes).is_ok();
-    if ours && holds_only(path, known)? && narrow(path, DIRECTORY_MODE).is_ok() {
+    if ours && holds_only(path, known)? && narrow_mode(path, DIRECTORY_MODE).is_ok() {
         return Ok(());
     }
     // In a directory with the sticky bit a user cannot rename another user's files.
@@ -119,9 +123,9 @@ fn narrow_content(directory: &Path) -> io::Result<()> {
         let entry = entry?;
         let kind = entry.file_type()?;
         let narrowed = if kind.is_dir() {
-            narrow(&entry.path(), DIRECTORY_MODE).and_then(|()| narrow_content(&entry.path()))
+            narrow_mode(&entry.path(), DIRECTORY_MODE).and_then(|()| narrow_content(&entry.path()))
         } else if kind.is_file() {
-            narrow(&entry.path(), FILE_MODE)
+            narrow_mode(&entry.path(), FILE_MODE)
         } else {
             Ok(())
         };
@@ -134,6 +138,6 @@ fn narrow_content(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn narrow(path: &Path, mode: u32) -> io::Result<()> {
+fn narrow_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }

@@ -51,7 +51,7 @@ pub(super) struct ObjectRecord {
 }
 
 /// Appends what is known to a file that ends with the object's bytes. Returns the bytes written.
-pub(super) fn seal(file: &mut File, meta: &ObjectMetadata) -> io::Result<u64> {
+pub(super) fn seal_record(file: &mut File, meta: &ObjectMetadata) -> io::Result<u64> {
     let mut tail = serde_json::to_vec(meta)?;
     let length =
         u32::try_from(tail.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -120,7 +120,7 @@ mod tests {
         };
         let mut file = File::create(&path).unwrap();
         file.write_all(b"hello").unwrap();
-        seal(&mut file, &meta).unwrap();
+        seal_record(&mut file, &meta).unwrap();
 
         let mut record = ObjectRecord::open(&path).unwrap();
         assert_eq!((record.size, &record.meta), (5, &meta));

@@ -21,7 +21,7 @@ const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until `stop`; each connection is a task of `tasks`.
-pub(super) async fn serve(
+pub(super) async fn serve_until(
     listener: TcpListener,
     service: S3Service,
     stop: CancellationToken,
@@ -39,7 +39,7 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                let connection = connection(stream, service.clone(), stop.clone());
+                let connection = serve_connection(stream, service.clone(), stop.clone());
                 tasks.spawn(async move {
                     connection.await;
                     drop(permit);
@@ -53,7 +53,7 @@ pub(super) async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, service: S3Service, stop: CancellationToken) {
+async fn serve_connection(stream: TcpStream, service: S3Service, stop: CancellationToken) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no delay stays on");
     }

@@ -50,7 +50,7 @@ async fn a_full_folder_is_told_and_keeps_no_part_of_what_did_not_fit() {
 
 async fn remove(world: &TestStore, sha256: dray_types::Sha256Digest) {
     let hex = sha256.to_hex();
-    crate::object::delete(
+    crate::object::delete_object(
         &world.store.inner,
         &format!("cas/acme/{}/{hex}", &hex[..2]),
         None,

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use dray_types::Clock;
 
 use crate::Store;
-use crate::embedded::{EmbeddedS3, serving};
+use crate::embedded::{EmbeddedS3, serving_options};
 
 #[tokio::test]
 async fn port_and_credentials_survive_a_restart_so_that_links_stay_good() {
@@ -53,7 +53,7 @@ async fn a_second_process_is_told_how_to_reach_the_first() {
     let (_server, options) = EmbeddedS3::start(folder.path()).await.unwrap();
     let refused = EmbeddedS3::start(folder.path()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
-    let found = serving(folder.path()).unwrap();
+    let found = serving_options(folder.path()).unwrap();
     assert_eq!(
         (&found.endpoint, &found.access_key),
         (&options.endpoint, &options.access_key)

@@ -62,7 +62,7 @@ impl Store {
             return Err(PresignError::MediaType);
         }
         let stage_ends = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
-        let (lifetime, expires_at_ms) = link::lifetime(inner, wanted, Some(stage_ends))?;
+        let (lifetime, expires_at_ms) = link::link_lifetime(inner, wanted, Some(stage_ends))?;
         let key = format!(
             "stage/{}/{epoch}/{}",
             operation.ledger_token(),
@@ -105,19 +105,19 @@ impl Store {
         deadline: Deadline,
     ) -> Result<Claim, ConfirmError> {
         let inner = &self.inner;
-        let head = object::head(inner, &ticket.key, Some(deadline))
+        let head = object::head_object(inner, &ticket.key, Some(deadline))
             .await?
             .ok_or(ConfirmError::NotUploaded)?;
-        let checked = verify(inner, ticket, &head, deadline).await;
+        let checked = verify_upload(inner, ticket, &head, deadline).await;
         let published = match checked {
             Ok(sha256) => {
-                let artifact = commit::artifact(&ticket.tenant, sha256, head.size, label);
+                let artifact = commit::new_artifact(&ticket.tenant, sha256, head.size, label);
                 let staged = StagedArtifact {
                     key: &ticket.key,
                     tag: head.tag,
                     crc64: head.crc64,
                 };
-                commit::publish(
+                commit::publish_staged(
                     inner,
                     staged,
                     ArtifactLocation::kept(artifact),
@@ -129,7 +129,7 @@ impl Store {
             Err(error) => Err(error),
         };
         if let Ok(_) | Err(ConfirmError::Mismatch(_)) = published
-            && let Err(error) = object::delete(inner, &ticket.key, Some(deadline)).await
+            && let Err(error) = object::delete_object(inner, &ticket.key, Some(deadline)).await
         {
             tracing::warn!(key = ticket.key, %error, "staged upload stays until it is swept");
         }
@@ -138,7 +138,7 @@ impl Store {
 }
 
 /// The digest of the staged object, when it is what was announced.
-async fn verify(
+async fn verify_upload(
     inner: &StoreInner,
     ticket: &UploadTicket,
     head: &ObjectHead,

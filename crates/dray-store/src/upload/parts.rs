@@ -104,10 +104,10 @@ impl MultipartUpload {
                 .key(key)
                 .upload_id(id)
                 .part_number(number)
-                .content_length(pieces::length(&part))
+                .content_length(pieces::body_length(&part))
                 .set_checksum_sha256(sum.sha256())
                 .set_checksum_crc64_nvme(sum.crc64())
-                .body(ByteStream::new(pieces::body(part)))
+                .body(ByteStream::new(pieces::retryable_body(part)))
                 .customize()
                 .disable_payload_signing();
             let answer = inner.request(deadline, Box::pin(request.send())).await?;
@@ -149,7 +149,7 @@ impl MultipartUpload {
             .upload_id(&self.id)
             .multipart_upload(parts)
             .customize()
-            .config_override(client::patient());
+            .config_override(client::server_work_overrides());
         let request = Box::pin(request.send());
         match self
             .inner
@@ -173,7 +173,7 @@ impl MultipartUpload {
             Err(error) => return Err(error.into()),
         }
         self.completed = true;
-        let head = object::head(&self.inner, &self.key, self.deadline).await?;
+        let head = object::head_object(&self.inner, &self.key, self.deadline).await?;
         if head.is_none_or(|head| head.size != size) {
             return Err(PutError::Corrupted);
         }
@@ -207,7 +207,7 @@ impl MultipartUpload {
     pub(crate) async fn discard(mut self) {
         self.sending.shutdown().await;
         let removed = if self.completed {
-            object::delete(&self.inner, &self.key, None).await
+            object::delete_object(&self.inner, &self.key, None).await
         } else {
             let request = self
                 .inner

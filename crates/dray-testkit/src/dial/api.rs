@@ -14,8 +14,10 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::body::{self, Body};
-use super::serve::{check, json as whole, own_bucket, status, with_header};
-use super::{DialCore, DialState, lock};
+use super::serve::{
+    check_access, json_response as whole, own_bucket, status_response, with_header,
+};
+use super::{DialCore, DialState, lock_state};
 
 /// How a path misbehaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,37 +115,41 @@ impl DialCore {
     }
 }
 
-pub(super) async fn misbehave(trouble: &ApiTrouble) -> Response<Body> {
+pub(super) async fn misbehaving_response(trouble: &ApiTrouble) -> Response<Body> {
     let bytes = |text: &String| Bytes::from(text.clone());
     match trouble {
-        ApiTrouble::Status(code) => status(*code),
+        ApiTrouble::Status(code) => status_response(*code),
         ApiTrouble::Silent => std::future::pending().await,
-        ApiTrouble::Cut(text) => Response::new(body::broken(bytes(text))),
-        ApiTrouble::Stalled(text) => Response::new(body::stalled(bytes(text))),
-        ApiTrouble::Says(text) => Response::new(body::whole(bytes(text))),
+        ApiTrouble::Cut(text) => Response::new(body::broken_body(bytes(text))),
+        ApiTrouble::Stalled(text) => Response::new(body::stalled_body(bytes(text))),
+        ApiTrouble::Says(text) => Response::new(body::whole_body(bytes(text))),
     }
 }
 
-pub(super) fn get(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {
-    let state = lock(state);
+pub(super) fn get_resource(
+    state: &Mutex<DialState>,
+    headers: &HeaderMap,
+    path: &str,
+) -> Response<Body> {
+    let state = lock_state(state);
     match (own_bucket(&state, headers), state.api.documents.get(path)) {
-        (_, None) => status(404),
-        (Err(code), _) => status(code),
+        (_, None) => status_response(404),
+        (Err(code), _) => status_response(code),
         (Ok(_), Some(document)) => whole(document),
     }
 }
 
-pub(super) async fn post(
+pub(super) async fn post_resource(
     state: &Mutex<DialState>,
     headers: &HeaderMap,
     path: &str,
     incoming: Incoming,
 ) -> Response<Body> {
     let Ok(received) = incoming.collect().await else {
-        return status(400);
+        return status_response(400);
     };
     let body = serde_json::from_slice(&received.to_bytes()).unwrap_or_default();
-    let mut state = lock(state);
+    let mut state = lock_state(state);
     state.api.bodies.push((path.to_owned(), body));
     let body = state
         .api
@@ -153,18 +159,18 @@ pub(super) async fn post(
         .unwrap_or_default();
     let key = match own_bucket(&state, headers) {
         Ok((key, _)) => key,
-        Err(code) => return status(code),
+        Err(code) => return status_response(code),
     };
     if path == "/v1/ops/resource/per-request-permissions/grant" {
-        return grant(&mut state, headers, &key, &body);
+        return grant_access(&mut state, headers, &key, &body);
     }
     if path == "/v1/ops/client-channel/interact" {
-        return interact(&state, headers, &body);
+        return interact_response(&state, headers, &body);
     }
     if let Some(action) = path.strip_prefix("/v1/ops/code_interpreter/") {
         let queue = state.api.interpreter.get_mut(action);
         return match queue.and_then(VecDeque::pop_front) {
-            None => status(404),
+            None => status_response(404),
             Some((200, answer)) => whole(&answer),
             Some((code, answer)) => {
                 let mut response = whole(&answer);
@@ -178,37 +184,42 @@ pub(super) async fn post(
         .and_then(|path| path.strip_suffix("/chat/completions"));
     let queue = deployment.and_then(|id| state.api.chats.get_mut(id));
     match queue.and_then(VecDeque::pop_front) {
-        Some(chunks) => events(
+        Some(chunks) => event_stream(
             chunks
                 .iter()
                 .map(Value::to_string)
                 .chain(["[DONE]".to_owned()]),
         ),
-        None => status(404),
+        None => status_response(404),
     }
 }
 
-fn grant(state: &mut DialState, headers: &HeaderMap, key: &str, body: &Value) -> Response<Body> {
+fn grant_access(
+    state: &mut DialState,
+    headers: &HeaderMap,
+    key: &str,
+    body: &Value,
+) -> Response<Body> {
     let (Some(entries), Some(receiver)) = (
         body["resourcePermissions"].as_array(),
         body["receiver"].as_str(),
     ) else {
-        return status(400);
+        return status_response(400);
     };
     let Some(receiver_key) = state.api.receivers.get(receiver).cloned() else {
-        return status(404);
+        return status_response(404);
     };
     let mut urls = Vec::new();
     for entry in entries {
         let Some(url) = entry["url"].as_str() else {
-            return status(400);
+            return status_response(400);
         };
         let decoded = percent_decode_str(url).decode_utf8_lossy();
         let Some(path) = decoded.strip_prefix("files/") else {
-            return status(400);
+            return status_response(400);
         };
-        if check(state, headers, path, true).is_err() {
-            return status(403);
+        if check_access(state, headers, path, true).is_err() {
+            return status_response(403);
         }
         state.shared.insert((receiver_key.clone(), path.to_owned()));
         urls.push(url.to_owned());
@@ -219,12 +230,12 @@ fn grant(state: &mut DialState, headers: &HeaderMap, key: &str, body: &Value) ->
         urls,
         receiver,
     });
-    status(200)
+    status_response(200)
 }
 
-fn interact(state: &DialState, headers: &HeaderMap, body: &Value) -> Response<Body> {
+fn interact_response(state: &DialState, headers: &HeaderMap, body: &Value) -> Response<Body> {
     if !headers.contains_key("x-dial-client-channel-id") {
-        return status(400);
+        return status_response(400);
     }
     let answers = body.as_array().into_iter().flatten().filter_map(|request| {
         let toolset = request.pointer("/params/toolsetId")?.as_str()?;
@@ -235,10 +246,10 @@ fn interact(state: &DialState, headers: &HeaderMap, body: &Value) -> Response<Bo
         Some(answer)
     });
     let answers: Vec<_> = answers.collect();
-    events([Value::Array(answers).to_string()])
+    event_stream([Value::Array(answers).to_string()])
 }
 
-fn events(events: impl IntoIterator<Item = String>) -> Response<Body> {
+fn event_stream(events: impl IntoIterator<Item = String>) -> Response<Body> {
     let mut text = String::new();
     for event in events {
         text.push_str("data: ");
@@ -246,7 +257,7 @@ fn events(events: impl IntoIterator<Item = String>) -> Response<Body> {
         text.push_str("\n\n");
     }
     with_header(
-        Response::new(body::whole(text)),
+        Response::new(body::whole_body(text)),
         CONTENT_TYPE,
         "text/event-stream",
     )

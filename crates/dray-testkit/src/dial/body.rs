@@ -13,18 +13,18 @@ use hyper::body::Frame;
 pub(super) type Body = BoxBody<Bytes, io::Error>;
 
 /// All of it, with its length.
-pub(super) fn whole(content: impl Into<Bytes>) -> Body {
+pub(super) fn whole_body(content: impl Into<Bytes>) -> Body {
     let full = Full::new(content.into());
     BodyExt::boxed(BodyExt::map_err(full, |never: Infallible| match never {}))
 }
 
 /// All of it, chunked.
-pub(super) fn chunked(content: Bytes) -> Body {
+pub(super) fn chunked_body(content: Bytes) -> Body {
     BodyExt::boxed(StreamBody::new(stream::iter([Ok(Frame::data(content))])))
 }
 
 /// `content`, then a broken connection.
-pub(super) fn broken(content: Bytes) -> Body {
+pub(super) fn broken_body(content: Bytes) -> Body {
     // What was given is written out before the connection breaks.
     let end = stream::once(async {
         tokio::task::yield_now().await;
@@ -35,13 +35,13 @@ pub(super) fn broken(content: Bytes) -> Body {
 }
 
 /// `content`, then nothing for as long as the peer waits.
-pub(super) fn stalled(content: Bytes) -> Body {
+pub(super) fn stalled_body(content: Bytes) -> Body {
     let first = stream::iter([Ok(Frame::data(content))]);
     BodyExt::boxed(StreamBody::new(first.chain(stream::pending())))
 }
 
 /// `content` again and again.
-pub(super) fn endless(content: Bytes) -> Body {
+pub(super) fn endless_body(content: Bytes) -> Body {
     let frames = stream::repeat(content).map(|content| Ok(Frame::data(content)));
     BodyExt::boxed(StreamBody::new(frames))
 }
@@ -50,12 +50,12 @@ pub(super) fn endless(content: Bytes) -> Body {
 pub(super) fn first_part(content_type: &str, body: &Bytes) -> Option<(Bytes, String)> {
     let (_, boundary) = content_type.split_once("boundary=")?;
     let boundary = boundary.split(';').next()?.trim().trim_matches('"');
-    let start = find(body, format!("--{boundary}\r\n").as_bytes())?;
+    let start = find_bytes(body, format!("--{boundary}\r\n").as_bytes())?;
     let part = body.slice(start + boundary.len() + 4..);
-    let head_end = find(&part, b"\r\n\r\n")?;
+    let head_end = find_bytes(&part, b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(part.get(..head_end)?).into_owned();
     let content = part.slice(head_end + 4..);
-    let end = find(&content, format!("\r\n--{boundary}").as_bytes())?;
+    let end = find_bytes(&content, format!("\r\n--{boundary}").as_bytes())?;
     let media_type = head
         .lines()
         .find_map(|line| {
@@ -67,7 +67,7 @@ pub(super) fn first_part(content_type: &str, body: &Bytes) -> Option<(Bytes, Str
     Some((content.slice(..end), media_type))
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+fn find_bytes(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack
         .windows(needle.len())
         .position(|window| window == needle)

@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::body::{self, Body};
-use super::{DialState, InjectedFault, ReceivedRequest, StoredFile, lock};
+use super::{DialState, InjectedFault, ReceivedRequest, StoredFile, lock_state};
 
 /// When every file was made; the double has no clock.
 const CREATED_AT: u64 = 1_700_000_000_000;
 
 /// Answers one request; a silent file never does.
-pub(super) async fn answer(
+pub(super) async fn answer_request(
     state: &Mutex<DialState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, incoming) = request.into_parts();
-    lock(state).seen.push(ReceivedRequest {
+    lock_state(state).seen.push(ReceivedRequest {
         method: head.method.to_string(),
         target: head.uri.to_string(),
         headers: head.headers.clone(),
@@ -35,31 +35,31 @@ pub(super) async fn answer(
     let path = percent_decode_str(head.uri.path())
         .decode_utf8_lossy()
         .into_owned();
-    let trouble = lock(state).api.troubles.get(&path).cloned();
+    let trouble = lock_state(state).api.troubles.get(&path).cloned();
     if let Some(trouble) = trouble {
-        return Ok(api::misbehave(&trouble).await);
+        return Ok(api::misbehaving_response(&trouble).await);
     }
     let response = if path == "/v1/bucket" {
-        bucket(state, &head.headers)
+        bucket_response(state, &head.headers)
     } else if let Some(path) = path.strip_prefix("/v1/metadata/files/") {
-        read(state, &head, path, true).await
+        read_file(state, &head, path, true).await
     } else if let Some(path) = path.strip_prefix("/v1/files/") {
         match head.method {
-            Method::GET => read(state, &head, path, false).await,
-            Method::PUT => put(state, &head.headers, path, incoming).await,
-            Method::DELETE => delete(state, &head.headers, path),
-            _ => status(405),
+            Method::GET => read_file(state, &head, path, false).await,
+            Method::PUT => put_file(state, &head.headers, path, incoming).await,
+            Method::DELETE => delete_file(state, &head.headers, path),
+            _ => status_response(405),
         }
     } else if head.method == Method::POST {
-        api::post(state, &head.headers, &path, incoming).await
+        api::post_resource(state, &head.headers, &path, incoming).await
     } else {
-        api::get(state, &head.headers, &path)
+        api::get_resource(state, &head.headers, &path)
     };
     Ok(response)
 }
 
-pub(super) fn status(code: u16) -> Response<Body> {
-    let mut response = Response::new(body::whole(Bytes::new()));
+pub(super) fn status_response(code: u16) -> Response<Body> {
+    let mut response = Response::new(body::whole_body(Bytes::new()));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
@@ -76,8 +76,8 @@ pub(super) fn with_header(
     response
 }
 
-pub(super) fn json(value: &Value) -> Response<Body> {
-    let response = Response::new(body::whole(value.to_string()));
+pub(super) fn json_response(value: &Value) -> Response<Body> {
+    let response = Response::new(body::whole_body(value.to_string()));
     with_header(response, CONTENT_TYPE, "application/json")
 }
 
@@ -93,15 +93,15 @@ pub(super) fn own_bucket(state: &DialState, headers: &HeaderMap) -> Result<(Stri
     }
 }
 
-fn bucket(state: &Mutex<DialState>, headers: &HeaderMap) -> Response<Body> {
-    match own_bucket(&lock(state), headers) {
-        Ok((_, bucket)) => json(&json!({ "bucket": bucket })),
-        Err(code) => status(code),
+fn bucket_response(state: &Mutex<DialState>, headers: &HeaderMap) -> Response<Body> {
+    match own_bucket(&lock_state(state), headers) {
+        Ok((_, bucket)) => json_response(&json!({ "bucket": bucket })),
+        Err(code) => status_response(code),
     }
 }
 
 /// Whether the caller may read (or, with `write`, change) the file.
-pub(super) fn check(
+pub(super) fn check_access(
     state: &DialState,
     headers: &HeaderMap,
     path: &str,
@@ -117,22 +117,22 @@ pub(super) fn check(
     }
 }
 
-async fn read(
+async fn read_file(
     state: &Mutex<DialState>,
     head: &http::request::Parts,
     path: &str,
     is_metadata: bool,
 ) -> Response<Body> {
     let (trouble, found) = {
-        let state = lock(state);
-        if let Err(code) = check(&state, &head.headers, path, false) {
-            return status(code);
+        let state = lock_state(state);
+        if let Err(code) = check_access(&state, &head.headers, path, false) {
+            return status_response(code);
         }
         if path.ends_with('/') {
             return if is_metadata {
-                folder(&state, path, head.uri.query().unwrap_or_default())
+                folder_response(&state, path, head.uri.query().unwrap_or_default())
             } else {
-                status(404)
+                status_response(404)
             };
         }
         (
@@ -144,32 +144,32 @@ async fn read(
         std::future::pending::<()>().await;
     }
     let Some(file) = found else {
-        return status(404);
+        return status_response(404);
     };
     match &trouble {
-        Some(InjectedFault::Status(code)) => status(*code),
+        Some(InjectedFault::Status(code)) => status_response(*code),
         Some(InjectedFault::Busy(code, seconds)) => {
-            with_header(status(*code), RETRY_AFTER, &seconds.to_string())
+            with_header(status_response(*code), RETRY_AFTER, &seconds.to_string())
         }
-        Some(InjectedFault::Redirect(url)) => with_header(status(302), LOCATION, url),
-        _ if is_metadata => metadata(path, &file, trouble.as_ref()),
-        _ => content(&file, trouble.as_ref()),
+        Some(InjectedFault::Redirect(url)) => with_header(status_response(302), LOCATION, url),
+        _ if is_metadata => metadata_response(path, &file, trouble.as_ref()),
+        _ => content_response(&file, trouble.as_ref()),
     }
 }
 
-fn content(file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body> {
+fn content_response(file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body> {
     let all = file.content.clone();
     let half = all.slice(..all.len() / 2);
     let promised = || Some(all.len().to_string());
     let (body, length) = match trouble {
-        Some(InjectedFault::ContentStatus(code)) => return status(*code),
+        Some(InjectedFault::ContentStatus(code)) => return status_response(*code),
         Some(InjectedFault::NoLength | InjectedFault::MetadataLength(_)) => {
-            (body::chunked(all.clone()), None)
+            (body::chunked_body(all.clone()), None)
         }
-        Some(InjectedFault::Truncated) => (body::broken(half), promised()),
-        Some(InjectedFault::Stalled) => (body::stalled(half), promised()),
-        Some(InjectedFault::Endless) => (body::endless(all.clone()), None),
-        _ => (body::whole(all.clone()), promised()),
+        Some(InjectedFault::Truncated) => (body::broken_body(half), promised()),
+        Some(InjectedFault::Stalled) => (body::stalled_body(half), promised()),
+        Some(InjectedFault::Endless) => (body::endless_body(all.clone()), None),
+        _ => (body::whole_body(all.clone()), promised()),
     };
     let mut response = with_header(Response::new(body), CONTENT_TYPE, &file.media_type);
     response = with_header(response, ETAG, &file.etag());
@@ -182,11 +182,15 @@ fn content(file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body>
     response
 }
 
-fn metadata(path: &str, file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body> {
+fn metadata_response(
+    path: &str,
+    file: &StoredFile,
+    trouble: Option<&InjectedFault>,
+) -> Response<Body> {
     if trouble == Some(&InjectedFault::GarbledMetadata) {
-        return Response::new(body::whole("<html>"));
+        return Response::new(body::whole_body("<html>"));
     }
-    let mut value = item(path, file);
+    let mut value = metadata_item(path, file);
     if let Some(members) = value.as_object_mut() {
         match trouble {
             Some(InjectedFault::NoLength | InjectedFault::Endless) => {
@@ -198,17 +202,17 @@ fn metadata(path: &str, file: &StoredFile, trouble: Option<&InjectedFault>) -> R
             _ => {}
         }
     }
-    json(&value)
+    json_response(&value)
 }
 
-fn item(path: &str, file: &StoredFile) -> Value {
+fn metadata_item(path: &str, file: &StoredFile) -> Value {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     let (bucket, parent) = parent.split_once('/').unwrap_or((parent, ""));
     json!({
         "name": name,
         "parentPath": if parent.is_empty() { Value::Null } else { parent.into() },
         "bucket": bucket,
-        "url": url(path),
+        "url": file_url(path),
         "nodeType": "ITEM",
         "resourceType": "FILE",
         "createdAt": CREATED_AT,
@@ -220,18 +224,18 @@ fn item(path: &str, file: &StoredFile) -> Value {
 }
 
 /// Direct children of a folder; folders below it are listed once each.
-fn folder(state: &DialState, path: &str, query: &str) -> Response<Body> {
+fn folder_response(state: &DialState, path: &str, query: &str) -> Response<Body> {
     let mut items = Vec::new();
     for (found, file) in &state.files {
         let Some(rest) = found.strip_prefix(path) else {
             continue;
         };
         let entry = match rest.split_once('/') {
-            None => item(found, file),
+            None => metadata_item(found, file),
             Some((name, _)) => json!({
                 "name": name,
                 "bucket": path.split('/').next().unwrap_or_default(),
-                "url": format!("{}/", url(&format!("{path}{name}"))),
+                "url": format!("{}/", file_url(&format!("{path}{name}"))),
                 "nodeType": "FOLDER",
                 "resourceType": "FILE",
             }),
@@ -252,7 +256,7 @@ fn folder(state: &DialState, path: &str, query: &str) -> Response<Body> {
     let items: Vec<_> = items.into_iter().skip(begin).take(limit).collect();
     let mut listing = json!({
         "bucket": path.split('/').next().unwrap_or_default(),
-        "url": format!("{}/", url(path.trim_end_matches('/'))),
+        "url": format!("{}/", file_url(path.trim_end_matches('/'))),
         "nodeType": "FOLDER",
         "resourceType": "FILE",
         "items": items,
@@ -260,10 +264,10 @@ fn folder(state: &DialState, path: &str, query: &str) -> Response<Body> {
     if let (Some(next), Some(members)) = (next, listing.as_object_mut()) {
         members.insert("nextToken".to_owned(), next.into());
     }
-    json(&listing)
+    json_response(&listing)
 }
 
-fn url(path: &str) -> String {
+fn file_url(path: &str) -> String {
     let mut url = "files".to_owned();
     for segment in path.split('/') {
         url.push('/');
@@ -272,24 +276,24 @@ fn url(path: &str) -> String {
     url
 }
 
-async fn put(
+async fn put_file(
     state: &Mutex<DialState>,
     headers: &HeaderMap,
     path: &str,
     incoming: Incoming,
 ) -> Response<Body> {
     let Ok(received) = incoming.collect().await else {
-        return status(400);
+        return status_response(400);
     };
-    let mut state = lock(state);
-    if let Err(code) = check(&state, headers, path, true) {
-        return status(code);
+    let mut state = lock_state(state);
+    if let Err(code) = check_access(&state, headers, path, true) {
+        return status_response(code);
     }
     if path
         .split('/')
         .any(|segment| segment.is_empty() || segment.ends_with('.'))
     {
-        return status(400);
+        return status_response(400);
     }
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let present = state.files.get(path).map(StoredFile::etag);
@@ -299,26 +303,26 @@ async fn put(
         (None, _) => false,
     };
     if conflict {
-        return status(412);
+        return status_response(412);
     }
     let content_type = header(CONTENT_TYPE).unwrap_or_default();
     let Some((content, media_type)) = body::first_part(content_type, &received.to_bytes()) else {
-        return status(400);
+        return status_response(400);
     };
     let file = StoredFile {
         content,
         media_type,
     };
-    let answer = item(path, &file);
+    let answer = metadata_item(path, &file);
     state.files.insert(path.to_owned(), file);
-    json(&answer)
+    json_response(&answer)
 }
 
-fn delete(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {
-    let mut state = lock(state);
-    match check(&state, headers, path, true) {
-        Err(code) => status(code),
-        Ok(()) if state.files.remove(path).is_some() => status(200),
-        Ok(()) => status(404),
+fn delete_file(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {
+    let mut state = lock_state(state);
+    match check_access(&state, headers, path, true) {
+        Err(code) => status_response(code),
+        Ok(()) if state.files.remove(path).is_some() => status_response(200),
+        Ok(()) => status_response(404),
     }
 }

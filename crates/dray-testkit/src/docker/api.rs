@@ -29,7 +29,7 @@ impl Answer {
 }
 
 /// HTTP/1.0, so that the answer ends with the connection and is never chunked.
-pub(super) fn call(
+pub(super) fn call_engine(
     socket: &Path,
     method: &str,
     target: &str,
@@ -46,10 +46,10 @@ pub(super) fn call(
     stream.write_all(body)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    parse(&answer).ok_or_else(|| io::Error::other("not an answer of HTTP"))
+    parse_response(&answer).ok_or_else(|| io::Error::other("not an answer of HTTP"))
 }
 
-fn parse(answer: &[u8]) -> Option<Answer> {
+fn parse_response(answer: &[u8]) -> Option<Answer> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, rest) = answer.split_at_checked(end)?;
     let status = str::from_utf8(head).ok()?.split(' ').nth(1)?.parse().ok()?;
@@ -58,7 +58,7 @@ fn parse(answer: &[u8]) -> Option<Answer> {
 }
 
 /// A request that must succeed.
-pub(super) fn expect(
+pub(super) fn expect_success(
     socket: &Path,
     method: &str,
     target: &str,
@@ -69,7 +69,7 @@ pub(super) fn expect(
     } else {
         json.to_string().into_bytes()
     };
-    let answer = call(socket, method, target, "application/json", &body);
+    let answer = call_engine(socket, method, target, "application/json", &body);
     let answer = answer.expect("the engine answers");
     assert!(
         (200..400).contains(&answer.status),
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_status_and_what_follows_the_empty_line() {
-        let answer = parse(b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{\"Id\":\"x\"}").unwrap();
+        let answer = parse_response(b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{\"Id\":\"x\"}").unwrap();
         assert_eq!((answer.status, answer.text("Id").as_str()), (201, "x"));
-        assert!(parse(b"HTTP/1.1 200 OK\r\n").is_none());
+        assert!(parse_response(b"HTTP/1.1 200 OK\r\n").is_none());
     }
 }

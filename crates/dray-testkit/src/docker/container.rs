@@ -59,7 +59,7 @@ impl Container {
             (BUSYBOX_IMAGE, "/bin/sleep")
         };
         let name = if options.name.is_empty() {
-            unique("box")
+            unique_name("box")
         } else {
             options.name
         };
@@ -73,7 +73,7 @@ impl Container {
             .into_iter()
             .map(|(path, how)| (path, Value::String(how)))
             .collect();
-        let made = api::expect(
+        let made = api::expect_success(
             &socket,
             "POST",
             &format!("/containers/create?name={name}"),
@@ -146,7 +146,7 @@ impl Container {
     /// Removes it, running or not.
     pub fn remove(&self) {
         let target = format!("/containers/{}?force=1&v=1", self.id);
-        api::expect(&self.socket, "DELETE", &target, &Value::Null);
+        api::expect_success(&self.socket, "DELETE", &target, &Value::Null);
     }
 
     /// Runs a shell script as root and gives what it wrote.
@@ -189,7 +189,7 @@ impl Container {
     fn pid(&self) -> i64 {
         *self.pid.get_or_init(|| {
             let target = format!("/containers/{}/json", self.id);
-            let known = api::expect(&self.socket, "GET", &target, &Value::Null).json();
+            let known = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
             let pid = known.get("State").and_then(|state| state.get("Pid"));
             pid.and_then(Value::as_i64).expect("it runs")
         })
@@ -197,7 +197,7 @@ impl Container {
 
     /// Runs a command as this user.
     pub fn exec(&self, user: &str, command: &[&str]) -> Output {
-        let made = api::expect(
+        let made = api::expect_success(
             &self.socket,
             "POST",
             &format!("/containers/{}/exec", self.id),
@@ -205,10 +205,10 @@ impl Container {
         );
         let id = made.text("Id");
         let target = format!("/exec/{id}/start");
-        let ran = api::expect(&self.socket, "POST", &target, &json!({"Tty": false}));
-        let (stdout, stderr) = frames(&ran.body);
+        let ran = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
+        let (stdout, stderr) = split_frames(&ran.body);
         let target = format!("/exec/{id}/json");
-        let ended = api::expect(&self.socket, "GET", &target, &Value::Null).json();
+        let ended = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
         let status = ended.get("ExitCode").and_then(Value::as_i64);
         Output {
             status: status.expect("it has ended when its output has"),
@@ -219,7 +219,7 @@ impl Container {
 
     fn post(&self, what: &str) {
         let target = format!("/containers/{}/{what}", self.id);
-        api::expect(&self.socket, "POST", &target, &Value::Null);
+        api::expect_success(&self.socket, "POST", &target, &Value::Null);
     }
 }
 
@@ -227,12 +227,12 @@ impl Drop for Container {
     fn drop(&mut self) {
         let target = format!("/containers/{}?force=1&v=1", self.id);
         // The test may have removed it, or killed the engine.
-        drop(api::call(&self.socket, "DELETE", &target, "", &[]));
+        drop(api::call_engine(&self.socket, "DELETE", &target, "", &[]));
     }
 }
 
 /// Takes the streams apart that the engine sends as one.
-fn frames(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn split_frames(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     while let Some(([stream, _, _, _, length @ ..], rest)) = bytes.split_first_chunk::<8>() {
         let length = usize::try_from(u32::from_be_bytes(*length)).expect("it fits");
@@ -256,10 +256,10 @@ pub struct Volume {
 
 impl Volume {
     pub(super) fn create(socket: PathBuf, bytes: u64) -> Self {
-        let name = unique("volume");
+        let name = unique_name("volume");
         let options =
             json!({"type": "tmpfs", "device": "tmpfs", "o": format!("size={bytes},mode=1777")});
-        api::expect(
+        api::expect_success(
             &socket,
             "POST",
             "/volumes/create",
@@ -277,12 +277,12 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         let target = format!("/volumes/{}?force=1", self.name);
-        drop(api::call(&self.socket, "DELETE", &target, "", &[]));
+        drop(api::call_engine(&self.socket, "DELETE", &target, "", &[]));
     }
 }
 
 /// Unlike every other name on this machine.
-fn unique(what: &str) -> String {
+fn unique_name(what: &str) -> String {
     let folder = tempfile::Builder::new().prefix(what).tempdir();
     let folder = folder.expect("a folder with a name of its own");
     let name = folder.path().file_name().expect("a folder has a name");

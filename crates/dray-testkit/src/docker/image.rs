@@ -14,16 +14,16 @@ pub const SHELL_LESS: &str = "dray-shell-less:1";
 const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 
 /// Loads a root file system as an image.
-pub(super) fn import(socket: &Path, image: &str, tar: &[u8]) {
+pub(super) fn import_image(socket: &Path, image: &str, tar: &[u8]) {
     let (name, tag) = image.split_once(':').expect("a name and a tag");
     let target = format!("/images/create?fromSrc=-&repo={name}&tag={tag}");
-    let answer = api::call(socket, "POST", &target, "application/x-tar", tar);
+    let answer = api::call_engine(socket, "POST", &target, "application/x-tar", tar);
     let answer = answer.expect("the engine answers");
     let said = String::from_utf8_lossy(&answer.body);
     assert!(answer.status == 200 && !said.contains("error"), "{said}");
 }
 
-pub(super) fn busybox() -> Vec<u8> {
+pub(super) fn busybox_tar() -> Vec<u8> {
     let mut tar = Tar::default();
     for folder in [
         "bin", "dev", "etc", "home", "proc", "root", "sys", "usr", "usr/bin",
@@ -45,8 +45,8 @@ pub(super) fn busybox() -> Vec<u8> {
     );
     let groups = b"root:x:0:\nagent:x:1000:\n";
     tar.add("etc/group", b'0', 0o644, 0, groups, "");
-    tar.add("bin/busybox", b'0', 0o755, 0, &program(), "");
-    for applet in applets() {
+    tar.add("bin/busybox", b'0', 0o755, 0, &busybox_program(), "");
+    for applet in busybox_applets() {
         if applet != "busybox" {
             tar.add(&format!("bin/{applet}"), b'2', 0o777, 0, b"", "busybox");
         }
@@ -59,15 +59,15 @@ pub(super) fn shell_less() -> Vec<u8> {
     for folder in ["app", "dev", "proc", "sys", "tmp", "workspace"] {
         tar.add(folder, b'5', 0o755, 0, b"", "");
     }
-    tar.add("app/sleep", b'0', 0o755, 0, &program(), "");
+    tar.add("app/sleep", b'0', 0o755, 0, &busybox_program(), "");
     tar.finish()
 }
 
-fn program() -> Vec<u8> {
+fn busybox_program() -> Vec<u8> {
     std::fs::read(BUSYBOX_PROGRAM).expect("Debian package `busybox-static` is installed")
 }
 
-fn applets() -> Vec<String> {
+fn busybox_applets() -> Vec<String> {
     let list = Command::new(BUSYBOX_PROGRAM).arg("--list").output();
     let list = list.expect("BusyBox names its applets").stdout;
     let list = String::from_utf8(list).expect("names of applets are text");

@@ -52,21 +52,21 @@ impl Network {
 
     /// A program on the engine's machine: it reaches published ports on loopback.
     pub fn machine_command(&self, program: &str) -> Command {
-        enter(&format!("/run/netns/{}", self.namespace), program)
+        enter_namespace(&format!("/run/netns/{}", self.namespace), program)
     }
 
     /// A program in the rest of the world, where [`OUTSIDE_ADDRESS`] is.
     pub fn outside_command(&self, program: &str) -> Command {
-        enter(&format!("/run/netns/{}-outside", self.namespace), program)
+        enter_namespace(&format!("/run/netns/{}-outside", self.namespace), program)
     }
 }
 
 /// A program of this machine in the network of another process, for instance of a container.
 pub fn command_in_network_of(process_id: u64, program: &str) -> Command {
-    enter(&format!("/proc/{process_id}/ns/net"), program)
+    enter_namespace(&format!("/proc/{process_id}/ns/net"), program)
 }
 
-fn enter(namespace: &str, program: &str) -> Command {
+fn enter_namespace(namespace: &str, program: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={namespace}")).arg(program);
     command

@@ -39,7 +39,7 @@ fn the_shared_engine_is_one_and_the_same() {
     let (one, other) = (DockerEngine::shared(), DockerEngine::shared());
     assert_eq!(one.socket(), other.socket());
     drop(one);
-    assert!(answers(&other.folder));
+    assert!(engine_answers(&other.folder));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::script::{Call, Reply, Stage, Usage, last_user, messages, newest_result};
+use super::script::{Call, Reply, Stage, Usage, last_user, newest_result, request_messages};
 
 /// An answer in pieces.
 pub(super) struct Answer {
@@ -17,8 +17,8 @@ pub(super) struct Answer {
 }
 
 /// What a rule says to a request.
-pub(super) fn make(reply: &Reply, body: &Value) -> Answer {
-    let said = messages(body);
+pub(super) fn make_answer(reply: &Reply, body: &Value) -> Answer {
+    let said = request_messages(body);
     let text = reply
         .say
         .replace("{user}", &last_user(said))
@@ -51,13 +51,13 @@ pub(super) fn make(reply: &Reply, body: &Value) -> Answer {
         "tool_calls"
     };
     let used = reply.usage.unwrap_or_else(|| Usage {
-        prompt: words(
+        prompt: word_count(
             &body
                 .get("messages")
                 .map(Value::to_string)
                 .unwrap_or_default(),
         ),
-        completion: words(&text),
+        completion: word_count(&text),
     });
     Answer {
         deltas,
@@ -74,7 +74,7 @@ pub(super) fn make(reply: &Reply, body: &Value) -> Answer {
     }
 }
 
-fn words(text: &str) -> u64 {
+fn word_count(text: &str) -> u64 {
     text.split_whitespace().count() as u64
 }
 
@@ -138,7 +138,7 @@ impl Answer {
     pub(super) fn whole(&self, model: &str) -> Value {
         let mut message = json!({ "role": "assistant", "content": null });
         for delta in &self.deltas {
-            add(&mut message, delta);
+            add_delta(&mut message, delta);
         }
         json!({
             "id": self.id, "object": "chat.completion", "created": 0, "model": model,
@@ -149,7 +149,7 @@ impl Answer {
 }
 
 /// Adds a delta: objects by key, lists by index, texts at the end.
-fn add(whole: &mut Value, delta: &Value) {
+fn add_delta(whole: &mut Value, delta: &Value) {
     match (whole, delta) {
         (_, Value::Null) => {}
         (Value::Object(whole), Value::Object(delta)) => add_members(whole, delta),
@@ -159,7 +159,7 @@ fn add(whole: &mut Value, delta: &Value) {
                     .iter_mut()
                     .find(|known| known.get("index") == item.get("index"));
                 match same {
-                    Some(known) => add(known, item),
+                    Some(known) => add_delta(known, item),
                     None => whole.push(item.clone()),
                 }
             }
@@ -172,7 +172,7 @@ fn add(whole: &mut Value, delta: &Value) {
 fn add_members(whole: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (key, value) in delta {
         match whole.get_mut(key) {
-            Some(known) if key != "role" && key != "index" => add(known, value),
+            Some(known) if key != "role" && key != "index" => add_delta(known, value),
             Some(_) => {}
             None => {
                 whole.insert(key.clone(), value.clone());

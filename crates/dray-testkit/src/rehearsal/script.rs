@@ -145,7 +145,7 @@ impl Script {
 impl When {
     /// Whether a request is like this.
     pub(super) fn fits(&self, model: &str, body: &Value) -> bool {
-        let messages = messages(body);
+        let messages = request_messages(body);
         let holds = |wanted: &Option<String>, test: &dyn Fn(&str) -> bool| {
             wanted.as_deref().is_none_or(test)
         };
@@ -161,25 +161,25 @@ impl When {
                 let mut names = tools
                     .into_iter()
                     .flatten()
-                    .map(|tool| text(tool, "/function/name"));
+                    .map(|tool| pointer_text(tool, "/function/name"));
                 names.any(|name| name == wanted)
             })
             && self.nth.is_none_or(|nth| {
                 let users = messages
                     .iter()
-                    .filter(|message| text(message, "/role") == "user");
+                    .filter(|message| pointer_text(message, "/role") == "user");
                 users.count() == nth
             })
     }
 }
 
-pub(super) fn messages(body: &Value) -> &[Value] {
+pub(super) fn request_messages(body: &Value) -> &[Value] {
     body.get("messages")
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+fn pointer_text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
         .pointer(pointer)
         .and_then(Value::as_str)
@@ -191,8 +191,8 @@ pub(super) fn last_user(messages: &[Value]) -> String {
     let user = messages
         .iter()
         .rev()
-        .find(|message| text(message, "/role") == "user");
-    user.map(content).unwrap_or_default()
+        .find(|message| pointer_text(message, "/role") == "user");
+    user.map(message_content).unwrap_or_default()
 }
 
 /// The newest result of a tool since the user spoke.
@@ -200,22 +200,25 @@ pub(super) fn newest_result(messages: &[Value]) -> String {
     let since = messages
         .iter()
         .rev()
-        .take_while(|message| text(message, "/role") != "user");
-    let mut results = since.filter(|message| text(message, "/role") == "tool");
-    results.next().map(content).unwrap_or_default()
+        .take_while(|message| pointer_text(message, "/role") != "user");
+    let mut results = since.filter(|message| pointer_text(message, "/role") == "tool");
+    results.next().map(message_content).unwrap_or_default()
 }
 
-fn content(message: &Value) -> String {
+fn message_content(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => parts.iter().map(|part| text(part, "/text")).collect(),
+        Some(Value::Array(parts)) => parts
+            .iter()
+            .map(|part| pointer_text(part, "/text"))
+            .collect(),
         _ => String::new(),
     }
 }
 
 /// Tools of the newest round of calls, when results are the last that was said.
 fn newest_calls(messages: &[Value]) -> impl Iterator<Item = &str> {
-    let is_result = |message: &&Value| text(message, "/role") == "tool";
+    let is_result = |message: &&Value| pointer_text(message, "/role") == "tool";
     let answered = messages.last().is_some_and(|last| is_result(&last));
     let caller = messages.iter().rev().find(|message| !is_result(message));
     let calls = caller
@@ -224,5 +227,5 @@ fn newest_calls(messages: &[Value]) -> impl Iterator<Item = &str> {
     calls
         .into_iter()
         .flatten()
-        .map(|call| text(call, "/function/name"))
+        .map(|call| pointer_text(call, "/function/name"))
 }

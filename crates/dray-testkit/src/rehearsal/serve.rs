@@ -13,9 +13,9 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, make};
+use super::answer::{Answer, make_answer};
 use super::script::{Fail, Reply};
-use super::{RehearsalState, RehearsedRequest, lock};
+use super::{RehearsalState, RehearsedRequest, lock_state};
 
 /// The script says that the connection breaks here.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl std::error::Error for Cut {}
 type Body = BoxBody<Bytes, Cut>;
 
 /// Answers one request.
-pub(super) async fn answer(
+pub(super) async fn answer_request(
     state: &Mutex<RehearsalState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Cut> {
@@ -40,34 +40,37 @@ pub(super) async fn answer(
     let bytes = body.collect().await.map_err(|_| Cut)?.to_bytes();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = head.uri.path();
-    lock(state).asked.push(RehearsedRequest {
+    lock_state(state).asked.push(RehearsedRequest {
         target: head.uri.to_string(),
         headers: head.headers.clone(),
         body: body.clone(),
     });
-    let Some((model, dial)) = model(path, &body) else {
-        return Ok(failed(404, "there is no such path"));
+    let Some((model, dial)) = requested_model(path, &body) else {
+        return Ok(failed_response(404, "there is no such path"));
     };
-    let Some(reply) = choose(state, &model, &body) else {
-        return Ok(failed(400, "no rule of the script fits"));
+    let Some(reply) = choose_reply(state, &model, &body) else {
+        return Ok(failed_response(400, "no rule of the script fits"));
     };
-    pause(&reply).await;
+    pause_reply(&reply).await;
     if let Some(fail) = &reply.fail {
-        return Ok(failure(fail));
+        return Ok(scripted_failure(fail));
     }
-    let made = make(&reply, &body);
+    let made = make_answer(&reply, &body);
     if body.get("stream") == Some(&json!(true)) {
         let usage = body.pointer("/stream_options/include_usage") == Some(&json!(true));
-        return Ok(streamed(&reply, &made.chunks(&model, usage, !dial)));
+        return Ok(streamed_response(
+            &reply,
+            &made.chunks(&model, usage, !dial),
+        ));
     }
     if reply.cut_after.is_some() {
         return Err(Cut);
     }
-    Ok(whole(&made, &model))
+    Ok(whole_response(&made, &model))
 }
 
 /// The model that is asked, and whether in DIAL's manner.
-fn model(path: &str, body: &Value) -> Option<(String, bool)> {
+fn requested_model(path: &str, body: &Value) -> Option<(String, bool)> {
     if path == "/v1/chat/completions" || path == "/chat/completions" {
         let model = body
             .get("model")
@@ -82,8 +85,8 @@ fn model(path: &str, body: &Value) -> Option<(String, bool)> {
 }
 
 /// The answer of the first rule that fits and may still speak.
-fn choose(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
-    let mut state = lock(state);
+fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
+    let mut state = lock_state(state);
     let RehearsalState { script, used, .. } = &mut *state;
     let mut rules = script.rules.iter().zip(used);
     let (rule, used) = rules.find(|(rule, used)| {
@@ -93,13 +96,13 @@ fn choose(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Re
     Some(rule.reply.clone())
 }
 
-async fn pause(reply: &Reply) {
+async fn pause_reply(reply: &Reply) {
     if reply.delay_ms > 0 {
         tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
     }
 }
 
-fn response(status: u16, kind: &'static str, body: Body) -> Response<Body> {
+fn http_response(status: u16, kind: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -109,30 +112,34 @@ fn response(status: u16, kind: &'static str, body: Body) -> Response<Body> {
     response
 }
 
-fn full(body: String) -> Body {
+fn full_body(body: String) -> Body {
     Full::new(Bytes::from(body))
         .map_err(|never| match never {})
         .boxed()
 }
 
-fn failed(status: u16, message: &str) -> Response<Body> {
+fn failed_response(status: u16, message: &str) -> Response<Body> {
     let body =
         json!({ "error": { "message": message, "type": "rehearsal", "code": status.to_string() } });
-    response(status, "application/json", full(body.to_string()))
+    http_response(status, "application/json", full_body(body.to_string()))
 }
 
-fn failure(fail: &Fail) -> Response<Body> {
+fn scripted_failure(fail: &Fail) -> Response<Body> {
     match &fail.body {
-        Some(body) => response(fail.status, "application/json", full(body.to_string())),
-        None => failed(fail.status, &fail.message),
+        Some(body) => http_response(fail.status, "application/json", full_body(body.to_string())),
+        None => failed_response(fail.status, &fail.message),
     }
 }
 
-fn whole(made: &Answer, model: &str) -> Response<Body> {
-    response(200, "application/json", full(made.whole(model).to_string()))
+fn whole_response(made: &Answer, model: &str) -> Response<Body> {
+    http_response(
+        200,
+        "application/json",
+        full_body(made.whole(model).to_string()),
+    )
 }
 
-fn streamed(reply: &Reply, chunks: &[Value]) -> Response<Body> {
+fn streamed_response(reply: &Reply, chunks: &[Value]) -> Response<Body> {
     let kept = reply.cut_after.unwrap_or(usize::MAX);
     let mut frames: Vec<_> = chunks
         .iter()
@@ -155,7 +162,7 @@ fn streamed(reply: &Reply, chunks: &[Value]) -> Response<Body> {
         }
         Some((frame.map(Frame::data), frames))
     });
-    response(
+    http_response(
         200,
         "text/event-stream",
         BoxBody::new(StreamBody::new(frames)),

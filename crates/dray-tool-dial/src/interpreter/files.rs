@@ -14,7 +14,7 @@ pub(super) struct RequestedFile {
 
 /// Finds the files behind the addresses, each an attachment of the conversation or a file of DIAL itself. Others are
 /// copied to DIAL first.
-pub(super) async fn wanted(
+pub(super) async fn requested_files(
     turn: &Turn,
     urls: &[String],
 ) -> Result<Vec<RequestedFile>, ToolFailure> {
@@ -22,7 +22,7 @@ pub(super) async fn wanted(
     let mut missing = Vec::new();
     for url in urls {
         let url = url.replace(' ', "%20");
-        let source = matching(turn, &url);
+        let source = matching_attachment(turn, &url);
         let known = source.is_some();
         let source = source.unwrap_or(url);
         let durable = match turn.storage.classify(&source) {
@@ -32,11 +32,11 @@ pub(super) async fn wanted(
                 promoted.url.unwrap_or(source)
             }
             _ => {
-                missing.push(name(&source));
+                missing.push(file_name(&source));
                 continue;
             }
         };
-        let name = name(&durable);
+        let name = file_name(&durable);
         found.push(RequestedFile { url: durable, name });
     }
     if missing.is_empty() {
@@ -51,7 +51,7 @@ pub(super) async fn wanted(
 }
 
 /// The newest attachment of the conversation whose URL ends with these segments.
-fn matching(turn: &Turn, wanted: &str) -> Option<String> {
+fn matching_attachment(turn: &Turn, wanted: &str) -> Option<String> {
     let wanted = wanted.trim_start_matches('/');
     let messages = turn.history.iter().rev();
     let files = messages
@@ -66,7 +66,7 @@ fn matching(turn: &Turn, wanted: &str) -> Option<String> {
 }
 
 /// The last segment, decoded; never a way out of the folder, and never a part of a query.
-fn name(url: &str) -> String {
+fn file_name(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let last = path.rsplit('/').next().unwrap_or_default();
     let decoded = percent_decode_str(last).decode_utf8_lossy();

@@ -78,18 +78,18 @@ impl ValuePage {
 }
 
 /// What the model sees, and the files.
-pub(super) async fn output(
+pub(super) async fn result_output(
     mut answer: Value,
     page: ValuePage,
     storage: &dyn FileStorage,
 ) -> ToolOutput {
     let mut files = Vec::new();
     if let Some(result) = answer.get_mut("result") {
-        files.extend(presented(result, storage).await);
+        files.extend(extract_files(result, storage).await);
     }
     if let Some(Value::Array(displayed)) = answer.get_mut("display") {
         for shown in displayed {
-            files.extend(presented(shown, storage).await);
+            files.extend(extract_files(shown, storage).await);
         }
     }
     page.sample(&mut answer);
@@ -100,7 +100,7 @@ pub(super) async fn output(
 }
 
 /// Makes files of data by type, and puts a mark in their place. What cannot be kept stays, images apart.
-async fn presented(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Attachment> {
+async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Attachment> {
     let mut files = Vec::new();
     let Some(shown) = shown.as_object_mut() else {
         return files;
@@ -112,7 +112,7 @@ async fn presented(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Attachme
         else {
             continue;
         };
-        let Some(bytes) = bytes(data, *is_base64) else {
+        let Some(bytes) = value_bytes(data, *is_base64) else {
             continue;
         };
         let digest = Sha256Digest::of(&bytes).to_hex();
@@ -134,7 +134,7 @@ async fn presented(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Attachme
 }
 
 /// The bytes of a value: text as it is, images out of base64.
-fn bytes(data: &Value, is_base64: bool) -> Option<Bytes> {
+fn value_bytes(data: &Value, is_base64: bool) -> Option<Bytes> {
     match (data, is_base64) {
         (Value::String(text), true) => {
             let packed: String = text.split_ascii_whitespace().collect();

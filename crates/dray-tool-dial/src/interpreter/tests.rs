@@ -7,14 +7,14 @@ use dray_agent::manifest::tool::Common;
 use dray_tool::{StageWriter, Tool, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
-use super::{InterpreterOptions, TOOL_NAME, interpreter};
+use super::{InterpreterOptions, TOOL_NAME, new_interpreter};
 use crate::tests::world::{FileShelf, TestDial, call, turn};
 use crate::{DialError, DialPort};
 
 fn tool(world: &Arc<TestDial>, options: InterpreterOptions) -> Arc<dyn Tool> {
     let common: Common = serde_json::from_value(json!({})).unwrap();
     let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
-    interpreter(&common, &dial, options)
+    new_interpreter(&common, &dial, options)
 }
 
 fn answer() -> Result<Value, DialError> {

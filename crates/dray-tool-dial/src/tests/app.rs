@@ -7,13 +7,13 @@ use dray_tool::{SetupIssue, ToolsetResult};
 use serde_json::{Value, json};
 
 use super::world::{TestDial, caller};
-use crate::{DeploymentFacts, DialPort, apps, template};
+use crate::{DeploymentFacts, DialPort, app_toolsets, deployment_template};
 
 async fn built(world: &Arc<TestDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
     let entries: Vec<DialApp> = serde_json::from_value(entries).unwrap();
     let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
     let handed = Mutex::new(Vec::new());
-    let built = apps(&entries, &dial, &caller("k"), |entry, _| {
+    let built = app_toolsets(&entries, &dial, &caller("k"), |entry, _| {
         let name = entry.name.unwrap_or_default();
         handed.lock().unwrap().push(name.clone());
         async move {
@@ -109,10 +109,12 @@ async fn the_display_name_serves_where_the_entry_has_none() {
 #[tokio::test]
 async fn a_template_is_a_tool_that_a_manifest_can_hold() {
     let dial: Arc<dyn DialPort> = Arc::new(TestDial::default().knows("k", "a", speaking(false)));
-    let tool = template(&dial, &caller("k"), "a").await.unwrap();
+    let tool = deployment_template(&dial, &caller("k"), "a").await.unwrap();
     assert_eq!(tool["display"]["stage"]["name"], "Call Shown name: ");
     let read: Result<dray_agent::manifest::tool::DeploymentTool, _> = serde_json::from_value(tool);
     assert!(read.is_ok(), "{read:?}");
-    let refused = template(&dial, &caller("k"), "x").await.unwrap_err();
+    let refused = deployment_template(&dial, &caller("k"), "x")
+        .await
+        .unwrap_err();
     assert_eq!(refused.status, Some(404));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dray_dial::{DialClient, DialOptions};
 use dray_http::double::{
-    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json, reply,
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply,
 };
 use dray_tool::{StageWriter, Tool};
 use futures_util::FutureExt as _;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::deployment::described;
 use super::world::{call, caller, turn};
-use crate::{DialPort, deployments};
+use crate::{DialPort, build_deployments};
 
 async fn answer(
     state: Arc<SharedState<Vec<String>>>,
@@ -21,19 +21,19 @@ async fn answer(
     let path = request.path.clone();
     state.lock().push(path.clone());
     if request.header("api-key") != Some("k") {
-        return Ok(reply(401, "text/plain", "no".into()));
+        return Ok(bytes_reply(401, "text/plain", "no".into()));
     }
     Ok(match path.as_str() {
-        "/openai/deployments/d" => json(200, &json!({ "id": "d", "display_name": "D" })),
+        "/openai/deployments/d" => json_reply(200, &json!({ "id": "d", "display_name": "D" })),
         "/openai/deployments/d/chat/completions" => {
             let body = request.json().await?;
             let said = body["messages"][0]["content"].clone();
             let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": said }, "finish_reason": "stop" }] });
             let events = format!("data: {chunk}\n\ndata: [DONE]\n\n");
-            reply(200, "text/event-stream", events.into())
+            bytes_reply(200, "text/event-stream", events.into())
         }
-        "/v1/ops/code_interpreter/open_session" => json(200, &json!({ "sessionId": "s" })),
-        _ => reply(404, "text/plain", "none".into()),
+        "/v1/ops/code_interpreter/open_session" => json_reply(200, &json!({ "sessionId": "s" })),
+        _ => bytes_reply(404, "text/plain", "none".into()),
     })
 }
 
@@ -45,7 +45,7 @@ async fn a_deployment_is_asked_over_http() {
     let dial: Arc<dyn DialPort> = Arc::new(core);
     let set = json!({ "name": "set", "tools": [described(json!({}))] });
     let set = serde_json::from_value(set).unwrap();
-    let built = deployments(&set, &dial, &caller("k")).await;
+    let built = build_deployments(&set, &dial, &caller("k")).await;
     let tool: &Arc<dyn Tool> = &built.tools[0];
     let turn = turn(json!([]), &Arc::default());
     let output = tool
@@ -59,7 +59,7 @@ async fn a_deployment_is_asked_over_http() {
         .code_interpreter(&caller("k"), "open_session", &json!({}))
         .await;
     assert_eq!(opened.unwrap()["sessionId"], "s");
-    let refused = deployments(&set, &dial, &caller("other")).await;
+    let refused = build_deployments(&set, &dial, &caller("other")).await;
     assert_eq!(
         refused.issues[0].message,
         "Access to deployment 'd' is forbidden."

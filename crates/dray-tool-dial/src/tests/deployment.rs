@@ -10,7 +10,7 @@ use dray_tool::{
 use serde_json::{Value, json};
 
 use super::world::{FileShelf, Scripted, TestDial, call, caller, end, text, turn};
-use crate::{DeploymentFacts, DialError, DialPort, deployments};
+use crate::{DeploymentFacts, DialError, DialPort, build_deployments};
 
 pub(super) fn described(extra: Value) -> Value {
     let mut tool = json!({
@@ -28,7 +28,7 @@ async fn built(world: &Arc<TestDial>, tools: Value) -> ToolsetResult {
     let set: DialDeployment =
         serde_json::from_value(json!({ "name": "set", "tools": tools })).unwrap();
     let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
-    deployments(&set, &dial, &caller("k")).await
+    build_deployments(&set, &dial, &caller("k")).await
 }
 
 pub(super) async fn tool(world: &Arc<TestDial>, extra: Value) -> Arc<dyn Tool> {
@@ -399,8 +399,8 @@ async fn r_14_two_callers_do_not_share_metadata() {
     let dial: Arc<dyn DialPort> = Arc::new(world);
     let set = json!({ "name": "set", "tools": [{ "type": "dial-deployment-simple", "deployment_id": "d" }] });
     let set: DialDeployment = serde_json::from_value(set).unwrap();
-    let mine = deployments(&set, &dial, &caller("k")).await;
-    let others = deployments(&set, &dial, &caller("other")).await;
+    let mine = build_deployments(&set, &dial, &caller("k")).await;
+    let others = build_deployments(&set, &dial, &caller("other")).await;
     assert_eq!((mine.tools.len(), others.tools.len()), (1, 0));
     assert_eq!(
         others.issues[0].message,

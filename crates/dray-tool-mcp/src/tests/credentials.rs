@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::support::{FakeDial, FakeMcpServer, double, mcp, options};
-use crate::{McpToolset, connect};
+use crate::{McpToolset, connect_set};
 
 /// The values of `Authorization` that a server sees.
 async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
@@ -34,7 +34,7 @@ async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
         authorization: Some(Secret::new("Bearer own")),
         ..Caller::default()
     };
-    let built = connect(McpToolset::Mcp(&set), &caller, &options).await;
+    let built = connect_set(McpToolset::Mcp(&set), &caller, &options).await;
     assert_eq!(built.tools.len(), 1, "{:?}", built.issues);
     let state = server.shared().lock();
     let all = state.headers.iter().flatten();
@@ -71,7 +71,7 @@ async fn client_credentials_are_changed_for_a_token() {
             let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
             let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
             shared.lock().extend(pairs);
-            Ok(double::json(
+            Ok(double::json_reply(
                 200,
                 &json!({"access_token": "fresh", "token_type": "Bearer"}),
             ))

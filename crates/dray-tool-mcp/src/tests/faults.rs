@@ -11,11 +11,11 @@ use serde_json::json;
 use super::support::{
     FakeAction, FakeMcpServer, call, double, mcp, messages, named, options, streamable,
 };
-use crate::{McpToolset, connect};
+use crate::{McpToolset, connect_set};
 
 async fn built(server: &FakeServer<FakeMcpServer>) -> ToolsetResult {
     let set = streamable(&server.shared().url());
-    connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await
+    connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
 
 async fn fails(act: FakeAction) -> HandledFailure {
@@ -217,7 +217,7 @@ async fn servers_that_are_none_are_told() {
         ),
     ] {
         let set = streamable(url);
-        let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+        let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
         assert_eq!(messages(&built), [text]);
     }
 }
@@ -228,7 +228,7 @@ async fn a_server_that_never_answers_ends_set_up_in_time() {
     let set = streamable(&format!("http://{}/", listener.local_addr().unwrap()));
     let mut options = options();
     options.setup = Duration::from_millis(200);
-    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     assert_eq!(
         messages(&built),
         ["MCP error for s: the server did not answer in time"]
@@ -267,7 +267,7 @@ async fn only_allowed_tools_are_offered_and_an_empty_list_allows_all() {
     for (allowed, count) in [(json!(["echo1"]), 1), (json!([]), 3), (json!(null), 3)] {
         let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
         let set = mcp(json!({"name": "s", "mcp_server_info": info, "allowed_tools": allowed}));
-        let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+        let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
         assert_eq!(built.tools.len(), count, "{allowed}");
     }
 }
@@ -291,7 +291,7 @@ async fn r_2_a_foreign_server_gets_listed_headers_and_no_credentials_of_the_call
     };
     let mut options = options();
     options.forward_headers = vec!["X-Tenant".to_owned(), "X-Key".to_owned()];
-    let built = connect(McpToolset::Mcp(&set), &caller, &options).await;
+    let built = connect_set(McpToolset::Mcp(&set), &caller, &options).await;
     assert_eq!(built.tools.len(), 1);
     let state = server.shared().lock();
     assert!(state.headers.len() >= 3);

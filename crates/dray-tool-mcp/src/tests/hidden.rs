@@ -4,7 +4,7 @@ use dray_agent::caller::Caller;
 use serde_json::json;
 
 use super::support::{FakeMcpServer, double, mcp, options};
-use crate::{McpToolset, connect};
+use crate::{McpToolset, connect_set};
 
 #[tokio::test]
 async fn hidden_tools_are_built_for_hooks_and_only_of_those_that_are_allowed() {
@@ -18,7 +18,7 @@ async fn hidden_tools_are_built_for_hooks_and_only_of_those_that_are_allowed() {
         "name": "s", "mcp_server_info": info, "allowed_tools": ["echo0", "echo1"],
         "hidden_from_model": ["echo1", "echo2", "s_echo0"],
     }));
-    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
     let hidden: Vec<_> = built
         .tools
         .iter()

@@ -13,7 +13,7 @@ use super::support::{
     FakeAction, FakeDial, FakeMcpServer, MemoryStorage, call_as, dial_mcp, double, messages, named,
     options, streamable,
 };
-use crate::{McpToolset, SignIn, connect, connect_all};
+use crate::{McpToolset, SignIn, connect_all, connect_set};
 
 fn caller(channel: Option<&str>) -> Caller {
     Caller {
@@ -35,7 +35,7 @@ async fn one(core: &Arc<FakeDial>, caller: &Caller) -> ToolsetResult {
     let mut options = options();
     let dial: Arc<dyn crate::ToolsetDialPort> = Arc::<FakeDial>::clone(core);
     options.dial = Some(dial);
-    connect(McpToolset::Dial(&dial_mcp("t")), caller, &options).await
+    connect_set(McpToolset::Dial(&dial_mcp("t")), caller, &options).await
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn dial_core_gives_metadata_sign_in_and_grants() {
     options.dial = Some(Arc::new(crate::DialCore { core, login }));
     let caller = caller(Some("c"));
     let set: DialMcp = serde_json::from_value(json!({"dial_id": "toolsets/b/t"})).unwrap();
-    let built = connect(McpToolset::Dial(&set), &caller, &options).await;
+    let built = connect_set(McpToolset::Dial(&set), &caller, &options).await;
     let tool = named(&built, "Shown_echo0");
     let file = json!({"one": "files/b/a%20b.pdf"});
     let output = call_as(&tool, file, caller, &Arc::default()).await.unwrap();
@@ -326,7 +326,7 @@ async fn other_urls_than_those_of_dial_are_invalid_parameters() {
 async fn a_set_without_an_id_cannot_be_given_files() {
     let server = double(takes_files()).await;
     let set = streamable(&server.shared().url());
-    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
     let tool = named(&built, "s_echo0");
     let files = json!({"one": "files/b/a"});
     let outcome = call_as(&tool, files, Caller::default(), &Arc::default()).await;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::support::{call, messages, named, options, streamable};
-use crate::{McpOptions, McpToolset, ProgramCommand, ProgramPool, connect};
+use crate::{McpOptions, McpToolset, ProgramCommand, ProgramPool, connect_set};
 
 /// A program with the tools `pid`, which tells its process, and `wait`, which never answers. It notes every start.
 const SERVER_SCRIPT: &str = r#"
@@ -50,7 +50,7 @@ async fn tools_of(options: &McpOptions, conversation: &str) -> ToolsetResult {
         ..options.clone()
     };
     let set = streamable("stdio:local");
-    let built = connect(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     assert_eq!(messages(&built), [""; 0]);
     built
 }

@@ -6,7 +6,7 @@ use dray_agent::caller::Caller;
 use dray_types::Secret;
 
 use super::support::{messages, options, streamable};
-use crate::{McpOptions, McpToolset, ProgramCommand, connect};
+use crate::{McpOptions, McpToolset, ProgramCommand, connect_set};
 
 fn shell(script: &str, folder: &Path) -> McpOptions {
     let mut options = options();
@@ -23,7 +23,7 @@ fn shell(script: &str, folder: &Path) -> McpOptions {
 
 async fn issue(options: &McpOptions) -> String {
     let set = streamable("stdio:local");
-    let built = connect(McpToolset::Mcp(&set), &Caller::default(), options).await;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), options).await;
     messages(&built).join("; ")
 }
 

@@ -11,11 +11,11 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
 use super::support::{call, call_as, mcp, messages, named, options};
-use crate::{McpToolset, ProgramCommand, connect};
+use crate::{McpToolset, ProgramCommand, connect_set};
 
 /// A server over HTTP and its port.
 async fn serve(kind: &str) -> (Child, u16) {
-    let mut server = python::script("mcp_server.py", "mcp")
+    let mut server = python::script_command("mcp_server.py", "mcp")
         .arg(kind)
         .stdout(Stdio::piped())
         .spawn()
@@ -27,7 +27,7 @@ async fn serve(kind: &str) -> (Child, u16) {
 
 async fn over_http(url: &str, protocol: &str) -> ToolsetResult {
     let set = mcp(json!({"name": "py", "mcp_server_info": {"url": url, "protocol": protocol}}));
-    connect(McpToolset::Mcp(&set), &Caller::default(), &options()).await
+    connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
 
 async fn over_stdio() -> ToolsetResult {
@@ -44,7 +44,7 @@ async fn over_stdio() -> ToolsetResult {
     );
     let info = json!({"url": "stdio:local", "protocol": "streamable_http"});
     let set = mcp(json!({"name": "py", "mcp_server_info": info}));
-    connect(McpToolset::Mcp(&set), &Caller::default(), &options).await
+    connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await
 }
 
 /// Everything that works alike whatever is below.

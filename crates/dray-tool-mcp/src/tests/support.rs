@@ -185,19 +185,23 @@ async fn answer(
         state.headers.push(headers);
         if method == "DELETE" {
             state.ended += 1;
-            return Ok(double::json(200, &json!({})));
+            return Ok(double::json_reply(200, &json!({})));
         }
         if let Some((status, left)) = &mut state.refuse
             && *left > 0
         {
             *left -= 1;
-            return Ok(double::json(*status, &json!({"secret": "of-the-server"})));
+            return Ok(double::json_reply(
+                *status,
+                &json!({"secret": "of-the-server"}),
+            ));
         }
     }
     let message = request.json().await?;
     let id = message["id"].clone();
-    let result =
-        |result: Value| double::json(200, &json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    let result = |result: Value| {
+        double::json_reply(200, &json!({"jsonrpc": "2.0", "id": id, "result": result}))
+    };
     let act = {
         let mut state = shared.lock();
         match message["method"].as_str().unwrap() {
@@ -222,9 +226,9 @@ async fn answer(
             }
             "notifications/cancelled" => {
                 state.cancelled += 1;
-                return Ok(double::reply(202, "text/plain", Bytes::new()));
+                return Ok(double::bytes_reply(202, "text/plain", Bytes::new()));
             }
-            _ => return Ok(double::reply(202, "text/plain", Bytes::new())),
+            _ => return Ok(double::bytes_reply(202, "text/plain", Bytes::new())),
         }
     };
     let text =
@@ -245,9 +249,9 @@ async fn dial(
     shared.lock().asked.push((path.clone(), body));
     Ok(if path.ends_with("/interact") {
         let event = "data: [{\"id\":\"1\",\"result\":\"success\"}]\n\n";
-        double::reply(200, "text/event-stream", event.into())
+        double::bytes_reply(200, "text/event-stream", event.into())
     } else {
-        double::json(200, &json!({"display_name": "Shown", "transport": "HTTP"}))
+        double::json_reply(200, &json!({"display_name": "Shown", "transport": "HTTP"}))
     })
 }
 
@@ -266,20 +270,23 @@ fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
 
 async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
     let huge = || Bytes::from(vec![b'a'; 50 << 20]);
-    let json = |value: Value| Ok(double::json(200, &value));
+    let json = |value: Value| Ok(double::json_reply(200, &value));
     match act {
         FakeAction::Echo => Ok(echo),
-        FakeAction::Status(status) => Ok(double::json(status, &json!({"secret": "of-the-server"}))),
+        FakeAction::Status(status) => Ok(double::json_reply(
+            status,
+            &json!({"secret": "of-the-server"}),
+        )),
         FakeAction::Hang => std::future::pending().await,
-        FakeAction::Huge => Ok(double::reply(200, "application/json", huge())),
-        FakeAction::HugeEvents => Ok(double::reply(200, "text/event-stream", huge())),
-        FakeAction::Cut => Ok(double::reply(
+        FakeAction::Huge => Ok(double::bytes_reply(200, "application/json", huge())),
+        FakeAction::HugeEvents => Ok(double::bytes_reply(200, "text/event-stream", huge())),
+        FakeAction::Cut => Ok(double::bytes_reply(
             200,
             "text/event-stream",
             ": and then\n\n".into(),
         )),
         FakeAction::Closed => Err(ConnectionClosed),
-        FakeAction::WrongJson => Ok(double::reply(200, "application/json", "{".into())),
+        FakeAction::WrongJson => Ok(double::bytes_reply(200, "application/json", "{".into())),
         FakeAction::NoMessage => json(json!({"jsonrpc": "1.0"})),
         FakeAction::OtherId => {
             json(json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}))
@@ -287,7 +294,7 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
         FakeAction::Code(code) => {
             json(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "says no"}}))
         }
-        FakeAction::Accepted => Ok(double::reply(202, "text/plain", Bytes::new())),
+        FakeAction::Accepted => Ok(double::bytes_reply(202, "text/plain", Bytes::new())),
     }
 }
 

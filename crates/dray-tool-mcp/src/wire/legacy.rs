@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::events::{SseDecoder, SseEvent};
-use super::{HttpSettings, is_type, messages, parse};
+use super::{HttpSettings, is_type, parse_json, parse_messages};
 use crate::error::{CloseReason, WireError};
 
 /// A server with a stream and an endpoint.
@@ -20,7 +20,7 @@ pub(super) struct SseTransport {
 }
 
 /// Opens the stream and waits for the endpoint.
-pub(super) async fn open(
+pub(super) async fn open_sse(
     url: &str,
     manners: &HttpSettings,
     out: mpsc::Sender<ServerJsonRpcMessage>,
@@ -42,7 +42,7 @@ pub(super) async fn open(
     let (found, endpoint) = oneshot::channel();
     let (limit, stone) = (manners.limit, grave.clone());
     reading.spawn(async move {
-        let end = read(answer, limit, found, &out).await;
+        let end = read_stream(answer, limit, found, &out).await;
         stone.bury(end);
     });
     let endpoint = endpoint.await.map_err(|_| grave.cause())?;
@@ -64,7 +64,7 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
 }
 
 /// Reads until the stream ends; why it did.
-async fn read(
+async fn read_stream(
     mut answer: HttpResponse,
     limit: usize,
     found: oneshot::Sender<String>,
@@ -83,14 +83,14 @@ async fn read(
             Err(error) => return error,
         };
         for event in complete {
-            if let Err(error) = take(event, &mut found, out).await {
+            if let Err(error) = take_event(event, &mut found, out).await {
                 return error;
             }
         }
     }
 }
 
-async fn take(
+async fn take_event(
     event: SseEvent,
     found: &mut Option<oneshot::Sender<String>>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
@@ -102,7 +102,7 @@ async fn take(
             }
         }
         "" | "message" => {
-            for message in messages(parse(event.data.as_bytes())?)? {
+            for message in parse_messages(parse_json(event.data.as_bytes())?)? {
                 let sent = out.send(message).await;
                 sent.map_err(|_| WireError::Broken(None))?;
             }

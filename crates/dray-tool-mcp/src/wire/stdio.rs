@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{CLOSE_TIMEOUT, messages, parse};
+use super::{CLOSE_TIMEOUT, parse_json, parse_messages};
 use crate::error::{CloseReason, WireError};
 use crate::options::ProgramCommand;
 
@@ -42,7 +42,7 @@ impl Drop for ProcessGroup {
 }
 
 /// Starts the program with the environment of its configuration alone.
-pub(super) fn open(
+pub(super) fn open_program(
     name: &str,
     command: &ProgramCommand,
     limit: usize,
@@ -82,10 +82,10 @@ pub(super) fn open(
     };
     let stone = grave.clone();
     reading.spawn(async move {
-        let end = read(BufReader::new(output), limit, &out).await;
+        let end = read_output(BufReader::new(output), limit, &out).await;
         stone.bury(end);
     });
-    reading.spawn(relay(name.to_owned(), BufReader::new(log)));
+    reading.spawn(relay_stderr(name.to_owned(), BufReader::new(log)));
     Ok(StdioTransport {
         input: tokio::sync::Mutex::new(Some(input)),
         group: Mutex::new(Some(group)),
@@ -93,7 +93,7 @@ pub(super) fn open(
 }
 
 /// The next line without its end; `None` at the end.
-async fn line(
+async fn read_line(
     from: &mut (impl AsyncBufRead + Unpin),
     limit: usize,
 ) -> Result<Option<Vec<u8>>, WireError> {
@@ -119,18 +119,18 @@ async fn line(
     }
 }
 
-async fn read(
+async fn read_output(
     mut output: impl AsyncBufRead + Unpin,
     limit: usize,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> WireError {
     loop {
-        let line = match line(&mut output, limit).await {
+        let line = match read_line(&mut output, limit).await {
             Ok(Some(line)) => line,
             Ok(None) => return WireError::Broken(None),
             Err(error) => return error,
         };
-        let Ok(found) = parse(&line).and_then(messages) else {
+        let Ok(found) = parse_json(&line).and_then(parse_messages) else {
             // Programs print greetings too.
             tracing::debug!(bytes = line.len(), "an MCP server wrote no message");
             continue;
@@ -145,7 +145,7 @@ async fn read(
 
 /// Passes what the program writes to its standard error on to the service's log, line by line. A line that is too long
 /// is cut.
-async fn relay(program: String, mut log: impl AsyncBufRead + Unpin) {
+async fn relay_stderr(program: String, mut log: impl AsyncBufRead + Unpin) {
     let mut line = Vec::new();
     let mut is_cut = false;
     loop {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::events::SseDecoder;
-use super::{CLOSE_TIMEOUT, HttpSettings, answers, is_type, messages, parse};
+use super::{CLOSE_TIMEOUT, HttpSettings, is_response_to, is_type, parse_json, parse_messages};
 use crate::error::WireError;
 
 /// What the server sent at the beginning, and which answers are still to come.
@@ -137,7 +137,7 @@ impl StreamableTransport {
             ));
         }
         let body = answer.bytes(self.manners.limit).await?;
-        if self.pass(parse(&body)?, id, starts).await? {
+        if self.pass(parse_json(&body)?, id, starts).await? {
             Ok(())
         } else {
             Err(WireError::Malformed("the answer is to another request"))
@@ -163,7 +163,9 @@ impl StreamableTransport {
                 // Servers open with an event that has an id and no data, to resume at.
                 if is_message
                     && !event.data.is_empty()
-                    && self.pass(parse(event.data.as_bytes())?, id, starts).await?
+                    && self
+                        .pass(parse_json(event.data.as_bytes())?, id, starts)
+                        .await?
                 {
                     return Ok(());
                 }
@@ -178,8 +180,8 @@ impl StreamableTransport {
             self.state().version = version.as_str().map(str::to_owned);
         }
         let mut is_answered = false;
-        for message in messages(body)? {
-            is_answered |= answers(&message, id);
+        for message in parse_messages(body)? {
+            is_answered |= is_response_to(&message, id);
             let sent = self.out.send(message).await;
             sent.map_err(|_| WireError::Broken(None))?;
         }

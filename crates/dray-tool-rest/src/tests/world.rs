@@ -13,7 +13,7 @@ use dray_agent::manifest::toolset::RestApi;
 use dray_agent::message::{Attachment, Content};
 use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
 use dray_http::{HttpClient, HttpTimeouts};
-use dray_tool::pipeline::{CompletedCall, PipelineSettings, RequestEnd, ToolRequest, run};
+use dray_tool::pipeline::{CompletedCall, PipelineSettings, RequestEnd, ToolRequest, run_call};
 use dray_tool::{
     ArgumentResolver, EventSink, FileStorage, HandledFailure, ToolFailure, ToolsetResult, Turn,
     UrlClass,
@@ -22,7 +22,7 @@ use dray_types::{Clock, Secret};
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::{RestOptions, build};
+use crate::{RestOptions, build_set};
 
 /// What the server does with one request.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ impl TestWorld {
     pub(super) fn build(&self, set: Value) -> ToolsetResult {
         let set: RestApi = serde_json::from_value(set).unwrap();
         let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
-        build(&set, &client, &self.options)
+        build_set(&set, &client, &self.options)
     }
 
     /// A set of one tool at `path` of the server; the parameters are of the form `{name: place}` or whole schemas.
@@ -223,7 +223,7 @@ impl TestWorld {
             timeout: Duration::from_mins(2),
         };
         let tool = built.tools[0].as_ref();
-        let ran = run(tool, request, &turn, &Content64, &settings, &sink).await;
+        let ran = run_call(tool, request, &turn, &Content64, &settings, &sink).await;
         while let Ok(event) = events.try_recv() {
             self.events.lock().unwrap().push(event);
         }
@@ -278,13 +278,17 @@ async fn play(
         script.acts.pop_front()
     };
     match act.unwrap_or(FakeAction::Json(200, json!({"ok": true}))) {
-        FakeAction::Json(status, value) => Ok(double::json(status, &value)),
-        FakeAction::Bytes(status, kind, bytes) => Ok(double::reply(status, kind, bytes.into())),
+        FakeAction::Json(status, value) => Ok(double::json_reply(status, &value)),
+        FakeAction::Bytes(status, kind, bytes) => {
+            Ok(double::bytes_reply(status, kind, bytes.into()))
+        }
         FakeAction::With(status, name, value) => {
-            let reply = double::reply(status, "text/plain", Bytes::from_static(b"x"));
+            let reply = double::bytes_reply(status, "text/plain", Bytes::from_static(b"x"));
             Ok(double::with_header(reply, name, value))
         }
-        FakeAction::Cut(bytes, kept) => Ok(double::cut("application/json", &bytes.into(), kept)),
+        FakeAction::Cut(bytes, kept) => {
+            Ok(double::cut_reply("application/json", &bytes.into(), kept))
+        }
         FakeAction::Close => Err(ConnectionClosed),
         FakeAction::Hang => std::future::pending().await,
     }

@@ -13,18 +13,18 @@ const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 /// # Errors
 ///
 /// What is wrong, for the model.
-pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
+pub(super) fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
     match serde_json::from_str(text) {
         Ok(Value::Object(members)) => Ok(members),
-        Ok(other) => Err(format!("it is {}", kind(&other))),
+        Ok(other) => Err(format!("it is {}", json_kind(&other))),
         Err(error) => Err(error.to_string()),
     }
 }
 
-const fn kind(value: &Value) -> &'static str {
+const fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -37,7 +37,7 @@ const fn kind(value: &Value) -> &'static str {
 
 /// The arguments as the tool gets them: content in place of references, bare references where only those are taken.
 /// Without a reference no request is made.
-pub(super) async fn given(
+pub(super) async fn resolve_arguments(
     tool: &str,
     written: &Map<String, Value>,
     by_reference: &[String],
@@ -48,12 +48,12 @@ pub(super) async fn given(
     let mut content = Map::new();
     for (name, value) in written {
         if is_bare(name) {
-            bare.insert(name.clone(), unwrapped(value));
+            bare.insert(name.clone(), strip_references(value));
         } else {
             content.insert(name.clone(), value.clone());
         }
     }
-    if content.values().any(refers) {
+    if content.values().any(has_reference) {
         content = resolve.resolve(tool, content).await?;
     }
     if bare.is_empty() {
@@ -72,36 +72,36 @@ pub(super) async fn given(
 }
 
 /// Whether there is a reference anywhere in a value.
-fn refers(value: &Value) -> bool {
+fn has_reference(value: &Value) -> bool {
     match value {
         Value::String(text) => FileReference::parse(text) != ParsedReference::Plain,
-        Value::Array(items) => items.iter().any(refers),
-        Value::Object(members) => members.values().any(refers),
+        Value::Array(items) => items.iter().any(has_reference),
+        Value::Object(members) => members.values().any(has_reference),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
 /// The value without `file:…::`, also in the items of a list.
-fn unwrapped(value: &Value) -> Value {
+fn strip_references(value: &Value) -> Value {
     match value {
-        Value::String(text) => Value::from(bare(text)),
-        Value::Array(items) => Value::Array(items.iter().map(unwrapped).collect()),
+        Value::String(text) => Value::from(strip_reference(text)),
+        Value::Array(items) => Value::Array(items.iter().map(strip_references).collect()),
         other => other.clone(),
     }
 }
 
-fn bare(text: &str) -> &str {
-    let Some(rest) = without(text.trim_start_matches('/'), "file:") else {
+fn strip_reference(text: &str) -> &str {
+    let Some(rest) = strip_keyword(text.trim_start_matches('/'), "file:") else {
         return text;
     };
     let target = REFERENCE_FORMS
         .iter()
-        .find_map(|form| without(rest, form))
+        .find_map(|form| strip_keyword(rest, form))
         .filter(|target| !target.is_empty());
     target.map_or(text, |target| target.strip_suffix('\n').unwrap_or(target))
 }
 
-fn without<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
+fn strip_keyword<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
     let head = text.get(..keyword.len())?;
     let rest = text.get(keyword.len()..)?;
     head.eq_ignore_ascii_case(keyword).then_some(rest)

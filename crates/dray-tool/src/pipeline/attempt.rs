@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{ClientGone, EventSink, HandledFailure, ToolFailure};
 
 /// Runs until it is done, its time is up or the client is gone; then it is dropped.
-pub(super) async fn attempt<T>(
+pub(super) async fn run_attempt<T>(
     work: impl Future<Output = Result<T, ToolFailure>> + Send,
     deadline: Instant,
     sink: &EventSink,
@@ -19,7 +19,7 @@ pub(super) async fn attempt<T>(
         biased;
         done = timeout_at(deadline, guarded) => Ok(match done {
             Ok(Ok(result)) => result,
-            Ok(Err(panic)) => Err(panicked(panic.as_ref()).into()),
+            Ok(Err(panic)) => Err(panic_failure(panic.as_ref()).into()),
             Err(_) => Err(ToolFailure::TimedOut),
         }),
         () = sink.gone() => Err(ClientGone),
@@ -27,7 +27,7 @@ pub(super) async fn attempt<T>(
 }
 
 /// Message for the model about a panic, without the text of the panic.
-fn panicked(panic: &(dyn Any + Send)) -> HandledFailure {
+fn panic_failure(panic: &(dyn Any + Send)) -> HandledFailure {
     let said = panic
         .downcast_ref::<&str>()
         .copied()

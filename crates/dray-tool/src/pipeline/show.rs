@@ -31,9 +31,9 @@ impl<'a> CallStage<'a> {
         level: StageLevel,
         sink: &'a EventSink,
     ) -> Result<Self, ClientGone> {
-        let visibility = stage::visibility(level, rules);
+        let visibility = stage::stage_visibility(level, rules);
         let stage = match visibility {
-            StageVisibility::Always => sink.open(Some(stage::title(rules, &written))).await?,
+            StageVisibility::Always => sink.open(Some(stage::stage_title(rules, &written))).await?,
             StageVisibility::OnError | StageVisibility::Never => StageWriter::hidden(),
         };
         Ok(Self {
@@ -59,14 +59,14 @@ impl<'a> CallStage<'a> {
         if self.visibility == StageVisibility::Never {
             return Ok(());
         }
-        let request = body::request(self.rules, &self.written, given);
+        let request = body::request_body(self.rules, &self.written, given);
         if self.visibility == StageVisibility::OnError {
             self.request = request;
             return Ok(());
         }
-        write(&self.stage, request).await?;
+        write_stage(&self.stage, request).await?;
         if self.rules.style == StageStyle::Deployment && given.is_some() {
-            let heading = body::heading(StageStyle::Deployment);
+            let heading = body::response_heading(StageStyle::Deployment);
             self.stage.content(heading).await?;
         }
         Ok(())
@@ -82,13 +82,15 @@ impl<'a> CallStage<'a> {
             return Ok(());
         }
         if self.rules.style == StageStyle::Api {
-            self.stage.content(body::heading(StageStyle::Api)).await?;
+            self.stage
+                .content(body::response_heading(StageStyle::Api))
+                .await?;
         }
         if output.streamed {
             return Ok(());
         }
-        let text = body::response(self.rules.style, &output.content, &output.content_type);
-        write(&self.stage, text).await?;
+        let text = body::response_body(self.rules.style, &output.content, &output.content_type);
+        write_stage(&self.stage, text).await?;
         for file in files.iter().filter(|file| file.url.is_some()) {
             let mut file = file.clone();
             file.data = None;
@@ -104,7 +106,7 @@ impl<'a> CallStage<'a> {
 
     /// Ends the stage, or leaves that to the end of the answer when the manifest says `defer_close`.
     async fn close(&self, status: StageStatus, elapsed: Duration) -> Result<(), ClientGone> {
-        self.stage.name(stage::suffix(elapsed)).await?;
+        self.stage.name(stage::duration_suffix(elapsed)).await?;
         let display = self.rules.display.stage.as_ref();
         if display.is_some_and(|stage| stage.defer_close == Some(true)) {
             self.stage.defer_close(status);
@@ -121,9 +123,9 @@ impl<'a> CallStage<'a> {
         elapsed: Duration,
     ) -> Result<(), ClientGone> {
         if self.visibility == StageVisibility::OnError {
-            let title = stage::title(self.rules, &self.written);
+            let title = stage::stage_title(self.rules, &self.written);
             self.stage = self.sink.open(Some(title)).await?;
-            write(&self.stage, std::mem::take(&mut self.request)).await?;
+            write_stage(&self.stage, std::mem::take(&mut self.request)).await?;
         }
         if !self.stage.is_shown() {
             return Ok(());
@@ -131,17 +133,17 @@ impl<'a> CallStage<'a> {
         let style = self.rules.style;
         let is_told = self.rules.fallback.display_error_in_stage;
         let body = match failure {
-            ToolFailure::TimedOut => body::error(style, text),
+            ToolFailure::TimedOut => body::error_text(style, text),
             _ if !is_told => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
-            ToolFailure::Failed(failed) => body::failed(style, failed),
-            ToolFailure::Parameter { .. } => body::error(style, text),
+            ToolFailure::Failed(failed) => body::failure_text(style, failed),
+            ToolFailure::Parameter { .. } => body::error_text(style, text),
         };
-        write(&self.stage, body).await?;
+        write_stage(&self.stage, body).await?;
         self.close(StageStatus::Failed, elapsed).await
     }
 }
 
-async fn write(stage: &StageWriter, text: String) -> Result<(), ClientGone> {
+async fn write_stage(stage: &StageWriter, text: String) -> Result<(), ClientGone> {
     if text.is_empty() {
         return Ok(());
     }

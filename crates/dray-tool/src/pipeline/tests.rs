@@ -9,7 +9,7 @@ use dray_agent::message::Content as Text;
 use serde_json::json;
 
 use super::*;
-use crate::double::{AMPLE_TIMEOUT, FakeResolver, FakeTool, turn};
+use crate::double::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
 use crate::{CallRules, HandledFailure, StageStyle};
 
 /// What became of a call, and what the client saw of it.
@@ -61,7 +61,7 @@ async fn call_with(
         level,
         timeout: AMPLE_TIMEOUT,
     };
-    let ended = run(tool, request, &turn(), resolve, &settings, &sink).await;
+    let ended = run_call(tool, request, &test_turn(), resolve, &settings, &sink).await;
     let mut events = Vec::new();
     while let Ok(event) = end.try_recv() {
         events.push(event);
@@ -209,14 +209,14 @@ async fn r_10_malformed_arguments_are_answered_and_nothing_at_all_is_fine() {
 
 #[test]
 fn r_10_an_unknown_tool_is_answered_with_the_names_of_those_that_there_are() {
-    let ran = unknown("call_1", "lok\n", &["look", "see"]);
+    let ran = unknown_tool_call("call_1", "lok\n", &["look", "see"]);
     assert!(ran.failed);
     let wire = serde_json::to_value(&ran.message).unwrap();
     assert_eq!(
         wire,
         json!({"role": "tool", "tool_call_id": "call_1", "content": "There is no tool `lok `. Valid tools: look, see."})
     );
-    let ran = unknown("call_1", &"x".repeat(1000), &[]);
+    let ran = unknown_tool_call("call_1", &"x".repeat(1000), &[]);
     let Some(Text::Text(text)) = ran.message.content else {
         panic!("text");
     };
@@ -283,7 +283,7 @@ async fn r_13_a_tool_that_hangs_is_dropped_at_its_own_limit() {
     };
     let tool = FakeTool::named("look").rules(own).hangs();
     let seen = call(&tool, "{}").await;
-    let text = timeout::text("look", Duration::from_secs(3));
+    let text = timeout::timeout_message("look", Duration::from_secs(3));
     assert_eq!(seen.text(), text);
     assert_eq!(seen.shown(), format!("> ##### Error:\n{text}\n"));
     assert_eq!(seen.ran().milliseconds, 3000);
@@ -384,14 +384,14 @@ async fn r_17_a_client_that_goes_ends_the_call_at_once() {
         id: "1",
         arguments: "{}",
     };
-    let (turn, resolve) = (turn(), FakeResolver::default());
+    let (turn, resolve) = (test_turn(), FakeResolver::default());
     let leaving = async {
         while tool.calls.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
         drop(end);
     };
-    let running = run(tool.as_ref(), request, &turn, &resolve, &settings, &sink);
+    let running = run_call(tool.as_ref(), request, &turn, &resolve, &settings, &sink);
     let (ended, ()) = tokio::join!(running, leaving);
     assert_eq!(ended, Err(RequestEnd::Gone(ClientGone)));
     assert_eq!(*tool.dropped.lock().unwrap(), 1);

@@ -13,20 +13,20 @@ use crate::{CallRules, HandledFailure, StageStyle};
 const MAX_BODY_CHARACTERS: usize = 50_000;
 
 /// What was asked. Empty when there is nothing to show.
-pub fn request(
+pub fn request_body(
     rules: &CallRules,
     written: &Map<String, Value>,
     given: Option<&Map<String, Value>>,
 ) -> String {
     match rules.style {
-        StageStyle::Deployment => lines(rules, written, given),
+        StageStyle::Deployment => argument_lines(rules, written, given),
         StageStyle::Api => json_of(rules, written, given),
         StageStyle::Own => String::new(),
     }
 }
 
 /// What stands before an answer that comes piece by piece.
-pub const fn heading(style: StageStyle) -> &'static str {
+pub const fn response_heading(style: StageStyle) -> &'static str {
     match style {
         StageStyle::Deployment => "> #### Response:\n",
         StageStyle::Api => "> ##### Response:\n",
@@ -35,17 +35,17 @@ pub const fn heading(style: StageStyle) -> &'static str {
 }
 
 /// What came, without its heading.
-pub fn response(style: StageStyle, content: &str, content_type: &str) -> String {
+pub fn response_body(style: StageStyle, content: &str, content_type: &str) -> String {
     match style {
-        StageStyle::Deployment => value::shortened(content, MAX_BODY_CHARACTERS),
+        StageStyle::Deployment => value::shorten_text(content, MAX_BODY_CHARACTERS),
         StageStyle::Api => by_type(content, content_type),
         StageStyle::Own => String::new(),
     }
 }
 
 /// What went wrong, in a sentence.
-pub fn error(style: StageStyle, text: &str) -> String {
-    let text = value::shortened(text, MAX_BODY_CHARACTERS);
+pub fn error_text(style: StageStyle, text: &str) -> String {
+    let text = value::shorten_text(text, MAX_BODY_CHARACTERS);
     match style {
         StageStyle::Deployment => format!("> #### Error:\n{text}\n"),
         StageStyle::Api => format!("> ##### Error:\n{text}\n"),
@@ -54,15 +54,15 @@ pub fn error(style: StageStyle, text: &str) -> String {
 }
 
 /// What went wrong, as the tool wants it shown, if it does.
-pub fn failed(style: StageStyle, failed: &HandledFailure) -> String {
+pub fn failure_text(style: StageStyle, failed: &HandledFailure) -> String {
     match &failed.shown {
-        Some(shown) => value::shortened(shown, MAX_BODY_CHARACTERS),
-        None => error(style, &failed.text),
+        Some(shown) => value::shorten_text(shown, MAX_BODY_CHARACTERS),
+        None => error_text(style, &failed.text),
     }
 }
 
 /// Text in a fence one longer than the longest run of backticks in it, three at least.
-pub fn fenced(text: &str, language: &str) -> String {
+pub fn fence_text(text: &str, language: &str) -> String {
     let longest = text
         .split(|character| character != '`')
         .map(str::len)
@@ -74,7 +74,7 @@ pub fn fenced(text: &str, language: &str) -> String {
 }
 
 /// JSON indented by four.
-pub fn pretty(value: &Value) -> String {
+pub fn pretty_json(value: &Value) -> String {
     let mut text = Vec::new();
     let mut writer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"    "));
     match value.serialize(&mut writer) {
@@ -88,33 +88,33 @@ pub fn by_type(content: &str, content_type: &str) -> String {
     if content.is_empty() {
         return String::new();
     }
-    let subtype = subtype(content_type);
+    let subtype = media_subtype(content_type);
     match subtype.as_str() {
         "csv" => {
-            if let Some(table) = table::markdown(content) {
+            if let Some(table) = table::csv_to_markdown(content) {
                 return table;
             }
         }
         "json" => {
             if let Ok(value) = serde_json::from_str::<Value>(content) {
-                return fenced(
-                    &value::shortened(&pretty(&value), MAX_BODY_CHARACTERS),
+                return fence_text(
+                    &value::shorten_text(&pretty_json(&value), MAX_BODY_CHARACTERS),
                     "json",
                 );
             }
         }
         "xml" | "html" => {
-            if let Some(text) = markup::pretty(content, subtype == "html") {
-                return fenced(&value::shortened(&text, MAX_BODY_CHARACTERS), &subtype);
+            if let Some(text) = markup::pretty_markup(content, subtype == "html") {
+                return fence_text(&value::shorten_text(&text, MAX_BODY_CHARACTERS), &subtype);
             }
         }
         _ => {}
     }
-    fenced(&value::shortened(content, MAX_BODY_CHARACTERS), &subtype)
+    fence_text(&value::shorten_text(content, MAX_BODY_CHARACTERS), &subtype)
 }
 
 /// What is behind the slash, in lower case, when it can stand behind a fence. `application/problem+json` is `json`.
-fn subtype(content_type: &str) -> String {
+fn media_subtype(content_type: &str) -> String {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
     let subtype = subtype.rsplit_once('+').map_or(subtype, |(_, last)| last);
@@ -127,7 +127,7 @@ fn subtype(content_type: &str) -> String {
 }
 
 /// Each argument on a line of its own.
-fn lines(
+fn argument_lines(
     rules: &CallRules,
     written: &Map<String, Value>,
     given: Option<&Map<String, Value>>,
@@ -146,7 +146,7 @@ fn lines(
             let _ = write!(body, "***{label}:*** ");
         }
         let text = stage.replaced_value_info.unwrap_or_else(|| {
-            value::plain(&value::shown(
+            value::plain_text(&value::shown_value(
                 value,
                 given.and_then(|given| given.get(name)),
             ))
@@ -159,7 +159,7 @@ fn lines(
         match stage.format {
             Some(format) => {
                 body.push('\n');
-                body.push_str(&fenced(&text, &format));
+                body.push_str(&fence_text(&text, &format));
             }
             None => body.push_str(&text),
         }
@@ -183,13 +183,13 @@ fn json_of(
         }
         let shown = match stage.and_then(|stage| stage.replaced_value_info.clone()) {
             Some(info) => Value::String(info),
-            None => value::shown(value, given.and_then(|given| given.get(name))),
+            None => value::shown_value(value, given.and_then(|given| given.get(name))),
         };
         arguments.insert(name.clone(), shown);
     }
     if arguments.is_empty() {
         return String::new();
     }
-    let text = value::shortened(&pretty(&Value::Object(arguments)), MAX_BODY_CHARACTERS);
-    format!("> ##### Request:\n{}\n", fenced(&text, "json"))
+    let text = value::shorten_text(&pretty_json(&Value::Object(arguments)), MAX_BODY_CHARACTERS);
+    format!("> ##### Request:\n{}\n", fence_text(&text, "json"))
 }

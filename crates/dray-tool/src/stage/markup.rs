@@ -26,8 +26,8 @@ enum MarkupToken<'a> {
 }
 
 /// The text with an element or a text a line, indented by four; `None` when its tags do not fit each other.
-pub(super) fn pretty(text: &str, is_html: bool) -> Option<String> {
-    let tokens = tokens(text, is_html)?;
+pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
+    let tokens = markup_tokens(text, is_html)?;
     let mut lines = String::new();
     let mut open: Vec<&str> = Vec::new();
     let mut at = 0;
@@ -35,28 +35,30 @@ pub(super) fn pretty(text: &str, is_html: bool) -> Option<String> {
         at += 1;
         match *token {
             MarkupToken::Text(text) | MarkupToken::Single(text) => {
-                line(&mut lines, open.len(), &[text])
+                push_line(&mut lines, open.len(), &[text])
             }
             MarkupToken::End(tag) => {
                 let expected = open.pop();
-                if !is_html && expected != Some(name(tag)) {
+                if !is_html && expected != Some(tag_name(tag)) {
                     return None;
                 }
-                line(&mut lines, open.len(), &[tag]);
+                push_line(&mut lines, open.len(), &[tag]);
             }
             MarkupToken::Start(tag) => match tokens.get(at..).unwrap_or_default() {
                 // A text alone, or nothing, stands on the line of its element.
-                [MarkupToken::Text(text), MarkupToken::End(end), ..] if name(tag) == name(end) => {
-                    line(&mut lines, open.len(), &[tag, text, end]);
+                [MarkupToken::Text(text), MarkupToken::End(end), ..]
+                    if tag_name(tag) == tag_name(end) =>
+                {
+                    push_line(&mut lines, open.len(), &[tag, text, end]);
                     at += 2;
                 }
-                [MarkupToken::End(end), ..] if name(tag) == name(end) => {
-                    line(&mut lines, open.len(), &[tag, end]);
+                [MarkupToken::End(end), ..] if tag_name(tag) == tag_name(end) => {
+                    push_line(&mut lines, open.len(), &[tag, end]);
                     at += 1;
                 }
                 _ => {
-                    line(&mut lines, open.len(), &[tag]);
-                    open.push(name(tag));
+                    push_line(&mut lines, open.len(), &[tag]);
+                    open.push(tag_name(tag));
                 }
             },
         }
@@ -64,7 +66,7 @@ pub(super) fn pretty(text: &str, is_html: bool) -> Option<String> {
     (open.is_empty() || is_html).then_some(lines)
 }
 
-fn line(lines: &mut String, depth: usize, parts: &[&str]) {
+fn push_line(lines: &mut String, depth: usize, parts: &[&str]) {
     for _ in 0..depth.min(MAX_DEPTH) {
         lines.push_str(INDENT_STEP);
     }
@@ -72,7 +74,7 @@ fn line(lines: &mut String, depth: usize, parts: &[&str]) {
     lines.push('\n');
 }
 
-fn tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
+fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -85,7 +87,7 @@ fn tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
         let length = tag_length(tag_on)?;
         let (tag, after) = tag_on.split_at(length);
         rest = after;
-        let lower = name(tag).to_ascii_lowercase();
+        let lower = tag_name(tag).to_ascii_lowercase();
         if tag.starts_with("</") {
             tokens.push(MarkupToken::End(tag));
         } else if tag.starts_with("<!") || tag.starts_with("<?") || tag.ends_with("/>") {
@@ -134,7 +136,7 @@ fn tag_length(text: &str) -> Option<usize> {
 }
 
 /// Name of the element of a tag.
-fn name(tag: &str) -> &str {
+fn tag_name(tag: &str) -> &str {
     let inner = tag.trim_start_matches(['<', '/']);
     let end = inner
         .find(|letter: char| letter.is_whitespace() || matches!(letter, '>' | '/'))
@@ -151,14 +153,14 @@ mod tests {
         let text = "<?xml version=\"1.0\"?><a x='1>2'><b>text</b><c/><!-- <no> --><d><![CDATA[<x>]]></d><e></e></a>";
         let expected = "<?xml version=\"1.0\"?>\n<a x='1>2'>\n    <b>text</b>\n    <c/>\n    <!-- <no> -->\n    <d>\n        \
                         <![CDATA[<x>]]>\n    </d>\n    <e></e>\n</a>\n";
-        assert_eq!(pretty(text, false).as_deref(), Some(expected));
-        assert_eq!(pretty(expected, false).as_deref(), Some(expected));
+        assert_eq!(pretty_markup(text, false).as_deref(), Some(expected));
+        assert_eq!(pretty_markup(expected, false).as_deref(), Some(expected));
     }
 
     #[test]
     fn html_without_end_tags_is_indented_and_scripts_stay_as_they_are() {
         let text = "<!DOCTYPE html><ul><li>one<li>two<br></ul><script>if (a < b) { c(); }</script>";
-        let indented = pretty(text, true).unwrap();
+        let indented = pretty_markup(text, true).unwrap();
         assert!(
             indented.contains("<script>if (a < b) { c(); }</script>\n"),
             "{indented}"
@@ -181,14 +183,14 @@ mod tests {
     #[test]
     fn xml_whose_tags_do_not_fit_stays_as_it_is() {
         for text in ["<a>", "<a></b>", "</a>", "<a", "<a x='>"] {
-            assert_eq!(pretty(text, false), None, "{text}");
+            assert_eq!(pretty_markup(text, false), None, "{text}");
         }
     }
 
     #[test]
     fn deep_nesting_does_not_grow_the_text_without_bound() {
         let text = "<a>".repeat(10_000) + &"</a>".repeat(10_000);
-        let indented = pretty(&text, false).unwrap();
+        let indented = pretty_markup(&text, false).unwrap();
         assert!(indented.len() < 20_000 * (MAX_DEPTH * INDENT_STEP.len() + 8));
     }
 }

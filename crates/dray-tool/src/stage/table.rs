@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 const MAX_ROWS: usize = 200;
 
 /// The table; `None` for what is not a table: an open quote, or no row at all.
-pub(super) fn markdown(text: &str) -> Option<String> {
-    let rows = rows(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+pub(super) fn csv_to_markdown(text: &str) -> Option<String> {
+    let rows = csv_rows(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let (head, body) = rows.split_first()?;
     let width = rows.iter().map(Vec::len).max()?;
-    let mut table = row(head, width);
-    table.push_str(&row(&vec!["---".to_owned(); width], width));
+    let mut table = markdown_row(head, width);
+    table.push_str(&markdown_row(&vec!["---".to_owned(); width], width));
     for cells in body.iter().take(MAX_ROWS) {
-        table.push_str(&row(cells, width));
+        table.push_str(&markdown_row(cells, width));
     }
     if body.len() > MAX_ROWS {
         let _ = write!(table, "\n… ({} rows)\n", body.len());
@@ -21,7 +21,7 @@ pub(super) fn markdown(text: &str) -> Option<String> {
     Some(table)
 }
 
-fn row(cells: &[String], width: usize) -> String {
+fn markdown_row(cells: &[String], width: usize) -> String {
     let mut row = "|".to_owned();
     for at in 0..width {
         let cell = cells.get(at).map_or("", String::as_str);
@@ -34,7 +34,7 @@ fn row(cells: &[String], width: usize) -> String {
 }
 
 /// The rows that have anything in them.
-fn rows(text: &str) -> Option<Vec<Vec<String>>> {
+fn csv_rows(text: &str) -> Option<Vec<Vec<String>>> {
     let (mut rows, mut cells, mut cell) = (Vec::new(), Vec::new(), String::new());
     let (mut is_quoted, mut has_any) = (false, false);
     let mut characters = text.chars().peekable();

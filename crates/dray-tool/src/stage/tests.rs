@@ -33,19 +33,19 @@ fn the_name_is_that_of_the_manifest_and_the_first_value_that_is_shown_there() {
         json!({"b": {"show_value_in_stage_title": true}, "c": {"show_value_in_stage_title": true}});
     let mut rules = with(StageStyle::Api, title_of);
     let written = object(json!({"a": 1, "b": "two\nlines", "c": 3}));
-    assert_eq!(title(&rules, &written), "looktwo lines");
+    assert_eq!(stage_title(&rules, &written), "looktwo lines");
     rules.display =
         serde_json::from_value::<ToolDisplay>(json!({"stage": {"name": "Order "}})).unwrap();
-    assert_eq!(title(&rules, &written), "Order two lines");
-    assert_eq!(title(&rules, &object(json!({"a": 1}))), "Order ");
+    assert_eq!(stage_title(&rules, &written), "Order two lines");
+    assert_eq!(stage_title(&rules, &object(json!({"a": 1}))), "Order ");
     let long = object(json!({"b": "x".repeat(500)}));
-    assert_eq!(title(&rules, &long).chars().count(), 6 + 100 + 1);
+    assert_eq!(stage_title(&rules, &long).chars().count(), 6 + 100 + 1);
 }
 
 #[test]
 fn the_suffix_has_two_decimals() {
-    assert_eq!(suffix(Duration::from_millis(1234)), " [1.23s]");
-    assert_eq!(suffix(Duration::ZERO), " [0.00s]");
+    assert_eq!(duration_suffix(Duration::from_millis(1234)), " [1.23s]");
+    assert_eq!(duration_suffix(Duration::ZERO), " [0.00s]");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_arguments_of_a_deployment_are_lines_as_the_manifest_wants_them() {
     );
     let written = object(json!({"a": 1, "b": 2, "c": "secret", "d": "select 1", "e": [1, "x"]}));
     assert_eq!(
-        body::request(&rules, &written, None),
+        body::request_body(&rules, &written, None),
         "> #### Request:\n\r<2>\n\r***See:*** a file\n\r***d:*** \n```sql\nselect 1\n```\n\n\r***e:*** [1,\"x\"]\n\r"
     );
 }
@@ -69,16 +69,22 @@ fn the_arguments_of_a_deployment_are_lines_as_the_manifest_wants_them() {
 #[test]
 fn an_ignored_argument_is_in_no_body() {
     let rules = with(StageStyle::Api, json!({"a": {"ignore": true}}));
-    assert_eq!(body::request(&rules, &object(json!({"a": 1})), None), "");
-    let shown = body::request(&rules, &object(json!({"a": 1, "b": 2})), None);
+    assert_eq!(
+        body::request_body(&rules, &object(json!({"a": 1})), None),
+        ""
+    );
+    let shown = body::request_body(&rules, &object(json!({"a": 1, "b": 2})), None);
     assert!(!shown.contains("\"a\"") && shown.contains("\"b\": 2"));
 }
 
 #[test]
 fn a_fence_is_longer_than_any_run_inside() {
-    assert_eq!(body::fenced("x", "json"), "```json\nx\n```\n");
-    assert_eq!(body::fenced("a ```` b\n", ""), "`````\na ```` b\n`````\n");
-    assert_eq!(body::fenced("`", "md"), "```md\n`\n```\n");
+    assert_eq!(body::fence_text("x", "json"), "```json\nx\n```\n");
+    assert_eq!(
+        body::fence_text("a ```` b\n", ""),
+        "`````\na ```` b\n`````\n"
+    );
+    assert_eq!(body::fence_text("`", "md"), "```md\n`\n```\n");
 }
 
 #[test]
@@ -122,7 +128,7 @@ fn a_huge_answer_is_cut_in_the_stage() {
 #[test]
 fn r_8_values_show_references_with_sizes_and_addresses_without_secrets() {
     let check = |written: Value, given: Value, shown: Value| {
-        assert_eq!(value::shown(&written, Some(&given)), shown);
+        assert_eq!(value::shown_value(&written, Some(&given)), shown);
     };
     check(
         json!("file:base64::files/B/a"),
@@ -155,14 +161,14 @@ fn r_8_values_show_references_with_sizes_and_addresses_without_secrets() {
 #[test]
 fn r_8_content_in_arguments_is_cut_and_measured() {
     let data = format!("data:image/png;base64,{}", "A".repeat(5000));
-    let shown = value::shown(&json!(data), None);
+    let shown = value::shown_value(&json!(data), None);
     assert_eq!(shown, json!("data:image/png;base64,… (5022 characters)"));
-    let shown = value::shown(&json!(format!("file:base64::{data}")), None);
+    let shown = value::shown_value(&json!(format!("file:base64::{data}")), None);
     assert_eq!(
         shown,
         json!("file:base64::data:image/png;base64,… (5022 characters)")
     );
-    let shown = value::shown(&json!("é".repeat(3000)), None);
+    let shown = value::shown_value(&json!("é".repeat(3000)), None);
     let text = shown.as_str().unwrap();
     assert!(text.ends_with("… (3000 characters)") && text.chars().count() < 1100);
 }

@@ -12,19 +12,19 @@ const MAX_VALUE_CHARACTERS: usize = 1000;
 const LONGEST_DATA: usize = 100;
 
 /// What is shown of a value. `given` is what the tool got in its place; it is used only for sizes.
-pub fn shown(written: &Value, given: Option<&Value>) -> Value {
+pub fn shown_value(written: &Value, given: Option<&Value>) -> Value {
     match written {
         Value::String(text) => Value::String(shown_text(text, given.and_then(Value::as_str))),
         Value::Array(items) => {
             let given = given.and_then(Value::as_array);
-            let item = |(at, item)| shown(item, given.and_then(|given| given.get(at)));
+            let item = |(at, item)| shown_value(item, given.and_then(|given| given.get(at)));
             Value::Array(items.iter().enumerate().map(item).collect())
         }
         Value::Object(members) => {
             let given = given.and_then(Value::as_object);
             let member = |(name, value): (&String, &Value)| {
                 let given = given.and_then(|given| given.get(name));
-                (name.clone(), shown(value, given))
+                (name.clone(), shown_value(value, given))
             };
             Value::Object(members.iter().map(member).collect::<Map<_, _>>())
         }
@@ -33,8 +33,8 @@ pub fn shown(written: &Value, given: Option<&Value>) -> Value {
 }
 
 /// A value on one line: text as it is, all else as JSON; at most `limit` characters and a mark.
-pub fn line(written: &Value, limit: usize) -> String {
-    let whole = plain(&shown(written, None));
+pub fn value_line(written: &Value, limit: usize) -> String {
+    let whole = plain_text(&shown_value(written, None));
     let mut line: String = whole
         .chars()
         .map(|character| {
@@ -53,7 +53,7 @@ pub fn line(written: &Value, limit: usize) -> String {
 }
 
 /// Text as it is, all else as JSON.
-pub fn plain(value: &Value) -> String {
+pub fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -61,7 +61,7 @@ pub fn plain(value: &Value) -> String {
 }
 
 /// At most `limit` characters; of more, the beginning and how many there are.
-pub fn shortened(text: &str, limit: usize) -> String {
+pub fn shorten_text(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
@@ -81,35 +81,39 @@ fn shown_text(written: &str, given: Option<&str>) -> String {
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
     };
     if is_data(written) && written.len() > LONGEST_DATA {
-        return data(written);
+        return data_url_label(written);
     }
     let reference = FileReference::parse(written);
     let spelt = match &reference {
         ParsedReference::Reference(reference) if is_data(reference.target) => {
             let at = written.len() - reference.target.len();
             let head = written.get(..at).unwrap_or_default();
-            format!("{head}{}", data(reference.target))
+            format!("{head}{}", data_url_label(reference.target))
         }
-        _ => shortened(&without_secrets(written), MAX_VALUE_CHARACTERS),
+        _ => shorten_text(&without_secrets(written), MAX_VALUE_CHARACTERS),
     };
-    match size(&reference, written, given) {
+    match reference_size(&reference, written, given) {
         Some(bytes) => format!("{spelt} ({bytes} bytes)"),
         None => spelt,
     }
 }
 
 /// A `data:` URL by its type and length.
-fn data(url: &str) -> String {
+fn data_url_label(url: &str) -> String {
     let head = url.split_once(',').map_or("data:", |(head, _)| head);
     format!(
         "{},… ({} characters)",
-        shortened(head, LONGEST_DATA),
+        shorten_text(head, LONGEST_DATA),
         url.chars().count()
     )
 }
 
 /// The size of the file behind a reference, by what came in its place.
-fn size(reference: &ParsedReference<'_>, written: &str, given: Option<&str>) -> Option<usize> {
+fn reference_size(
+    reference: &ParsedReference<'_>,
+    written: &str,
+    given: Option<&str>,
+) -> Option<usize> {
     let given = given.filter(|given| *given != written)?;
     let base64 = |text: &str| {
         let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();

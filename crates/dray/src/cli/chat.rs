@@ -52,7 +52,7 @@ pub(crate) struct ChatArgs {
     pub(crate) deployment: Option<String>,
     /// Key for --url. Other users of this machine may see it: --api-key-file keeps it to yourself. Without both, the
     /// variable `DIAL_API_KEY` is used where --url has the origin of `DIAL_URL`.
-    #[arg(long, visible_alias = "key", value_name = "KEY", requires = "url", conflicts_with = "api_key_file", value_parser = secret)]
+    #[arg(long, visible_alias = "key", value_name = "KEY", requires = "url", conflicts_with = "api_key_file", value_parser = parse_secret)]
     pub(crate) api_key: Option<Secret>,
     /// File that holds the key for --url.
     #[arg(long, value_name = "FILE", requires = "url")]
@@ -88,7 +88,7 @@ pub(crate) struct ChatArgs {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what clap wants of a parser")]
-fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+fn parse_secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     Ok(Secret::new(text))
 }
 

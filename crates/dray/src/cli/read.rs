@@ -14,7 +14,7 @@ pub(crate) struct ReadArgs {
     #[arg(
         value_name = "FILE|DIR|URL|ARTIFACT",
         required = true,
-        value_parser = OsStringValueParser::new().map(lossy)
+        value_parser = OsStringValueParser::new().map(lossy_name)
     )]
     pub(crate) what: Vec<String>,
     /// A part: `pages 3-5`, `slides 2`, `sheet Budget rows 1001-2000`, `chapter 4`, `lines 1-200`, `bytes 100000-`.
@@ -120,7 +120,7 @@ pub(crate) struct ReadLimitArgs {
 }
 
 /// A name as the tool gets it, which is in JSON: invalid UTF-8 in it is written as U+FFFD.
-fn lossy(name: OsString) -> String {
+fn lossy_name(name: OsString) -> String {
     name.into_string()
         .unwrap_or_else(|name| name.to_string_lossy().into_owned())
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use dray_types::ByteSize;
 
 /// A directory, or nothing, which a path may not be.
-fn directory() -> impl TypedValueParser<Value = PathBuf> {
+fn directory_parser() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
@@ -253,10 +253,10 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "TARGET")]
         chat: Option<String>,
         /// Working directory in the sandbox; the sandbox's own by default.
-        #[arg(long, value_name = "DIR", default_value = "", value_parser = directory())]
+        #[arg(long, value_name = "DIR", default_value = "", value_parser = directory_parser())]
         working_directory: PathBuf,
         /// Directory for files of the user; `uploads` in the working directory by default.
-        #[arg(long, value_name = "DIR", default_value = "", value_parser = directory())]
+        #[arg(long, value_name = "DIR", default_value = "", value_parser = directory_parser())]
         uploads_directory: PathBuf,
         /// Further directory that files may come from. Can be given several times.
         #[arg(long = "root", value_name = "DIR")]

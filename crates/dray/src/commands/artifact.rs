@@ -29,9 +29,11 @@ pub(crate) async fn run(
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());
             let name = name.clone().or(given).unwrap_or_default();
-            put(global, &world, file, ArtifactLabel::new(media_type, name)).await
+            put_artifact(global, &world, file, ArtifactLabel::new(media_type, name)).await
         }
-        ArtifactCommand::Get { sha256, output } => get(global, &world, sha256, output).await,
+        ArtifactCommand::Get { sha256, output } => {
+            get_artifact(global, &world, sha256, output).await
+        }
         ArtifactCommand::Url {
             sha256,
             expires,
@@ -39,24 +41,24 @@ pub(crate) async fn run(
             media_type,
         } => {
             let label = ArtifactLabel::new(media_type, name);
-            url(global, &world, sha256, Duration::from_secs(*expires), label).await
+            print_url(global, &world, sha256, Duration::from_secs(*expires), label).await
         }
     };
     world.close().await;
     outcome
 }
 
-async fn put(
+async fn put_artifact(
     global: &GlobalOptions,
     world: &SystemConnection,
     file: &Path,
     label: ArtifactLabel,
 ) -> Result<(), CommandFailure> {
     let claim = if file == Path::new("-") {
-        upload::stream(global, world, tokio::io::stdin(), None, label).await?
+        upload::upload_stream(global, world, tokio::io::stdin(), None, label).await?
     } else {
-        let (input, size) = upload::open(file).await?;
-        upload::stream(global, world, input, Some(size), label).await?
+        let (input, size) = upload::open_regular_file(file).await?;
+        upload::upload_stream(global, world, input, Some(size), label).await?
     };
     let Stored {
         sha256,
@@ -75,7 +77,7 @@ async fn put(
 }
 
 /// The claim for a digest as the user wrote it, when the tenant has stored such content.
-async fn claim(
+async fn claim_from_text(
     world: &SystemConnection,
     sha256: &str,
     label: ArtifactLabel,
@@ -83,11 +85,11 @@ async fn claim(
     let sha256 = sha256
         .parse()
         .map_err(|error| CommandFailure::Usage(format!("`{sha256}`: {error}")))?;
-    stored(world, sha256, label).await
+    stored_claim(world, sha256, label).await
 }
 
 /// The claim for a digest, when the tenant has stored such content.
-pub(crate) async fn stored(
+pub(crate) async fn stored_claim(
     world: &SystemConnection,
     sha256: Sha256Digest,
     label: ArtifactLabel,
@@ -108,13 +110,13 @@ pub(crate) async fn stored(
     })
 }
 
-async fn get(
+async fn get_artifact(
     global: &GlobalOptions,
     world: &SystemConnection,
     sha256: &str,
     output: &Path,
 ) -> Result<(), CommandFailure> {
-    let claim = claim(
+    let claim = claim_from_text(
         world,
         sha256,
         ArtifactLabel::new("application/octet-stream", ""),
@@ -137,14 +139,14 @@ async fn get(
     Ok(())
 }
 
-async fn url(
+async fn print_url(
     global: &GlobalOptions,
     world: &SystemConnection,
     sha256: &str,
     lifetime: Duration,
     label: ArtifactLabel,
 ) -> Result<(), CommandFailure> {
-    let claim = claim(world, sha256, label).await?;
+    let claim = claim_from_text(world, sha256, label).await?;
     let link = world
         .store()?
         .presign_get(world.tenant(), &claim, lifetime)
@@ -158,7 +160,7 @@ async fn url(
         print_line(link.url.expose());
     }
     if global.s3.is_none() && !global.json {
-        crate::outcome::note(
+        crate::outcome::print_note(
             "The embedded store serves this link while a `dray up` with the same --state runs.",
         );
     }

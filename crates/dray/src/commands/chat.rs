@@ -29,14 +29,14 @@ use session::ChatSession;
 /// Chats until the line, or standard input, ends.
 pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), CommandFailure> {
     let message = match chat.message.as_deref() {
-        Some("-") => Some(input::whole()?),
+        Some("-") => Some(input::read_all()?),
         message => message.map(ToOwned::to_owned),
     };
     // What is wrong here is said before anything is started.
     let book = ConversationFile::open(chat.conversation.as_deref())?;
     let mut files = Vec::new();
     for file in &chat.attach {
-        files.push(attach::read(file)?);
+        files.push(attach::read_attachment(file)?);
     }
     if message
         .as_deref()
@@ -47,12 +47,12 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
         ));
     }
     let peer = ChatPeer::open(global, chat).await?;
-    let outcome = with(global, chat, &peer, book, files, message).await;
+    let outcome = chat_with_peer(global, chat, &peer, book, files, message).await;
     peer.close().await;
     outcome
 }
 
-async fn with(
+async fn chat_with_peer(
     global: &GlobalOptions,
     chat: &ChatArgs,
     peer: &ChatPeer,
@@ -67,12 +67,12 @@ async fn with(
     let screen = ChatScreen::new(global.json, !chat.no_stages, chat.verbose);
     let mut session = ChatSession::new(peer, book, downloads, screen, files);
     match message {
-        Some(message) => once(&mut session, &mut interrupts, &message).await,
-        None => converse(&mut session, &mut interrupts).await,
+        Some(message) => ask_once(&mut session, &mut interrupts, &message).await,
+        None => read_and_ask(&mut session, &mut interrupts).await,
     }
 }
 
-async fn once(
+async fn ask_once(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
     message: &str,
@@ -91,7 +91,7 @@ async fn once(
 }
 
 /// Reads lines until the end of input. Without a terminal, one failed line fails the whole command.
-async fn converse(
+async fn read_and_ask(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
 ) -> Result<(), CommandFailure> {
@@ -112,7 +112,7 @@ async fn converse(
         let done = match line {
             None => break,
             Some(InputLine::Unusable(why)) => Err(CommandFailure::Usage(why)),
-            Some(InputLine::Text(text)) => obey(session, interrupts, text.trim()).await,
+            Some(InputLine::Text(text)) => run_line(session, interrupts, text.trim()).await,
         };
         match done {
             Ok(LineAction::Line) => {}
@@ -140,7 +140,7 @@ enum LineAction {
 }
 
 /// Does what a line says.
-async fn obey(
+async fn run_line(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
     text: &str,
@@ -177,7 +177,7 @@ async fn obey(
 }
 
 /// A failure of a kind, with what to do.
-fn failed(
+fn chat_failure(
     code: dray_types::FaultCode,
     detail: &str,
     message: impl Into<String>,

@@ -1,14 +1,14 @@
 //! `dray config`: what the configuration is and where it comes from.
 
 use crate::cli::{ConfigCommand, GlobalOptions};
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
 
 /// Checks or shows.
 pub(crate) fn run(global: &GlobalOptions, config: &ConfigCommand) -> Result<(), CommandFailure> {
-    let loaded = world::load(&world::with_home(world::sources(global)?)?)?;
+    let loaded = world::load_config(&world::with_home(world::config_sources(global)?)?)?;
     for warning in loaded.warnings() {
-        note(&format!("warning: {warning}"));
+        print_note(&format!("warning: {warning}"));
     }
     match (config, global.json) {
         (ConfigCommand::Check, true) => print_line(r#"{"valid":true}"#),

@@ -13,7 +13,7 @@ use prost::Message as _;
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, upload};
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 use crate::world::SystemConnection;
 
@@ -23,37 +23,48 @@ const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERV
 const OUTCOME_WAIT: Duration = Duration::from_secs(5);
 
 /// Sends files of a sandbox.
-pub(crate) async fn send(global: &GlobalOptions, send: &SendArgs) -> Result<(), CommandFailure> {
+pub(crate) async fn send_from_sandbox(
+    global: &GlobalOptions,
+    send: &SendArgs,
+) -> Result<(), CommandFailure> {
     if send.from.is_none() && send.way.session.is_none() {
         return Err(CommandFailure::Usage(
             "say which sandbox the files are in: --from docker:NAME, or --session ID".to_owned(),
         ));
     }
     if let Some(from) = &send.from {
-        reach::check(from)?;
+        reach::check_address(from)?;
     }
-    let mut request = request(&send.way)?;
-    request.paths = send.paths.iter().map(|path| sandbox::raw(path)).collect();
+    let mut request = send_request(&send.way)?;
+    request.paths = send
+        .paths
+        .iter()
+        .map(|path| sandbox::path_bytes(path))
+        .collect();
     let from = send.from.as_deref().unwrap_or_default();
-    request.sandbox = reach::absolute(from);
+    request.sandbox = reach::absolute_address(from);
     if send.way.dry_run {
-        return dry_run::send(&reach::allowed(global, from), &request).await;
+        return dry_run::plan_sandbox_files(&reach::allow_local_sandbox(global, from), &request)
+            .await;
     }
-    let world =
-        SystemConnection::open_to_ask(&reach::allowed(global, from), &DELIVERY_SERVICES).await?;
-    let outcome = submit(global, &world, &send.way, request).await;
+    let world = SystemConnection::open_to_ask(
+        &reach::allow_local_sandbox(global, from),
+        &DELIVERY_SERVICES,
+    )
+    .await?;
+    let outcome = submit_request(global, &world, &send.way, request).await;
     world.close().await;
     outcome
 }
 
 /// Sends files of this machine.
-pub(crate) async fn deliver(
+pub(crate) async fn deliver_local_files(
     global: &GlobalOptions,
     deliver: &DeliverArgs,
 ) -> Result<(), CommandFailure> {
-    let request = request(&deliver.way)?;
+    let request = send_request(&deliver.way)?;
     if deliver.way.dry_run {
-        return dry_run::deliver(global, &request, &deliver.files).await;
+        return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
     let world = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
     let outcome = store_and_submit(global, &world, deliver, request).await;
@@ -68,14 +79,14 @@ async fn store_and_submit(
     mut request: v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
     for file in &deliver.files {
-        let claim: Claim = upload::file(global, world, file, None).await?;
+        let claim: Claim = upload::upload_file(global, world, file, None).await?;
         request.claims.push(claim.into());
     }
-    submit(global, world, &deliver.way, request).await
+    submit_request(global, world, &deliver.way, request).await
 }
 
 /// Sends once more what was not delivered.
-pub(crate) async fn resend(
+pub(crate) async fn resend_delivery(
     global: &GlobalOptions,
     resend: &ResendArgs,
 ) -> Result<(), CommandFailure> {
@@ -87,7 +98,9 @@ pub(crate) async fn resend(
     };
     let accepted = world.call(&meta, &request).await;
     let outcome = match accepted {
-        Ok(accepted) => wait(global, &world, &accepted.delivery_id, resend.timeout).await,
+        Ok(accepted) => {
+            wait_for_outcome(global, &world, &accepted.delivery_id, resend.timeout).await
+        }
         Err(failure) => Err(failure),
     };
     world.close().await;
@@ -95,11 +108,11 @@ pub(crate) async fn resend(
 }
 
 /// What the options say, without files.
-fn request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailure> {
+fn send_request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailure> {
     let target = match (&way.to, &way.session) {
-        (Some(to), _) => Some(target(to)?),
+        (Some(to), _) => Some(parse_chat_target(to)?),
         (None, Some(_)) => None,
-        (None, None) => Some(target("cli:")?),
+        (None, None) => Some(parse_chat_target("cli:")?),
     };
     Ok(v1::SendFileRequested {
         session: way.session.clone().unwrap_or_default(),
@@ -115,7 +128,7 @@ fn request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailur
 }
 
 /// A chat as it was typed. `cli:` is the directory that the command was called in.
-pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, CommandFailure> {
+pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFailure> {
     let target: DeliveryTarget = text
         .parse()
         .map_err(|error: dray_platform::PlatformError| {
@@ -146,7 +159,7 @@ pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, CommandFailure> {
     })
 }
 
-async fn submit(
+async fn submit_request(
     global: &GlobalOptions,
     world: &SystemConnection,
     way: &DeliveryOptions,
@@ -160,26 +173,26 @@ async fn submit(
     }
     let accepted = world.call(&meta, &request).await?;
     if accepted.duplicate {
-        note("This delivery was asked for before; waiting for its end.");
+        print_note("This delivery was asked for before; waiting for its end.");
     }
-    wait(global, world, &accepted.delivery_id, way.timeout).await
+    wait_for_outcome(global, world, &accepted.delivery_id, way.timeout).await
 }
 
 /// Follows a delivery to its end and prints the outcome.
-async fn wait(
+async fn wait_for_outcome(
     global: &GlobalOptions,
     world: &SystemConnection,
     delivery_id: &str,
     timeout: u64,
 ) -> Result<(), CommandFailure> {
-    let bar = progress::waiting("on its way", global.json);
+    let bar = progress::spinner_with_text("on its way", global.json);
     let report = {
-        let follow = follow(world, delivery_id, &bar);
-        let end = ended(world, delivery_id, Duration::from_secs(timeout));
+        let follow = follow_progress(world, delivery_id, &bar);
+        let end = poll_until_ended(world, delivery_id, Duration::from_secs(timeout));
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
-            _ = tokio::signal::ctrl_c() => Err(interrupted(delivery_id)),
+            _ = tokio::signal::ctrl_c() => Err(interrupted_failure(delivery_id)),
         }
     };
     bar.finish_and_clear();
@@ -187,7 +200,7 @@ async fn wait(
     if global.json {
         print_line(&report.result_json);
     } else {
-        for line in receipts::lines(&report) {
+        for line in receipts::report_lines(&report) {
             print_line(&line);
         }
     }
@@ -195,15 +208,15 @@ async fn wait(
         return Ok(());
     }
     if !global.json {
-        for line in missed(&report) {
-            note(&line);
+        for line in undelivered_remarks(&report) {
+            print_note(&line);
         }
     }
     Err(CommandFailure::Reported)
 }
 
 /// What the lines of the files do not say: how many did not arrive, and what became of the words.
-fn missed(report: &v1::DeliveryReport) -> Vec<String> {
+fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
     let arrived = |file: &&v1::DeliveredFile| dray_platform_delivery::report::is_shown(&file.state);
     let (count, shown) = (
         report.files.len(),
@@ -224,7 +237,7 @@ fn missed(report: &v1::DeliveryReport) -> Vec<String> {
     }
     // The notice has a line on the files, which is said better above, and then one on the words.
     let words = report.notice.lines().skip(usize::from(shown < count));
-    lines.extend(words.map(|line| name::shown(line, 500)));
+    lines.extend(words.map(|line| name::shown_text(line, 500)));
     lines
 }
 
@@ -233,7 +246,7 @@ fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }
 
-fn interrupted(delivery_id: &str) -> CommandFailure {
+fn interrupted_failure(delivery_id: &str) -> CommandFailure {
     Fault::new(FaultCode::Timeout, "Interrupted; the delivery goes on where services run.")
         .detail("interrupted")
         .advice(format!("Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."))
@@ -241,7 +254,7 @@ fn interrupted(delivery_id: &str) -> CommandFailure {
 }
 
 /// Asks until the delivery ended.
-async fn ended(
+async fn poll_until_ended(
     world: &SystemConnection,
     delivery_id: &str,
     time: Duration,
@@ -271,14 +284,14 @@ async fn ended(
 }
 
 /// Draws the progress of a delivery until it is dropped.
-async fn follow(world: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
+async fn follow_progress(world: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
     let filter = EventFilter::of::<v1::DeliveryProgressed>();
     // On a running system this identity may make calls but create no consumers: only the end is shown.
     let is_own = world.config().is_some();
     if is_own && let Ok(mut events) = world.bus.events(filter).await {
-        while let Some(news) = next(&mut events).await {
+        while let Some(news) = next_progress(&mut events).await {
             if news.delivery_id == delivery_id {
-                bar.set_message(told(&news));
+                bar.set_message(progress_text(&news));
             }
         }
     }
@@ -286,7 +299,7 @@ async fn follow(world: &SystemConnection, delivery_id: &str, bar: &ProgressBar) 
     std::future::pending::<()>().await;
 }
 
-async fn next(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {
+async fn next_progress(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {
     loop {
         let event = events.next().await.ok()?;
         if let Ok(news) = v1::DeliveryProgressed::decode(event.payload.clone()) {
@@ -295,14 +308,14 @@ async fn next(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {
     }
 }
 
-fn told(news: &v1::DeliveryProgressed) -> String {
-    let name = name::shown(&news.name, 60);
+fn progress_text(news: &v1::DeliveryProgressed) -> String {
+    let name = name::shown_text(&news.name, 60);
     if news.total > 0 {
         format!(
             "{} {name} {} of {}",
             news.stage,
-            dray_content::size::human(news.bytes),
-            dray_content::size::human(news.total)
+            dray_content::size::human_size(news.bytes),
+            dray_content::size::human_size(news.total)
         )
     } else {
         format!("{} {name}", news.stage)
@@ -337,23 +350,23 @@ mod tests {
             "failed",
         ];
         assert_eq!(
-            missed(&report(&files, "⚠️ Couldn't deliver: a.")),
+            undelivered_remarks(&report(&files, "⚠️ Couldn't deliver: a.")),
             ["2 of 5 did not arrive; the lines above say why."]
         );
     }
 
     #[test]
     fn a_delivery_that_failed_without_files_is_never_silent() {
-        let lines = missed(&report(&[], ""));
+        let lines = undelivered_remarks(&report(&[], ""));
         assert_eq!(lines.len(), 1);
         assert!(lines[0].starts_with("Nothing was delivered"), "{lines:?}");
     }
 
     #[test]
     fn r_21_words_that_were_not_shown_are_told_of() {
-        let lines = missed(&report(&["delivered"], "⚠️ No words."));
+        let lines = undelivered_remarks(&report(&["delivered"], "⚠️ No words."));
         assert_eq!(lines, ["⚠️ No words."]);
-        let lines = missed(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
+        let lines = undelivered_remarks(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[1], "⚠️ No words.");
     }
@@ -361,10 +374,10 @@ mod tests {
     #[test]
     fn the_command_line_is_the_folder_where_the_command_was_typed() {
         let here = std::env::current_dir().unwrap();
-        let chat = |text: &str| target(text).unwrap().chat;
+        let chat = |text: &str| parse_chat_target(text).unwrap().chat;
         assert_eq!(chat("cli:"), here.to_str().unwrap());
         assert_eq!(chat("cli:out"), here.join("out").to_str().unwrap());
         assert_eq!(chat("cli:/srv"), "/srv");
-        assert!(target("nonsense").is_err());
+        assert!(parse_chat_target("nonsense").is_err());
     }
 }

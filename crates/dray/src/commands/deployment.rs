@@ -22,13 +22,14 @@ const DEFAULT_BUCKET: &str = "drayage";
 const EXAMPLE_TENANT: &str = "acme";
 
 /// Generated files by path below the root of the repository, as a JSON object.
-pub(crate) fn json() -> Result<String, CommandFailure> {
-    serde_json::to_string(&files()?).map_err(|error| CommandFailure::Usage(error.to_string()))
+pub(crate) fn files_as_json() -> Result<String, CommandFailure> {
+    serde_json::to_string(&deployment_files()?)
+        .map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 /// Generated files by path below the root of the repository.
-fn files() -> Result<BTreeMap<String, String>, CommandFailure> {
-    let identities = identities()?;
+fn deployment_files() -> Result<BTreeMap<String, String>, CommandFailure> {
+    let identities = deployment_identities()?;
     let mut files = BTreeMap::new();
     for (permissions, access) in &identities {
         let Some(access) = access else { continue };
@@ -49,18 +50,18 @@ fn files() -> Result<BTreeMap<String, String>, CommandFailure> {
 }
 
 /// Every identity, with its rights in the store when it has an access key.
-fn identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, CommandFailure> {
-    let services = world::host(ConfigSources::default()).identities();
+fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, CommandFailure> {
+    let services = world::all_services_host(ConfigSources::default()).identities();
     let mut all: Vec<_> = services
         .into_iter()
         .map(|(permissions, access)| (permissions, Some(access)))
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
-    all.push((operator(), None));
-    all.push((provisioner(), None));
+    all.push((operator_permissions(), None));
+    all.push((provisioner_permissions(), None));
     let tenant =
         TenantId::new(EXAMPLE_TENANT).map_err(|error| CommandFailure::Usage(error.to_string()))?;
-    all.push((publisher(&tenant), None));
+    all.push((publisher_permissions(&tenant), None));
     Ok(all)
 }
 
@@ -90,7 +91,7 @@ fn command_line() -> Permissions {
     .calls::<v1::ListReceiptsRequest>()
 }
 
-fn operator() -> Permissions {
+fn operator_permissions() -> Permissions {
     Permissions::client(
         "operator",
         "`dray events tail`, `dray dlq`, `dray topology check`: looks at everything, restarts dead-lettered work.",
@@ -98,7 +99,7 @@ fn operator() -> Permissions {
     .operates()
 }
 
-fn provisioner() -> Permissions {
+fn provisioner_permissions() -> Permissions {
     Permissions::client(
         "provisioner",
         "`dray topology apply`: makes streams and consumers, and can neither delete nor empty them.",
@@ -106,7 +107,7 @@ fn provisioner() -> Permissions {
     .provisions()
 }
 
-fn publisher(tenant: &TenantId) -> Permissions {
+fn publisher_permissions(tenant: &TenantId) -> Permissions {
     Permissions::client(
         format!("publisher-{}", tenant.token()),
         format!(
@@ -127,8 +128,8 @@ mod tests {
 
     #[test]
     fn every_service_has_an_identity_a_policy_and_a_description() {
-        let identities = identities().unwrap();
-        for name in world::host(ConfigSources::default()).names() {
+        let identities = deployment_identities().unwrap();
+        for name in world::all_services_host(ConfigSources::default()).names() {
             let (permissions, access) = identities
                 .iter()
                 .find(|(permissions, _)| permissions.user() == name)
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn files_stand_below_the_folder_of_the_deployment() {
-        let files = files().unwrap();
+        let files = deployment_files().unwrap();
         assert!(files.contains_key("deploy/nats/accounts.conf"));
         assert!(files.contains_key("deploy/minio/policies/command-line.json"));
         assert!(files.keys().all(|path| path.starts_with("deploy/")));

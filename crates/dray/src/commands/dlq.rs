@@ -33,8 +33,10 @@ pub(crate) async fn run(
     }
     let world = SystemConnection::open_bus(global).await?;
     let outcome = match dlq {
-        DeadLetterCommand::List { limit, filter } => list(global, &world, filter, *limit).await,
-        DeadLetterCommand::Show { sequence } => show(global, &world, *sequence).await,
+        DeadLetterCommand::List { limit, filter } => {
+            list_letters(global, &world, filter, *limit).await
+        }
+        DeadLetterCommand::Show { sequence } => show_letter(global, &world, *sequence).await,
         DeadLetterCommand::Redrive {
             sequences,
             filter,
@@ -42,7 +44,7 @@ pub(crate) async fn run(
             limit,
             all: _,
         } => {
-            let found = select(&world, sequences, filter, *limit).await;
+            let found = select_letters(&world, sequences, filter, *limit).await;
             match found {
                 Ok(letters) => redrive(global, &world, &letters, *dry_run).await,
                 Err(failure) => Err(failure),
@@ -53,13 +55,13 @@ pub(crate) async fn run(
     outcome
 }
 
-async fn list(
+async fn list_letters(
     global: &GlobalOptions,
     world: &SystemConnection,
     filter: &DlqFilter,
     limit: usize,
 ) -> Result<(), CommandFailure> {
-    let letters = find(world, filter, limit).await?;
+    let letters = find_letters(world, filter, limit).await?;
     if letters.is_empty() && !global.json {
         print_line("no dead letters");
     }
@@ -71,7 +73,7 @@ async fn list(
                 "#{}  {}  {}  {}  {}  {}",
                 letter.sequence,
                 letter.state.as_str(),
-                shown::time(letter.last_error_ms),
+                shown::rfc3339_time(letter.last_error_ms),
                 letter.subject,
                 letter.operation,
                 letter.fault.message
@@ -81,7 +83,7 @@ async fn list(
     Ok(())
 }
 
-async fn find(
+async fn find_letters(
     world: &SystemConnection,
     filter: &DlqFilter,
     limit: usize,
@@ -101,10 +103,13 @@ async fn find(
         until_ms: filter.older_than.map(ago),
     };
     let letters = world.bus.dead_letters();
-    letters.find(&filter, 1, limit).await.map_err(explain)
+    letters
+        .find(&filter, 1, limit)
+        .await
+        .map_err(letter_failure)
 }
 
-async fn show(
+async fn show_letter(
     global: &GlobalOptions,
     world: &SystemConnection,
     sequence: u64,
@@ -114,7 +119,7 @@ async fn show(
         .dead_letters()
         .show(sequence)
         .await
-        .map_err(explain)?;
+        .map_err(letter_failure)?;
     let mut headers = MessageHeaders::new();
     for header in &letter.headers {
         headers.append(&header.name, &header.value);
@@ -129,7 +134,7 @@ async fn show(
         fields.insert("headers".to_owned(), pairs.into());
         fields.insert(
             "message".to_owned(),
-            shown::message(&headers, &letter.payload),
+            shown::message_json(&headers, &letter.payload),
         );
     }
     let text = if global.json {
@@ -168,7 +173,7 @@ fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(
 }
 
 /// The named letters, or the open ones that the filter admits.
-async fn select(
+async fn select_letters(
     world: &SystemConnection,
     sequences: &[u64],
     filter: &DlqFilter,
@@ -179,12 +184,12 @@ async fn select(
         if filter.states.is_empty() {
             filter.states.push(LetterState::Open);
         }
-        return find(world, &filter, limit).await;
+        return find_letters(world, &filter, limit).await;
     }
     let letters = world.bus.dead_letters();
     let mut found = Vec::new();
     for sequence in sequences {
-        let shown = letters.show(*sequence).await.map_err(explain)?;
+        let shown = letters.show(*sequence).await.map_err(letter_failure)?;
         found.push(shown.summary);
     }
     Ok(found)
@@ -203,9 +208,9 @@ async fn redrive(
     let mut is_complete = true;
     for letter in selected {
         let outcome = if dry_run {
-            Ok(planned(letter.state))
+            Ok(planned_result(letter.state))
         } else {
-            restart(world, &letters, letter.sequence).await
+            restart_letter(world, &letters, letter.sequence).await
         };
         is_complete &= outcome.as_ref().is_ok_and(|restart| restart.is_started());
         print_restart(global, letter, &outcome);
@@ -251,7 +256,7 @@ impl RestartResult {
 }
 
 /// What a restart of a letter in this state comes to.
-const fn planned(state: LetterState) -> RestartResult {
+const fn planned_result(state: LetterState) -> RestartResult {
     match state {
         LetterState::Open | LetterState::Unknown => RestartResult::WouldStart,
         LetterState::Restarted => RestartResult::AlreadyStarted,
@@ -259,7 +264,7 @@ const fn planned(state: LetterState) -> RestartResult {
     }
 }
 
-async fn restart(
+async fn restart_letter(
     world: &SystemConnection,
     letters: &DeadLetters,
     sequence: u64,
@@ -314,7 +319,7 @@ fn summary_json(letter: &DeadLetterSummary) -> Value {
     })
 }
 
-fn explain(error: LetterError) -> CommandFailure {
+fn letter_failure(error: LetterError) -> CommandFailure {
     match error {
         LetterError::NotFound(sequence) => Fault::new(
             FaultCode::NotFound,
@@ -368,8 +373,8 @@ mod tests {
 
     #[test]
     fn a_letter_is_started_again_once() {
-        assert!(planned(LetterState::Open).is_started());
-        assert!(!planned(LetterState::Restarted).is_started());
-        assert!(!planned(LetterState::Resolved).is_started());
+        assert!(planned_result(LetterState::Open).is_started());
+        assert!(!planned_result(LetterState::Restarted).is_started());
+        assert!(!planned_result(LetterState::Resolved).is_started());
     }
 }

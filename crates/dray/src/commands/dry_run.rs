@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dray_content::kind::HEAD_BYTES;
 use dray_content::name;
-use dray_content::size::human;
+use dray_content::size::human_size;
 use dray_platform::{ChatLimits, SendFlags};
 use dray_platform_delivery::dry_run::{
-    ChatPolicy, DeliveryCandidate, DryRunPlan, DryRunRequest, plan,
+    ChatPolicy, DeliveryCandidate, DryRunPlan, DryRunRequest, plan_delivery,
 };
 use dray_platform_delivery::{Config, PlatformDelivery};
 use dray_proto::v1::{self, sandbox_ref};
@@ -20,21 +20,21 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::cli::GlobalOptions;
 use crate::commands::{sandbox, upload};
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::{self, SystemConnection};
 
 /// Time for one question to the sandbox.
 const STAT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Plans the delivery of files of this machine.
-pub(crate) async fn deliver(
+pub(crate) async fn plan_local_files(
     global: &GlobalOptions,
     request: &v1::SendFileRequested,
     files: &[PathBuf],
 ) -> Result<(), CommandFailure> {
     let mut candidates = Vec::new();
     for file in files {
-        candidates.push(local(file).await?);
+        candidates.push(local_candidate(file).await?);
     }
     let target = match &request.target {
         Some(target) => target.clone(),
@@ -45,11 +45,11 @@ pub(crate) async fn deliver(
             found?
         }
     };
-    show(global, request, target, candidates).await
+    show_plan(global, request, target, candidates).await
 }
 
 /// Plans the delivery of files of a sandbox: their kinds are guessed by their names.
-pub(crate) async fn send(
+pub(crate) async fn plan_sandbox_files(
     global: &GlobalOptions,
     request: &v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
@@ -57,8 +57,8 @@ pub(crate) async fn send(
     let found = ask_sandbox(&world, request).await;
     world.close().await;
     let (target, candidates) = found?;
-    note("The files are not read: their kinds are guessed by their names.");
-    show(global, request, target, candidates).await
+    print_note("The files are not read: their kinds are guessed by their names.");
+    show_plan(global, request, target, candidates).await
 }
 
 async fn ask_sandbox(
@@ -86,7 +86,7 @@ async fn ask_sandbox(
         let entry = world.call(&meta, &stat).await?;
         let mut name = name::shown_name(path);
         if entry.kind == "dir" {
-            note(&format!(
+            print_note(&format!(
                 "{name} is a directory: its size is known only when it is packed."
             ));
             name.push_str(".zip");
@@ -114,8 +114,8 @@ async fn session_chat(
     chat.ok_or_else(|| Fault::from(dray_platform_delivery::error::DeliveryError::NoChat).into())
 }
 
-async fn local(file: &Path) -> Result<DeliveryCandidate, CommandFailure> {
-    let (opened, size) = upload::open(file).await?;
+async fn local_candidate(file: &Path) -> Result<DeliveryCandidate, CommandFailure> {
+    let (opened, size) = upload::open_regular_file(file).await?;
     let mut head = Vec::new();
     let limit = u64::try_from(HEAD_BYTES).unwrap_or(u64::MAX);
     opened
@@ -134,22 +134,23 @@ async fn local(file: &Path) -> Result<DeliveryCandidate, CommandFailure> {
     })
 }
 
-async fn show(
+async fn show_plan(
     global: &GlobalOptions,
     request: &v1::SendFileRequested,
     target: v1::ChatTarget,
     files: Vec<DeliveryCandidate>,
 ) -> Result<(), CommandFailure> {
-    let sources = world::sources(global)?;
-    let bus: BusSection = world::section(&world::load(&sources)?, "bus")?;
+    let sources = world::config_sources(global)?;
+    let bus: BusSection = world::config_section(&world::load_config(&sources)?, "bus")?;
     let sources = match bus.mode {
         BusMode::Embedded => SystemConnection::as_operator(sources),
         BusMode::Nats => {
-            note("Accounts and policy are those of this command's configuration.");
+            print_note("Accounts and policy are those of this command's configuration.");
             sources
         }
     };
-    let config: Config = world::section(&world::load(&sources)?, PlatformDelivery::NAME)?;
+    let config: Config =
+        world::config_section(&world::load_config(&sources)?, PlatformDelivery::NAME)?;
     let flags = request.flags.unwrap_or_default();
     let request = DryRunRequest {
         target,
@@ -161,13 +162,13 @@ async fn show(
         },
         files,
     };
-    let tenant = world::tenant(global)?;
-    let plan = plan(&config, &Clock::system(), &tenant, request).await?;
+    let tenant = world::tenant_of(global)?;
+    let plan = plan_delivery(&config, &Clock::system(), &tenant, request).await?;
     if global.json {
         let document = serde_json::to_string(&plan).unwrap_or_default();
         print_line(&document);
     } else {
-        lines(&plan).iter().for_each(|line| print_line(line));
+        plan_lines(&plan).iter().for_each(|line| print_line(line));
     }
     if plan.refused.is_empty() {
         Ok(())
@@ -177,7 +178,7 @@ async fn show(
 }
 
 /// The plan for people.
-fn lines(plan: &DryRunPlan) -> Vec<String> {
+fn plan_lines(plan: &DryRunPlan) -> Vec<String> {
     let policy = match plan.policy {
         ChatPolicy::AnyChat => "any chat may be named (allow_targets)",
         ChatPolicy::Listed => "this chat is listed in allowed_targets",
@@ -186,7 +187,7 @@ fn lines(plan: &DryRunPlan) -> Vec<String> {
     let mut lines = vec![
         format!(
             "to       {} by the account {}",
-            name::shown(&plan.target, 200),
+            name::shown_text(&plan.target, 200),
             plan.account
         ),
         format!("policy   {policy}"),
@@ -196,11 +197,15 @@ fn lines(plan: &DryRunPlan) -> Vec<String> {
         let shown: Vec<String> = step
             .files
             .iter()
-            .map(|file| name::shown(file, 80))
+            .map(|file| name::shown_text(file, 80))
             .collect();
         let mut line = format!("{number:<8} {:<11} {}", step.route, shown.join(", "));
         if !step.text.is_empty() {
-            let _ = write!(line, " \u{201c}{}\u{201d}", name::shown(&step.text, 60));
+            let _ = write!(
+                line,
+                " \u{201c}{}\u{201d}",
+                name::shown_text(&step.text, 60)
+            );
         }
         if step.lossy {
             line.push_str("  recompressed by the platform");
@@ -211,7 +216,7 @@ fn lines(plan: &DryRunPlan) -> Vec<String> {
         lines.push(line.trim_end().to_owned());
     }
     for refused in &plan.refused {
-        let shown = name::shown(&refused.name, 80);
+        let shown = name::shown_text(&refused.name, 80);
         lines.push(format!("refused  {shown}: {}", refused.reason));
     }
     lines.push("Nothing was sent.".to_owned());
@@ -221,7 +226,7 @@ fn lines(plan: &DryRunPlan) -> Vec<String> {
 fn limits_line(limits: &ChatLimits) -> String {
     let size = |bytes: u64| match bytes {
         u64::MAX => "any size".to_owned(),
-        bytes => human(bytes),
+        bytes => human_size(bytes),
     };
     let count = |count: usize| match count {
         usize::MAX => "any number of".to_owned(),
@@ -276,7 +281,7 @@ mod tests {
             }],
         };
         assert_eq!(
-            lines(&plan),
+            plan_lines(&plan),
             [
                 "to       telegram:42 by the account bot",
                 "policy   this chat is listed in allowed_targets",

@@ -30,7 +30,7 @@ pub(crate) async fn run(
     let mut seen = 0;
     while count.is_none_or(|count| seen < count) {
         tokio::select! {
-            event = stream.next() => print(global, &event.map_err(unreadable)?),
+            event = stream.next() => print_event(global, &event.map_err(unreadable)?),
             _ = tokio::signal::ctrl_c() => break,
         }
         seen += 1;
@@ -39,8 +39,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn print(global: &GlobalOptions, event: &ObservedEvent) {
-    let message = shown::message(&event.headers, &event.payload);
+fn print_event(global: &GlobalOptions, event: &ObservedEvent) {
+    let message = shown::message_json(&event.headers, &event.payload);
     if global.json {
         let line = serde_json::json!({
             "sequence": event.sequence,
@@ -50,7 +50,7 @@ fn print(global: &GlobalOptions, event: &ObservedEvent) {
         });
         print_line(&line.to_string());
     } else {
-        let time = shown::time(event.time_ms);
+        let time = shown::rfc3339_time(event.time_ms);
         print_line(&format!(
             "{time}  #{}  {}  {message}",
             event.sequence, event.subject

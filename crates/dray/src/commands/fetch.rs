@@ -19,21 +19,21 @@ use crate::world::SystemConnection;
 pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(), CommandFailure> {
     let request = v1::FetchRequest {
         url: fetch.url.clone(),
-        app_policy: policy::read(fetch.app_policy.as_deref())?,
+        app_policy: policy::read_policy(fetch.app_policy.as_deref())?,
         size_limit_bytes: fetch.size_limit.map_or(0, dray_types::ByteSize::as_u64),
         tool_timeout_ms: fetch.timeout.unwrap_or_default().saturating_mul(1_000),
         sink: v1::Sink::Unspecified.into(),
     };
     let world = SystemConnection::open(global, &["egress-fetcher"]).await?;
-    let outcome = answer(global, fetch, &world, &request).await;
+    let outcome = fetch_reply(global, fetch, &world, &request).await;
     world.close().await;
     match outcome {
         Ok(reply) => {
-            tell(global, fetch, &reply);
+            print_verdict(global, fetch, &reply);
             Ok(())
         }
         Err(CommandFailure::Fault(fault)) if global.json => {
-            print_line(&denied(&fault).to_string());
+            print_line(&denied_json(&fault).to_string());
             Err(CommandFailure::Reported)
         }
         Err(failure) => Err(failure),
@@ -45,7 +45,7 @@ const MAX_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time beyond the fetch's own for the way there and back.
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 
-async fn answer(
+async fn fetch_reply(
     global: &GlobalOptions,
     fetch: &FetchArgs,
     world: &SystemConnection,
@@ -53,20 +53,20 @@ async fn answer(
 ) -> Result<v1::FetchReply, CommandFailure> {
     let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
     let meta = world.meta(timeout + CALL_MARGIN);
-    let waiting = progress::waiting("fetching", global.json);
+    let waiting = progress::spinner_with_text("fetching", global.json);
     let reply = world.call_once(&meta, request).await;
     waiting.finish_and_clear();
     let reply = reply?;
     if let Some(output) = &fetch.output {
         let content = reply.content.clone().ok_or_else(Fault::internal)?;
         let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
-        write(global, world, &content, output).await?;
+        write_content(global, world, &content, output).await?;
     }
     Ok(reply)
 }
 
 /// Writes content to a file or to standard output, checking it on the way.
-async fn write(
+async fn write_content(
     global: &GlobalOptions,
     world: &SystemConnection,
     content: &ContentSource,
@@ -95,7 +95,7 @@ pub(crate) async fn write_claim(
         .read(world.tenant(), claim, deadline)
         .await
         .map_err(Fault::from)?;
-    let bar = progress::bytes(Some(claim.artifact.size), global.json);
+    let bar = progress::byte_progress_bar(Some(claim.artifact.size), global.json);
     let mut sink = OutputSink::create(output)?;
     while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
         sink.write(&bytes).await?;
@@ -180,7 +180,7 @@ impl OutputSink {
     }
 }
 
-fn allowed(reply: &v1::FetchReply) -> Value {
+fn allowed_json(reply: &v1::FetchReply) -> Value {
     let sha256 = Sha256Digest::try_from(reply.sha256.as_slice())
         .map(Sha256Digest::to_hex)
         .unwrap_or_default();
@@ -200,7 +200,7 @@ fn allowed(reply: &v1::FetchReply) -> Value {
     })
 }
 
-fn denied(fault: &Fault) -> Value {
+fn denied_json(fault: &Fault) -> Value {
     let code = if fault.detail.is_empty() {
         fault.code.as_str()
     } else {
@@ -218,8 +218,8 @@ fn denied(fault: &Fault) -> Value {
     })
 }
 
-fn tell(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchReply) {
-    let verdict = allowed(reply);
+fn print_verdict(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchReply) {
+    let verdict = allowed_json(reply);
     if global.json {
         print_line(&verdict.to_string());
         return;
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_precise_code() {
         let fault = Fault::new(FaultCode::Denied, "No.").detail("ssrf_blocked");
-        let line = denied(&fault);
+        let line = denied_json(&fault);
         assert_eq!(
             (line["verdict"].as_str(), line["code"].as_str()),
             (Some("deny"), Some("ssrf_blocked"))

@@ -29,7 +29,7 @@ pub(crate) async fn run(
         what,
         advice: advice.clone(),
     };
-    let asked = tokio::time::timeout(RESPONSE_TIMEOUT, ask(*http, probe)).await;
+    let asked = tokio::time::timeout(RESPONSE_TIMEOUT, request_probe(*http, probe)).await;
     let answer = asked
         .map_err(|_| {
             unreachable(format!(
@@ -57,7 +57,7 @@ pub(crate) async fn run(
     clippy::disallowed_methods,
     reason = "the operator names the address of its own service"
 )]
-async fn ask(address: std::net::SocketAddr, probe: &str) -> std::io::Result<String> {
+async fn request_probe(address: std::net::SocketAddr, probe: &str) -> std::io::Result<String> {
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     let request = format!("GET /{probe} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -19,18 +19,18 @@ struct PolicyFile {
 }
 
 /// Reads the policy file, when one is named.
-pub(crate) fn read(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, CommandFailure> {
+pub(crate) fn read_policy(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, CommandFailure> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(CommandFailure::local(format!(
         "cannot read {}",
         path.display()
     )))?;
-    parse(&text)
+    parse_policy(&text)
         .map(Some)
         .map_err(|error| CommandFailure::Usage(format!("--app-policy {}: {error}", path.display())))
 }
 
-fn parse(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {
+fn parse_policy(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {
     let PolicyFile {
         enabled,
         host_allowlist,
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn null_and_empty_differ() {
         let check = |text: &str| {
-            parse(text)
+            parse_policy(text)
                 .unwrap()
                 .host_allowlist
                 .map(|list| list.patterns)
@@ -56,7 +56,10 @@ mod tests {
         assert_eq!(check("{}"), None);
         assert_eq!(check(r#"{"enabled": null, "host_allowlist": null}"#), None);
         assert_eq!(check(r#"{"host_allowlist": []}"#), Some(Vec::new()));
-        assert_eq!(parse(r#"{"enabled": false}"#).unwrap().enabled, Some(false));
+        assert_eq!(
+            parse_policy(r#"{"enabled": false}"#).unwrap().enabled,
+            Some(false)
+        );
     }
 
     #[test]
@@ -68,7 +71,7 @@ mod tests {
             "[]",
             "",
         ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+            assert!(parse_policy(wrong).is_err(), "{wrong}");
         }
     }
 }

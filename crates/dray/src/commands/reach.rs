@@ -14,7 +14,7 @@ use crate::outcome::CommandFailure;
 const LOCAL_PREFIX: &str = "local:";
 
 /// The folder that an address of this machine names, with its whole path.
-fn folder(sandbox: &str) -> Option<PathBuf> {
+fn local_directory(sandbox: &str) -> Option<PathBuf> {
     let named = sandbox
         .strip_prefix(LOCAL_PREFIX)
         .filter(|named| !named.is_empty())?;
@@ -23,7 +23,7 @@ fn folder(sandbox: &str) -> Option<PathBuf> {
 }
 
 /// Refuses what is not a sandbox address before anything is asked.
-pub(crate) fn check(sandbox: &str) -> Result<(), CommandFailure> {
+pub(crate) fn check_address(sandbox: &str) -> Result<(), CommandFailure> {
     let kind = sandbox
         .split_once(':')
         .and_then(|(kind, name)| (!name.is_empty()).then_some(kind));
@@ -36,13 +36,13 @@ pub(crate) fn check(sandbox: &str) -> Result<(), CommandFailure> {
     }
     Err(CommandFailure::Usage(format!(
         "`{}` is no sandbox; write KIND:NAME, for example docker:web, ssh:me@host or local:/srv/box",
-        name::shown(sandbox, 200)
+        name::shown_text(sandbox, 200)
     )))
 }
 
 /// The address with the whole path of its folder; any other address as it is.
-pub(crate) fn absolute(sandbox: &str) -> String {
-    let folder = folder(sandbox);
+pub(crate) fn absolute_address(sandbox: &str) -> String {
+    let folder = local_directory(sandbox);
     let folder = folder.as_deref().and_then(|folder| folder.to_str());
     folder.map_or_else(
         || sandbox.to_owned(),
@@ -51,7 +51,7 @@ pub(crate) fn absolute(sandbox: &str) -> String {
 }
 
 /// The options of a command that names this sandbox. What `--set` says of local sandboxes has precedence.
-pub(crate) fn allowed(global: &GlobalOptions, sandbox: &str) -> GlobalOptions {
+pub(crate) fn allow_local_sandbox(global: &GlobalOptions, sandbox: &str) -> GlobalOptions {
     allowed_all(global, [sandbox])
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn allowed_all<'a>(
     sandboxes: impl IntoIterator<Item = &'a str>,
 ) -> GlobalOptions {
     let mut global = global.clone();
-    let folders = sandboxes.into_iter().filter_map(folder);
+    let folders = sandboxes.into_iter().filter_map(local_directory);
     let roots: Vec<_> = folders
         .map(|folder| folder.to_string_lossy().into_owned())
         .collect();
@@ -83,7 +83,7 @@ mod tests {
             overrides: vec!["sandbox-transfer.local.roots=/other".to_owned()],
             ..GlobalOptions::default()
         };
-        let allowed = allowed(&given, "local:/srv/a, b");
+        let allowed = allow_local_sandbox(&given, "local:/srv/a, b");
         assert_eq!(
             allowed.overrides,
             [
@@ -97,21 +97,24 @@ mod tests {
     fn a_relative_folder_begins_where_the_command_was_typed() {
         let here = std::env::current_dir().unwrap();
         assert_eq!(
-            absolute("local:box"),
+            absolute_address("local:box"),
             format!("local:{}", here.join("box").display())
         );
         let above = here.parent().unwrap().canonicalize().unwrap();
-        assert_eq!(absolute("local:.."), format!("local:{}", above.display()));
-        assert_eq!(absolute("local:/srv/box"), "local:/srv/box");
+        assert_eq!(
+            absolute_address("local:.."),
+            format!("local:{}", above.display())
+        );
+        assert_eq!(absolute_address("local:/srv/box"), "local:/srv/box");
     }
 
     #[test]
     fn what_is_no_sandbox_is_refused_with_what_would_be_one() {
         for sandbox in ["docker:web", "ssh:me@host:22", "local:/srv/box"] {
-            assert!(check(sandbox).is_ok(), "{sandbox}");
+            assert!(check_address(sandbox).is_ok(), "{sandbox}");
         }
         for sandbox in ["", "web", "docker:", ":web", "Docker:web", "/srv/box"] {
-            let said = check(sandbox).unwrap_err().to_string();
+            let said = check_address(sandbox).unwrap_err().to_string();
             assert!(said.contains("write KIND:NAME"), "{said}");
         }
     }
@@ -119,9 +122,9 @@ mod tests {
     #[test]
     fn other_sandboxes_are_left_alone() {
         for sandbox in ["docker:web", "ssh:me@host", "local:", "nonsense"] {
-            assert_eq!(absolute(sandbox), sandbox);
+            assert_eq!(absolute_address(sandbox), sandbox);
             assert!(
-                allowed(&GlobalOptions::default(), sandbox)
+                allow_local_sandbox(&GlobalOptions::default(), sandbox)
                     .overrides
                     .is_empty()
             );

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::targets::{DocumentLocation, ReadTarget};
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 use crate::world::{self, SystemConnection};
 
@@ -40,11 +40,12 @@ const CONCURRENT_READS: usize = 4;
 
 /// Reads documents and prints what an agent would get, in the order of the arguments.
 pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), CommandFailure> {
-    let targets = targets::expand(&read.what, read.place.root.first().map(PathBuf::as_path))?;
+    let targets =
+        targets::expand_arguments(&read.what, read.place.root.first().map(PathBuf::as_path))?;
     let folders = targets.iter().filter_map(|target| target.folder.clone());
     let folders = folders.filter(|_| !global.json).collect();
-    let reader = reader(&read.place, &read.limits, folders)?;
-    let reader = settings::configured(global, read, reader)?;
+    let reader = document_reader(&read.place, &read.limits, folders)?;
+    let reader = settings::configure_reader(global, read, reader)?;
     let mut tasks = JoinSet::new();
     let call = ReadRun {
         global,
@@ -117,7 +118,7 @@ impl ReadRun<'_> {
         let file = match &target.source {
             DocumentLocation::Path => None,
             DocumentLocation::Url | DocumentLocation::Artifact(_) => tokio::select! {
-                fetched = fetch(self.global, read, target) => Some(fetched?),
+                fetched = fetch_document(self.global, read, target) => Some(fetched?),
                 () = self.cancel.cancelled() => {
                     return self.shown(&Record::cancelled(&target.what), &target.what);
                 }
@@ -126,7 +127,7 @@ impl ReadRun<'_> {
         if read.markdown {
             return self.markdown(target, &request, file).await;
         }
-        let waiting = progress::waiting("reading", self.global.json || self.several);
+        let waiting = progress::spinner_with_text("reading", self.global.json || self.several);
         let report = |now: Progress| waiting.set_message(now.to_string());
         let record = match file {
             None => self.reader.read(&request, &self.cancel, &report).await,
@@ -150,14 +151,14 @@ impl ReadRun<'_> {
             });
         }
         match record.outcome {
-            Outcome::Refuse => Err(refusal(record, what).into()),
+            Outcome::Refuse => Err(refusal_fault(record, what).into()),
             Outcome::Cancelled => Ok(ReadOutput {
                 text: record.output.trim_end_matches('\n').to_owned(),
                 failure: Some(CommandFailure::Reported),
             }),
             Outcome::Inline | Outcome::Summary | Outcome::Note | Outcome::Hint => {
                 for warning in &record.warnings {
-                    note(warning);
+                    print_note(warning);
                 }
                 Ok(ReadOutput {
                     text: record.output.trim_end_matches('\n').to_owned(),
@@ -184,7 +185,7 @@ impl ReadRun<'_> {
         match converted {
             Ok(converted) => {
                 for warning in &converted.warnings {
-                    note(warning);
+                    print_note(warning);
                 }
                 let text = converted.text.trim_end_matches('\n');
                 let text = if self.several {
@@ -198,7 +199,7 @@ impl ReadRun<'_> {
                 })
             }
             Err(record) if record.outcome == Outcome::Refuse => {
-                Err(refusal(&record, &target.what).into())
+                Err(refusal_fault(&record, &target.what).into())
             }
             Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
                 .detail(record.error_code.map_or("range", Code::word))
@@ -209,7 +210,7 @@ impl ReadRun<'_> {
 }
 
 /// The fault that a refusal is to a person.
-fn refusal(record: &Record, what: &str) -> Fault {
+fn refusal_fault(record: &Record, what: &str) -> Fault {
     let code = record.error_code.unwrap_or(Code::Internal);
     let kind = match code {
         Code::NotFound => FaultCode::NotFound,
@@ -231,14 +232,16 @@ fn refusal(record: &Record, what: &str) -> Fault {
 }
 
 /// Detects file types from content.
-pub(crate) fn classify(
+pub(crate) fn classify_files(
     global: &GlobalOptions,
     classify: &ClassifyArgs,
 ) -> Result<(), CommandFailure> {
     let mut refused = false;
     for file in &classify.files {
-        let folder = (!global.json).then(|| targets::parent(file)).flatten();
-        let reader = reader(
+        let folder = (!global.json)
+            .then(|| targets::parent_directory(file))
+            .flatten();
+        let reader = document_reader(
             &classify.place,
             &classify.limits,
             folder.into_iter().collect(),
@@ -283,7 +286,7 @@ pub(crate) fn classify(
 }
 
 /// The reader that the command line describes.
-fn reader(
+fn document_reader(
     place: &ReadLocation,
     limits: &ReadLimitArgs,
     mut folders: Vec<PathBuf>,
@@ -300,23 +303,23 @@ fn reader(
         Roots::new(primary.as_deref().unwrap_or(&here)).strict(!place.no_workspace_strict);
     for root in named {
         if let Err(error) = roots.add(&root) {
-            note(&format!("--root {} is skipped: {error}", root.display()));
+            print_note(&format!("--root {} is skipped: {error}", root.display()));
         }
     }
     if primary.is_none() {
         folders.dedup();
         roots = roots.with(folders);
     }
-    if let Some(home) = world::home() {
+    if let Some(home) = world::home_directory() {
         roots = roots.with_home(home);
     }
     let worker =
         Worker::this_executable().map_err(CommandFailure::local("cannot find this program"))?;
-    Ok(Reader::new(policy(limits), roots, worker))
+    Ok(Reader::new(read_policy(limits), roots, worker))
 }
 
 /// The limits as they were typed; what makes no sense leaves the default and is reported.
-fn policy(limits: &ReadLimitArgs) -> Policy {
+fn read_policy(limits: &ReadLimitArgs) -> Policy {
     let typed = [
         ("max_file_bytes", &limits.max_file_bytes),
         ("inline_text_budget_bytes", &limits.inline_budget),
@@ -356,18 +359,18 @@ fn policy(limits: &ReadLimitArgs) -> Policy {
     }
     let (policy, bad) = Policy::from_value(&Value::Object(keys));
     for key in bad {
-        note(&format!("{key} makes no sense; the default is used."));
+        print_note(&format!("{key} makes no sense; the default is used."));
     }
     policy
 }
 
 /// Brings a URL or a stored file here, into a file without a name.
-async fn fetch(
+async fn fetch_document(
     global: &GlobalOptions,
     read: &ReadArgs,
     target: &ReadTarget,
 ) -> Result<(String, std::fs::File), CommandFailure> {
-    let most = policy(&read.limits).max_file_bytes;
+    let most = read_policy(&read.limits).max_file_bytes;
     let world = match target.source {
         DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
         DocumentLocation::Path | DocumentLocation::Url => {
@@ -375,29 +378,29 @@ async fn fetch(
         }
     };
     let brought = match &target.source {
-        DocumentLocation::Artifact(sha256) => stored(&world, sha256, most).await,
+        DocumentLocation::Artifact(sha256) => stored_document(&world, sha256, most).await,
         DocumentLocation::Path | DocumentLocation::Url => {
-            outside(global, &world, &target.what, most).await
+            external_document(global, &world, &target.what, most).await
         }
     };
     world.close().await;
     brought
 }
 
-async fn stored(
+async fn stored_document(
     world: &SystemConnection,
     sha256: &Sha256Digest,
     most: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let label = ArtifactLabel::new("application/octet-stream", "");
-    let claim = artifact::stored(world, *sha256, label).await?;
+    let claim = artifact::stored_claim(world, *sha256, label).await?;
     Ok((
         sha256.to_hex(),
-        spool(world, ContentSource::Claim(claim), most).await?,
+        spool_content(world, ContentSource::Claim(claim), most).await?,
     ))
 }
 
-async fn outside(
+async fn external_document(
     global: &GlobalOptions,
     world: &SystemConnection,
     url: &str,
@@ -408,15 +411,15 @@ async fn outside(
         size_limit_bytes: most,
         ..v1::FetchRequest::default()
     };
-    let waiting = progress::waiting("fetching", global.json);
+    let waiting = progress::spinner_with_text("fetching", global.json);
     let reply = world.call_once(&world.meta(FETCH_TIMEOUT), &request).await;
     waiting.finish_and_clear();
     let content = reply?.content.ok_or_else(Fault::internal)?;
     let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
-    Ok((url.to_owned(), spool(world, content, most).await?))
+    Ok((url.to_owned(), spool_content(world, content, most).await?))
 }
 
-async fn spool(
+async fn spool_content(
     world: &SystemConnection,
     content: ContentSource,
     most: u64,
@@ -475,7 +478,7 @@ mod tests {
             root: vec![folder.path().to_owned(), folder.path().join("none")],
             no_workspace_strict: false,
         };
-        let reader = reader(&place, &ReadLimitArgs::default(), Vec::new()).unwrap();
+        let reader = document_reader(&place, &ReadLimitArgs::default(), Vec::new()).unwrap();
         assert_eq!(
             reader.roots().paths(),
             [folder.path().canonicalize().unwrap()]

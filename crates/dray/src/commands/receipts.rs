@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use dray_content::name;
-use dray_content::size::human;
+use dray_content::size::human_size;
 use dray_platform::DeliveryTarget;
 use dray_proto::v1;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
 use crate::commands::{sandbox, shown};
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::SystemConnection;
 
 /// Time for a look.
@@ -22,25 +22,25 @@ pub(crate) async fn run(
     receipts: &ReceiptsArgs,
 ) -> Result<(), CommandFailure> {
     let world = SystemConnection::open_bus(global).await?;
-    let outcome = reports(&world, receipts).await;
+    let outcome = list_reports(&world, receipts).await;
     world.close().await;
     let (reports, truncated) = outcome?;
     for report in &reports {
         if global.json {
-            print_line(&document(report).to_string());
+            print_line(&report_json(report).to_string());
         } else {
-            for line in lines(report) {
+            for line in report_lines(report) {
                 print_line(&line);
             }
         }
     }
     if truncated {
-        note("There are more; raise --limit to see them.");
+        print_note("There are more; raise --limit to see them.");
     }
     Ok(())
 }
 
-async fn reports(
+async fn list_reports(
     world: &SystemConnection,
     receipts: &ReceiptsArgs,
 ) -> Result<(Vec<v1::DeliveryReport>, bool), CommandFailure> {
@@ -63,8 +63,8 @@ async fn reports(
 }
 
 /// One line for each file: when, which delivery, what state, what, where to, how, and why not.
-pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
-    let time = shown::time(report.begun_at_ms);
+pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
+    let time = shown::rfc3339_time(report.begun_at_ms);
     let target = report
         .target
         .clone()
@@ -73,20 +73,20 @@ pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
         .files
         .iter()
         .map(|file| {
-            let sha256 = sandbox::hex(&file.sha256);
+            let sha256 = sandbox::hex_digits(&file.sha256);
             // The size of what never arrived is unknown.
             let size = match file.size {
                 0 if sha256.is_empty() => "-".to_owned(),
-                size => human(size),
+                size => human_size(size),
             };
             let mut line = format!(
                 "{time}  {}  {:<17}  {}  {size}  sha256:{}  -> {target}",
                 report.delivery_id,
                 file.state,
-                name::shown(&file.name, 80),
+                name::shown_text(&file.name, 80),
                 sha256.get(..16).unwrap_or("-"),
             );
-            for part in remarks(file) {
+            for part in file_remarks(file) {
                 line.push_str("  ");
                 line.push_str(&part);
             }
@@ -96,7 +96,7 @@ pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
 }
 
 /// What else is worth knowing of a file.
-fn remarks(file: &v1::DeliveredFile) -> Vec<String> {
+fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
     let mut parts = Vec::new();
     if !file.route.is_empty() {
         parts.push(format!("as {}", file.route));
@@ -104,11 +104,14 @@ fn remarks(file: &v1::DeliveredFile) -> Vec<String> {
     if !file.platform_message_id.is_empty() {
         parts.push(format!(
             "message {}",
-            name::shown(&file.platform_message_id, 120)
+            name::shown_text(&file.platform_message_id, 120)
         ));
     }
     if file.url_expires_at_ms > 0 {
-        parts.push(format!("until {}", shown::time(file.url_expires_at_ms)));
+        parts.push(format!(
+            "until {}",
+            shown::rfc3339_time(file.url_expires_at_ms)
+        ));
     }
     if file.lossy {
         parts.push("recompressed by the platform".to_owned());
@@ -123,7 +126,7 @@ fn remarks(file: &v1::DeliveredFile) -> Vec<String> {
         let code = if file.platform_code.is_empty() {
             String::new()
         } else {
-            format!(" [{}]", name::shown(&file.platform_code, 60))
+            format!(" [{}]", name::shown_text(&file.platform_code, 60))
         };
         parts.push(format!("{}{code}: {}", file.error_kind, file.error_message));
     }
@@ -146,20 +149,20 @@ pub(crate) fn target_text(target: v1::ChatTarget) -> String {
         thread,
         reply_to,
     };
-    name::shown(target.to_string(), 200)
+    name::shown_text(target.to_string(), 200)
 }
 
-fn document(report: &v1::DeliveryReport) -> Value {
+fn report_json(report: &v1::DeliveryReport) -> Value {
     let files: Vec<_> = report
         .files
         .iter()
         .map(|file| {
             json!({
-                "path": sandbox::plain(&file.path),
+                "path": sandbox::path_text(&file.path),
                 "name": file.name,
                 "size": file.size,
                 "mime": file.media_type,
-                "sha256": sandbox::hex(&file.sha256),
+                "sha256": sandbox::hex_digits(&file.sha256),
                 "state": file.state,
                 "route": file.route,
                 "platform_message_id": file.platform_message_id,
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn one_line_tells_what_happened() {
         assert_eq!(
-            lines(&report(|_| {})),
+            report_lines(&report(|_| {})),
             [
                 "2023-11-14T22:13:20Z  d1  delivered          report.pdf  42 KB  sha256:abababababababab  -> telegram:42  \
               as document  message 77"
@@ -232,9 +235,9 @@ mod tests {
             file.size = 0;
             file.sha256 = Vec::new();
         });
-        let line = lines(&missing).concat();
+        let line = report_lines(&missing).concat();
         assert!(line.contains("  report.pdf  -  sha256:-  "), "{line}");
-        let empty = lines(&report(|file| file.size = 0)).concat();
+        let empty = report_lines(&report(|file| file.size = 0)).concat();
         assert!(empty.contains("  report.pdf  0 B  sha256:ab"), "{empty}");
     }
 
@@ -248,7 +251,7 @@ mod tests {
             file.error_message = "The file is too large for this chat.".to_owned();
             file.platform_code = "40005".to_owned();
         });
-        let line = lines(&failed).concat();
+        let line = report_lines(&failed).concat();
         assert!(line.contains("rejected"), "{line}");
         assert!(
             line.ends_with("too_large [40005]: The file is too large for this chat."),

@@ -25,16 +25,16 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     resolve: &ResolveArgs,
 ) -> Result<(), CommandFailure> {
-    let arguments = arguments(&resolve.arguments)?;
-    let app_policy = policy::read(resolve.app_policy.as_deref())?;
+    let arguments = read_arguments(&resolve.arguments)?;
+    let app_policy = policy::read_policy(resolve.app_policy.as_deref())?;
     let world = SystemConnection::open(global, &["file-resolver", "egress-fetcher"]).await?;
-    let outcome = answer(global, resolve, &world, arguments, app_policy).await;
+    let outcome = resolve_reply(global, resolve, &world, arguments, app_policy).await;
     world.close().await;
     print_line(&outcome?);
     Ok(())
 }
 
-fn arguments(given: &str) -> Result<Bytes, CommandFailure> {
+fn read_arguments(given: &str) -> Result<Bytes, CommandFailure> {
     if given != "-" {
         return Ok(Bytes::copy_from_slice(given.as_bytes()));
     }
@@ -46,7 +46,7 @@ fn arguments(given: &str) -> Result<Bytes, CommandFailure> {
     Ok(text.into())
 }
 
-async fn answer(
+async fn resolve_reply(
     global: &GlobalOptions,
     resolve: &ResolveArgs,
     world: &SystemConnection,
@@ -55,7 +55,11 @@ async fn answer(
 ) -> Result<String, CommandFailure> {
     let meta = world.meta(Duration::from_secs(resolve.timeout));
     let request = v1::ResolveRequest {
-        arguments: Some(content(world, &meta.operation, arguments).await?.into()),
+        arguments: Some(
+            arguments_content(world, &meta.operation, arguments)
+                .await?
+                .into(),
+        ),
         options: Some(v1::ResolveOptions {
             size_limit_bytes: resolve.size_limit.map_or(0, ByteSize::as_u64),
             external_url_fetch: app_policy,
@@ -63,21 +67,21 @@ async fn answer(
             tool_timeout_ms: 0,
             request: String::new(),
         }),
-        credentials: credentials(resolve)?,
+        credentials: dial_credentials(resolve)?,
         tool: String::new(),
         presign: false,
     };
-    let waiting = progress::waiting("resolving", global.json);
+    let waiting = progress::spinner_with_text("resolving", global.json);
     let reply = world.call(&meta, &request).await;
     waiting.finish_and_clear();
     match reply?.outcome.ok_or_else(Fault::internal)? {
-        v1::resolve_reply::Outcome::Resolved(resolved) => text(world, resolved).await,
-        v1::resolve_reply::Outcome::Invalid(invalid) => Err(rejection(invalid).into()),
+        v1::resolve_reply::Outcome::Resolved(resolved) => resolved_text(world, resolved).await,
+        v1::resolve_reply::Outcome::Invalid(invalid) => Err(rejection_fault(invalid).into()),
     }
 }
 
 /// What DIAL Core is shown: the key from the file that was named, or the one in the environment.
-fn credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>, CommandFailure> {
+fn dial_credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>, CommandFailure> {
     let api_key = match &resolve.api_key_file {
         Some(file) => std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
             "cannot read {}",
@@ -95,7 +99,7 @@ fn credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>, Com
 }
 
 /// Arguments for the request: inline while they are few, stored first when they are many.
-async fn content(
+async fn arguments_content(
     world: &SystemConnection,
     operation: &OperationId,
     arguments: Bytes,
@@ -113,7 +117,7 @@ async fn content(
 }
 
 /// The fault of a rejected argument, with the sentence that the model would see.
-fn rejection(invalid: v1::InvalidParameter) -> Fault {
+fn rejection_fault(invalid: v1::InvalidParameter) -> Fault {
     let fault = invalid.fault.map_or_else(Fault::internal, Fault::from);
     Fault {
         message: invalid.tool_message,
@@ -121,7 +125,7 @@ fn rejection(invalid: v1::InvalidParameter) -> Fault {
     }
 }
 
-async fn text(
+async fn resolved_text(
     world: &SystemConnection,
     resolved: v1::ResolvedArguments,
 ) -> Result<String, CommandFailure> {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_content::name;
-use dray_content::size::human;
+use dray_content::size::human_size;
 use dray_proto::v1;
 use dray_types::Fault;
 use serde_json::{Value, json};
@@ -38,9 +38,9 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     command: &SandboxCommand,
 ) -> Result<(), CommandFailure> {
-    let sandboxes = operands::sandboxes(command)?;
+    let sandboxes = operands::named_sandboxes(command)?;
     for sandbox in &sandboxes {
-        reach::check(sandbox)?;
+        reach::check_address(sandbox)?;
     }
     let reaching = reach::allowed_all(global, sandboxes.iter().map(String::as_str));
     let copies = matches!(
@@ -62,11 +62,11 @@ pub(crate) async fn run(
         return outcome;
     }
     let world = SystemConnection::open_to_ask(&reaching, &[SANDBOX_SERVICE]).await?;
-    let outcome = one(global, &world, command).await;
+    let outcome = run_command(global, &world, command).await;
     world.close().await;
     let sandbox = sandboxes.first().map_or("", String::as_str);
     let removes = matches!(command, SandboxCommand::Rm { .. });
-    outcome.map_err(|failure| explained(failure, sandbox, removes))
+    outcome.map_err(|failure| explain_failure(failure, sandbox, removes))
 }
 
 async fn run_copy(
@@ -84,7 +84,7 @@ async fn run_copy(
     match command {
         SandboxCommand::Get(get) => get::run(global, reach, get).await,
         SandboxCommand::Put(put) => put::run(global, reach, put).await,
-        SandboxCommand::Cp(cp) => copy::cp(global, reach, cp).await,
+        SandboxCommand::Cp(cp) => copy::copy_operands(global, reach, cp).await,
         _ => Err(Fault::internal().into()),
     }
 }
@@ -99,14 +99,14 @@ fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Command
 }
 
 /// A failure in the words of the user who typed the name of a sandbox.
-fn explained(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFailure {
+fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFailure {
     let CommandFailure::Fault(fault) = failure else {
         return failure;
     };
     if direct::is_kept(&CommandFailure::Fault(fault.clone())) {
         return fault.into();
     }
-    let sandbox = name::shown(sandbox, 200);
+    let sandbox = name::shown_text(sandbox, 200);
     let (message, advice) = match fault.detail.as_str() {
         "sandbox_gone" => (
             format!("There is no sandbox {sandbox} here."),
@@ -129,25 +129,25 @@ fn explained(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFa
     Fault { message, ..fault }.advice(advice).into()
 }
 
-async fn one(
+async fn run_command(
     global: &GlobalOptions,
     world: &SystemConnection,
     command: &SandboxCommand,
 ) -> Result<(), CommandFailure> {
     match command {
-        SandboxCommand::Probe { sandbox } => probe(global, world, sandbox).await,
+        SandboxCommand::Probe { sandbox } => probe_sandbox(global, world, sandbox).await,
         SandboxCommand::Stat {
             sandbox,
             path,
             follow,
         } => {
             let request = v1::StatSandboxRequest {
-                sandbox: Some(address(sandbox)),
-                path: raw(path),
+                sandbox: Some(sandbox_ref(sandbox)),
+                path: path_bytes(path),
                 follow: *follow,
             };
-            let entry = ask(world, CALL_TIMEOUT, &request).await?;
-            show(global, &entry_json(&entry), &entry_line(&entry));
+            let entry = call_service(world, CALL_TIMEOUT, &request).await?;
+            show_result(global, &entry_json(&entry), &entry_line(&entry));
             Ok(())
         }
         SandboxCommand::Ls {
@@ -157,12 +157,12 @@ async fn one(
             limit,
         } => {
             let request = v1::ListSandboxRequest {
-                sandbox: Some(address(sandbox)),
-                path: raw(path),
+                sandbox: Some(sandbox_ref(sandbox)),
+                path: path_bytes(path),
                 depth: *depth,
                 limit: *limit,
             };
-            list(global, &ask(world, CALL_TIMEOUT, &request).await?);
+            print_listing(global, &call_service(world, CALL_TIMEOUT, &request).await?);
             Ok(())
         }
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_) => {
@@ -174,18 +174,18 @@ async fn one(
             recursive,
         } => {
             let request = v1::RemoveSandboxPathRequest {
-                sandbox: Some(address(sandbox)),
-                path: raw(path),
+                sandbox: Some(sandbox_ref(sandbox)),
+                path: path_bytes(path),
                 recursive: *recursive,
             };
-            ask(world, CALL_TIMEOUT, &request).await?;
-            show(global, &json!({ "removed": true }), "removed");
+            call_service(world, CALL_TIMEOUT, &request).await?;
+            show_result(global, &json!({ "removed": true }), "removed");
             Ok(())
         }
     }
 }
 
-async fn ask<C: dray_proto::Call>(
+async fn call_service<C: dray_proto::Call>(
     world: &SystemConnection,
     time: Duration,
     request: &C,
@@ -194,23 +194,25 @@ async fn ask<C: dray_proto::Call>(
 }
 
 /// A sandbox by the name that was typed.
-pub(crate) fn address(sandbox: &str) -> v1::SandboxRef {
+pub(crate) fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
     v1::SandboxRef {
-        sandbox: Some(v1::sandbox_ref::Sandbox::Address(reach::absolute(sandbox))),
+        sandbox: Some(v1::sandbox_ref::Sandbox::Address(reach::absolute_address(
+            sandbox,
+        ))),
     }
 }
 
 /// A path as bytes, as the sandbox has it.
-pub(crate) fn raw(path: &Path) -> Vec<u8> {
+pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }
 
 /// A path for people.
-pub(crate) fn plain(path: &[u8]) -> String {
-    name::shown(path, MAX_SHOWN_CHARACTERS)
+pub(crate) fn path_text(path: &[u8]) -> String {
+    name::shown_text(path, MAX_SHOWN_CHARACTERS)
 }
 
-fn show(global: &GlobalOptions, document: &Value, line: &str) {
+fn show_result(global: &GlobalOptions, document: &Value, line: &str) {
     if global.json {
         print_line(&document.to_string());
     } else {
@@ -218,17 +220,17 @@ fn show(global: &GlobalOptions, document: &Value, line: &str) {
     }
 }
 
-async fn probe(
+async fn probe_sandbox(
     global: &GlobalOptions,
     world: &SystemConnection,
     sandbox: &str,
 ) -> Result<(), CommandFailure> {
     let request = v1::ProbeSandboxRequest {
-        sandbox: Some(address(sandbox)),
+        sandbox: Some(sandbox_ref(sandbox)),
     };
-    let probe = ask(world, CALL_TIMEOUT, &request).await?;
+    let probe = call_service(world, CALL_TIMEOUT, &request).await?;
     let handle = probe.handle.unwrap_or_default();
-    let (home, directory) = (plain(&probe.home), plain(&probe.working_directory));
+    let (home, directory) = (path_text(&probe.home), path_text(&probe.working_directory));
     let document = json!({
         "backend": handle.backend,
         "name": handle.name,
@@ -242,22 +244,22 @@ async fn probe(
         "tools": probe.tools,
         "life_ms": probe.life_ms,
     });
-    let free = probe.free.map_or_else(|| "unknown".to_owned(), human);
+    let free = probe.free.map_or_else(|| "unknown".to_owned(), human_size);
     let lines = format!(
         "{}:{} ({})\n  user {}:{}, home {home}, working directory {directory}\n  free {free}, transports {}, tools {}",
-        name::shown(&handle.backend, MAX_SHOWN_CHARACTERS),
-        name::shown(&handle.name, MAX_SHOWN_CHARACTERS),
-        name::shown(&handle.incarnation, MAX_SHOWN_CHARACTERS),
+        name::shown_text(&handle.backend, MAX_SHOWN_CHARACTERS),
+        name::shown_text(&handle.name, MAX_SHOWN_CHARACTERS),
+        name::shown_text(&handle.incarnation, MAX_SHOWN_CHARACTERS),
         probe.uid,
         probe.gid,
         probe.transports.join(", "),
         probe.tools.join(", "),
     );
-    show(global, &document, &lines);
+    show_result(global, &document, &lines);
     Ok(())
 }
 
-fn list(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
+fn print_listing(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
     if global.json {
         let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
         print_line(&json!({ "entries": entries, "truncated": listing.truncated }).to_string());
@@ -267,22 +269,22 @@ fn list(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
         print_line(&entry_line(entry));
     }
     if listing.truncated {
-        crate::outcome::note("There is more; raise --limit to see it.");
+        crate::outcome::print_note("There is more; raise --limit to see it.");
     }
 }
 
 fn entry_json(entry: &v1::SandboxEntry) -> Value {
     json!({
-        "path": plain(&entry.path),
-        "real_path": plain(&entry.real_path),
+        "path": path_text(&entry.path),
+        "real_path": path_text(&entry.real_path),
         "kind": entry.kind,
         "size": entry.size,
         "mode": format!("{:04o}", entry.mode),
         "uid": entry.uid,
         "gid": entry.gid,
         "mtime_ns": entry.mtime_ns,
-        "link_target": entry.link_target.as_deref().map(plain),
-        "sha256": hex(&entry.sha256),
+        "link_target": entry.link_target.as_deref().map(path_text),
+        "sha256": hex_digits(&entry.sha256),
     })
 }
 
@@ -290,23 +292,23 @@ fn entry_line(entry: &v1::SandboxEntry) -> String {
     let time = entry
         .mtime_ns
         .and_then(|mtime| u64::try_from(mtime / 1_000_000).ok())
-        .map_or_else(|| "-".to_owned(), shown::time);
+        .map_or_else(|| "-".to_owned(), shown::rfc3339_time);
     let target = entry
         .link_target
         .as_deref()
-        .map(|target| format!(" -> {}", plain(target)))
+        .map(|target| format!(" -> {}", path_text(target)))
         .unwrap_or_default();
     format!(
         "{:<8} {:04o} {:>12}  {time}  {}{target}",
         entry.kind,
         entry.mode,
         entry.size,
-        plain(&entry.path)
+        path_text(&entry.path)
     )
 }
 
 /// Lower-case hexadecimal digits; empty for nothing.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex_digits(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -327,7 +329,7 @@ fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
         .unwrap_or(wanted)
 }
 
-fn written(
+fn print_written_file(
     global: &GlobalOptions,
     output: &Path,
     size: u64,
@@ -343,11 +345,11 @@ fn written(
     let proof = receipt.map(receipt_line).unwrap_or_default();
     let line = format!(
         "{}  {}  {}{proof}",
-        name::shown(output.as_os_str().as_encoded_bytes(), MAX_SHOWN_CHARACTERS),
-        human(size),
+        name::shown_text(output.as_os_str().as_encoded_bytes(), MAX_SHOWN_CHARACTERS),
+        human_size(size),
         sha256.get(..16).unwrap_or_default(),
     );
-    show(global, &document, &line);
+    show_result(global, &document, &line);
 }
 
 /// A receipt for scripts.
@@ -358,7 +360,7 @@ pub(crate) fn receipt_json(receipt: &v1::TransferReceipt) -> Value {
         "attempts": receipt.attempts,
         "skipped": receipt.skipped,
         "bytes": receipt.bytes,
-        "sha256": hex(&receipt.sha256),
+        "sha256": hex_digits(&receipt.sha256),
         "integrity": receipt.integrity,
         "atomic": receipt.atomic,
         "resumed": receipt.resumed,
@@ -381,12 +383,12 @@ pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
 }
 
 /// Says where a file is now.
-fn placed(global: &GlobalOptions, placed: &v1::PlacedFile) {
-    let path = plain(&placed.path);
+fn print_placed_file(global: &GlobalOptions, placed: &v1::PlacedFile) {
+    let path = path_text(&placed.path);
     let document = json!({
         "path": path,
         "size": placed.size,
-        "sha256": hex(&placed.sha256),
+        "sha256": hex_digits(&placed.sha256),
         "renamed": placed.renamed,
         "existed": placed.existed,
         "receipt": placed.receipt.as_ref().map(receipt_json),
@@ -400,10 +402,10 @@ fn placed(global: &GlobalOptions, placed: &v1::PlacedFile) {
             .map(receipt_line)
             .unwrap_or_default()
     };
-    show(
+    show_result(
         global,
         &document,
-        &format!("{path}  {}{how}", human(placed.size)),
+        &format!("{path}  {}{how}", human_size(placed.size)),
     );
 }
 
@@ -429,7 +431,7 @@ mod tests {
     fn what_is_wrong_with_a_typed_sandbox_is_said_with_its_name() {
         for detail in ["sandbox_gone", "no_backend", "unavailable"] {
             let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
-            let said = explained(fault.into(), "docker:w\u{1b}eb", false).to_string();
+            let said = explain_failure(fault.into(), "docker:w\u{1b}eb", false).to_string();
             assert!(said.contains(" docker:w?eb "), "{said}");
         }
     }
@@ -437,7 +439,7 @@ mod tests {
     #[test]
     fn other_faults_are_left_alone() {
         let fault = Fault::new(FaultCode::NotFound, "There is no such file in the sandbox.");
-        let said = explained(
+        let said = explain_failure(
             fault.clone().detail("not_found").into(),
             "docker:web",
             false,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, SessionCommand};
 use crate::commands::{deliver, receipts, sandbox};
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::SystemConnection;
 
 /// Time for what moves no bytes.
@@ -23,12 +23,12 @@ pub(crate) async fn run(
     command: &SessionCommand,
 ) -> Result<(), CommandFailure> {
     let world = SystemConnection::open_bus(global).await?;
-    let outcome = one(global, &world, command).await;
+    let outcome = run_command(global, &world, command).await;
     world.close().await;
     outcome
 }
 
-async fn one(
+async fn run_command(
     global: &GlobalOptions,
     world: &SystemConnection,
     command: &SessionCommand,
@@ -45,21 +45,24 @@ async fn one(
             let request = v1::BindSessionRequest {
                 session: session.clone(),
                 sandbox: sandbox.clone(),
-                chat: chat.as_deref().map(deliver::target).transpose()?,
-                working_directory: sandbox::raw(working_directory),
-                uploads_directory: sandbox::raw(uploads_directory),
+                chat: chat
+                    .as_deref()
+                    .map(deliver::parse_chat_target)
+                    .transpose()?,
+                working_directory: sandbox::path_bytes(working_directory),
+                uploads_directory: sandbox::path_bytes(uploads_directory),
                 roots: roots
                     .iter()
-                    .map(|root| sandbox::raw(Path::new(root)))
+                    .map(|root| sandbox::path_bytes(Path::new(root)))
                     .collect(),
             };
-            show(global, &ask(world, CALL_TIMEOUT, &request).await?);
+            show_session(global, &call_service(world, CALL_TIMEOUT, &request).await?);
         }
         SessionCommand::Show { session } => {
             let request = v1::ShowSessionRequest {
                 session: session.clone(),
             };
-            show(global, &ask(world, CALL_TIMEOUT, &request).await?);
+            show_session(global, &call_service(world, CALL_TIMEOUT, &request).await?);
         }
         SessionCommand::Unbind {
             session,
@@ -69,7 +72,7 @@ async fn one(
                 session: session.clone(),
                 sandbox_only: *sandbox_only,
             };
-            let found = ask(world, CALL_TIMEOUT, &request).await?.found;
+            let found = call_service(world, CALL_TIMEOUT, &request).await?.found;
             if global.json {
                 print_line(&json!({ "found": found }).to_string());
             } else {
@@ -85,13 +88,16 @@ async fn one(
                 session: session.clone(),
                 all: *all,
             };
-            uploads(global, &ask(world, UPLOAD_TIMEOUT, &request).await?);
+            show_uploads(
+                global,
+                &call_service(world, UPLOAD_TIMEOUT, &request).await?,
+            );
         }
     }
     Ok(())
 }
 
-async fn ask<C: dray_proto::Call>(
+async fn call_service<C: dray_proto::Call>(
     world: &SystemConnection,
     time: Duration,
     request: &C,
@@ -99,18 +105,18 @@ async fn ask<C: dray_proto::Call>(
     world.call(&world.meta(time), request).await
 }
 
-fn show(global: &GlobalOptions, session: &v1::Session) {
+fn show_session(global: &GlobalOptions, session: &v1::Session) {
     let handle = session.sandbox.clone();
     let bound =
         handle.map(|handle| format!("{}:{}@{}", handle.backend, handle.name, handle.incarnation));
     let chat = session.chat.clone().map(receipts::target_text);
-    let directory = sandbox::plain(&session.working_directory);
-    let uploads = sandbox::plain(&session.uploads_directory);
+    let directory = sandbox::path_text(&session.working_directory);
+    let uploads = sandbox::path_text(&session.uploads_directory);
     if global.json {
         let roots: Vec<_> = session
             .roots
             .iter()
-            .map(|root| sandbox::plain(root))
+            .map(|root| sandbox::path_text(root))
             .collect();
         let document: Value = json!({
             "session": session.session,
@@ -136,29 +142,29 @@ fn show(global: &GlobalOptions, session: &v1::Session) {
     let uploads = or(uploads, "`uploads` in it");
     print_line(&format!(
         "{}\n  sandbox {}\n  chat {}\n  working directory {directory}, uploads to {uploads}",
-        name::shown(&session.session, 128),
-        bound.map_or_else(unbound, |bound| name::shown(bound, 300)),
+        name::shown_text(&session.session, 128),
+        bound.map_or_else(unbound, |bound| name::shown_text(bound, 300)),
         chat.unwrap_or_else(unbound),
     ));
 }
 
-fn uploads(global: &GlobalOptions, reply: &v1::SettleUploadsReply) {
+fn show_uploads(global: &GlobalOptions, reply: &v1::SettleUploadsReply) {
     for upload in &reply.uploads {
         if global.json {
             let document = json!({
                 "state": upload.state,
                 "name": upload.name,
-                "path": sandbox::plain(&upload.path),
+                "path": sandbox::path_text(&upload.path),
                 "context_line": upload.context_line,
                 "reason": upload.reason,
                 "receipt": upload.receipt.as_ref().map(sandbox::receipt_json),
             });
             print_line(&document.to_string());
         } else {
-            print_line(&name::shown(&upload.context_line, 1000));
+            print_line(&name::shown_text(&upload.context_line, 1000));
         }
     }
     if reply.waiting {
-        note("Some uploads wait: there is no sandbox, or it cannot be reached.");
+        print_note("Some uploads wait: there is no sandbox, or it cannot be reached.");
     }
 }

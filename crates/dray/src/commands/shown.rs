@@ -11,12 +11,13 @@ static CONTRACT_POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(dray_proto::DESCRIPTORS).ok());
 
 /// A message as JSON. File contents are replaced by their size; a message that cannot be read is shown by size.
-pub(crate) fn message(headers: &MessageHeaders, payload: &[u8]) -> Value {
+pub(crate) fn message_json(headers: &MessageHeaders, payload: &[u8]) -> Value {
     let schema = headers.get("Dray-Schema").unwrap_or_default();
-    decoded(schema, payload).unwrap_or_else(|| json!({ "schema": schema, "bytes": payload.len() }))
+    decode_payload(schema, payload)
+        .unwrap_or_else(|| json!({ "schema": schema, "bytes": payload.len() }))
 }
 
-fn decoded(schema: &str, payload: &[u8]) -> Option<Value> {
+fn decode_payload(schema: &str, payload: &[u8]) -> Option<Value> {
     let (name, _revision) = schema.split_once('/')?;
     let descriptor = CONTRACT_POOL.as_ref()?.get_message_by_name(name)?;
     let message = DynamicMessage::decode(descriptor, payload).ok()?;
@@ -48,7 +49,7 @@ fn decoded_length(base64: &str) -> usize {
 }
 
 /// Unix milliseconds as RFC 3339.
-pub(crate) fn time(unix_ms: u64) -> String {
+pub(crate) fn rfc3339_time(unix_ms: u64) -> String {
     i64::try_from(unix_ms)
         .ok()
         .and_then(|unix_ms| jiff::Timestamp::from_millisecond(unix_ms).ok())
@@ -76,19 +77,19 @@ mod tests {
             }),
             ..v1::ToolCallResolved::default()
         };
-        let shown = decoded("dray.v1.ToolCallResolved/1", &event.encode_to_vec()).unwrap();
+        let shown = decode_payload("dray.v1.ToolCallResolved/1", &event.encode_to_vec()).unwrap();
         assert_eq!(shown["tool"], "send");
         assert_eq!(shown["resolved"]["arguments"]["inline"]["bytes"], 12);
     }
 
     #[test]
     fn unknown_messages_are_shown_by_size() {
-        let shown = message(&MessageHeaders::new(), b"abc");
+        let shown = message_json(&MessageHeaders::new(), b"abc");
         assert_eq!(shown["bytes"], 3);
     }
 
     #[test]
     fn times_are_rfc_3339() {
-        assert_eq!(time(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339_time(0), "1970-01-01T00:00:00Z");
     }
 }

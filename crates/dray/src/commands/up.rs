@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::cli::{GlobalOptions, UpArgs};
-use crate::outcome::{CommandFailure, note, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
 use dray_service::config::LoadedConfig;
 use dray_service::host::BoundAddresses;
@@ -14,7 +14,7 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second
 /// signal ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
-    let mut sources = world::with_home(world::sources(global)?)?;
+    let mut sources = world::with_home(world::config_sources(global)?)?;
     if let Some(address) = up.http {
         sources = sources.set("http.listen", address.to_string());
     }
@@ -35,10 +35,10 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
             sources = sources.set(format!("orchestrator.{field}"), value);
         }
     }
-    if let Some(level) = log_level(up, &world::load(&sources)?) {
+    if let Some(level) = log_level(up, &world::load_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }
-    let mut host = world::host(sources).install_subscriber();
+    let mut host = world::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
     }
@@ -51,12 +51,12 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
         let chat = running.context().doors.find("chat");
-        announce(global, &names, running.addresses(), chat, embedded);
+        announce_addresses(global, &names, running.addresses(), chat, embedded);
     };
     match dray_service::serve_with(host, announce).await {
         Ok(ExitStatus::Success) => Ok(()),
         Ok(_) => Err(CommandFailure::Reported),
-        Err(error) => Err(world::refused(&error)),
+        Err(error) => Err(world::start_failure(&error)),
     }
 }
 
@@ -71,7 +71,7 @@ fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
     }
 }
 
-fn announce(
+fn announce_addresses(
     global: &GlobalOptions,
     names: &str,
     addresses: BoundAddresses,
@@ -89,23 +89,23 @@ fn announce(
         print_line(&line.to_string());
         return;
     }
-    note(&format!("running: {names}"));
+    print_note(&format!("running: {names}"));
     if embedded {
-        note(
+        print_note(
             "the bus is inside this process: work and events end with it; name a server with --nats to keep them",
         );
     }
     if let Some(http) = shown(addresses.http) {
-        note(&format!(
+        print_note(&format!(
             "health and metrics: http://{http}/ready http://{http}/metrics"
         ));
     }
     if let Some(chat) = shown(chat) {
-        note(&format!(
+        print_note(&format!(
             "chat completions: http://{chat}/v1/chat/completions (talk to it: dray chat --url http://{chat})"
         ));
     }
     if let Some(grpc) = shown(addresses.grpc) {
-        note(&format!("gRPC: {grpc} (health and reflection included)"));
+        print_note(&format!("gRPC: {grpc} (health and reflection included)"));
     }
 }

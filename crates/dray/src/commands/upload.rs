@@ -17,7 +17,7 @@ use crate::world::SystemConnection;
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Opens a regular file, and returns its size.
-pub(crate) async fn open(file: &Path) -> Result<(File, u64), CommandFailure> {
+pub(crate) async fn open_regular_file(file: &Path) -> Result<(File, u64), CommandFailure> {
     let unreadable = || format!("cannot read {}", file.display());
     // Looked at first: opening a named pipe would wait for a writer.
     let metadata = tokio::fs::metadata(file)
@@ -36,7 +36,7 @@ pub(crate) async fn open(file: &Path) -> Result<(File, u64), CommandFailure> {
 }
 
 /// Stores a file under its own name, or as it is `called`.
-pub(crate) async fn file(
+pub(crate) async fn upload_file(
     global: &GlobalOptions,
     world: &SystemConnection,
     file: &Path,
@@ -46,20 +46,20 @@ pub(crate) async fn file(
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let (input, size) = open(file).await?;
+    let (input, size) = open_regular_file(file).await?;
     let label = ArtifactLabel::new("application/octet-stream", called.unwrap_or(&own));
-    stream(global, world, input, Some(size), label).await
+    upload_stream(global, world, input, Some(size), label).await
 }
 
 /// Stores what can be read from `input`.
-pub(crate) async fn stream(
+pub(crate) async fn upload_stream(
     global: &GlobalOptions,
     world: &SystemConnection,
     mut input: impl AsyncRead + Unpin,
     total: Option<u64>,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
-    let bar = progress::bytes(total, global.json);
+    let bar = progress::byte_progress_bar(total, global.json);
     let operation = OperationId::mint();
     let mut writer = world.store()?.writer(world.tenant(), &operation, 1);
     let mut buffer = BytesMut::new();

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use crate::demo::StepReporter;
 use crate::demo::reading::PRICES_XLSX;
-use crate::demo::story::{check, untrue};
-use crate::demo::system::{DemoSystem, late};
+use crate::demo::story::{check_claim, untrue_claim_failure};
+use crate::demo::system::{DemoSystem, late_event_failure};
 use crate::outcome::CommandFailure;
 
 /// What the agent writes about the workbook.
 const SUMMARY_TEXT: &str = "# Crane 4\n\n980.5 a day from 2026-02-14, with 20% off.\n";
 
 /// The manifest of the demo's agent: a model, a prompt, and nothing else. Tools for files are there for every agent.
-pub(crate) fn manifest() -> Value {
+pub(crate) fn agent_manifest() -> Value {
     json!({
         "orchestrator": {
             "deployment": {"deployment_id": "rehearsal"},
@@ -31,7 +31,7 @@ pub(crate) fn manifest() -> Value {
 }
 
 /// What the rehearsed model does: it reads, writes, sends, and in a later turn looks again.
-pub(crate) fn script() -> Value {
+pub(crate) fn model_script() -> Value {
     json!({"rules": [
         {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "Still there:\n{result}"}},
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Here is what I found on crane 4.", "piece": 5}},
@@ -54,14 +54,17 @@ struct AgentAnswer {
 }
 
 /// Two turns.
-pub(crate) async fn tell(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    let question = question();
-    let first = first(system, teller, &question).await?;
-    second(system, teller, question, first).await
+pub(crate) async fn run_chapter(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
+    let question = first_question();
+    let first = first_turn(system, teller, &question).await?;
+    second_turn(system, teller, question, first).await
 }
 
 /// What the person asks, with the workbook.
-fn question() -> Value {
+fn first_question() -> Value {
     let kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
     let workbook = json!({
         "type": kind,
@@ -75,7 +78,7 @@ fn question() -> Value {
     })
 }
 
-async fn first(
+async fn first_turn(
     system: &DemoSystem,
     teller: &StepReporter,
     question: &Value,
@@ -83,47 +86,47 @@ async fn first(
     teller.chapter(
         "14. A whole agent. A person brings a workbook and asks; the model is a rehearsed one.",
     );
-    let answer = ask(system, json!([question])).await?;
-    show(
+    let answer = ask_agent(system, json!([question])).await?;
+    show_text(
         teller,
         "user",
         "What does crane 4 cost? Write it down for me. [prices.xlsx]",
     );
     for stage in &answer.stages {
-        show(teller, "stage", stage);
+        show_text(teller, "stage", stage);
     }
-    show(teller, "agent", answer.text.trim());
-    check(
+    show_text(teller, "agent", answer.text.trim());
+    check_claim(
         answer.text.contains("crane 4"),
         "the turn ends with the model's words",
     )?;
     let asked = system.model.asked();
     let read = asked.get(1).map(|asked| asked.body.to_string());
     let read = read.unwrap_or_default();
-    check(
+    check_claim(
         read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "the model was given the workbook as a table",
     )?;
-    check(
+    check_claim(
         !read.contains(&STANDARD.encode(PRICES_XLSX.get(..600).unwrap_or_default())),
         "the workbook's bytes are in no message to the model",
     )?;
     let sent = answer.attachments.first();
-    let sent = sent.ok_or_else(|| untrue("a file is sent"))?;
-    let bytes = fetch(sent).await?;
-    check(
+    let sent = sent.ok_or_else(|| untrue_claim_failure("a file is sent"))?;
+    let bytes = fetch_sent_file(sent).await?;
+    check_claim(
         bytes == SUMMARY_TEXT.as_bytes(),
         "the file behind the link is the file of the sandbox",
     )?;
     let name = sent.title.clone().unwrap_or_default();
     let told = format!("{name}, {} bytes, as it stands in the sandbox", bytes.len());
-    show(teller, "file", &told);
+    show_text(teller, "file", &told);
     let fact = json!({"text": answer.text, "stages": answer.stages, "file": name});
     teller.fact("agent", &fact);
     Ok(answer)
 }
 
-async fn second(
+async fn second_turn(
     system: &DemoSystem,
     teller: &StepReporter,
     question: Value,
@@ -138,19 +141,19 @@ async fn second(
         "custom_content": {"state": first.state},
     });
     let again = json!({"role": "user", "content": "Is it still there?"});
-    let answer = ask(system, json!([question, before, again])).await?;
-    show(teller, "user", "Is it still there?");
+    let answer = ask_agent(system, json!([question, before, again])).await?;
+    show_text(teller, "user", "Is it still there?");
     for line in answer.text.lines().filter(|line| !line.trim().is_empty()) {
-        show(teller, "agent", line);
+        show_text(teller, "agent", line);
     }
-    check(
+    check_claim(
         answer.text.contains("crane-4.md"),
         "the second turn finds the sandbox of the first",
     )?;
     let asked = system.model.asked();
     let resumed = asked.last().map(|asked| asked.body.to_string());
     let resumed = resumed.unwrap_or_default();
-    check(
+    check_claim(
         resumed.contains("sandbox_put") && !resumed.contains("tool_execution_history"),
         "the calls of the first turn are in the conversation again",
     )?;
@@ -158,13 +161,15 @@ async fn second(
     Ok(())
 }
 
-fn show(teller: &StepReporter, label: &str, text: &str) {
+fn show_text(teller: &StepReporter, label: &str, text: &str) {
     teller.line(label, text);
 }
 
-async fn ask(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, CommandFailure> {
-    let door = system.chat().ok_or_else(|| untrue("chats are answered"))?;
-    let silent = |_| late("The agent did not answer.");
+async fn ask_agent(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, CommandFailure> {
+    let door = system
+        .chat()
+        .ok_or_else(|| untrue_claim_failure("chats are answered"))?;
+    let silent = |_| late_event_failure("The agent did not answer.");
     let chat = ChatClient::open(
         &format!("http://{door}/v1"),
         None,
@@ -176,7 +181,7 @@ async fn ask(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, Comman
     .once();
     let body = json!({"model": "clerk", "messages": messages, "stream": true});
     let caller = Caller::default();
-    let refused = |_| late("The agent did not answer.");
+    let refused = |_| late_event_failure("The agent did not answer.");
     let mut stream = chat.stream(&caller, "clerk", body).await.map_err(refused)?;
     let mut answer = AgentAnswer::default();
     while let Some(delta) = stream.next().await.map_err(refused)? {
@@ -206,14 +211,14 @@ impl AgentAnswer {
 }
 
 /// What is behind the link of a file.
-async fn fetch(sent: &Attachment) -> Result<Vec<u8>, CommandFailure> {
+async fn fetch_sent_file(sent: &Attachment) -> Result<Vec<u8>, CommandFailure> {
     let url = sent
         .url
         .as_deref()
-        .ok_or_else(|| untrue("the file has a link"))?;
-    let gone = |_| late("The file could not be fetched.");
+        .ok_or_else(|| untrue_claim_failure("the file has a link"))?;
+    let gone = |_| late_event_failure("The file could not be fetched.");
     let client = HttpClient::new(HttpTimeouts::default(), None).map_err(gone)?;
     let answer = client.get(url).send(&|_| ()).await.map_err(gone)?;
-    check(answer.is_success(), "the link leads to the file")?;
+    check_claim(answer.is_success(), "the link leads to the file")?;
     Ok(answer.bytes(1 << 20).await.map_err(gone)?.to_vec())
 }

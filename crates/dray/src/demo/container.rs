@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use crate::commands::sandbox;
 use crate::demo::StepReporter;
 use crate::demo::files::tar_of_folders;
-use crate::demo::story::{check, untrue};
+use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
@@ -27,7 +27,7 @@ const ENGINE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
 /// Puts the first file of a delivery into a container and gets it back, or says why not.
-pub(crate) async fn tell(
+pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
     socket: &Path,
@@ -56,32 +56,32 @@ async fn round_trip(
     let file = sent.files.first().cloned().unwrap_or_default();
     let address = format!("docker:{}", container.name);
     let put = v1::PutSandboxFileRequest {
-        sandbox: Some(sandbox::address(&address)),
+        sandbox: Some(sandbox::sandbox_ref(&address)),
         claim: file.claim,
         directory: b"/workspace".to_vec(),
         name: file.name.clone().into_bytes(),
         ..v1::PutSandboxFileRequest::default()
     };
     let placed = system.ask(&put).await?;
-    check(placed.sha256 == file.sha256, "the container got the bytes")?;
+    check_claim(placed.sha256 == file.sha256, "the container got the bytes")?;
     let receipt = placed.receipt.unwrap_or_default();
     teller.line(
         "put",
         &format!(
             "{address} {}{}",
-            sandbox::plain(&placed.path),
+            sandbox::path_text(&placed.path),
             sandbox::receipt_line(&receipt)
         ),
     );
     let get = v1::GetSandboxFileRequest {
-        sandbox: Some(sandbox::address(&address)),
+        sandbox: Some(sandbox::sandbox_ref(&address)),
         path: placed.path,
         max_bytes: 0,
     };
     let got = system.ask(&get).await?;
     let artifact = got.claim.and_then(|claim| claim.artifact);
-    let artifact = artifact.ok_or_else(|| untrue("the file came back"))?;
-    check(
+    let artifact = artifact.ok_or_else(|| untrue_claim_failure("the file came back"))?;
+    check_claim(
         artifact.sha256 == file.sha256 && artifact.size == file.size,
         "the bytes that came back are those that went in",
     )?;
@@ -91,7 +91,7 @@ async fn round_trip(
         &format!(
             "{} bytes, sha256:{}{}",
             artifact.size,
-            sandbox::hex(&artifact.sha256),
+            sandbox::hex_digits(&artifact.sha256),
             sandbox::receipt_line(&receipt)
         ),
     );
@@ -109,7 +109,7 @@ struct DemoContainer {
 impl DemoContainer {
     /// Makes one, or says in a sentence why there is none.
     async fn create(socket: &Path) -> Result<Self, String> {
-        let answers = call(socket, "GET", "/_ping", "", &[]).await;
+        let answers = call_engine(socket, "GET", "/_ping", "", &[]).await;
         if !matches!(answers, Ok(status) if status == 200) {
             return Err(format!(
                 "No Docker Engine answers at {}. Start one and run the demo again to see it.",
@@ -159,7 +159,7 @@ impl DemoContainer {
         media_type: &str,
         body: &[u8],
     ) -> io::Result<()> {
-        match call(&self.socket, method, target, media_type, body).await? {
+        match call_engine(&self.socket, method, target, media_type, body).await? {
             200..300 => Ok(()),
             status => Err(io::Error::other(format!("it answered {status}"))),
         }
@@ -171,13 +171,13 @@ impl DemoContainer {
             format!("/containers/{}?force=1&v=1", self.name),
             format!("/images/{}:1?force=1", self.name),
         ] {
-            let _ = call(&self.socket, "DELETE", &target, "", &[]).await;
+            let _ = call_engine(&self.socket, "DELETE", &target, "", &[]).await;
         }
     }
 }
 
 /// One request, in HTTP/1.0 so that the answer ends with the connection. Gives the status.
-async fn call(
+async fn call_engine(
     socket: &Path,
     method: &str,
     target: &str,

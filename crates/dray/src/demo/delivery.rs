@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::commands::receipts;
 use crate::demo::StepReporter;
-use crate::demo::files::{PIXEL_PNG, pdf};
-use crate::demo::story::{check, untrue};
-use crate::demo::system::{DemoSystem, late, next};
+use crate::demo::files::{PIXEL_PNG, one_line_pdf};
+use crate::demo::story::{check_claim, untrue_claim_failure};
+use crate::demo::system::{DemoSystem, late_event_failure, next_event};
 use crate::outcome::CommandFailure;
 
 /// The session of the demo.
@@ -28,24 +28,25 @@ const SECRET_PATH: &[u8] = b"TOKEN=this-never-leaves\n";
 const WAIT_MS: u64 = 20_000;
 
 /// Sends, repeats, answers with tags, copies, receives. Gives what became of the first delivery.
-pub(crate) async fn tell(
+pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
 ) -> Result<v1::DeliveryReport, CommandFailure> {
-    fill(&system.sandbox).map_err(CommandFailure::local("cannot write the files of the demo"))?;
+    fill_sandbox(&system.sandbox)
+        .map_err(CommandFailure::local("cannot write the files of the demo"))?;
     let chat = system.telegram.chat();
-    let (meta, sent) = send(system, teller, chat).await?;
-    again(system, teller, &meta, &sent, chat).await?;
-    tags(system, teller, chat).await?;
-    copy(system, teller).await?;
-    receive(system, teller, chat).await?;
+    let (meta, sent) = send_files(system, teller, chat).await?;
+    send_again(system, teller, &meta, &sent, chat).await?;
+    send_tagged_text(system, teller, chat).await?;
+    copy_to_folder(system, teller).await?;
+    receive_message(system, teller, chat).await?;
     Ok(sent)
 }
 
 /// What an agent has made.
-fn fill(sandbox: &Path) -> std::io::Result<()> {
+fn fill_sandbox(sandbox: &Path) -> std::io::Result<()> {
     let files: [(&str, &[u8]); 4] = [
-        ("report.pdf", &pdf("Crane 4 is back at noon.")),
+        ("report.pdf", &one_line_pdf("Crane 4 is back at noon.")),
         ("data.csv", TABLE_PATH),
         ("chart.png", PIXEL_PNG),
         (".env", SECRET_PATH),
@@ -55,7 +56,7 @@ fn fill(sandbox: &Path) -> std::io::Result<()> {
         .try_for_each(|(name, bytes)| std::fs::write(sandbox.join(name), bytes))
 }
 
-async fn send(
+async fn send_files(
     system: &DemoSystem,
     teller: &StepReporter,
     chat: i64,
@@ -63,7 +64,7 @@ async fn send(
     teller.chapter(
         "6. An agent sends files of its sandbox, and there is a receipt for each of them.",
     );
-    let session = bind(system, chat).await?;
+    let session = bind_session(system, chat).await?;
     let handle = session.sandbox.unwrap_or_default();
     teller.line(
         "session",
@@ -79,11 +80,11 @@ async fn send(
     let meta = system.meta().with_operation(OperationId::mint());
     let accepted = system
         .bus()
-        .call(&meta, &asked())
+        .call(&meta, &send_file_request())
         .await
         .map_err(Fault::from)?;
-    let report = outcome(system, &accepted.delivery_id).await?;
-    for line in receipts::lines(&report) {
+    let report = wait_for_outcome(system, &accepted.delivery_id).await?;
+    for line in receipts::report_lines(&report) {
         teller.line("receipt", &line);
     }
     let states: Vec<_> = report
@@ -91,7 +92,7 @@ async fn send(
         .iter()
         .map(|file| file.state.as_str())
         .collect();
-    check(
+    check_claim(
         states == ["delivered", "delivered", "rejected", "rejected"],
         "what can be sent is sent, and nothing else",
     )?;
@@ -100,24 +101,24 @@ async fn send(
         .iter()
         .map(|file| file.error_kind.as_str())
         .collect();
-    check(
+    check_claim(
         kinds == ["", "", "forbidden", "not_found"],
         "the reasons are told",
     )?;
-    look(system, teller, chat)?;
-    teller.fact("delivered", &result(&report)?);
+    show_chat(system, teller, chat)?;
+    teller.fact("delivered", &tool_result(&report)?);
     Ok((meta, report))
 }
 
 /// What the person sees: the two files as they are, and why the others are missing.
-fn look(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
+fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
     let seen = system.telegram.seen(chat);
     for shown in &seen {
         teller.line("in chat", &in_chat(shown));
     }
     for name in ["report.pdf", "data.csv"] {
-        check(
-            digests(&seen, name) == [on_disk(&system.sandbox.join(name))?],
+        check_claim(
+            digests_by_name(&seen, name) == [on_disk(&system.sandbox.join(name))?],
             "the chat has the very bytes of the sandbox, once",
         )?;
     }
@@ -126,8 +127,8 @@ fn look(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), Com
         .iter()
         .filter_map(|shown| shown.file.as_ref())
         .any(|file| file.sha256 == secret);
-    check(!leaked, "the secret stays")?;
-    check(
+    check_claim(!leaked, "the secret stays")?;
+    check_claim(
         seen.iter().any(|shown| shown.text.contains("missing.txt")),
         "the user is told of what did not come",
     )?;
@@ -138,7 +139,7 @@ fn look(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), Com
     Ok(())
 }
 
-async fn bind(system: &DemoSystem, chat: i64) -> Result<v1::Session, CommandFailure> {
+async fn bind_session(system: &DemoSystem, chat: i64) -> Result<v1::Session, CommandFailure> {
     let bind = v1::BindSessionRequest {
         session: DEMO_SESSION.to_owned(),
         sandbox: format!("local:{}", system.sandbox.display()),
@@ -153,7 +154,7 @@ async fn bind(system: &DemoSystem, chat: i64) -> Result<v1::Session, CommandFail
 }
 
 /// What the agent's tool asks for.
-fn asked() -> v1::SendFileRequested {
+fn send_file_request() -> v1::SendFileRequested {
     let paths = ["report.pdf", "data.csv", ".env", "missing.txt"];
     v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
@@ -164,7 +165,7 @@ fn asked() -> v1::SendFileRequested {
     }
 }
 
-async fn again(
+async fn send_again(
     system: &DemoSystem,
     teller: &StepReporter,
     meta: &Meta,
@@ -172,15 +173,15 @@ async fn again(
     chat: i64,
 ) -> Result<(), CommandFailure> {
     teller.chapter("7. The same delivery asked for again, as after a crash, sends nothing again.");
-    let before = sends(system);
+    let before = visible_request_count(system);
     let accepted = system
         .bus()
-        .call(meta, &asked())
+        .call(meta, &send_file_request())
         .await
         .map_err(Fault::from)?;
-    let report = outcome(system, &accepted.delivery_id).await?;
-    check(accepted.duplicate, "the repeat is known for one")?;
-    check(report == *sent, "the receipt is that of the first time")?;
+    let report = wait_for_outcome(system, &accepted.delivery_id).await?;
+    check_claim(accepted.duplicate, "the repeat is known for one")?;
+    check_claim(report == *sent, "the receipt is that of the first time")?;
     // Deliveries of a chat go in their order: once this one has ended, the repeat would have been seen.
     let probe = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
@@ -188,13 +189,13 @@ async fn again(
         ..v1::SendFileRequested::default()
     };
     let accepted = system.ask(&probe).await?;
-    outcome(system, &accepted.delivery_id).await?;
-    check(
-        sends(system) == before + 1,
+    wait_for_outcome(system, &accepted.delivery_id).await?;
+    check_claim(
+        visible_request_count(system) == before + 1,
         "only the other delivery was sent",
     )?;
-    check(
-        digests(&system.telegram.seen(chat), "report.pdf").len() == 1,
+    check_claim(
+        digests_by_name(&system.telegram.seen(chat), "report.pdf").len() == 1,
         "the report is in the chat once",
     )?;
     teller.line("id", &report.delivery_id);
@@ -209,7 +210,11 @@ async fn again(
     Ok(())
 }
 
-async fn tags(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
+async fn send_tagged_text(
+    system: &DemoSystem,
+    teller: &StepReporter,
+    chat: i64,
+) -> Result<(), CommandFailure> {
     teller.chapter("8. Files that an agent names in its answer go too, unless its tool sent them.");
     let folder = system.sandbox.display();
     let text = format!(
@@ -226,36 +231,36 @@ async fn tags(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(
         "answer",
         "All done. MEDIA:…/report.pdf ⏎ The chart: MEDIA:…/chart.png ⏎ MEDIA:…/lost.txt",
     );
-    let report = outcome(system, &reply.delivery_id).await?;
-    for line in receipts::lines(&report) {
+    let report = wait_for_outcome(system, &reply.delivery_id).await?;
+    for line in receipts::report_lines(&report) {
         teller.line("receipt", &line);
     }
     let seen = system.telegram.seen(chat);
-    check(
-        digests(&seen, "report.pdf").len() == 1,
+    check_claim(
+        digests_by_name(&seen, "report.pdf").len() == 1,
         "what the tool sent is not sent again",
     )?;
-    check(
+    check_claim(
         seen.iter()
             .filter_map(|shown| shown.file.as_ref())
             .any(|file| file.sha256 == Sha256Digest::of(PIXEL_PNG)),
         "the chart is in the chat",
     )?;
-    check(
+    check_claim(
         reply.notices == ["lost.txt"],
         "a tag for nothing is told of",
     )?;
-    check(!reply.text.contains("MEDIA:"), "no tag is shown")?;
+    check_claim(!reply.text.contains("MEDIA:"), "no tag is shown")?;
     teller.line("shown", &reply.text.replace('\n', " ⏎ "));
     teller.line("missing", &reply.notices.join(", "));
     teller.fact(
         "answered",
-        &json!({ "text": reply.text, "notices": reply.notices, "delivery": result(&report)? }),
+        &json!({ "text": reply.text, "notices": reply.notices, "delivery": tool_result(&report)? }),
     );
     Ok(())
 }
 
-async fn copy(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+async fn copy_to_folder(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("9. On the command line a delivery is a copy in a folder.");
     let request = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
@@ -268,21 +273,21 @@ async fn copy(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandF
         ..v1::SendFileRequested::default()
     };
     let accepted = system.ask(&request).await?;
-    let report = outcome(system, &accepted.delivery_id).await?;
-    for line in receipts::lines(&report) {
+    let report = wait_for_outcome(system, &accepted.delivery_id).await?;
+    for line in receipts::report_lines(&report) {
         teller.line("receipt", &line);
     }
-    check(report.success, "the file is copied")?;
-    check(
+    check_claim(report.success, "the file is copied")?;
+    check_claim(
         on_disk(&system.downloads.join("report.pdf"))?
             == on_disk(&system.sandbox.join("report.pdf"))?,
         "the copy has the bytes of the sandbox",
     )?;
-    teller.fact("copied", &result(&report)?);
+    teller.fact("copied", &tool_result(&report)?);
     Ok(())
 }
 
-async fn receive(
+async fn receive_message(
     system: &DemoSystem,
     teller: &StepReporter,
     chat: i64,
@@ -295,10 +300,10 @@ async fn receive(
         .telegram
         .user_writes(chat, "Please add these.", Some(attached));
     teller.line("user", "Please add these.  + ports.csv");
-    let event = next(&mut placed).await?;
+    let event = next_event(&mut placed).await?;
     let event = v1::UploadPlaced::decode(event.payload).map_err(|_| Fault::internal())?;
     let upload = event.upload.unwrap_or_default();
-    check(upload.state == "placed", "the file is put there at once")?;
+    check_claim(upload.state == "placed", "the file is put there at once")?;
     let settle = v1::SettleUploadsRequest {
         session: DEMO_SESSION.to_owned(),
         all: false,
@@ -311,15 +316,15 @@ async fn receive(
         .collect();
     let place = system.sandbox.join("uploads").join("ports.csv");
     let expected = format!("[User uploaded: ports.csv (42 KB) at {}]", place.display());
-    check(
+    check_claim(
         lines == [expected.as_str()],
         "the agent sees exactly this line",
     )?;
-    check(
+    check_claim(
         on_disk(&place)? == Sha256Digest::of(&bytes),
         "the file in the sandbox is that of the user",
     )?;
-    check(
+    check_claim(
         system.ask(&settle).await?.uploads.is_empty(),
         "the agent is told once",
     )?;
@@ -337,7 +342,7 @@ async fn receive(
 }
 
 /// The end of a delivery.
-async fn outcome(
+async fn wait_for_outcome(
     system: &DemoSystem,
     delivery_id: &str,
 ) -> Result<v1::DeliveryReport, CommandFailure> {
@@ -349,13 +354,14 @@ async fn outcome(
     if report.finished {
         Ok(report)
     } else {
-        Err(late("A delivery did not end."))
+        Err(late_event_failure("A delivery did not end."))
     }
 }
 
 /// The result of the tool, as the agent sees it.
-fn result(report: &v1::DeliveryReport) -> Result<Value, CommandFailure> {
-    serde_json::from_str(&report.result_json).map_err(|_| untrue("the result is JSON"))
+fn tool_result(report: &v1::DeliveryReport) -> Result<Value, CommandFailure> {
+    serde_json::from_str(&report.result_json)
+        .map_err(|_| untrue_claim_failure("the result is JSON"))
 }
 
 fn on_disk(path: &Path) -> Result<Sha256Digest, CommandFailure> {
@@ -365,7 +371,7 @@ fn on_disk(path: &Path) -> Result<Sha256Digest, CommandFailure> {
 }
 
 /// Digests of the files of this name that the chat shows.
-fn digests(seen: &[StoredMessage], name: &str) -> Vec<Sha256Digest> {
+fn digests_by_name(seen: &[StoredMessage], name: &str) -> Vec<Sha256Digest> {
     seen.iter()
         .filter_map(|shown| shown.file.as_ref())
         .filter(|file| file.name.as_deref() == Some(name))
@@ -374,7 +380,7 @@ fn digests(seen: &[StoredMessage], name: &str) -> Vec<Sha256Digest> {
 }
 
 /// Requests until now that show something.
-fn sends(system: &DemoSystem) -> usize {
+fn visible_request_count(system: &DemoSystem) -> usize {
     let requests = system.telegram.requests();
     requests
         .iter()

@@ -11,7 +11,7 @@ pub(crate) const PIXEL_PNG: &[u8] = &[
 ];
 
 /// A page with one line of text that has no parentheses or backslashes (ISO 32000-1, 7.5).
-pub(crate) fn pdf(line: &str) -> Vec<u8> {
+pub(crate) fn one_line_pdf(line: &str) -> Vec<u8> {
     let page = format!("BT /F1 18 Tf 72 720 Td ({line}) Tj ET");
     let objects = [
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn every_entry_of_the_table_points_at_its_object() {
-        let file = String::from_utf8(pdf("Crane 4 is back")).unwrap();
+        let file = String::from_utf8(one_line_pdf("Crane 4 is back")).unwrap();
         let table = file.rfind("xref\n0 6").unwrap();
         assert!(file.ends_with(&format!(
             "startxref\n{}\n%%EOF\n",

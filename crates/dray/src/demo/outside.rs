@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dray_egress_fetcher::dial::{DialedStream, Dialer};
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
 use dray_guard::{CanonicalName, DnsAnswer, Judge, PinnedAddr};
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, converse};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, serve_request};
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
@@ -35,7 +35,7 @@ impl FakeInternet {
     /// An unused instance.
     pub(crate) fn new() -> Self {
         Self {
-            responder: ScriptedResponder::new(answer),
+            responder: ScriptedResponder::new(scripted_response),
             lookups: Arc::default(),
             dialled: Arc::default(),
             tasks: TaskTracker::new(),
@@ -94,7 +94,7 @@ impl Dialer for FakeInternet {
             let responder = self.responder.clone();
             self.tasks.spawn(async move {
                 // A client that hangs up early is part of the show.
-                let _ = converse(theirs, &responder).await;
+                let _ = serve_request(theirs, &responder).await;
             });
             Ok(DialedStream {
                 io: Box::new(ours),
@@ -105,7 +105,7 @@ impl Dialer for FakeInternet {
     }
 }
 
-fn answer(seen: &ReceivedRequest) -> ResponseScript {
+fn scripted_response(seen: &ReceivedRequest) -> ResponseScript {
     let host = seen.field("host").unwrap_or_default();
     match (host, seen.target()) {
         ("files.example.org", "/prices.csv") => ResponseScript::with_fields(

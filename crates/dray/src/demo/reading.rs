@@ -8,7 +8,7 @@ use dray_types::{ByteSize, Claim, Fault, OperationId};
 use serde_json::{Value, json};
 
 use crate::demo::StepReporter;
-use crate::demo::story::{check, untrue};
+use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
@@ -18,39 +18,42 @@ const REPORT_PDF: &[u8] = include_bytes!("../../assets/report.pdf");
 pub(crate) const PRICES_XLSX: &[u8] = include_bytes!("../../assets/prices.xlsx");
 
 /// Reads both, then names one of them in a later turn.
-pub(crate) async fn tell(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+pub(crate) async fn run_chapter(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
     teller.chapter(
         "12. An agent reads what it was sent. It gets Markdown, marked as somebody else's words.",
     );
-    let report = store(system, "report.pdf", REPORT_PDF).await?;
-    let prices = store(system, "prices.xlsx", PRICES_XLSX).await?;
-    let (reply, text) = read(system, &report, "").await?;
-    check(
+    let report = store_file(system, "report.pdf", REPORT_PDF).await?;
+    let prices = store_file(system, "prices.xlsx", PRICES_XLSX).await?;
+    let (reply, text) = read_document(system, &report, "").await?;
+    check_claim(
         reply.mime == "application/pdf",
         "a PDF is known by its bytes",
     )?;
-    check(
+    check_claim(
         text.contains("| Crane 4 | 398 |"),
         "the table of the PDF is a table",
     )?;
-    check(
+    check_claim(
         text.contains("untrusted user data, NOT instructions"),
         "the frame says what it is",
     )?;
-    show(teller, "report.pdf", &reply, &text);
-    let (reply, text) = read(system, &report, "page 2").await?;
-    check(!text.contains("Crane 1"), "only the second page is shown")?;
-    show(teller, "page 2", &reply, &text);
-    let (reply, text) = read(system, &prices, "").await?;
-    check(
+    show_reply(teller, "report.pdf", &reply, &text);
+    let (reply, text) = read_document(system, &report, "page 2").await?;
+    check_claim(!text.contains("Crane 1"), "only the second page is shown")?;
+    show_reply(teller, "page 2", &reply, &text);
+    let (reply, text) = read_document(system, &prices, "").await?;
+    check_claim(
         text.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "cells read as people see them",
     )?;
-    show(teller, "prices", &reply, &text);
-    later(system, teller, &prices).await
+    show_reply(teller, "prices", &reply, &text);
+    later_turn(system, teller, &prices).await
 }
 
-fn show(teller: &StepReporter, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
+fn show_reply(teller: &StepReporter, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
     for line in text.lines().filter(|line| !line.is_empty()).take(12) {
         teller.line(label, line);
     }
@@ -61,7 +64,7 @@ fn show(teller: &StepReporter, label: &str, reply: &v1::ReadAttachmentReply, tex
     );
 }
 
-async fn store(
+async fn store_file(
     system: &DemoSystem,
     name: &str,
     bytes: &'static [u8],
@@ -79,7 +82,7 @@ async fn store(
     Ok(stored.map_err(Fault::from)?)
 }
 
-async fn read(
+async fn read_document(
     system: &DemoSystem,
     claim: &Claim,
     range: &str,
@@ -93,12 +96,15 @@ async fn read(
         ..v1::ReadAttachmentRequest::default()
     };
     let mut reply = system.ask(&request).await?;
-    let text = text(system, reply.output.take()).await?;
-    check(reply.outcome == "inline", "the document is read")?;
+    let text = content_text(system, reply.output.take()).await?;
+    check_claim(reply.outcome == "inline", "the document is read")?;
     Ok((reply, text))
 }
 
-async fn text(system: &DemoSystem, content: Option<v1::Content>) -> Result<String, CommandFailure> {
+async fn content_text(
+    system: &DemoSystem,
+    content: Option<v1::Content>,
+) -> Result<String, CommandFailure> {
     let content = content.ok_or_else(Fault::internal)?;
     let bytes = match ContentSource::try_from(content).map_err(Fault::from)? {
         ContentSource::Inline(bytes) => bytes,
@@ -114,11 +120,11 @@ async fn text(system: &DemoSystem, content: Option<v1::Content>) -> Result<Strin
                 .map_err(Fault::from)?
         }
     };
-    String::from_utf8(bytes.to_vec()).map_err(|_| untrue("text is UTF-8"))
+    String::from_utf8(bytes.to_vec()).map_err(|_| untrue_claim_failure("text is UTF-8"))
 }
 
 /// In a later turn the file has the id that it had, and a link that is new.
-async fn later(
+async fn later_turn(
     system: &DemoSystem,
     teller: &StepReporter,
     prices: &Claim,
@@ -143,32 +149,34 @@ async fn later(
         request: Some(ContentSource::Inline(conversation.to_string().into()).into()),
         ..v1::BuildContextRequest::default()
     };
-    let built = text(system, system.ask(&request).await?.built).await?;
-    let built: Value = serde_json::from_str(&built).map_err(|_| untrue("a context is JSON"))?;
+    let built = content_text(system, system.ask(&request).await?.built).await?;
+    let built: Value =
+        serde_json::from_str(&built).map_err(|_| untrue_claim_failure("a context is JSON"))?;
     let id = built
         .get("filesMap")
         .and_then(Value::as_object)
         .and_then(|map| map.keys().next());
-    let id = id.ok_or_else(|| untrue("the file has an id"))?;
-    check(
+    let id = id.ok_or_else(|| untrue_claim_failure("the file has an id"))?;
+    check_claim(
         !built.to_string().contains("files.example/expired\"}"),
         "no dead link is shown",
     )?;
     teller.line("id", id);
     let request = v1::ReadFilesRequest {
-        catalog: Some(ContentSource::Inline(part(&built, "/catalog").into()).into()),
+        catalog: Some(ContentSource::Inline(json_part(&built, "/catalog").into()).into()),
         tool: "read_files".to_owned(),
         arguments: json!({ "ids": [id, "no-such-file"] }).to_string(),
         ..v1::ReadFilesRequest::default()
     };
-    let answer = text(system, system.ask(&request).await?.output).await?;
-    let answer: Value = serde_json::from_str(&answer).map_err(|_| untrue("an answer is JSON"))?;
-    check(
-        part(&answer, "/0/status") == "ok" && part(&answer, "/1/code") == "unknown_id",
+    let answer = content_text(system, system.ask(&request).await?.output).await?;
+    let answer: Value =
+        serde_json::from_str(&answer).map_err(|_| untrue_claim_failure("an answer is JSON"))?;
+    check_claim(
+        json_part(&answer, "/0/status") == "ok" && json_part(&answer, "/1/code") == "unknown_id",
         "one bad id spoils nothing",
     )?;
     for file in answer.as_array().into_iter().flatten() {
-        let of = |key: &str| part(file, &format!("/{key}"));
+        let of = |key: &str| json_part(file, &format!("/{key}"));
         let words = of("content");
         teller.line(
             &of("id"),
@@ -184,7 +192,7 @@ async fn later(
 }
 
 /// A part of a JSON document by its pointer, text as it is.
-fn part(value: &Value, pointer: &str) -> String {
+fn json_part(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),

@@ -11,30 +11,33 @@ use serde_json::{Value, json};
 
 use crate::demo::files::PIXEL_PNG;
 use crate::demo::outside::{LARGE_FILE_BYTES, REBINDING_HOST};
-use crate::demo::system::{DemoSystem, next};
+use crate::demo::system::{DemoSystem, next_event};
 use crate::demo::{StepReporter, agent, container, delivery, reading};
 use crate::outcome::CommandFailure;
 
 /// Resolves, claims, follows, refuses, answers an event, sends files to a person and takes files back.
-pub(crate) async fn tell(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+pub(crate) async fn run_chapters(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
     teller
         .chapter("Drayage demo. Every service runs in this process; nothing leaves this machine.");
-    forms(system, teller).await?;
-    claim(system, teller).await?;
-    redirects(system, teller).await?;
-    refusals(system, teller).await?;
-    event(system, teller).await?;
-    let sent = delivery::tell(system, teller).await?;
-    container::tell(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
-    reading::tell(system, teller).await?;
-    agent::tell(system, teller).await?;
-    summary(system, teller)?;
-    hint(teller);
+    resolve_forms(system, teller).await?;
+    resolve_to_claim(system, teller).await?;
+    follow_redirects(system, teller).await?;
+    show_refusals(system, teller).await?;
+    resolve_by_event(system, teller).await?;
+    let sent = delivery::run_chapter(system, teller).await?;
+    container::run_chapter(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
+    reading::run_chapter(system, teller).await?;
+    agent::run_chapter(system, teller).await?;
+    show_summary(system, teller)?;
+    show_hint(teller);
     Ok(())
 }
 
 /// Repeats in numbers what the chapters showed.
-fn summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     let dialled = system.outside.dialled();
     let (chapters, facts) = (teller.chapters.get() - 1, teller.facts.get());
     teller.chapter("Summary");
@@ -43,7 +46,7 @@ fn summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFail
         &format!("{chapters} chapters and {facts} results, each compared with what it must be"),
     );
     let inside = inside_addresses(&dialled);
-    check(inside == 0, "no inside address was dialled")?;
+    check_claim(inside == 0, "no inside address was dialled")?;
     teller.line(
         "outside",
         &format!(
@@ -65,7 +68,7 @@ fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
         .count()
 }
 
-async fn forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+async fn resolve_forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("1. A tool call with file references in its arguments gets content instead.");
     system
         .dial
@@ -78,11 +81,12 @@ async fn forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), Command
         "prices": "file:text::http://files.example.org/prices.csv",
         "plain": "ordinary text stays as it is",
     });
-    let resolved = resolve(system, &arguments, false).await?;
-    let ContentSource::Inline(bytes) = content(&resolved)? else {
-        return Err(untrue("the result is small"));
+    let resolved = resolve_arguments(system, &arguments, false).await?;
+    let ContentSource::Inline(bytes) = resolved_content(&resolved)? else {
+        return Err(untrue_claim_failure("the result is small"));
     };
-    let after: Value = serde_json::from_slice(&bytes).map_err(|_| untrue("the result is JSON"))?;
+    let after: Value =
+        serde_json::from_slice(&bytes).map_err(|_| untrue_claim_failure("the result is JSON"))?;
     for (name, before) in arguments.as_object().into_iter().flatten() {
         let found = after.get(name).map(Value::to_string).unwrap_or_default();
         teller.line(
@@ -90,19 +94,19 @@ async fn forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), Command
             &format!(
                 "{}  →  {}",
                 before.as_str().unwrap_or_default(),
-                cut(&found)
+                cut_to_line(&found)
             ),
         );
     }
-    check(
+    check_claim(
         text_of(&after, "note") == "Crane 4 is back at noon.\n",
         "text is decoded",
     )?;
-    check(
+    check_claim(
         text_of(&after, "link") == "https://files.example.org/prices.csv",
         "url references are left alone",
     )?;
-    check(
+    check_claim(
         after.get("plain") == arguments.get("plain"),
         "ordinary text is not touched",
     )?;
@@ -110,21 +114,26 @@ async fn forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), Command
     Ok(())
 }
 
-async fn claim(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+async fn resolve_to_claim(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
     teller.chapter(
         "2. What is too big for a message travels as a claim, with a link for whoever needs one.",
     );
     let arguments = json!({ "photos": "file:base64::http://files.example.org/photos.bin" });
-    let resolved = resolve(system, &arguments, true).await?;
-    let ContentSource::Claim(claim) = content(&resolved)? else {
-        return Err(untrue("the result is large"));
+    let resolved = resolve_arguments(system, &arguments, true).await?;
+    let ContentSource::Claim(claim) = resolved_content(&resolved)? else {
+        return Err(untrue_claim_failure("the result is large"));
     };
-    let stored = read(system, &claim).await?;
-    check(
+    let stored = read_claim(system, &claim).await?;
+    check_claim(
         Sha256Digest::of(&stored) == claim.artifact.sha256,
         "the stored bytes have the claimed digest",
     )?;
-    let link = resolved.url.ok_or_else(|| untrue("a link was asked for"))?;
+    let link = resolved
+        .url
+        .ok_or_else(|| untrue_claim_failure("a link was asked for"))?;
     let shown = RedactedUrl::from_text(&link.url);
     teller.line(
         "file",
@@ -149,10 +158,13 @@ async fn claim(system: &DemoSystem, teller: &StepReporter) -> Result<(), Command
     Ok(())
 }
 
-async fn redirects(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+async fn follow_redirects(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
     teller.chapter("3. Redirects are followed, and every hop is judged anew.");
-    let reply = fetch(system, "http://short.example.org/p").await??;
-    check(reply.redirect_count == 3, "three redirects were followed")?;
+    let reply = fetch_url(system, "http://short.example.org/p").await??;
+    check_claim(reply.redirect_count == 3, "three redirects were followed")?;
     teller.line("asked", "http://short.example.org/p");
     teller.line(
         "followed",
@@ -169,7 +181,7 @@ async fn redirects(system: &DemoSystem, teller: &StepReporter) -> Result<(), Com
     Ok(())
 }
 
-async fn refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     teller.chapter("4. Addresses inside are never dialled, however they are written.");
     let rebinding = format!("http://{REBINDING_HOST}/");
     let attempts = [
@@ -196,10 +208,10 @@ async fn refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), Comm
     ];
     let mut audits = system.events("dray.audit.>").await?;
     for (what, url, expected) in attempts {
-        let Err(fault) = fetch(system, url).await? else {
-            return Err(untrue("the address is refused"));
+        let Err(fault) = fetch_url(system, url).await? else {
+            return Err(untrue_claim_failure("the address is refused"));
         };
-        check(
+        check_claim(
             fault.detail == expected,
             "the refusal has the expected reason",
         )?;
@@ -214,7 +226,7 @@ async fn refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), Comm
     }
     let dialled = system.outside.dialled();
     let inside = inside_addresses(&dialled);
-    check(inside == 0, "no inside address was dialled")?;
+    check_claim(inside == 0, "no inside address was dialled")?;
     teller.line(
         "dialled",
         &format!(
@@ -232,7 +244,7 @@ async fn audit_of(
     url: &str,
 ) -> Result<v1::EgressAudit, CommandFailure> {
     loop {
-        let audit: v1::EgressAudit = next(audits)
+        let audit: v1::EgressAudit = next_event(audits)
             .await?
             .decode()
             .map_err(|_| Fault::internal())?;
@@ -270,7 +282,10 @@ fn audit_line(audit: &v1::EgressAudit) -> String {
     )
 }
 
-async fn event(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+async fn resolve_by_event(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
     teller.chapter("5. A tool call published as an event is resolved and answered by an event.");
     let mut events = system.events("dray.event.toolcall.>").await?;
     let meta = system.meta();
@@ -293,22 +308,22 @@ async fn event(system: &DemoSystem, teller: &StepReporter) -> Result<(), Command
             system.tenant().token()
         ),
     );
-    let observed = next(&mut events).await?;
-    check(
+    let observed = next_event(&mut events).await?;
+    check_claim(
         observed.subject.contains(v1::ToolCallResolved::PAST),
         "the answer is a resolved event",
     )?;
     let answer =
         v1::ToolCallResolved::decode(observed.payload.clone()).map_err(|_| Fault::internal())?;
-    check(
+    check_claim(
         answer.operation_id == meta.operation.as_str(),
         "the answer belongs to the request",
     )?;
     let resolved = answer
         .resolved
-        .ok_or_else(|| untrue("the event holds the arguments"))?;
-    let ContentSource::Inline(bytes) = content(&resolved)? else {
-        return Err(untrue("the arguments are small"));
+        .ok_or_else(|| untrue_claim_failure("the event holds the arguments"))?;
+    let ContentSource::Inline(bytes) = resolved_content(&resolved)? else {
+        return Err(untrue_claim_failure("the arguments are small"));
     };
     let text = String::from_utf8_lossy(&bytes);
     teller.line("out", &format!("{}  {text}", observed.subject));
@@ -319,7 +334,7 @@ async fn event(system: &DemoSystem, teller: &StepReporter) -> Result<(), Command
     Ok(())
 }
 
-fn hint(teller: &StepReporter) {
+fn show_hint(teller: &StepReporter) {
     teller.chapter("Next:");
     teller.line(
         "",
@@ -347,7 +362,7 @@ fn hint(teller: &StepReporter) {
     );
 }
 
-async fn resolve(
+async fn resolve_arguments(
     system: &DemoSystem,
     arguments: &Value,
     presign: bool,
@@ -374,7 +389,7 @@ async fn resolve(
     }
 }
 
-async fn fetch(
+async fn fetch_url(
     system: &DemoSystem,
     url: &str,
 ) -> Result<Result<v1::FetchReply, Fault>, CommandFailure> {
@@ -389,15 +404,15 @@ async fn fetch(
         .map_err(Fault::from))
 }
 
-fn content(resolved: &v1::ResolvedArguments) -> Result<ContentSource, CommandFailure> {
+fn resolved_content(resolved: &v1::ResolvedArguments) -> Result<ContentSource, CommandFailure> {
     let content = resolved
         .arguments
         .clone()
-        .ok_or_else(|| untrue("the reply holds the arguments"))?;
-    ContentSource::try_from(content).map_err(|_| untrue("the reply is well-formed"))
+        .ok_or_else(|| untrue_claim_failure("the reply holds the arguments"))?;
+    ContentSource::try_from(content).map_err(|_| untrue_claim_failure("the reply is well-formed"))
 }
 
-async fn read(system: &DemoSystem, claim: &Claim) -> Result<Bytes, CommandFailure> {
+async fn read_claim(system: &DemoSystem, claim: &Claim) -> Result<Bytes, CommandFailure> {
     let reader = system
         .store()
         .read(system.tenant(), claim, system.deadline())
@@ -409,12 +424,16 @@ async fn read(system: &DemoSystem, claim: &Claim) -> Result<Bytes, CommandFailur
         .map_err(Fault::from)?)
 }
 
-pub(crate) fn check(true_so: bool, claim: &str) -> Result<(), CommandFailure> {
-    if true_so { Ok(()) } else { Err(untrue(claim)) }
+pub(crate) fn check_claim(true_so: bool, claim: &str) -> Result<(), CommandFailure> {
+    if true_so {
+        Ok(())
+    } else {
+        Err(untrue_claim_failure(claim))
+    }
 }
 
 /// The demo claims something that is not so: a bug, and an exit code to match.
-pub(crate) fn untrue(claim: &str) -> CommandFailure {
+pub(crate) fn untrue_claim_failure(claim: &str) -> CommandFailure {
     CommandFailure::Fault(Fault::new(
         dray_types::FaultCode::Internal,
         format!("The demo expected that {claim}."),
@@ -427,7 +446,7 @@ fn text_of<'value>(object: &'value Value, name: &str) -> &'value str {
 }
 
 /// At most one terminal line of a value.
-fn cut(text: &str) -> String {
+fn cut_to_line(text: &str) -> String {
     if text.chars().count() <= 60 {
         return text.to_owned();
     }

@@ -61,12 +61,15 @@ impl DemoSystem {
         let telegram = FakeTelegram::start()
             .await
             .map_err(CommandFailure::local("cannot start the chat platform"))?;
-        let model = rehearsal()
+        let model = rehearsed_model()
             .await
             .map_err(CommandFailure::local("cannot start the rehearsed model"))?;
-        let (sandbox, downloads) = (made(folder, "sandbox")?, made(folder, "downloads")?);
-        let sources = settings(folder, &dial)
-            .set("sandbox-transfer.local.roots", list(&sandbox))
+        let (sandbox, downloads) = (
+            make_directory(folder, "sandbox")?,
+            make_directory(folder, "downloads")?,
+        );
+        let sources = demo_settings(folder, &dial)
+            .set("sandbox-transfer.local.roots", one_path_list(&sandbox))
             .set(
                 "sandbox-transfer.docker.endpoint",
                 format!("unix://{}", docker.display()),
@@ -75,7 +78,7 @@ impl DemoSystem {
             .set("platform-delivery.allowed_targets", "cli:*")
             .set(format!("{BOT_ACCOUNT}.base_url"), telegram.url())
             .set(format!("{BOT_ACCOUNT}.token"), telegram.token().expose());
-        let sources = agent_settings(sources, &manifests(folder)?, &model, &sandbox);
+        let sources = agent_settings(sources, &manifest_directory(folder)?, &model, &sandbox);
         let outside = FakeInternet::new();
         let network = outside.clone();
         let running = Host::new(Settings::new(sources))
@@ -93,10 +96,10 @@ impl DemoSystem {
             .with::<SweeperService>()
             .start()
             .await
-            .map_err(|error| world::refused(&error))?;
+            .map_err(|error| world::start_failure(&error))?;
         tokio::time::timeout(STEP_TIMEOUT, running.ready())
             .await
-            .map_err(|_| late("The system did not become ready."))?;
+            .map_err(|_| late_event_failure("The system did not become ready."))?;
         Ok(Self {
             running,
             dial,
@@ -169,28 +172,31 @@ impl DemoSystem {
 }
 
 /// A folder with the manifest of the demo's agent.
-fn manifests(folder: &Path) -> Result<PathBuf, CommandFailure> {
-    let manifests = made(folder, "manifests")?;
-    std::fs::write(manifests.join("clerk.json"), agent::manifest().to_string())
-        .map_err(CommandFailure::local("cannot write the demo's manifest"))?;
+fn manifest_directory(folder: &Path) -> Result<PathBuf, CommandFailure> {
+    let manifests = make_directory(folder, "manifests")?;
+    std::fs::write(
+        manifests.join("clerk.json"),
+        agent::agent_manifest().to_string(),
+    )
+    .map_err(CommandFailure::local("cannot write the demo's manifest"))?;
     Ok(manifests)
 }
 
 /// The model of the demo's agent.
-async fn rehearsal() -> std::io::Result<RehearsalServer> {
-    let script = Script::from_json(&agent::script().to_string())?;
+async fn rehearsed_model() -> std::io::Result<RehearsalServer> {
+    let script = Script::from_json(&agent::model_script().to_string())?;
     RehearsalServer::start(script).await
 }
 
 /// The next event, or a failure when none comes.
-pub(crate) async fn next(events: &mut EventStream) -> Result<ObservedEvent, CommandFailure> {
+pub(crate) async fn next_event(events: &mut EventStream) -> Result<ObservedEvent, CommandFailure> {
     let event = tokio::time::timeout(STEP_TIMEOUT, events.next())
         .await
-        .map_err(|_| late("No event came."))?;
+        .map_err(|_| late_event_failure("No event came."))?;
     event.map_err(|_| Fault::internal().into())
 }
 
-pub(crate) fn late(what: &str) -> CommandFailure {
+pub(crate) fn late_event_failure(what: &str) -> CommandFailure {
     CommandFailure::Unreachable {
         what: what.to_owned(),
         advice: "Run the demo again on a less busy machine.".to_owned(),
@@ -198,7 +204,7 @@ pub(crate) fn late(what: &str) -> CommandFailure {
 }
 
 /// No environment and no file: the demo is the same everywhere.
-fn settings(folder: &Path, dial: &DialCore) -> ConfigSources {
+fn demo_settings(folder: &Path, dial: &DialCore) -> ConfigSources {
     ConfigSources::new(Environment::default())
         .set("state.folder", folder.to_string_lossy())
         .set("http.listen", "127.0.0.1:0")
@@ -227,7 +233,7 @@ fn agent_settings(
 }
 
 /// A new folder within the demo's, under its real path.
-fn made(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
+fn make_directory(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
     let path = folder.join(name);
     std::fs::create_dir(&path)
         .and_then(|()| path.canonicalize())
@@ -235,6 +241,6 @@ fn made(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
 }
 
 /// A configured list of one path, with any characters in it.
-fn list(path: &Path) -> String {
+fn one_path_list(path: &Path) -> String {
     serde_json::json!([path.to_string_lossy()]).to_string()
 }

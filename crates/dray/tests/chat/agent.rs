@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dray_http::double::{
-    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json as document, reply,
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply,
+    json_reply as document,
 };
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -137,8 +138,8 @@ fn answer(
                     let models: Vec<_> = models.map(|id| json!({"id": id})).collect();
                     document(200, &json!({"data": models}))
                 }
-                "/gone" => reply(403, "text/plain", Bytes::new()),
-                _ => reply(200, "text/plain", Bytes::from_static(b"stored")),
+                "/gone" => bytes_reply(403, "text/plain", Bytes::new()),
+                _ => bytes_reply(200, "text/plain", Bytes::from_static(b"stored")),
             });
         }
         asked.body = request.json().await?;
@@ -207,7 +208,7 @@ fn stream(shared: Arc<SharedState<AgentState>>, steps: Vec<AnswerStep>) -> Reply
         Some((piece, (watch, steps)))
     });
     let frames = body.map(|piece| piece.map(frame));
-    let mut whole = reply(200, "text/event-stream", Bytes::new());
+    let mut whole = bytes_reply(200, "text/event-stream", Bytes::new());
     *whole.body_mut() = BoxBody::new(StreamBody::new(frames));
     whole
 }

@@ -50,7 +50,7 @@ fn the_application_type_says_who_it_is() {
 
 #[test]
 fn the_schema_for_editors_has_no_fields_of_dial_at_the_root() {
-    let schema = editor(&settings(true, None), "urn:own");
+    let schema = editor_schema(&settings(true, None), "urn:own");
     assert_eq!(schema["$id"], "urn:own");
     assert!(
         schema
@@ -68,7 +68,7 @@ fn the_schema_for_editors_has_no_fields_of_dial_at_the_root() {
 
 #[test]
 fn root_properties_are_inlined_and_every_definition_is_needed() {
-    let schema = editor(&settings(false, None), SCHEMA_ID);
+    let schema = editor_schema(&settings(false, None), SCHEMA_ID);
     for (name, property) in schema["properties"].as_object().unwrap() {
         assert!(property.get("$ref").is_none(), "{name}");
     }
@@ -89,7 +89,7 @@ fn root_properties_are_inlined_and_every_definition_is_needed() {
     );
     let references: Vec<_> = all(&schema)
         .into_iter()
-        .filter_map(|value| name(value.get("$ref")?))
+        .filter_map(|value| definition_name(value.get("$ref")?))
         .collect();
     for reference in &references {
         assert!(
@@ -121,11 +121,11 @@ fn preview_is_marked_or_absent() {
         )
     };
     assert_eq!(
-        marked(&editor(&settings(true, None), SCHEMA_ID)),
+        marked(&editor_schema(&settings(true, None), SCHEMA_ID)),
         (5, true, true, true)
     );
     assert_eq!(
-        marked(&editor(&settings(false, None), SCHEMA_ID)),
+        marked(&editor_schema(&settings(false, None), SCHEMA_ID)),
         (0, false, false, false)
     );
 }
@@ -133,7 +133,7 @@ fn preview_is_marked_or_absent() {
 #[test]
 fn the_default_model_is_shown_and_not_required() {
     let orchestrator = |default| {
-        let schema = editor(&settings(false, default), SCHEMA_ID);
+        let schema = editor_schema(&settings(false, default), SCHEMA_ID);
         let orchestrator = &schema["properties"]["orchestrator"];
         (
             orchestrator.get("required").cloned(),
@@ -151,6 +151,6 @@ fn the_default_model_is_shown_and_not_required() {
 
 #[test]
 fn keys_of_ours_are_not_published() {
-    let text = editor(&settings(true, None), SCHEMA_ID).to_string();
+    let text = editor_schema(&settings(true, None), SCHEMA_ID).to_string();
     assert!(PRIVATE_KEYS.iter().all(|key| !text.contains(key)), "{text}");
 }

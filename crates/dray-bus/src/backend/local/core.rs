@@ -76,7 +76,7 @@ impl SubjectRoutes {
         let mut plain = Vec::new();
         let mut groups: Vec<(&str, Vec<&SubjectListener>)> = Vec::new();
         for listener in &self.listeners {
-            if !subject::matches(&listener.filter, subject) {
+            if !subject::matches_filter(&listener.filter, subject) {
                 continue;
             }
             match &listener.group {

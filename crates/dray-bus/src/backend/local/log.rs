@@ -24,7 +24,7 @@ pub(super) struct StreamLog {
     pub(super) consumers: BTreeMap<String, DurableConsumer>,
 }
 
-fn size(stored: &StoredMessage) -> u64 {
+fn stored_bytes(stored: &StoredMessage) -> u64 {
     (stored.subject.len() + stored.headers.wire_size() + stored.payload.len()) as u64
 }
 
@@ -50,7 +50,7 @@ impl StreamLog {
         self.spec
             .subjects
             .iter()
-            .any(|filter| subject::matches(filter, subject))
+            .any(|filter| subject::matches_filter(filter, subject))
     }
 
     /// Appends, or says why not, in the order in which the server checks.
@@ -90,13 +90,13 @@ impl StreamLog {
             time_ms: now_ms,
         };
         let accepted = acknowledged(stored.sequence, false);
-        self.make_room(size(&stored), last)?;
+        self.make_room(stored_bytes(&stored), last)?;
         if let Some(id) = id {
             self.seen.insert(id.to_owned(), stored.sequence);
             self.seen_order.push_back((Instant::now(), id.to_owned()));
         }
         self.last_sequence = stored.sequence;
-        self.bytes += size(&stored);
+        self.bytes += stored_bytes(&stored);
         self.last_by_subject
             .insert(stored.subject.clone(), stored.sequence);
         self.messages.insert(stored.sequence, stored);
@@ -107,7 +107,7 @@ impl StreamLog {
         let replaced = last.filter(|_| self.spec.max_per_subject == 1);
         let freed = replaced
             .and_then(|sequence| self.messages.get(&sequence))
-            .map_or(0, size);
+            .map_or(0, stored_bytes);
         let over = |bytes: u64| bytes + needed > self.spec.max_bytes;
         if self.spec.discard == FullStreamPolicy::New && over(self.bytes - freed) {
             return Err(TransportError::Full);
@@ -126,7 +126,7 @@ impl StreamLog {
 
     fn remove(&mut self, sequence: u64) {
         if let Some(stored) = self.messages.remove(&sequence) {
-            self.bytes -= size(&stored);
+            self.bytes -= stored_bytes(&stored);
             if self.last_by_subject.get(&stored.subject) == Some(&sequence) {
                 self.last_by_subject.remove(&stored.subject);
             }
@@ -158,7 +158,7 @@ impl StreamLog {
         self.messages
             .range(from..)
             .map(|(_, stored)| stored)
-            .find(|stored| filter.is_empty() || subject::matches(filter, &stored.subject))
+            .find(|stored| filter.is_empty() || subject::matches_filter(filter, &stored.subject))
             .cloned()
     }
 

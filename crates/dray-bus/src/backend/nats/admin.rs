@@ -129,11 +129,11 @@ fn absent_consumer_or<T>(error: ConsumerError) -> Result<Option<T>, TransportErr
     }
 }
 
-fn unsigned(count: i64) -> u64 {
+fn to_unsigned(count: i64) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
-fn signed(count: u64) -> i64 {
+fn to_signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -154,8 +154,8 @@ fn stream_config(spec: &StreamSpec) -> Config {
         max_age: spec.max_age,
         duplicate_window: spec.duplicate_window,
         max_message_size: i32::try_from(spec.max_message_size).unwrap_or(i32::MAX),
-        max_bytes: signed(spec.max_bytes),
-        max_messages_per_subject: signed(spec.max_per_subject),
+        max_bytes: to_signed(spec.max_bytes),
+        max_messages_per_subject: to_signed(spec.max_per_subject),
         num_replicas: spec.replicas,
         allow_direct: spec.allow_direct,
         allow_rollup: spec.allow_rollup,
@@ -181,8 +181,8 @@ fn stream_spec(config: &Config) -> StreamSpec {
         max_age: config.max_age,
         duplicate_window: config.duplicate_window,
         max_message_size: u32::try_from(config.max_message_size).unwrap_or(0),
-        max_bytes: unsigned(config.max_bytes),
-        max_per_subject: unsigned(config.max_messages_per_subject),
+        max_bytes: to_unsigned(config.max_bytes),
+        max_per_subject: to_unsigned(config.max_messages_per_subject),
         replicas: config.num_replicas,
         allow_direct: config.allow_direct,
         allow_rollup: config.allow_rollup,
@@ -201,8 +201,8 @@ fn consumer_config(spec: &ConsumerSpec) -> pull::Config {
         },
         ack_wait: spec.ack_wait,
         filter_subject: spec.filter.clone(),
-        max_ack_pending: signed(spec.max_ack_pending),
-        max_batch: signed(spec.max_batch),
+        max_ack_pending: to_signed(spec.max_ack_pending),
+        max_batch: to_signed(spec.max_batch),
         max_deliver: spec.max_deliver,
         backoff: spec.backoff.clone(),
         ..pull::Config::default()
@@ -219,8 +219,8 @@ fn consumer_spec(
         durable: durable.to_owned(),
         filter: config.filter_subject.clone(),
         ack_wait: config.ack_wait,
-        max_ack_pending: unsigned(config.max_ack_pending),
-        max_batch: unsigned(config.max_batch),
+        max_ack_pending: to_unsigned(config.max_ack_pending),
+        max_batch: to_unsigned(config.max_batch),
         max_deliver: config.max_deliver,
         ack_explicit: config.ack_policy == AckPolicy::Explicit,
         backoff: config.backoff.clone(),

@@ -6,7 +6,7 @@ use async_nats::{Client, ConnectOptions, Event, ServerError};
 use tokio::sync::watch;
 
 use super::inbox::WeakMux;
-use crate::backoff::jitter;
+use crate::backoff::random_between;
 use crate::error::ConnectError;
 use crate::health::ConnectionHealth;
 use crate::metrics::BusMetrics;
@@ -77,7 +77,7 @@ fn refused_subject(words: &str) -> String {
         .map_or_else(|| words.to_owned(), str::to_owned)
 }
 
-pub(super) async fn connect(
+pub(super) async fn connect_client(
     options: &NatsOptions,
     watcher: ConnectionWatcher,
 ) -> Result<Client, ConnectError> {
@@ -86,15 +86,15 @@ pub(super) async fn connect(
         .iter()
         .map(|server| server.parse())
         .collect::<Result<Vec<async_nats::ServerAddr>, _>>()
-        .map_err(|error| unusable("servers", &error))?;
+        .map_err(|error| unusable_option("servers", &error))?;
     if servers.is_empty() {
-        return Err(unusable("servers", &"at least one server is needed"));
+        return Err(unusable_option("servers", &"at least one server is needed"));
     }
     if !dray_types::id::is_subject_token(&options.name) {
         let reason = "1 to 64 of a-z, 0-9, `_` and `-` are needed";
-        return Err(unusable("name", &reason));
+        return Err(unusable_option("name", &reason));
     }
-    identity(options)
+    identity_options(options)
         .await?
         .name(&options.name)
         .custom_inbox_prefix(format!("_INBOX_{}", options.name))
@@ -115,10 +115,10 @@ fn reconnect_delay(attempts: usize) -> Duration {
     let bound = Duration::from_millis(100)
         .saturating_mul(1 << doublings)
         .min(RECONNECT_CEILING);
-    jitter(bound / 4, bound)
+    random_between(bound / 4, bound)
 }
 
-async fn identity(options: &NatsOptions) -> Result<ConnectOptions, ConnectError> {
+async fn identity_options(options: &NatsOptions) -> Result<ConnectOptions, ConnectError> {
     let mut connect = ConnectOptions::new().require_tls(options.require_tls);
     if !options.user.is_empty() {
         connect =
@@ -131,7 +131,7 @@ async fn identity(options: &NatsOptions) -> Result<ConnectOptions, ConnectError>
         connect = connect
             .credentials_file(path)
             .await
-            .map_err(|error| unusable("credentials_file", &error))?;
+            .map_err(|error| unusable_option("credentials_file", &error))?;
     }
     if let Some(path) = &options.ca_file {
         connect = connect.add_root_certificates(path.clone());
@@ -143,13 +143,13 @@ async fn identity(options: &NatsOptions) -> Result<ConnectOptions, ConnectError>
         (None, None) => {}
         _ => {
             let reason = "certificate and key are needed together";
-            return Err(unusable("client_certificate_file", &reason));
+            return Err(unusable_option("client_certificate_file", &reason));
         }
     }
     Ok(connect)
 }
 
-fn unusable(option: &'static str, reason: &dyn std::fmt::Display) -> ConnectError {
+fn unusable_option(option: &'static str, reason: &dyn std::fmt::Display) -> ConnectError {
     ConnectError::Option {
         option,
         reason: reason.to_string(),

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::super::{AckAction, CursorStart, PulledMessage, StoredMessage};
-use super::{NatsBackend, headers_of, millis};
+use super::{NatsBackend, headers_of, unix_millis};
 use crate::error::TransportError;
 
 /// How long after a stop a delivery that was under way is still taken, to be handed back.
@@ -97,7 +97,7 @@ impl NatsPuller {
             .await
             .map_err(TransportError::other)?;
         // A server whose consumer has all it may have pending leaves this request without an answer.
-        let pulled = match collect(there, stop, IMMEDIATE_TIMEOUT).await {
+        let pulled = match collect_batch(there, stop, IMMEDIATE_TIMEOUT).await {
             Err(TransportError::TimedOut) => Vec::new(),
             other => other?,
         };
@@ -112,11 +112,11 @@ impl NatsPuller {
             .messages()
             .await
             .map_err(TransportError::other)?;
-        collect(next, stop, wait + IMMEDIATE_TIMEOUT).await
+        collect_batch(next, stop, wait + IMMEDIATE_TIMEOUT).await
     }
 }
 
-async fn collect(
+async fn collect_batch(
     mut batch: pull::Batch,
     stop: &CancellationToken,
     limit: Duration,
@@ -126,14 +126,14 @@ async fn collect(
         let next = tokio::select! {
             biased;
             next = batch.next() => next,
-            () = tokio::time::sleep(limit) => return quiet(pulled),
+            () = tokio::time::sleep(limit) => return check_quiet_end(pulled),
             () = stop.cancelled() => {
                 // What the server has sent already is taken, so that it can be handed back immediately.
                 tokio::time::timeout(STOP_LINGER, batch.next()).await.ok().flatten()
             }
         };
         match next {
-            Some(Ok(message)) => pulled.push(delivery(message)?),
+            Some(Ok(message)) => pulled.push(pulled_message(message)?),
             Some(Err(error)) if pulled.is_empty() => return Err(TransportError::Other(error)),
             Some(Err(_)) | None => return Ok(pulled),
         }
@@ -141,17 +141,17 @@ async fn collect(
 }
 
 /// Not even the server's own end of the request came: it is not there.
-fn quiet(pulled: Vec<PulledMessage>) -> Result<Vec<PulledMessage>, TransportError> {
+fn check_quiet_end(pulled: Vec<PulledMessage>) -> Result<Vec<PulledMessage>, TransportError> {
     if pulled.is_empty() {
         return Err(TransportError::TimedOut);
     }
     Ok(pulled)
 }
 
-fn delivery(message: jetstream::Message) -> Result<PulledMessage, TransportError> {
+fn pulled_message(message: jetstream::Message) -> Result<PulledMessage, TransportError> {
     let info = message.info().map_err(TransportError::Other)?;
     let delivered = u64::try_from(info.delivered).unwrap_or(1);
-    let stored = read(&message, info.stream_sequence, millis(info.published));
+    let stored = read_stored(&message, info.stream_sequence, unix_millis(info.published));
     let (_, acker) = message.split();
     Ok(PulledMessage {
         message: stored,
@@ -162,7 +162,7 @@ fn delivery(message: jetstream::Message) -> Result<PulledMessage, TransportError
     })
 }
 
-fn read(message: &jetstream::Message, sequence: u64, time_ms: u64) -> StoredMessage {
+fn read_stored(message: &jetstream::Message, sequence: u64, time_ms: u64) -> StoredMessage {
     StoredMessage {
         sequence,
         subject: message.subject.to_string(),
@@ -187,7 +187,7 @@ impl std::fmt::Debug for NatsAcker {
 impl NatsAcker {
     pub(crate) async fn send(&self, ack: AckAction) -> Result<(), TransportError> {
         self.inner
-            .ack_with(kind(ack))
+            .ack_with(ack_kind(ack))
             .await
             .map_err(TransportError::Other)
     }
@@ -197,7 +197,7 @@ impl NatsAcker {
         ack: AckAction,
         wait: Duration,
     ) -> Result<(), TransportError> {
-        let confirmed = self.inner.double_ack_with(kind(ack));
+        let confirmed = self.inner.double_ack_with(ack_kind(ack));
         match tokio::time::timeout(wait, confirmed).await {
             Ok(result) => result.map_err(TransportError::Other),
             Err(_elapsed) => Err(TransportError::TimedOut),
@@ -205,7 +205,7 @@ impl NatsAcker {
     }
 }
 
-fn kind(ack: AckAction) -> AckKind {
+fn ack_kind(ack: AckAction) -> AckKind {
     match ack {
         AckAction::Done => AckKind::Ack,
         AckAction::Again(delay) if delay.is_zero() => AckKind::Nak(None),
@@ -231,7 +231,11 @@ impl NatsCursor {
         match self.messages.next().await {
             Some(Ok(message)) => {
                 let info = message.info().map_err(TransportError::Other)?;
-                Ok(read(&message, info.stream_sequence, millis(info.published)))
+                Ok(read_stored(
+                    &message,
+                    info.stream_sequence,
+                    unix_millis(info.published),
+                ))
             }
             Some(Err(error)) => Err(TransportError::other(error)),
             None => Err(TransportError::Disconnected),

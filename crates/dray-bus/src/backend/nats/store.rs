@@ -10,7 +10,7 @@ use async_nats::jetstream::{ErrorCode, message::StreamMessage};
 use async_nats::{RequestError, StatusCode, jetstream};
 
 use super::super::{KeyEntry, OutgoingMessage, StoredMessage, StreamAck};
-use super::{NatsBackend, headers_of, millis, to_nats};
+use super::{NatsBackend, headers_of, to_nats, unix_millis};
 use crate::error::TransportError;
 
 /// "insufficient resources": the server has no room left at all.
@@ -53,7 +53,7 @@ impl NatsBackend {
                 sequence,
                 duplicate,
             }),
-            Response::Err { error } => Err(refusal(error, size)),
+            Response::Err { error } => Err(publish_refusal(error, size)),
         }
     }
 
@@ -90,7 +90,7 @@ impl NatsBackend {
             request = request.next_by_subject(filter);
         }
         match request.send().await {
-            Ok(message) => Ok(Some(stored(message))),
+            Ok(message) => Ok(Some(to_stored_message(message))),
             Err(error) => match error.kind() {
                 RawMessageErrorKind::NoMessageFound => Ok(None),
                 RawMessageErrorKind::JetStream(cause) => match cause.error_code() {
@@ -118,7 +118,7 @@ impl NatsBackend {
             .await
             .map_err(TransportError::other)?;
         let subject = format!("$KV.{bucket}.{key}");
-        let found = direct(handle.direct_get_last_for_subject(subject).await, &name)?;
+        let found = direct_get_result(handle.direct_get_last_for_subject(subject).await, &name)?;
         Ok(found.map(KeyEntry::from))
     }
 
@@ -134,7 +134,7 @@ impl NatsBackend {
             .get_stream_no_info(&name)
             .await
             .map_err(TransportError::other)?;
-        direct(
+        direct_get_result(
             handle.direct_get_next_for_subject(filter, Some(from)).await,
             &name,
         )
@@ -142,12 +142,12 @@ impl NatsBackend {
 }
 
 /// What a direct read of a stream brought.
-fn direct(
+fn direct_get_result(
     answer: Result<StreamMessage, DirectGetError>,
     stream: &str,
 ) -> Result<Option<StoredMessage>, TransportError> {
     let error = match answer {
-        Ok(message) => return Ok(Some(stored(message))),
+        Ok(message) => return Ok(Some(to_stored_message(message))),
         Err(error) => error,
     };
     match error.kind() {
@@ -163,13 +163,13 @@ fn direct(
     }
 }
 
-fn stored(message: StreamMessage) -> StoredMessage {
+fn to_stored_message(message: StreamMessage) -> StoredMessage {
     StoredMessage {
         sequence: message.sequence,
         subject: message.subject.to_string(),
         headers: headers_of(Some(&message.headers)),
         payload: message.payload,
-        time_ms: millis(message.time),
+        time_ms: unix_millis(message.time),
     }
 }
 
@@ -181,7 +181,7 @@ fn request_error(error: RequestError, subject: &str) -> TransportError {
     }
 }
 
-fn refusal(error: jetstream::Error, size: usize) -> TransportError {
+fn publish_refusal(error: jetstream::Error, size: usize) -> TransportError {
     match error.error_code() {
         ErrorCode::STREAM_STORE_FAILED => TransportError::Full,
         code if OUT_OF_RESOURCES.contains(&code) => TransportError::Full,

@@ -199,7 +199,7 @@ fn an_apostrophe_inside_quotes_is_part_of_the_path() {
 #[test]
 fn scan_tells_what_to_ask_for_longest_first() {
     let text = "a MEDIA:/t/x y.pdf z";
-    let (tags, directives) = scan(text);
+    let (tags, directives) = scan_tags(text);
     assert_eq!(directives, MediaDirectives::default());
     let [tag] = tags.as_slice() else {
         panic!("one tag: {tags:?}");
@@ -213,13 +213,13 @@ fn scan_tells_what_to_ask_for_longest_first() {
     assert_eq!(found, ["/t/x y.pdf z", "/t/x y.pdf", "/t/x"]);
     assert_eq!(tag.fallback, Some(1));
     assert_eq!(&text[tag.candidates[1].span.clone()], "MEDIA:/t/x y.pdf");
-    assert_eq!(paths(text), ["/t/x", "/t/x y.pdf", "/t/x y.pdf z"]);
+    assert_eq!(tag_paths(text), ["/t/x", "/t/x y.pdf", "/t/x y.pdf z"]);
 }
 
 #[test]
 fn spans_are_of_the_whole_text() {
     let text = "line\n> q\nMEDIA:\n/a.png\nthen `MEDIA:/b.png`\n";
-    let (tags, _) = scan(text);
+    let (tags, _) = scan_tags(text);
     let cut: Vec<_> = tags
         .iter()
         .map(|tag| &text[tag.candidates[0].span.clone()])

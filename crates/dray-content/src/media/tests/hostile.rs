@@ -149,7 +149,7 @@ fn tags_beyond_the_last_stay_as_they_are() {
         .map(|n| format!("MEDIA:/{n}.png"))
         .collect();
     let text = tags.join("\n");
-    let found = extract(&text, |_| true);
+    let found = extract_media(&text, |_| true);
     assert_eq!(found.files.len(), TAGS_MAX);
     assert_eq!(
         found.text,
@@ -160,7 +160,7 @@ fn tags_beyond_the_last_stay_as_they_are() {
 #[test]
 fn a_path_has_no_more_candidates_than_is_bearable() {
     let text = format!("MEDIA:/a{}", ",b!".repeat(500));
-    let (tags, _) = scan(&text);
+    let (tags, _) = scan_tags(&text);
     assert_eq!(tags[0].candidates.len(), CANDIDATES_MAX);
     // The shortest are kept: the path itself is among them.
     assert_eq!(tags[0].candidates.last().unwrap().path, "/a");

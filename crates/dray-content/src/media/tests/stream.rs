@@ -137,8 +137,8 @@ proptest! {
 
     #[test]
     fn the_paths_to_ask_for_are_those_that_decide(text in message()) {
-        let asked = paths(&text);
-        let found = extract(&text, |path| {
+        let asked = tag_paths(&text);
+        let found = extract_media(&text, |path| {
             assert!(asked.iter().any(|known| known == path), "{path} was not to be asked for");
             EXISTING_PATHS.contains(&path)
         });
@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn spans_lie_in_the_text_and_tags_do_not_meet(text in message()) {
         let mut behind = 0;
-        for tag in scan(&text).0 {
+        for tag in scan_tags(&text).0 {
             prop_assert!(!tag.candidates.is_empty() && tag.candidates.len() <= CANDIDATES_MAX);
             for candidate in &tag.candidates {
                 prop_assert!(text.get(candidate.span.clone()).is_some_and(|cut| cut.contains(&candidate.path)));

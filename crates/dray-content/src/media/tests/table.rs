@@ -95,7 +95,7 @@ fn r_4_what_is_no_absolute_path_is_no_tag() {
         "MEDIA:~user/a.png",
         "the MEDIA: and /tmp",
     ] {
-        let found = extract(text, |_| true);
+        let found = extract_media(text, |_| true);
         assert_eq!((found.files.len(), found.notices.len()), (0, 0), "{text}");
         assert_eq!(found.text, text);
     }

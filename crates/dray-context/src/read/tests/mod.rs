@@ -46,16 +46,16 @@ fn the_schema_is_exact() {
         ContractGeneration::G4,
         ContractGeneration::G5,
     ] {
-        let schema = schema(generation, ToolVariant::Agent, &formats, 0);
+        let schema = tool_schema(generation, ToolVariant::Agent, &formats, 0);
         assert_eq!(schema, expected);
         assert_eq!(schema.to_string(), expected.to_string());
     }
-    let g6 = schema(ContractGeneration::G6, ToolVariant::Agent, &formats, 0);
+    let g6 = tool_schema(ContractGeneration::G6, ToolVariant::Agent, &formats, 0);
     assert_eq!(
         g6["function"]["parameters"]["properties"]["urls"]["maxItems"],
         20
     );
-    let node = schema(ContractGeneration::G4, ToolVariant::ToolCall, &formats, 0);
+    let node = tool_schema(ContractGeneration::G4, ToolVariant::ToolCall, &formats, 0);
     assert_eq!(node["function"]["description"], "解析文件内容，获取文本。");
     assert!(
         node["function"]["parameters"]["properties"]["ids"]
@@ -71,7 +71,7 @@ fn the_schema_is_exact() {
 #[test]
 fn r_7_only_readable_formats_are_advertised_and_media_are_said_to_be_none() {
     let formats = ReadableFormats::of(&["txt", "PDF"]);
-    let schema = schema(ContractGeneration::Stable, ToolVariant::Agent, &formats, 0);
+    let schema = tool_schema(ContractGeneration::Stable, ToolVariant::Agent, &formats, 0);
     let description = schema["function"]["description"].as_str().unwrap();
     assert_eq!(
         description,
@@ -304,7 +304,7 @@ fn r_11_the_legacy_name_is_never_advertised() {
             ToolVariant::ToolCall,
             ToolVariant::SkillEditor,
         ] {
-            let told = schema(generation, variant, &formats, 0).to_string();
+            let told = tool_schema(generation, variant, &formats, 0).to_string();
             assert!(!told.contains(LEGACY_TOOL) && !told.contains("file_indexes"));
         }
     }

@@ -29,10 +29,10 @@ fn r_6_a_text_is_read_page_by_page_to_its_end() {
 
 #[test]
 fn r_6_the_budget_of_a_call_is_shared_fairly() {
-    assert_eq!(share(100, &[10, 200, 200]), [10, 45, 45]);
-    assert_eq!(share(100, &[500, 0, 20]), [80, 0, 20]);
-    assert_eq!(share(0, &[5]), [0]);
-    assert!(share(7, &[]).is_empty());
+    assert_eq!(share_budget(100, &[10, 200, 200]), [10, 45, 45]);
+    assert_eq!(share_budget(100, &[500, 0, 20]), [80, 0, 20]);
+    assert_eq!(share_budget(0, &[5]), [0]);
+    assert!(share_budget(7, &[]).is_empty());
     let arguments = ReadArguments::read(READ_TOOL, &json!({"ids": ["c-0", "h-0"]})).unwrap();
     let answer = ReadPlan::new(&arguments, &catalog(), 1000).assemble(vec![
         Ok(ReadText::of("x".repeat(5000))),
@@ -82,7 +82,7 @@ fn the_middle_is_left_out_where_a_text_is_too_long() {
 proptest! {
     #[test]
     fn r_6_shares_are_bounded_fair_and_waste_nothing(budget in 0_usize..500, wanted in prop::collection::vec(0_usize..200, 0..12)) {
-        let shares = share(budget, &wanted);
+        let shares = share_budget(budget, &wanted);
         let total: usize = shares.iter().sum();
         let all: usize = wanted.iter().sum();
         prop_assert!(total <= budget);
@@ -98,7 +98,7 @@ proptest! {
     fn r_6_pages_put_together_are_the_text(text in ".{0,60}", limit in 1_usize..9) {
         let mut read = String::new();
         let mut offset = Some(0);
-        while let Some(page) = offset.and_then(|from| cut(&text, from, limit)) {
+        while let Some(page) = offset.and_then(|from| cut_page(&text, from, limit)) {
             read.push_str(page.text);
             offset = page.next_offset;
         }

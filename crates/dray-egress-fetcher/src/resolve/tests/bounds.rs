@@ -14,13 +14,13 @@ async fn d_8_the_chain_of_each_family_is_counted_by_itself() {
             index => format!("{letter}{index}.example.net"),
         };
         for index in 0..6 {
-            let next = alias(&name(index), &name(index + 1));
+            let next = alias_record(&name(index), &name(index + 1));
             server.set(&name(index), kind, DnsReply::Records(vec![next]));
         }
         server.set(
             &name(6),
             kind,
-            DnsReply::Records(vec![address(&name(6), ip(last))]),
+            DnsReply::Records(vec![address_record(&name(6), ip(last))]),
         );
     }
     let answer = lookup(&server, HOST_NAME).await.unwrap();
@@ -39,7 +39,7 @@ async fn d_10_more_than_256_addresses_are_a_dns_failure() {
         let many: Vec<_> = (0..count)
             .map(|index| {
                 let [.., high, low] = index.to_be_bytes();
-                address(HOST_NAME, IpAddr::from([93, 184, high, low]))
+                address_record(HOST_NAME, IpAddr::from([93, 184, high, low]))
             })
             .collect();
         server.set(HOST_NAME, RecordType::A, DnsReply::Truncated(many));

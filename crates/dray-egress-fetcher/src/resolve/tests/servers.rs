@@ -45,7 +45,7 @@ async fn section_14_an_answer_of_the_first_server_counts_after_the_second_was_as
     let (release, released) = watch::channel(false);
     for kind in RECORD_TYPES {
         let records = match kind {
-            RecordType::A => vec![address(HOST_NAME, ip("8.8.8.8"))],
+            RecordType::A => vec![address_record(HOST_NAME, ip("8.8.8.8"))],
             _ => Vec::new(),
         };
         first.set(HOST_NAME, kind, DnsReply::Held(released.clone(), records));
@@ -69,7 +69,7 @@ async fn section_14_a_server_that_fails_is_not_waited_for_and_does_not_decide() 
         DnsReply::Garbage,
         DnsReply::CodeWithRecords(
             ResponseCode::NXDomain,
-            vec![address(HOST_NAME, ip("9.9.9.9"))],
+            vec![address_record(HOST_NAME, ip("9.9.9.9"))],
         ),
     ] {
         let (broken, good) = (started().await, started().await);
@@ -103,7 +103,7 @@ async fn d_3_a_name_that_does_not_exist_and_has_an_address_is_refused() {
         (RecordType::A, "8.8.8.8"),
         (RecordType::AAAA, "2606:4700::1111"),
     ] {
-        let records = vec![address(HOST_NAME, ip(last))];
+        let records = vec![address_record(HOST_NAME, ip(last))];
         server.set(
             HOST_NAME,
             kind,

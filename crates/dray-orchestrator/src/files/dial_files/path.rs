@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::super::storage::encoded;
+use super::super::storage::encode_path;
 
 /// Longest path and longest segment, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
@@ -12,7 +12,7 @@ const REFUSED_CHARACTERS: [char; 10] = [':', ';', ',', '=', '{', '}', '%', '&', 
 
 /// A path as it stands in URLs; nothing when it could lead out of the folder or cannot be. `""` is the folder itself
 /// and only a folder.
-pub(super) fn relative(path: &str, is_folder: bool) -> Option<String> {
+pub(super) fn relative_path(path: &str, is_folder: bool) -> Option<String> {
     let path = path.trim();
     let path = path.strip_prefix("./").unwrap_or(path);
     let path = if is_folder {
@@ -32,7 +32,7 @@ pub(super) fn relative(path: &str, is_folder: bool) -> Option<String> {
         !segment.is_empty() && segment.len() <= MAX_SEGMENT_BYTES && !segment.ends_with('.')
     };
     path.split('/').all(sound).then(|| {
-        let mut url = encoded(path);
+        let mut url = encode_path(path);
         if is_folder {
             url.push('/');
         }
@@ -41,13 +41,13 @@ pub(super) fn relative(path: &str, is_folder: bool) -> Option<String> {
 }
 
 /// A path as people read it, from that of a URL.
-pub(super) fn shown(url: &str) -> String {
+pub(super) fn shown_path(url: &str) -> String {
     percent_decode_str(url).decode_utf8_lossy().into_owned()
 }
 
 /// Whether a name is what `pattern` says: `*` is anything, `?` one character, case does not count. Linear in the name
 /// for each star.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
     let name: Vec<char> = name.to_lowercase().chars().collect();
     let (mut at, mut from) = (0, 0);
@@ -97,31 +97,34 @@ mod tests {
             "a.",
             "a/",
         ] {
-            assert_eq!(relative(path, false), None, "{path:?}");
+            assert_eq!(relative_path(path, false), None, "{path:?}");
         }
         for path in ["..", "a/..", "/a"] {
-            assert_eq!(relative(path, true), None, "{path:?}");
+            assert_eq!(relative_path(path, true), None, "{path:?}");
         }
-        assert_eq!(relative(&"a".repeat(256), false), None);
-        assert_eq!(relative(&"a/".repeat(600), true), None);
+        assert_eq!(relative_path(&"a".repeat(256), false), None);
+        assert_eq!(relative_path(&"a/".repeat(600), true), None);
     }
 
     #[test]
     fn sound_paths_are_encoded_by_segment() {
-        assert_eq!(relative("a b/c.txt", false).as_deref(), Some("a%20b/c.txt"));
-        assert_eq!(relative("./a", false).as_deref(), Some("a"));
-        assert_eq!(relative("", true).as_deref(), Some(""));
-        assert_eq!(relative("a/b/", true).as_deref(), Some("a/b/"));
-        assert_eq!(shown("a%20b/c.txt"), "a b/c.txt");
+        assert_eq!(
+            relative_path("a b/c.txt", false).as_deref(),
+            Some("a%20b/c.txt")
+        );
+        assert_eq!(relative_path("./a", false).as_deref(), Some("a"));
+        assert_eq!(relative_path("", true).as_deref(), Some(""));
+        assert_eq!(relative_path("a/b/", true).as_deref(), Some("a/b/"));
+        assert_eq!(shown_path("a%20b/c.txt"), "a b/c.txt");
     }
 
     #[test]
     fn patterns_match_names() {
-        assert!(matches("*.CSV", "a.csv"));
-        assert!(matches("a?c*", "abcd"));
-        assert!(matches("*", ""));
-        assert!(matches("a*b*c", "a1b2b3c"));
-        assert!(!matches("*.csv", "a.csv.bak"));
-        assert!(!matches("?", ""));
+        assert!(matches_pattern("*.CSV", "a.csv"));
+        assert!(matches_pattern("a?c*", "abcd"));
+        assert!(matches_pattern("*", ""));
+        assert!(matches_pattern("a*b*c", "a1b2b3c"));
+        assert!(!matches_pattern("*.csv", "a.csv.bak"));
+        assert!(!matches_pattern("?", ""));
     }
 }

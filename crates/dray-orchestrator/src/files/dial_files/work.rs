@@ -8,10 +8,10 @@ use dray_tool::{HandledFailure, ToolCall, ToolFailure};
 use futures_util::StreamExt as _;
 
 use super::super::drive::{Drive, DriveError, DriveItem, UploadBody, UploadPrecondition};
-use super::super::storage::{drive_failure, gone};
-use super::super::tools::{is_on, required};
-use super::super::turn::{TurnFiles, text};
-use super::{number, path};
+use super::super::storage::{drive_failure, storage_failure};
+use super::super::tools::{is_on, required_argument};
+use super::super::turn::{TurnFiles, text_argument};
+use super::{number_argument, path};
 
 /// Largest file that is read as text.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
@@ -36,7 +36,7 @@ impl<'a> DialFileCall<'a> {
         let Some(drive) = files.services.drive.as_deref() else {
             return Err(HandledFailure::new("There are no files of DIAL here.").into());
         };
-        let home = files.home_url(drive).await.map_err(gone)?;
+        let home = files.home_url(drive).await.map_err(storage_failure)?;
         Ok(Self {
             files,
             drive,
@@ -46,20 +46,20 @@ impl<'a> DialFileCall<'a> {
     }
 
     fn file(&self, name: &str) -> Result<String, ToolFailure> {
-        let given = required(self.call, name)?;
-        let url = path::relative(given, false).ok_or_else(|| refused(name))?;
+        let given = required_argument(self.call, name)?;
+        let url = path::relative_path(given, false).ok_or_else(|| refused_parameter(name))?;
         Ok(format!("{}{url}", self.home))
     }
 
     fn folder(&self) -> Result<String, ToolFailure> {
-        let given = text(&self.call.arguments, "path").unwrap_or_default();
-        let url = path::relative(given, true).ok_or_else(|| refused("path"))?;
+        let given = text_argument(&self.call.arguments, "path").unwrap_or_default();
+        let url = path::relative_path(given, true).ok_or_else(|| refused_parameter("path"))?;
         Ok(format!("{}{url}", self.home))
     }
 
     /// A path as the model writes it.
     fn shown(&self, url: &str) -> String {
-        path::shown(url.strip_prefix(self.home).unwrap_or(url))
+        path::shown_path(url.strip_prefix(self.home).unwrap_or(url))
     }
 
     pub(super) async fn list(&self) -> Result<String, ToolFailure> {
@@ -85,7 +85,7 @@ impl<'a> DialFileCall<'a> {
         let path = self.shown(&item.url);
         match item.size {
             _ if item.is_folder => path,
-            Some(bytes) => format!("{path} ({})", size::human(bytes)),
+            Some(bytes) => format!("{path} ({})", size::human_size(bytes)),
             None => path,
         }
     }
@@ -93,8 +93,8 @@ impl<'a> DialFileCall<'a> {
     pub(super) async fn read_lines(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
         let (start, count) = (
-            number(self.call, "start", 1)?,
-            number(self.call, "count", DEFAULT_LINES)?,
+            number_argument(self.call, "start", 1)?,
+            number_argument(self.call, "count", DEFAULT_LINES)?,
         );
         let (content, _) = self.text_of("path", &url).await?;
         let all = content.lines().count();
@@ -120,7 +120,7 @@ impl<'a> DialFileCall<'a> {
     }
 
     pub(super) async fn search(&self) -> Result<String, ToolFailure> {
-        let query = required(self.call, "query")?.to_lowercase();
+        let query = required_argument(self.call, "query")?.to_lowercase();
         let (found, whole) = self.walk().await?;
         let mut hits = Vec::new();
         for item in &found {
@@ -137,7 +137,7 @@ impl<'a> DialFileCall<'a> {
                     hits.push(format!(
                         "{path}:{}: {}",
                         at + 1,
-                        dray_content::name::shown(line, 300)
+                        dray_content::name::shown_text(line, 300)
                     ));
                 }
                 if hits.len() >= MAX_HITS {
@@ -146,18 +146,18 @@ impl<'a> DialFileCall<'a> {
                 }
             }
         }
-        Ok(ended(hits, whole))
+        Ok(search_result(hits, whole))
     }
 
     pub(super) async fn find(&self) -> Result<String, ToolFailure> {
-        let pattern = required(self.call, "pattern")?;
+        let pattern = required_argument(self.call, "pattern")?;
         let (found, whole) = self.walk().await?;
         let hits = found
             .iter()
-            .filter(|item| path::matches(pattern, &item.name))
+            .filter(|item| path::matches_pattern(pattern, &item.name))
             .map(|item| self.line(item))
             .collect();
-        Ok(ended(hits, whole))
+        Ok(search_result(hits, whole))
     }
 
     /// All files below a folder, and whether that is all.
@@ -207,7 +207,7 @@ impl<'a> DialFileCall<'a> {
         Ok(format!(
             "{} is written ({}).",
             self.shown(&url),
-            human(content.len())
+            human_size(content.len())
         ))
     }
 
@@ -228,7 +228,7 @@ impl<'a> DialFileCall<'a> {
     ) -> Result<(), ToolFailure> {
         let is_new = precondition == UploadPrecondition::New;
         let size = body.size();
-        let media_type = dray_content::kind::media_type_of_name(&path::shown(url));
+        let media_type = dray_content::kind::media_type_of_name(&path::shown_path(url));
         let put = self
             .drive
             .put(&self.files.caller, url, media_type, body, precondition)
@@ -393,14 +393,14 @@ impl<'a> DialFileCall<'a> {
 /// What is said of a folder without files.
 const EMPTY_FOLDER_MESSAGE: &str = "There are no files.";
 
-fn refused(parameter: &str) -> ToolFailure {
+fn refused_parameter(parameter: &str) -> ToolFailure {
     ToolFailure::parameter(
         parameter,
         "It must be a path relative to the files of this app, without .., a leading /, or any of : ; , = { } % & \" \\.",
     )
 }
 
-fn ended(mut hits: Vec<String>, whole: bool) -> String {
+fn search_result(mut hits: Vec<String>, whole: bool) -> String {
     if hits.is_empty() {
         hits.push("Nothing was found.".to_owned());
     }
@@ -410,6 +410,6 @@ fn ended(mut hits: Vec<String>, whole: bool) -> String {
     hits.join("\n")
 }
 
-fn human(bytes: usize) -> String {
-    size::human(u64::try_from(bytes).unwrap_or(u64::MAX))
+fn human_size(bytes: usize) -> String {
+    size::human_size(u64::try_from(bytes).unwrap_or(u64::MAX))
 }

@@ -23,12 +23,12 @@ impl Drive for DialClient {
 
     async fn home(&self, caller: &Caller) -> Result<String, DriveError> {
         let home = Self::home(self, caller).await;
-        home.map(|folder| folder.url()).map_err(failed)
+        home.map(|folder| folder.url()).map_err(to_drive_error)
     }
 
     async fn metadata(&self, caller: &Caller, url: &str) -> Result<DriveItem, DriveError> {
-        let found = Self::metadata(self, caller, &file(url)?).await;
-        found.map(item).map_err(failed)
+        let found = Self::metadata(self, caller, &file_url(url)?).await;
+        found.map(to_item).map_err(to_drive_error)
     }
 
     async fn list(&self, caller: &Caller, url: &str) -> Result<FolderListing, DriveError> {
@@ -37,8 +37,8 @@ impl Drive for DialClient {
         let mut token = None;
         for _ in 0..MAX_FOLDER_PAGES {
             let page = Self::list(self, caller, &folder, token.as_deref()).await;
-            let page = page.map_err(failed)?;
-            listing.items.extend(page.items.into_iter().map(item));
+            let page = page.map_err(to_drive_error)?;
+            listing.items.extend(page.items.into_iter().map(to_item));
             token = page.next_token;
             if token.is_none() {
                 return Ok(listing);
@@ -49,10 +49,10 @@ impl Drive for DialClient {
     }
 
     async fn open(&self, caller: &Caller, url: &str, limit: u64) -> Result<ByteStream, DriveError> {
-        let download = self.download(caller, &file(url)?, limit).await;
+        let download = self.download(caller, &file_url(url)?, limit).await;
         download
             .map(dray_dial::files::FileDownload::into_stream)
-            .map_err(failed)
+            .map_err(to_drive_error)
     }
 
     async fn put(
@@ -74,23 +74,23 @@ impl Drive for DialClient {
             UploadBody::Stream(bytes, _) => bytes,
         };
         let stored = self
-            .upload(caller, &file(url)?, media_type, size, bytes, &condition)
+            .upload(caller, &file_url(url)?, media_type, size, bytes, &condition)
             .await;
-        stored.map(item).map_err(failed)
+        stored.map(to_item).map_err(to_drive_error)
     }
 
     async fn delete(&self, caller: &Caller, url: &str) -> Result<(), DriveError> {
-        Self::delete(self, caller, &file(url)?)
+        Self::delete(self, caller, &file_url(url)?)
             .await
-            .map_err(failed)
+            .map_err(to_drive_error)
     }
 }
 
-fn file(url: &str) -> Result<FileUrl, DriveError> {
+fn file_url(url: &str) -> Result<FileUrl, DriveError> {
     FileUrl::parse(url).ok_or(DriveError::Invalid)
 }
 
-fn item(metadata: FileMetadata) -> DriveItem {
+fn to_item(metadata: FileMetadata) -> DriveItem {
     let is_folder = metadata.is_folder();
     let FileMetadata {
         name,
@@ -119,7 +119,7 @@ fn item(metadata: FileMetadata) -> DriveItem {
 }
 
 /// A failure, for the agent by its kind alone; what is behind it is its source.
-fn failed(error: Error) -> DriveError {
+fn to_drive_error(error: Error) -> DriveError {
     match (error.kind, error.status) {
         (ErrorKind::Conflict, _) => DriveError::Conflict,
         (_, Some(404)) => DriveError::NotFound,

@@ -7,7 +7,7 @@ use dray_tool::ToolFailure;
 use serde_json::{Value, json};
 
 use super::world::{FilesFixture, MemoryDial, lock, run};
-use crate::files::dial_files::offered;
+use crate::files::dial_files::offered_tools;
 use crate::files::{TurnFiles, TurnStart};
 
 const HOME_FOLDER: &str = "files/b/appdata/app/";
@@ -31,7 +31,7 @@ async fn world(enabled: Option<Vec<&str>>) -> (FilesFixture, Arc<MemoryDial>, Ar
 
 async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<String, ToolFailure> {
     let name = format!("internal_file_{name}");
-    let offered = offered(files);
+    let offered = offered_tools(files);
     let tool = offered
         .iter()
         .find(|tool| tool.declaration().name == name)
@@ -44,10 +44,13 @@ async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<St
 #[tokio::test]
 async fn nine_tools_are_offered_or_those_that_the_manifest_names() {
     let (world, _, files) = world(None).await;
-    assert_eq!(offered(&files).len(), 9);
-    assert!(offered(&world.turn()).is_empty(), "not without the feature");
+    assert_eq!(offered_tools(&files).len(), 9);
+    assert!(
+        offered_tools(&world.turn()).is_empty(),
+        "not without the feature"
+    );
     let (_, _, files) = self::world(Some(vec!["internal_file_list", "edit"])).await;
-    let names: Vec<_> = offered(&files)
+    let names: Vec<_> = offered_tools(&files)
         .iter()
         .map(|tool| tool.declaration().name.clone())
         .collect();

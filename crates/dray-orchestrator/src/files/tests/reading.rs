@@ -47,7 +47,7 @@ async fn a_conversation_without_files_asks_nobody_and_offers_no_reader() {
     let messages = vec![message("hello", Vec::new())];
     files.prepare(&messages).await;
     assert!(files.reminders().is_empty() && !files.has_files());
-    assert!(tools::offered(&files).await.is_empty());
+    assert!(tools::offered_tools(&files).await.is_empty());
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn files_of_a_conversation_get_ids_the_model_is_told_and_readers_are_offer
     let messages = vec![message("question", vec![named("a.pdf", "files/b/a.pdf")])];
     files.prepare(&messages).await;
     assert_eq!(files.reminders(), [Some("reminder".to_owned())]);
-    let offered = tools::offered(&files).await;
+    let offered = tools::offered_tools(&files).await;
     let names: Vec<_> = offered
         .iter()
         .map(|tool| tool.declaration().name.as_str())

@@ -6,10 +6,10 @@ use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use serde_json::json;
 
 use super::super::turn::TurnFiles;
-use super::{declared, required};
+use super::{required_argument, tool_declaration};
 
-pub(super) fn declaration() -> ToolDeclaration {
-    declared(
+pub(super) fn get_declaration() -> ToolDeclaration {
+    tool_declaration(
         "sandbox_get",
         "Gets a file of the sandbox: the text itself when it is short, otherwise a file of the conversation with its address. \
          It does not show anything to the user; send_file does.",
@@ -20,8 +20,11 @@ pub(super) fn declaration() -> ToolDeclaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
-    let path = required(call, "path")?;
+pub(super) async fn get_file(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
+    let path = required_argument(call, "path")?;
     let most = files.services.config.inline_limit.as_u64();
     let taken = files.take_out(path.as_bytes(), files.left(call)).await?;
     let claim = &taken.claim;
@@ -42,7 +45,7 @@ pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutpu
     Ok(ToolOutput {
         content: format!(
             "{shown} ({media_type}, {}) is kept as {at}",
-            size::human(bytes)
+            size::human_size(bytes)
         ),
         content_type: "text/plain".to_owned(),
         attachments: vec![kept.attachment],

@@ -6,16 +6,16 @@ use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use serde_json::json;
 
 use super::super::ask::PeerService;
-use super::super::turn::{TurnFiles, text};
-use super::declared;
+use super::super::turn::{TurnFiles, text_argument};
+use super::tool_declaration;
 
 /// Deepest look.
 const MAX_DEPTH: u64 = 8;
 /// Most entries that a model is shown.
 const MAX_ENTRIES: u32 = 500;
 
-pub(super) fn declaration() -> ToolDeclaration {
-    declared(
+pub(super) fn list_declaration() -> ToolDeclaration {
+    tool_declaration(
         "sandbox_list",
         "Lists files of the sandbox: path, kind and size of each entry of a directory. Links are named, not followed.",
         &json!({
@@ -26,8 +26,11 @@ pub(super) fn declaration() -> ToolDeclaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
-    let path = text(&call.arguments, "path").unwrap_or(".");
+pub(super) async fn list_files(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
+    let path = text_argument(&call.arguments, "path").unwrap_or(".");
     let depth = call
         .arguments
         .get("depth")
@@ -43,7 +46,7 @@ pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutpu
         .services
         .ask(PeerService::Sandbox, &files.short(call), &request)
         .await?;
-    let mut lines: Vec<String> = reply.entries.iter().map(line).collect();
+    let mut lines: Vec<String> = reply.entries.iter().map(entry_line).collect();
     if lines.is_empty() {
         lines.push("The directory is empty.".to_owned());
     }
@@ -53,10 +56,10 @@ pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutpu
     Ok(ToolOutput::text(lines.join("\n"), "text/plain"))
 }
 
-fn line(entry: &v1::SandboxEntry) -> String {
-    let path = name::shown(&entry.path, 1000);
+fn entry_line(entry: &v1::SandboxEntry) -> String {
+    let path = name::shown_text(&entry.path, 1000);
     match entry.kind.as_str() {
-        "file" => format!("{path} ({})", size::human(entry.size)),
+        "file" => format!("{path} ({})", size::human_size(entry.size)),
         "dir" => format!("{path}/"),
         kind => format!("{path} ({kind})"),
     }

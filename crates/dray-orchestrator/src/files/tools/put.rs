@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::super::ask::PeerService;
 use super::super::storage::is_proven;
-use super::super::turn::{TurnFiles, text};
-use super::{declared, is_on, required};
+use super::super::turn::{TurnFiles, text_argument};
+use super::{is_on, required_argument, tool_declaration};
 
-pub(super) fn declaration() -> ToolDeclaration {
-    declared(
+pub(super) fn put_declaration() -> ToolDeclaration {
+    tool_declaration(
         "sandbox_put",
         "Writes a file into the sandbox: either a text, or a file of the conversation, of DIAL or of the web. Says where it \
          is; a taken name gets a number unless overwrite is set.",
@@ -27,13 +27,19 @@ pub(super) fn declaration() -> ToolDeclaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
+pub(super) async fn put_file(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
     let sandbox = files.sandbox().await?;
-    let path = required(call, "path")?;
-    let (directory, name) = split(path)?;
+    let path = required_argument(call, "path")?;
+    let (directory, name) = split_path(path)?;
     let time = files.left(call);
     let limit = files.services.config.upload_limit.as_u64();
-    let claim = match (call.arguments.get("content"), text(&call.arguments, "file")) {
+    let claim = match (
+        call.arguments.get("content"),
+        text_argument(&call.arguments, "file"),
+    ) {
         (None | Some(Value::Null), Some(reference)) => {
             files.claim_of("file", reference, limit, time).await?.0
         }
@@ -71,11 +77,17 @@ pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutpu
         .services
         .ask_watched(PeerService::Sandbox, &meta, &request)
         .await?;
-    Ok(ToolOutput::text(told(&placed, &claim)?, "text/plain"))
+    Ok(ToolOutput::text(
+        placed_sentence(&placed, &claim)?,
+        "text/plain",
+    ))
 }
 
 /// The sentence on a file that is provably there.
-pub(super) fn told(placed: &v1::PlacedFile, claim: &Claim) -> Result<String, ToolFailure> {
+pub(super) fn placed_sentence(
+    placed: &v1::PlacedFile,
+    claim: &Claim,
+) -> Result<String, ToolFailure> {
     let there = placed.size == claim.artifact.size
         && placed.sha256 == claim.artifact.sha256.as_bytes()
         && (placed.existed || is_proven(placed.receipt.as_ref(), claim));
@@ -93,11 +105,11 @@ pub(super) fn told(placed: &v1::PlacedFile, claim: &Claim) -> Result<String, Too
     } else {
         "is written"
     };
-    Ok(format!("{path} ({}) {how}.", size::human(placed.size)))
+    Ok(format!("{path} ({}) {how}.", size::human_size(placed.size)))
 }
 
 /// Directory and name of a path.
-pub(super) fn split(path: &str) -> Result<(&str, &str), ToolFailure> {
+pub(super) fn split_path(path: &str) -> Result<(&str, &str), ToolFailure> {
     let (directory, name) = match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),
         Some((directory, name)) => (directory, name),
@@ -118,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_path_must_end_in_a_name() {
-        assert_eq!(split("a.txt").unwrap(), (".", "a.txt"));
-        assert_eq!(split("/a.txt").unwrap(), ("/", "a.txt"));
-        assert_eq!(split("~/b/a.txt").unwrap(), ("~/b", "a.txt"));
+        assert_eq!(split_path("a.txt").unwrap(), (".", "a.txt"));
+        assert_eq!(split_path("/a.txt").unwrap(), ("/", "a.txt"));
+        assert_eq!(split_path("~/b/a.txt").unwrap(), ("~/b", "a.txt"));
         for path in ["a/", "/", "..", "a/.."] {
             assert!(
-                matches!(split(path), Err(ToolFailure::Parameter { .. })),
+                matches!(split_path(path), Err(ToolFailure::Parameter { .. })),
                 "{path}"
             );
         }

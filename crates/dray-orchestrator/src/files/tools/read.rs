@@ -9,14 +9,14 @@ use dray_types::{ByteSize, Claim};
 use serde_json::{Value, json};
 
 use super::super::ask::PeerService;
-use super::super::turn::{TurnFiles, text};
-use super::{declared, required};
+use super::super::turn::{TurnFiles, text_argument};
+use super::{required_argument, tool_declaration};
 
 /// Longest answer of the reader, regardless of its limits.
 const MAX_ANSWER_BYTES: ByteSize = ByteSize::mib(4);
 
 pub(super) fn attachment_declaration() -> ToolDeclaration {
-    declared(
+    tool_declaration(
         "read_attachment",
         "Reads a document (PDF, Office, e-mail, book, text …) as Markdown, or lists an archive (ZIP, tar). Large documents come as a summary; ask for a range \
          or search in them.",
@@ -34,7 +34,7 @@ pub(super) fn attachment_declaration() -> ToolDeclaration {
 }
 
 pub(super) fn files_declaration() -> ToolDeclaration {
-    declared(
+    tool_declaration(
         "read_files",
         "Reads the text of documents of the conversation by their ids; several at once share one budget, and nextOffset goes on.",
         &json!({
@@ -48,7 +48,7 @@ pub(super) fn files_declaration() -> ToolDeclaration {
 }
 
 pub(super) fn fetch_declaration() -> ToolDeclaration {
-    declared(
+    tool_declaration(
         "sandbox_fetch_user_file",
         "Copies a file of the conversation into the sandbox, and says where it is.",
         &json!({
@@ -59,13 +59,17 @@ pub(super) fn fetch_declaration() -> ToolDeclaration {
     )
 }
 
-pub(super) async fn attachment(
+pub(super) async fn read_attachment(
     files: &TurnFiles,
     call: &ToolCall,
 ) -> Result<ToolOutput, ToolFailure> {
-    let path = required(call, "file_path")?;
-    let (source, name) = source(files, path).await?;
-    let said = |name| text(&call.arguments, name).unwrap_or_default().to_owned();
+    let path = required_argument(call, "file_path")?;
+    let (source, name) = locate_document(files, path).await?;
+    let said = |name| {
+        text_argument(&call.arguments, name)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let is_on = |name| match call.arguments.get(name) {
         Some(Value::Bool(on)) => *on,
         Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
@@ -102,7 +106,7 @@ pub(super) async fn attachment(
 }
 
 /// Where a document is: a file of the conversation first, then what looks like an address, then the sandbox.
-async fn source(
+async fn locate_document(
     files: &TurnFiles,
     path: &str,
 ) -> Result<(document_source::Source, String), ToolFailure> {
@@ -152,7 +156,10 @@ async fn source(
     }
 }
 
-pub(super) async fn files(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
+pub(super) async fn read_files(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
     let services = &files.services;
     let catalog = services
         .content(files.catalog_json(), "application/json")
@@ -183,7 +190,7 @@ pub(super) async fn fetch_user_file(
     call: &ToolCall,
 ) -> Result<ToolOutput, ToolFailure> {
     let sandbox = files.sandbox().await?;
-    let directory = directory(files, call, &sandbox).await?;
+    let directory = working_directory(files, call, &sandbox).await?;
     let services = &files.services;
     let catalog = services
         .content(files.catalog_json(), "application/json")
@@ -208,7 +215,7 @@ pub(super) async fn fetch_user_file(
 }
 
 /// The working directory of the session, absolute; the sandbox's own when none was bound.
-async fn directory(
+async fn working_directory(
     files: &TurnFiles,
     call: &ToolCall,
     sandbox: &v1::SandboxRef,

@@ -6,14 +6,14 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::super::outgoing::OutgoingFile;
-use super::super::turn::{TurnFiles, text};
-use super::{declared, is_on, texts};
+use super::super::turn::{TurnFiles, text_argument};
+use super::{is_on, text_list, tool_declaration};
 
 /// Most files of one call.
 const MAX_FILES: usize = 50;
 
-pub(super) fn declaration() -> ToolDeclaration {
-    declared(
+pub(super) fn send_file_declaration() -> ToolDeclaration {
+    tool_declaration(
         "send_file",
         "Sends files to the user: into their chat where there is one, otherwise as attachments of the answer. The result says \
          of each file whether it was really delivered. Calling it again sends again.",
@@ -29,10 +29,13 @@ pub(super) fn declaration() -> ToolDeclaration {
     )
 }
 
-pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutput, ToolFailure> {
-    let mut paths = texts(call, "path")?;
-    paths.extend(texts(call, "paths")?);
-    let references = texts(call, "files")?;
+pub(super) async fn send_files(
+    files: &TurnFiles,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolFailure> {
+    let mut paths = text_list(call, "path")?;
+    paths.extend(text_list(call, "paths")?);
+    let references = text_list(call, "files")?;
     if paths.is_empty() && references.is_empty() {
         return Err(ToolFailure::parameter(
             "path",
@@ -61,7 +64,7 @@ pub(super) async fn call(files: &TurnFiles, call: &ToolCall) -> Result<ToolOutpu
     let parcel = OutgoingFile {
         paths: paths.into_iter().map(String::into_bytes).collect(),
         claims,
-        message: text(&call.arguments, "message")
+        message: text_argument(&call.arguments, "message")
             .unwrap_or_default()
             .to_owned(),
         flags: v1::DeliveryFlags {

@@ -9,7 +9,7 @@ use super::scripted::{ScriptedStep, TestSurface, keys, say};
 
 async fn run(world: &TestSurface, what: &str) -> Value {
     let url = format!("http://{}", world.address);
-    dray_testkit::python::run("openai_client.py", "openai", &[&url, "one", what]).await
+    dray_testkit::python::run_script("openai_client.py", "openai", &[&url, "one", what]).await
 }
 
 async fn start(script: Vec<ScriptedStep>) -> TestSurface {

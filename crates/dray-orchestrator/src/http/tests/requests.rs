@@ -3,7 +3,7 @@
 use dray_agent::message::Role;
 use serde_json::{Value, json};
 
-use crate::http::request::read;
+use crate::http::request::read_request;
 
 fn with(more: &Value) -> Value {
     let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
@@ -14,7 +14,7 @@ fn with(more: &Value) -> Value {
 }
 
 fn refused(body: Value) -> (u16, String) {
-    let failure = read("quick_apps2", body).unwrap_err();
+    let failure = read_request("quick_apps2", body).unwrap_err();
     (failure.status, failure.message)
 }
 
@@ -88,7 +88,7 @@ fn what_is_wrong_is_named_by_its_path() {
 
 #[test]
 fn all_that_is_read_is_read_and_the_rest_may_be_there() {
-    let request = read(
+    let request = read_request(
         "d",
         with(&json!({
             "model": "m", "stream": true, "n": 1, "temperature": 0, "stop": "x", "max_tokens": null, "new_field": {},
@@ -124,7 +124,7 @@ fn more_than_one_answer_is_not_offered() {
 #[test]
 fn messages_out_of_order_are_told_all_at_once() {
     let body = json!({"messages": [{"role": "assistant"}, {"role": "assistant"}]});
-    let failure = read("d", body).unwrap_err();
+    let failure = read_request("d", body).unwrap_err();
     assert_eq!(
         (failure.status, failure.message.as_str()),
         (400, "Invalid messages array")
@@ -137,5 +137,8 @@ fn messages_out_of_order_are_told_all_at_once() {
 #[test]
 fn a_developer_speaks_as_the_system() {
     let body = json!({"messages": [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]});
-    assert_eq!(read("d", body).unwrap().messages[0].role, Role::System);
+    assert_eq!(
+        read_request("d", body).unwrap().messages[0].role,
+        Role::System
+    );
 }

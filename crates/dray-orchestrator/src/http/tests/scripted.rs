@@ -21,7 +21,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::permissions::Permissions;
-use crate::http::{Agent, CheckedChatRequest, HttpSurface, ManifestSource, SurfaceOptions, serve};
+use crate::http::{
+    Agent, CheckedChatRequest, HttpSurface, ManifestSource, SurfaceOptions, serve_until,
+};
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
 
@@ -200,7 +202,7 @@ impl TestSurface {
         let stop = CancellationToken::new();
         let router = Arc::new(surface).router();
         let mut serving = JoinSet::new();
-        serving.spawn(serve(
+        serving.spawn(serve_until(
             router,
             listener,
             stop.clone(),

@@ -39,7 +39,7 @@ fn hook(value: &Value) -> Hook {
 }
 
 fn planned(value: &Value) -> PlannedCall {
-    let (mut planned, missing) = plan(&[hook(value)], &[tool("t", CallRules::default())]);
+    let (mut planned, missing) = plan_hooks(&[hook(value)], &[tool("t", CallRules::default())]);
     assert_eq!(missing, []);
     planned.remove(0)
 }
@@ -70,7 +70,7 @@ fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
         ..CallRules::default()
     };
     let tools = [tool("t", CallRules::default()), tool("secret", hidden)];
-    let (planned, missing) = plan(&hooks, &tools);
+    let (planned, missing) = plan_hooks(&hooks, &tools);
     let names: Vec<_> = planned
         .iter()
         .map(|one| one.tool.declaration().name.as_str())
@@ -152,7 +152,7 @@ fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
 
 #[test]
 fn what_ends_requests_of_a_model_is_told_after_a_hook() {
-    let ran = failed("The tool call `t` timed out after 1 seconds.");
+    let ran = failed_call("The tool call `t` timed out after 1 seconds.");
     let told = "The tool call failed with an error: The tool call `t` timed out after 1 seconds.";
     assert_eq!(ran.message.content, Some(Content::Text(told.to_owned())));
     assert!(ran.failed);

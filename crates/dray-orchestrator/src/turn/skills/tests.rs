@@ -48,7 +48,7 @@ async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() 
         );
     }
     let urls = wanted(&["prompts/B/b%20c", "prompts/B/a", "prompts/B/b%20c"]);
-    let all = fetch(&core, &caller, &urls).await;
+    let all = fetch_skills(&core, &caller, &urls).await;
     assert_eq!(
         all,
         [
@@ -85,7 +85,7 @@ async fn each_prompt_fails_alone_and_says_why() {
         ("prompts/B/odd", Err("The answer of DIAL Core is malformed")),
         ("files/B/good", Err("This is not the URL of a DIAL prompt")),
     ] {
-        let all = fetch(&core, &caller, &wanted(&[url])).await;
+        let all = fetch_skills(&core, &caller, &wanted(&[url])).await;
         assert_eq!(all, [fetched(url, content)]);
     }
 }
@@ -94,7 +94,7 @@ async fn each_prompt_fails_alone_and_says_why() {
 async fn a_dial_core_that_is_away_is_said_to_be() {
     let (double, core, caller) = double().await;
     drop(double);
-    let all = fetch(&core, &caller, &wanted(&["prompts/B/a"])).await;
+    let all = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
     assert_eq!(
         all,
         [fetched("prompts/B/a", Err("DIAL Core does not answer"))]

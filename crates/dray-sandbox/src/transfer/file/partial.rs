@@ -50,7 +50,7 @@ impl Partial {
     /// [`io::ErrorKind::ResourceBusy`] when another process writes it, and what opening fails with.
     pub(super) fn open(target: &Path, origin: &[u8], of: &Metadata) -> io::Result<Self> {
         let called = target.file_name().unwrap_or_default().as_bytes();
-        let name = name::part(called, &format!("{}.{}", key(origin), state(of)));
+        let name = name::part_file_name(called, &format!("{}.{}", key(origin), state(of)));
         let directory = match target.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),

@@ -87,27 +87,27 @@ impl Section for TestSection {
             VariableAlias {
                 variable: "PEER_FETCH_MAX_REDIRECTS",
                 field: "max_redirects",
-                parse: parse::integer,
+                parse: parse::parse_integer,
             },
             VariableAlias {
                 variable: "PEER_FETCH_TIMEOUT_SECONDS",
                 field: "connect_timeout",
-                parse: parse::seconds,
+                parse: parse::parse_seconds,
             },
             VariableAlias {
                 variable: "PEER_FETCH_HOSTS",
                 field: "hosts",
-                parse: parse::list,
+                parse: parse::parse_list,
             },
             VariableAlias {
                 variable: "PEER_FETCH_PER_HOST",
                 field: "limits.per_host",
-                parse: parse::integer,
+                parse: parse::parse_integer,
             },
             VariableAlias {
                 variable: "PEER_FETCH_KEY",
                 field: "key",
-                parse: parse::text,
+                parse: parse::parse_text,
             },
         ]
     }

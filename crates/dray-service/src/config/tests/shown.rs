@@ -34,7 +34,7 @@ fn the_report_says_where_each_value_came_from_and_hides_secrets() {
 
 #[test]
 fn the_reference_page_tells_everything_about_a_field() {
-    let page = reference(loader().sections());
+    let page = configuration_page(loader().sections());
     for line in [
         "## `egress-fetcher`",
         "| `max_bytes` | `DRAY_EGRESS_FETCHER__MAX_BYTES` | `10MiB` | Largest body. |",

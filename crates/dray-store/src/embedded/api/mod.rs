@@ -18,7 +18,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::error::FolderError;
 use super::folder::{OverwriteRule, ServedDirectory};
-use super::incoming::blocking;
+use super::incoming::run_blocking;
 
 /// The folder behind the protocol.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl S3Api {
         work: impl FnOnce(&ServedDirectory) -> Result<T, FolderError> + Send + 'static,
     ) -> S3Result<T> {
         let folder = Arc::clone(&self.folder);
-        Ok(blocking(move || work(&folder)).await?)
+        Ok(run_blocking(move || work(&folder)).await?)
     }
 }
 
@@ -156,7 +156,7 @@ fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
 }
 
 /// Only "nothing may be there" is offered as a condition of a write.
-fn place(
+fn overwrite_rule(
     if_none_match: Option<&ETagCondition>,
     has_if_match: bool,
 ) -> Result<OverwriteRule, FolderError> {

@@ -12,11 +12,11 @@ use uuid::Uuid;
 
 use super::super::error::FolderError;
 use super::super::folder::{OverwriteRule, ServedDirectory};
-use super::super::incoming::{AnnouncedBody, receive};
+use super::super::incoming::{AnnouncedBody, receive_body};
 use super::super::listing::ListRequest;
 use super::super::outgoing;
 use super::super::record::{ObjectMetadata, ObjectRecord};
-use super::{ApiResponse, S3Api, place, trailer_algorithm};
+use super::{ApiResponse, S3Api, overwrite_rule, trailer_algorithm};
 
 impl S3Api {
     pub(super) async fn put(
@@ -25,7 +25,7 @@ impl S3Api {
     ) -> ApiResponse<PutObjectOutput> {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
-        let place = place(input.if_none_match.as_ref(), input.if_match.is_some())?;
+        let place = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         let path = self
             .on_folder(move |folder| {
@@ -52,7 +52,7 @@ impl S3Api {
             algorithm,
         };
         let draft = self.on_folder(|folder| Ok(folder.draft()?)).await?;
-        let received = receive(draft, input.body, announced).await?;
+        let received = receive_body(draft, input.body, announced).await?;
         let checksum = received.checksum;
         let meta = ObjectMetadata {
             tag: Uuid::new_v4().to_string(),
@@ -83,7 +83,7 @@ impl S3Api {
         let record = self
             .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
             .await?;
-        if !matches(input.if_match.as_ref(), &record) {
+        if !matches_etag(input.if_match.as_ref(), &record) {
             return Err(FolderError::Precondition.into());
         }
         let (start, length, range) = match input.range {
@@ -105,7 +105,7 @@ impl S3Api {
             e_tag: Some(ETag::Strong(record.meta.tag.clone())),
             last_modified: Some(Timestamp::from(record.modified)),
             metadata: shown_metadata(&record.meta),
-            body: Some(outgoing::body(record.file, start, length)),
+            body: Some(outgoing::file_body(record.file, start, length)),
             ..GetObjectOutput::default()
         }))
     }
@@ -118,7 +118,7 @@ impl S3Api {
         let record = self
             .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
             .await?;
-        if !matches(input.if_match.as_ref(), &record) {
+        if !matches_etag(input.if_match.as_ref(), &record) {
             return Err(FolderError::Precondition.into());
         }
         Ok(S3Response::new(HeadObjectOutput {
@@ -153,7 +153,7 @@ impl S3Api {
         else {
             return Err(FolderError::NotOffered("copying from there").into());
         };
-        let place = place(if_none_match.as_ref(), false)?;
+        let place = overwrite_rule(if_none_match.as_ref(), false)?;
         let replaces = input
             .metadata_directive
             .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
@@ -165,7 +165,7 @@ impl S3Api {
         let record = self
             .on_folder(move |folder| {
                 let record = folder.open_object(&from_bucket, &from_key)?;
-                if !matches(condition.as_ref(), &record) {
+                if !matches_etag(condition.as_ref(), &record) {
                     return Err(FolderError::Precondition);
                 }
                 folder.check_bucket(&input.bucket)?;
@@ -250,7 +250,7 @@ impl S3Api {
     }
 }
 
-fn matches(condition: Option<&ETagCondition>, record: &ObjectRecord) -> bool {
+fn matches_etag(condition: Option<&ETagCondition>, record: &ObjectRecord) -> bool {
     match condition {
         None | Some(ETagCondition::Any) => true,
         Some(ETagCondition::ETag(tag)) => tag.value() == record.meta.tag,

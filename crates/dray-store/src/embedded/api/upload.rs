@@ -10,10 +10,10 @@ use s3s::{S3Request, S3Response};
 use uuid::Uuid;
 
 use super::super::error::FolderError;
-use super::super::incoming::{AnnouncedBody, receive};
+use super::super::incoming::{AnnouncedBody, receive_body};
 use super::super::multipart::{NamedPart, UploadPurpose};
 use super::super::record::ObjectMetadata;
-use super::{ApiResponse, S3Api, place, trailer_algorithm};
+use super::{ApiResponse, S3Api, overwrite_rule, trailer_algorithm};
 
 impl S3Api {
     pub(super) async fn start_upload(
@@ -70,7 +70,7 @@ impl S3Api {
             trailers: request.trailing_headers,
             algorithm,
         };
-        let received = receive(draft, input.body, announced).await?;
+        let received = receive_body(draft, input.body, announced).await?;
         let checksum = received.checksum;
         let meta = ObjectMetadata {
             tag: Uuid::new_v4().to_string(),
@@ -101,7 +101,7 @@ impl S3Api {
     ) -> ApiResponse<CompleteMultipartUploadOutput> {
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
-        let place = place(input.if_none_match.as_ref(), input.if_match.is_some())?;
+        let place = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
         let parts: Vec<_> = input
             .multipart_upload
             .and_then(|upload| upload.parts)

@@ -6,7 +6,7 @@ use dray_dial::chat::ChunkDelta;
 use dray_types::FaultCode;
 use serde_json::Value;
 
-use super::failed;
+use super::chat_failure;
 use super::peer::ChatPeer;
 use super::screen::ChatScreen;
 use crate::outcome::CommandFailure;
@@ -37,7 +37,7 @@ pub(super) struct AnswerEnding {
 }
 
 /// Asks and shows the answer while it comes. Dropping the future closes the connection, which ends the work behind it.
-pub(super) async fn ask(
+pub(super) async fn ask_and_show(
     peer: &ChatPeer,
     messages: &[&Message],
     screen: &mut ChatScreen,
@@ -54,12 +54,12 @@ pub(super) async fn ask(
         }
         answer.add(delta);
         if answer.size > MAX_ANSWER_BYTES {
-            return Err(failed(
+            return Err(chat_failure(
                 FaultCode::TooLarge,
                 "too_large",
                 format!(
                     "The answer is larger than {}.",
-                    dray_content::size::human(MAX_ANSWER_BYTES as u64)
+                    dray_content::size::human_size(MAX_ANSWER_BYTES as u64)
                 ),
                 "Ask for less at once.",
             ));
@@ -82,8 +82,8 @@ impl ChatAnswer {
             self.attachments.push(attachment);
         }
         if let Some(state) = delta.state {
-            self.size += weight(&state);
-            merge(ending.state.get_or_insert(Value::Null), state);
+            self.size += value_bytes(&state);
+            merge_state(ending.state.get_or_insert(Value::Null), state);
         }
         ending.finish_reason = delta.finish_reason.or(ending.finish_reason.take());
         ending.usage = delta.usage.or(ending.usage.take());
@@ -116,11 +116,11 @@ impl ChatAnswer {
 }
 
 /// Adds more state: objects merge key by key, everything else is replaced.
-fn merge(old: &mut Value, new: Value) {
+fn merge_state(old: &mut Value, new: Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             for (key, value) in new {
-                merge(old.entry(key).or_insert(Value::Null), value);
+                merge_state(old.entry(key).or_insert(Value::Null), value);
             }
         }
         (old, new) => *old = new,
@@ -128,14 +128,14 @@ fn merge(old: &mut Value, new: Value) {
 }
 
 /// About how many bytes a value takes.
-fn weight(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     size_of::<Value>()
         + match value {
             Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(weight).sum(),
+            Value::Array(items) => items.iter().map(value_bytes).sum(),
             Value::Object(fields) => fields
                 .iter()
-                .map(|(key, value)| key.len() + weight(value))
+                .map(|(key, value)| key.len() + value_bytes(value))
                 .sum(),
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         }

@@ -9,14 +9,14 @@ use dray_agent::message::Attachment;
 use dray_content::{kind, name, size};
 use dray_types::FaultCode;
 
-use super::failed;
+use super::chat_failure;
 use crate::outcome::CommandFailure;
 
 /// Largest file, in bytes.
 pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 /// Reads a file.
-pub(super) fn read(file: &Path) -> Result<Attachment, CommandFailure> {
+pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure> {
     let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = std::fs::metadata(file).map_err(wrong())?;
     // Opening a named pipe would wait for a writer.
@@ -33,7 +33,7 @@ pub(super) fn read(file: &Path) -> Result<Attachment, CommandFailure> {
     opened.read_to_end(&mut bytes).map_err(wrong())?;
     let length = (bytes.len() as u64).max(metadata.len());
     if length > MAX_FILE_BYTES {
-        return Err(failed(
+        return Err(chat_failure(
             FaultCode::TooLarge,
             "too_large",
             format!(
@@ -45,9 +45,9 @@ pub(super) fn read(file: &Path) -> Result<Attachment, CommandFailure> {
         ));
     }
     let own = file.file_name().unwrap_or_default();
-    let title = name::clean(own.as_encoded_bytes());
+    let title = name::clean_name(own.as_encoded_bytes());
     let head = bytes.get(..kind::HEAD_BYTES).unwrap_or(&bytes);
-    let media_type = kind::detect(head, &title, length).media_type;
+    let media_type = kind::detect_kind(head, &title, length).media_type;
     Ok(Attachment {
         kind: Some(media_type.to_owned()),
         title: Some(title),
@@ -68,7 +68,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("note.bin");
         std::fs::write(&file, b"%PDF-1.7\n%more").unwrap();
-        let attachment = read(&file).unwrap();
+        let attachment = read_attachment(&file).unwrap();
         assert_eq!(attachment.kind.as_deref(), Some("application/pdf"));
         assert_eq!(attachment.title.as_deref(), Some("note.bin"));
         assert_eq!(
@@ -83,14 +83,20 @@ mod tests {
         let file = folder.path().join("large");
         let large = std::fs::File::create(&file).unwrap();
         large.set_len(MAX_FILE_BYTES + 1).unwrap();
-        assert!(matches!(read(&file), Err(CommandFailure::Fault(_))));
+        assert!(matches!(
+            read_attachment(&file),
+            Err(CommandFailure::Fault(_))
+        ));
         large.set_len(MAX_FILE_BYTES + (2 << 20)).unwrap();
-        let refused = read(&file).unwrap_err().to_string();
+        let refused = read_attachment(&file).unwrap_err().to_string();
         assert!(refused.contains("12 MB of 10 MB"), "{refused}");
         large.set_len(MAX_FILE_BYTES).unwrap();
-        assert!(read(&file).is_ok());
-        assert!(matches!(read(folder.path()), Err(CommandFailure::Usage(_))));
-        let none = read(&folder.path().join("none"));
+        assert!(read_attachment(&file).is_ok());
+        assert!(matches!(
+            read_attachment(folder.path()),
+            Err(CommandFailure::Usage(_))
+        ));
+        let none = read_attachment(&folder.path().join("none"));
         assert!(matches!(none, Err(CommandFailure::Local { .. })));
     }
 }

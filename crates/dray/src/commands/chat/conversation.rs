@@ -51,7 +51,7 @@ impl ConversationFile {
         };
         // A link stays one.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        let found = read(&file)?;
+        let found = read_conversation_file(&file)?;
         let folder = folder_of(&file);
         tempfile::NamedTempFile::new_in(folder).map_err(CommandFailure::local(format!(
             "cannot write {}",
@@ -63,7 +63,7 @@ impl ConversationFile {
                 ..Self::default()
             });
         };
-        let kept = understood(&bytes).map_err(|why| {
+        let kept = parse_conversation(&bytes).map_err(|why| {
             CommandFailure::Usage(format!(
                 "{} is no conversation: {why}. It was left as it is; name another file with --conversation",
                 file.display()
@@ -128,7 +128,7 @@ impl ConversationFile {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
-        let there = read(&file)?.map(|bytes| Sha256Digest::of(&bytes));
+        let there = read_conversation_file(&file)?.map(|bytes| Sha256Digest::of(&bytes));
         if there != self.known {
             return Err(CommandFailure::Usage(format!(
                 "{} was changed by somebody else and is left as it is; keep this conversation with /save FILE",
@@ -175,7 +175,7 @@ fn folder_of(file: &Path) -> &Path {
 }
 
 /// The file's bytes, `None` when there is none.
-fn read(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
+fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
     let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = match file.metadata() {
         Ok(metadata) => metadata,
@@ -203,7 +203,7 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
     Ok(Some(bytes))
 }
 
-fn understood(bytes: &[u8]) -> Result<SavedConversation, String> {
+fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
     #[derive(Deserialize)]
     struct VersionHead {
         version: u32,
@@ -223,7 +223,7 @@ fn understood(bytes: &[u8]) -> Result<SavedConversation, String> {
             .as_ref()
             .map_or(Role::User, |message| message.role),
     );
-    shape::check(&roles).map_err(|wrong| wrong.display_message())?;
+    shape::check_roles(&roles).map_err(|wrong| wrong.display_message())?;
     Ok(kept)
 }
 

@@ -13,20 +13,20 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// The bytes that came with an attachment; `None` when it only names a place.
-pub(super) fn held(attachment: &Attachment) -> Option<Vec<u8>> {
+pub(super) fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
     if let Some(data) = &attachment.data {
         let media_type = attachment.kind.as_deref().unwrap_or("text/markdown");
-        return Some(given(media_type, data));
+        return Some(decode_data(media_type, data));
     }
-    url(attachment.url.as_deref()?)
+    decode_data_url(attachment.url.as_deref()?)
 }
 
 /// `data` is text for texts and base64 for all else; what is not base64 is taken as text.
-fn given(media_type: &str, data: &str) -> Vec<u8> {
+fn decode_data(media_type: &str, data: &str) -> Vec<u8> {
     if is_text(media_type) {
         return data.as_bytes().to_vec();
     }
-    base64(data.bytes()).unwrap_or_else(|| data.as_bytes().to_vec())
+    decode_base64(data.bytes()).unwrap_or_else(|| data.as_bytes().to_vec())
 }
 
 fn is_text(media_type: &str) -> bool {
@@ -40,7 +40,7 @@ fn is_text(media_type: &str) -> bool {
         || plain.ends_with("+json")
 }
 
-fn url(url: &str) -> Option<Vec<u8>> {
+fn decode_data_url(url: &str) -> Option<Vec<u8>> {
     let url = url.trim_start();
     let is_data = url.get(..5)?.eq_ignore_ascii_case("data:");
     let rest = url.get(5..).filter(|_| is_data)?;
@@ -48,13 +48,13 @@ fn url(url: &str) -> Option<Vec<u8>> {
     let bytes = percent_decode_str(body);
     let is_base64 = |part: &str| part.trim().eq_ignore_ascii_case("base64");
     if head.split(';').skip(1).any(is_base64) {
-        base64(bytes)
+        decode_base64(bytes)
     } else {
         Some(bytes.collect())
     }
 }
 
-fn base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
+fn decode_base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
     let plain: Vec<u8> = text.filter(|byte| !byte.is_ascii_whitespace()).collect();
     LENIENT_BASE64.decode(plain).ok()
 }
@@ -71,7 +71,7 @@ mod tests {
             url: url.map(ToOwned::to_owned),
             ..Attachment::default()
         };
-        assert_eq!(held(&attachment).as_deref(), expected);
+        assert_eq!(inline_bytes(&attachment).as_deref(), expected);
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl DownloadDirectory {
 
     /// Takes one file.
     pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
-        let taken = match data::held(attachment) {
+        let taken = match data::inline_bytes(attachment) {
             Some(bytes) => self.keep(attachment, &bytes).map(Some),
             None => self.fetch(attachment).await,
         };
@@ -81,7 +81,7 @@ impl DownloadDirectory {
 
     fn keep(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(PathBuf, u64), String> {
         let mut part = self.part()?;
-        part.write_all(bytes).map_err(unwritten)?;
+        part.write_all(bytes).map_err(write_failure_text)?;
         Ok((self.publish(part, attachment)?, bytes.len() as u64))
     }
 
@@ -99,7 +99,7 @@ impl DownloadDirectory {
             let mut part = self.part()?;
             let mut size = 0;
             while let Some(bytes) = download.next().await.map_err(|error| error.to_string())? {
-                part.write_all(&bytes).map_err(unwritten)?;
+                part.write_all(&bytes).map_err(write_failure_text)?;
                 size += bytes.len() as u64;
             }
             return Ok(Some((self.publish(part, attachment)?, size)));
@@ -124,7 +124,7 @@ impl DownloadDirectory {
             if size > MAX_FILE_BYTES {
                 return Err(too_large());
             }
-            part.write_all(&bytes).map_err(unwritten)?;
+            part.write_all(&bytes).map_err(write_failure_text)?;
         }
         if told.is_some_and(|length| length != size) {
             return Err("the file came cut".to_owned());
@@ -133,7 +133,7 @@ impl DownloadDirectory {
     }
 
     fn part(&self) -> Result<NamedTempFile, String> {
-        NamedTempFile::new_in(&self.folder).map_err(unwritten)
+        NamedTempFile::new_in(&self.folder).map_err(write_failure_text)
     }
 
     /// Gives the file a name that nothing has yet.
@@ -148,7 +148,7 @@ impl DownloadDirectory {
             match part.persist_noclobber(&path) {
                 Ok(_) => return Ok(path),
                 Err(error) if error.error.kind() == ErrorKind::AlreadyExists => part = error.file,
-                Err(error) => return Err(unwritten(error.error)),
+                Err(error) => return Err(write_failure_text(error.error)),
             }
         }
         Err("too many files have its name".to_owned())
@@ -162,7 +162,7 @@ fn name_of(attachment: &Attachment) -> String {
         .as_deref()
         .filter(|title| !title.is_empty())
     {
-        return name::clean(title);
+        return name::clean_name(title);
     }
     let url = attachment.url.as_deref().unwrap_or_default();
     let is_data = url
@@ -172,9 +172,9 @@ fn name_of(attachment: &Attachment) -> String {
     match path.rsplit_once('/').filter(|_| !is_data) {
         Some((_, last)) if !last.is_empty() => {
             let decoded: Vec<u8> = percent_decode_str(last).collect();
-            name::clean(decoded)
+            name::clean_name(decoded)
         }
-        _ => name::clean("attachment"),
+        _ => name::clean_name("attachment"),
     }
 }
 
@@ -182,14 +182,14 @@ fn name_of(attachment: &Attachment) -> String {
     clippy::needless_pass_by_value,
     reason = "used as a function of errors"
 )]
-fn unwritten(error: std::io::Error) -> String {
+fn write_failure_text(error: std::io::Error) -> String {
     format!("it cannot be written: {error}")
 }
 
 fn too_large() -> String {
     format!(
         "it is larger than {}",
-        dray_content::size::human(MAX_FILE_BYTES)
+        dray_content::size::human_size(MAX_FILE_BYTES)
     )
 }
 
@@ -200,7 +200,8 @@ mod tests {
     use bytes::Bytes;
     use dray_http::HttpTimeouts;
     use dray_http::double::{
-        ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, cut, reply, with_header,
+        ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
+        with_header,
     };
     use futures_util::future::BoxFuture;
 
@@ -217,10 +218,14 @@ mod tests {
             log.lock().push((request.path.clone(), key));
             let whole = Bytes::from_static(b"whole");
             Ok(match request.path.as_str() {
-                "/cut" => cut("text/plain", &whole, 2),
-                "/gone" => reply(403, "text/plain", Bytes::new()),
-                "/moved" => with_header(reply(302, "text/plain", Bytes::new()), "location", "/a"),
-                _ => reply(200, "text/plain", whole),
+                "/cut" => cut_reply("text/plain", &whole, 2),
+                "/gone" => bytes_reply(403, "text/plain", Bytes::new()),
+                "/moved" => with_header(
+                    bytes_reply(302, "text/plain", Bytes::new()),
+                    "location",
+                    "/a",
+                ),
+                _ => bytes_reply(200, "text/plain", whole),
             })
         })
     }

@@ -61,7 +61,7 @@ impl EmbeddedServices {
         }
         let listen = free_port().map_err(CommandFailure::local("there is no free port"))?;
         set("listen", &listen);
-        let config = configured(&global)?;
+        let config = orchestrator_config(&global)?;
         let mut manifest = config.default_manifest.clone();
         let mut stand_in = None;
         if config.manifests.is_none() && config.dial_url.is_none() {
@@ -75,7 +75,7 @@ impl EmbeddedServices {
             stand_in = Some(folder);
         }
         let world = SystemConnection::open(&global, &AGENT_SERVICES).await?;
-        let store = store(&world);
+        let store = store_origin(&world);
         Ok(Self {
             url: format!("http://{listen}"),
             key: config.clients.values().next().cloned(),
@@ -93,15 +93,17 @@ impl EmbeddedServices {
 }
 
 /// The section of the orchestrator; refuses what cannot work here.
-fn configured(global: &GlobalOptions) -> Result<dray_orchestrator::config::Config, CommandFailure> {
-    let loaded = world::load(&world::sources(global)?)?;
-    let bus: BusSection = world::section(&loaded, "bus")?;
+fn orchestrator_config(
+    global: &GlobalOptions,
+) -> Result<dray_orchestrator::config::Config, CommandFailure> {
+    let loaded = world::load_config(&world::config_sources(global)?)?;
+    let bus: BusSection = world::config_section(&loaded, "bus")?;
     if bus.mode == BusMode::Nats {
         return Err(CommandFailure::Usage(
             "the services of a running system have an orchestrator of their own: name it with --url".to_owned(),
         ));
     }
-    let config: dray_orchestrator::config::Config = world::section(&loaded, "orchestrator")?;
+    let config: dray_orchestrator::config::Config = world::config_section(&loaded, "orchestrator")?;
     if config.model_url.is_none() && config.dial_url.is_none() {
         return Err(CommandFailure::Usage(
             "there is no model to ask: name a running orchestrator with --url, or a model with --model-url".to_owned(),
@@ -142,7 +144,7 @@ fn free_port() -> std::io::Result<String> {
 }
 
 /// Where the store's links lead.
-fn store(world: &SystemConnection) -> Option<DialOrigin> {
+fn store_origin(world: &SystemConnection) -> Option<DialOrigin> {
     let config = world.config()?;
     let section: StoreSection = config.section("store").ok()?;
     let url = match section.mode {
@@ -151,7 +153,7 @@ fn store(world: &SystemConnection) -> Option<DialOrigin> {
         StoreMode::Embedded => {
             let state: StateSection = config.section("state").ok()?;
             let folder: &Path = &state.folder.join("store");
-            dray_store::embedded::serving(folder).ok()?.endpoint
+            dray_store::embedded::serving_options(folder).ok()?.endpoint
         }
     };
     DialOrigin::parse(&url)

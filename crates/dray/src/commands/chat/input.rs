@@ -30,7 +30,7 @@ impl ChatInput {
         let (sender, lines) = channel(1);
         std::thread::Builder::new()
             .name("lines".to_owned())
-            .spawn(move || forward(&mut std::io::stdin().lock(), &sender))
+            .spawn(move || forward_lines(&mut std::io::stdin().lock(), &sender))
             .map_err(CommandFailure::local("cannot read standard input"))?;
         Ok(Self {
             lines,
@@ -57,8 +57,8 @@ impl ChatInput {
     }
 }
 
-fn forward(input: &mut impl BufRead, lines: &Sender<InputLine>) {
-    while let Some(line) = read(input) {
+fn forward_lines(input: &mut impl BufRead, lines: &Sender<InputLine>) {
+    while let Some(line) = read_line(input) {
         if lines.blocking_send(line).is_err() {
             return;
         }
@@ -66,7 +66,7 @@ fn forward(input: &mut impl BufRead, lines: &Sender<InputLine>) {
 }
 
 /// Reads a line. One that is too long is skipped whole.
-fn read(input: &mut impl BufRead) -> Option<InputLine> {
+fn read_line(input: &mut impl BufRead) -> Option<InputLine> {
     let mut bytes = Vec::new();
     match input
         .take(MAX_MESSAGE_BYTES + 1)
@@ -83,7 +83,7 @@ fn read(input: &mut impl BufRead) -> Option<InputLine> {
     }
     let is_whole = bytes.last() == Some(&b'\n');
     if bytes.len() as u64 > MAX_MESSAGE_BYTES && !is_whole {
-        skip(input);
+        skip_line(input);
         return Some(InputLine::Unusable(too_long()));
     }
     Some(String::from_utf8(bytes).map_or_else(
@@ -92,7 +92,7 @@ fn read(input: &mut impl BufRead) -> Option<InputLine> {
     ))
 }
 
-fn skip(input: &mut impl BufRead) {
+fn skip_line(input: &mut impl BufRead) {
     loop {
         let (used, is_end) = match input.fill_buf() {
             Ok([]) | Err(_) => return,
@@ -111,12 +111,12 @@ fn skip(input: &mut impl BufRead) {
 fn too_long() -> String {
     format!(
         "the message is longer than {}; attach it as a file",
-        dray_content::size::human(MAX_MESSAGE_BYTES)
+        dray_content::size::human_size(MAX_MESSAGE_BYTES)
     )
 }
 
 /// All of standard input as one message.
-pub(super) fn whole() -> Result<String, CommandFailure> {
+pub(super) fn read_all() -> Result<String, CommandFailure> {
     let mut bytes = Vec::new();
     let input = std::io::stdin().lock();
     input
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn lines(mut input: &[u8]) -> Vec<InputLine> {
-        std::iter::from_fn(|| read(&mut input)).collect()
+        std::iter::from_fn(|| read_line(&mut input)).collect()
     }
 
     #[test]

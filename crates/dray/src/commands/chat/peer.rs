@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::downloads::DownloadDirectory;
 use super::embedded::EmbeddedServices;
-use super::{failed, trouble};
+use super::{chat_failure, trouble};
 use crate::cli::{ChatArgs, GlobalOptions};
 use crate::outcome::CommandFailure;
 
@@ -65,7 +65,7 @@ impl ChatPeer {
                     "--manifest and --model are the same on the wire of --url: name one".to_owned(),
                 ));
             }
-            let key = key(chat, url)?;
+            let key = api_key(chat, url)?;
             return Self::at(chat, url, key, named.map(String::as_str), None).await;
         }
         let embedded = EmbeddedServices::start(global, chat).await?;
@@ -135,7 +135,7 @@ impl ChatPeer {
 
     /// What an answer that failed means.
     pub(super) fn failure(&self, error: &ChatError) -> CommandFailure {
-        trouble::failure(error, &self.url, self.silence)
+        trouble::answer_failure(error, &self.url, self.silence)
     }
 
     /// Where files that come are put.
@@ -165,7 +165,7 @@ impl PeerAddress<'_> {
             chat: self.limits,
             ..DialOptions::new(self.url, API_VERSION)
         };
-        let core = DialClient::new(options).map_err(|_| unusable())?;
+        let core = DialClient::new(options).map_err(|_| unusable_response_failure())?;
         Ok(ChatPeer {
             completions: core.chat().once(),
             caller: Caller {
@@ -175,16 +175,18 @@ impl PeerAddress<'_> {
             deployment: deployment.to_owned(),
             model: None,
             dial: Some(core),
-            http: HttpClient::new(self.limits, self.ca_file).map_err(|_| unusable())?,
+            http: HttpClient::new(self.limits, self.ca_file)
+                .map_err(|_| unusable_response_failure())?,
             origins: vec![self.origin],
-            url: shown(self.url),
+            url: shown_url(self.url),
             silence: self.limits.idle,
             embedded: None,
         })
     }
 
     async fn plain(self, named: Option<&str>) -> Result<ChatPeer, CommandFailure> {
-        let http = HttpClient::new(self.limits, self.ca_file).map_err(|_| unusable())?;
+        let http =
+            HttpClient::new(self.limits, self.ca_file).map_err(|_| unusable_response_failure())?;
         let base = if self.url.ends_with("/v1") {
             self.url.to_owned()
         } else {
@@ -201,7 +203,7 @@ impl PeerAddress<'_> {
             self.ca_file,
             Duration::from_millis(500),
         )
-        .map_err(|_| unusable())?;
+        .map_err(|_| unusable_response_failure())?;
         Ok(ChatPeer {
             completions: completions.once(),
             caller: Caller::default(),
@@ -210,7 +212,7 @@ impl PeerAddress<'_> {
             dial: None,
             http,
             origins: vec![self.origin],
-            url: shown(self.url),
+            url: shown_url(self.url),
             silence: self.limits.idle,
             embedded: None,
         })
@@ -223,21 +225,21 @@ impl PeerAddress<'_> {
             request = request.authorization("Bearer", key);
         }
         let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {
-            what: format!("{} does not answer: {error}", shown(self.url)),
+            what: format!("{} does not answer: {error}", shown_url(self.url)),
             advice: "Start an orchestrator with `dray up`, or check --url.".to_owned(),
         };
         let answer = request.send(&|_| ()).await;
         let answer = answer.map_err(|error| unreachable(&error))?;
         match answer.status() {
-            401 | 403 => return Err(trouble::refused(answer.status(), None)),
+            401 | 403 => return Err(trouble::refused_key_failure(answer.status(), None)),
             200 => {}
             status => {
-                return Err(failed(
+                return Err(chat_failure(
                     FaultCode::NotFound,
                     "no_models",
                     format!(
                         "{} does not list its models: status {status}.",
-                        shown(self.url)
+                        shown_url(self.url)
                     ),
                     "Check --url, or name the agent with --manifest or --model.",
                 ));
@@ -251,24 +253,24 @@ impl PeerAddress<'_> {
         let names: Vec<_> = names
             .filter_map(|model| model.get("id")?.as_str())
             .collect();
-        only(&names, self.url)
+        only_model(&names, self.url)
     }
 }
 
 /// The one of these names.
-fn only(names: &[&str], url: &str) -> Result<String, CommandFailure> {
+fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
     match names {
         [only] => Ok((*only).to_owned()),
-        [] => Err(failed(
+        [] => Err(chat_failure(
             FaultCode::NotFound,
             "no_models",
-            format!("{} has no manifest.", shown(url)),
+            format!("{} has no manifest.", shown_url(url)),
             "Put one into its folder of manifests, or name another --url.",
         )),
         names => {
             let told = names.iter().take(MAX_SHOWN_MODELS);
             let told: Vec<_> = told
-                .map(|name| dray_content::name::shown(name, 100))
+                .map(|name| dray_content::name::shown_text(name, 100))
                 .collect();
             let more = if names.len() > MAX_SHOWN_MODELS {
                 ", …"
@@ -283,16 +285,16 @@ fn only(names: &[&str], url: &str) -> Result<String, CommandFailure> {
     }
 }
 
-fn unusable() -> CommandFailure {
+fn unusable_response_failure() -> CommandFailure {
     CommandFailure::Usage("--url or --ca-file cannot be used".to_owned())
 }
 
-fn shown(url: &str) -> String {
+fn shown_url(url: &str) -> String {
     RedactedUrl::from_text(url).as_str().to_owned()
 }
 
 /// The key for `url`: the one that was named, or that of the environment where it belongs to the same origin.
-fn key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure> {
+fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure> {
     if let Some(key) = &chat.api_key {
         return Ok(Some(key.clone()));
     }

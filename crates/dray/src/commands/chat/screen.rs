@@ -71,14 +71,14 @@ impl ChatScreen {
             return;
         }
         if self.json {
-            event(&json!({ "event": "content", "text": text }));
+            print_event(&json!({ "event": "content", "text": text }));
             return;
         }
         self.rest();
         if self.out_is_terminal {
-            write(&tame(text));
+            write_stdout(&strip_control_characters(text));
         } else {
-            write(text);
+            write_stdout(text);
         }
         self.in_line = !text.ends_with('\n');
     }
@@ -87,11 +87,11 @@ impl ChatScreen {
     pub(super) fn stage(&mut self, delta: &StageDelta) {
         let is_new = !self.open.contains_key(&delta.index);
         let stage = self.open.entry(delta.index).or_default();
-        append(&mut stage.name, delta.name.as_deref());
-        append(&mut stage.content, delta.content.as_deref());
+        append_bounded(&mut stage.name, delta.name.as_deref());
+        append_bounded(&mut stage.content, delta.content.as_deref());
         if is_new && self.json {
             let name = stage.name.clone();
-            event(
+            print_event(
                 &json!({ "event": "stage", "index": delta.index, "name": name, "status": "running" }),
             );
         }
@@ -99,7 +99,7 @@ impl ChatScreen {
             Some(end) => self.finish(delta.index, Some(end)),
             None if self.stages => {
                 let names: Vec<_> = self.open.values().map(|stage| stage.name.trim()).collect();
-                let names = name::shown(names.join(", "), MAX_NAME_CHARACTERS);
+                let names = name::shown_text(names.join(", "), MAX_NAME_CHARACTERS);
                 self.working(&names);
             }
             None => {}
@@ -116,14 +116,14 @@ impl ChatScreen {
             None => ("·", "open"),
         };
         if self.json {
-            event(&json!({
+            print_event(&json!({
                 "event": "stage", "index": index, "name": stage.name, "status": status, "content": stage.content,
             }));
         } else if self.stages {
-            let shown = name::shown(stage.name.trim(), MAX_NAME_CHARACTERS);
+            let shown = name::shown_text(stage.name.trim(), MAX_NAME_CHARACTERS);
             self.note(&format!("{mark} {shown}"));
             if self.verbose {
-                for line in tame(&stage.content).lines() {
+                for line in strip_control_characters(&stage.content).lines() {
                     self.note(&format!("    {line}"));
                 }
             }
@@ -138,7 +138,7 @@ impl ChatScreen {
         }
         self.rest();
         if self.in_line {
-            write("\n");
+            write_stdout("\n");
             self.in_line = false;
         }
     }
@@ -149,14 +149,14 @@ impl ChatScreen {
         attachment: &Attachment,
         taken: Option<&DownloadOutcome>,
     ) -> String {
-        let line = described(attachment, taken);
+        let line = describe_attachment(attachment, taken);
         if self.json {
             let mut told = json!({
                 "event": "attachment", "type": attachment.kind, "title": attachment.title,
             });
             let fields = told.as_object_mut();
             if let Some(fields) = fields {
-                let is_held = data::held(attachment).is_some();
+                let is_held = data::inline_bytes(attachment).is_some();
                 let url = attachment.url.as_ref().filter(|_| !is_held);
                 fields.insert("url".to_owned(), json!(url));
                 match taken {
@@ -171,7 +171,7 @@ impl ChatScreen {
                     Some(DownloadOutcome::Left) | None => {}
                 }
             }
-            event(&told);
+            print_event(&told);
         } else {
             self.note(&line);
         }
@@ -184,12 +184,14 @@ impl ChatScreen {
             return;
         }
         if let Some(state) = &ending.state {
-            event(&json!({ "event": "state", "state": state }));
+            print_event(&json!({ "event": "state", "state": state }));
         }
         let usage = ending.usage.as_ref().map(
             |usage| json!({ "prompt_tokens": usage.prompt, "completion_tokens": usage.completion }),
         );
-        event(&json!({ "event": "end", "finish_reason": ending.finish_reason, "usage": usage }));
+        print_event(
+            &json!({ "event": "end", "finish_reason": ending.finish_reason, "usage": usage }),
+        );
     }
 
     /// Reports a failure once. The same failure is not reported again.
@@ -200,7 +202,7 @@ impl ChatScreen {
             failure => {
                 if self.json {
                     let fault = outcome::fault_json(&failure.as_fault());
-                    event(&json!({ "event": "error", "fault": fault }));
+                    print_event(&json!({ "event": "error", "fault": fault }));
                 } else {
                     failure.report(false);
                 }
@@ -219,7 +221,7 @@ impl ChatScreen {
     fn note(&mut self, line: &str) {
         self.rest();
         self.break_line();
-        outcome::note(line);
+        outcome::print_note(line);
     }
 
     /// Shows that something is done, on a terminal.
@@ -230,7 +232,7 @@ impl ChatScreen {
         self.break_line();
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None => self.bar = Some(progress::waiting(text, false)),
+            None => self.bar = Some(progress::spinner_with_text(text, false)),
         }
     }
 
@@ -244,27 +246,30 @@ impl ChatScreen {
     /// Where text and notes share a terminal, a note begins its own line.
     fn break_line(&mut self) {
         if self.in_line && self.out_is_terminal && self.err_is_terminal {
-            write("\n");
+            write_stdout("\n");
             self.in_line = false;
         }
     }
 }
 
-fn event(event: &Value) {
+fn print_event(event: &Value) {
     print_line(&event.to_string());
 }
 
 /// A file in one line.
-fn described(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
+fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
-    let mut line = format!("file: {}", name::shown(title, name::SHOWN_MAX));
-    let held = data::held(attachment).map(|bytes| bytes.len() as u64);
-    let kind = attachment.kind.as_deref().map(|kind| name::shown(kind, 80));
+    let mut line = format!("file: {}", name::shown_text(title, name::SHOWN_MAX));
+    let held = data::inline_bytes(attachment).map(|bytes| bytes.len() as u64);
+    let kind = attachment
+        .kind
+        .as_deref()
+        .map(|kind| name::shown_text(kind, 80));
     let size = match taken {
         Some(DownloadOutcome::Saved { size, .. }) => Some(*size),
         _ => held,
     };
-    let about: Vec<_> = kind.into_iter().chain(size.map(size::human)).collect();
+    let about: Vec<_> = kind.into_iter().chain(size.map(size::human_size)).collect();
     if !about.is_empty() {
         line.push_str(" (");
         line.push_str(&about.join(", "));
@@ -274,18 +279,18 @@ fn described(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String
     match (taken, url) {
         (Some(DownloadOutcome::Saved { path, .. }), _) => {
             line.push_str(" saved to ");
-            line.push_str(&name::shown(
+            line.push_str(&name::shown_text(
                 path.to_string_lossy().as_bytes(),
                 MAX_LINK_CHARACTERS,
             ));
         }
         (Some(DownloadOutcome::Failed(why)), _) => {
             line.push_str(" could not be saved: ");
-            line.push_str(&name::shown(why, MAX_LINK_CHARACTERS));
+            line.push_str(&name::shown_text(why, MAX_LINK_CHARACTERS));
         }
         (_, Some(url)) => {
             line.push_str(" at ");
-            line.push_str(&name::shown(url, MAX_LINK_CHARACTERS));
+            line.push_str(&name::shown_text(url, MAX_LINK_CHARACTERS));
         }
         (None, None) => line.push_str("; --downloads DIR saves it"),
         (Some(DownloadOutcome::Left), None) => {}
@@ -294,12 +299,12 @@ fn described(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String
 }
 
 /// Without what steers a terminal.
-fn tame(text: &str) -> String {
+fn strip_control_characters(text: &str) -> String {
     let is_tame = |letter: &char| matches!(letter, '\n' | '\t') || !letter.is_control();
     text.chars().filter(is_tame).collect()
 }
 
-fn append(text: &mut String, more: Option<&str>) {
+fn append_bounded(text: &mut String, more: Option<&str>) {
     let more = more.unwrap_or_default();
     let room = MAX_STAGE_BYTES.saturating_sub(text.len());
     let end = more.floor_char_boundary(room.min(more.len()));
@@ -307,7 +312,7 @@ fn append(text: &mut String, more: Option<&str>) {
 }
 
 /// Writes text to standard output. A closed pipe is not an error worth telling.
-fn write(text: &str) {
+fn write_stdout(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -318,13 +323,16 @@ mod tests {
 
     #[test]
     fn nothing_that_comes_steers_the_terminal() {
-        assert_eq!(tame("a\u{1b}[31mb\u{9b}2J\rc\n\td é"), "a[31mb2Jc\n\td é");
+        assert_eq!(
+            strip_control_characters("a\u{1b}[31mb\u{9b}2J\rc\n\td é"),
+            "a[31mb2Jc\n\td é"
+        );
         let attachment = Attachment {
             title: Some("a\u{1b}]0;x\u{7}\n.txt".to_owned()),
             url: Some("http://x/\u{202e}a".to_owned()),
             ..Attachment::default()
         };
-        let line = described(&attachment, None);
+        let line = describe_attachment(&attachment, None);
         assert!(
             !line.contains(|letter: char| letter.is_control() || letter == '\u{202e}'),
             "{line}"
@@ -340,7 +348,7 @@ mod tests {
             ..Attachment::default()
         };
         assert_eq!(
-            described(&attachment, None),
+            describe_attachment(&attachment, None),
             "file: a.csv (text/csv, 3 B); --downloads DIR saves it"
         );
         let saved = DownloadOutcome::Saved {
@@ -348,20 +356,23 @@ mod tests {
             size: 3,
         };
         assert_eq!(
-            described(&attachment, Some(&saved)),
+            describe_attachment(&attachment, Some(&saved)),
             "file: a.csv (text/csv, 3 B) saved to out/a.csv"
         );
         let failed = DownloadOutcome::Failed("status 403".to_owned());
-        assert!(described(&attachment, Some(&failed)).ends_with("could not be saved: status 403"));
+        assert!(
+            describe_attachment(&attachment, Some(&failed))
+                .ends_with("could not be saved: status 403")
+        );
     }
 
     #[test]
     fn what_is_kept_of_a_stage_is_bounded() {
         let mut text = "x".repeat(MAX_STAGE_BYTES - 1);
-        append(&mut text, Some("é and more"));
+        append_bounded(&mut text, Some("é and more"));
         assert_eq!(text.len(), MAX_STAGE_BYTES - 1);
-        append(&mut text, None);
-        append(&mut text, Some("ab"));
+        append_bounded(&mut text, None);
+        append_bounded(&mut text, Some("ab"));
         assert_eq!(text.len(), MAX_STAGE_BYTES);
     }
 }

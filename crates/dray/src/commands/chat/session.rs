@@ -12,7 +12,7 @@ use super::conversation::{ChatQuestion, ConversationFile};
 use super::downloads::{DownloadDirectory, DownloadOutcome};
 use super::peer::ChatPeer;
 use super::screen::ChatScreen;
-use super::{attach, failed};
+use super::{attach, chat_failure};
 use crate::outcome::CommandFailure;
 
 /// A conversation and all around it.
@@ -84,7 +84,7 @@ impl<'a> ChatSession<'a> {
         self.screen.begin();
         let messages = self.book.messages(&question);
         let asked = tokio::select! {
-            answer = ask::ask(self.peer, &messages, &mut self.screen) => answer,
+            answer = ask::ask_and_show(self.peer, &messages, &mut self.screen) => answer,
             _ = interrupts.recv() => Err(self.interrupt()),
         };
         self.screen.stop();
@@ -126,7 +126,7 @@ impl<'a> ChatSession<'a> {
         self.screen.end(&ending);
         kept?;
         if lost > 0 {
-            return Err(failed(
+            return Err(chat_failure(
                 FaultCode::Unavailable,
                 "not_saved",
                 format!("{lost} of {} files could not be saved.", files.len()),
@@ -155,7 +155,7 @@ impl<'a> ChatSession<'a> {
     fn interrupt(&mut self) -> CommandFailure {
         self.ended = self.interrupted;
         self.interrupted = true;
-        failed(
+        chat_failure(
             FaultCode::Timeout,
             "interrupted",
             "Stopped.",
@@ -175,8 +175,8 @@ impl<'a> ChatSession<'a> {
 
     /// Adds a file to the next message.
     pub(super) fn attach(&mut self, file: &Path) -> Result<(), CommandFailure> {
-        let attachment = attach::read(file)?;
-        let line = about(&attachment);
+        let attachment = attach::read_attachment(file)?;
+        let line = attachment_remark(&attachment);
         self.screen.remark(&format!("to be sent: {line}"));
         self.pending.push(attachment);
         Ok(())
@@ -184,7 +184,7 @@ impl<'a> ChatSession<'a> {
 
     /// Shows the files of both ways.
     pub(super) fn list(&mut self) {
-        let waiting = self.pending.iter().map(about);
+        let waiting = self.pending.iter().map(attachment_remark);
         let waiting: Vec<_> = waiting.map(|line| format!("to be sent: {line}")).collect();
         if waiting.is_empty() && self.received.is_empty() {
             self.screen.remark("no files yet");
@@ -199,7 +199,7 @@ impl<'a> ChatSession<'a> {
         match file {
             Some(file) => {
                 self.book.copy(file)?;
-                let file = name::shown(file.as_os_str().as_encoded_bytes(), 400);
+                let file = name::shown_text(file.as_os_str().as_encoded_bytes(), 400);
                 self.screen.remark(&format!("saved to {file}"));
                 Ok(())
             }
@@ -230,8 +230,8 @@ impl<'a> ChatSession<'a> {
     }
 }
 
-fn about(attachment: &Attachment) -> String {
+fn attachment_remark(attachment: &Attachment) -> String {
     let title = attachment.title.as_deref().unwrap_or_default();
     let kind = attachment.kind.as_deref().unwrap_or_default();
-    format!("{} ({kind})", name::shown(title, name::SHOWN_MAX))
+    format!("{} ({kind})", name::shown_text(title, name::SHOWN_MAX))
 }

@@ -6,7 +6,7 @@ use dray_content::name;
 use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::{Fault, FaultCode};
 
-use super::failed;
+use super::chat_failure;
 use crate::outcome::CommandFailure;
 
 /// Longest text of the other side that is shown, in characters.
@@ -15,14 +15,14 @@ const MAX_SHOWN_CHARACTERS: usize = 500;
 const RETRY_ADVICE: &str = "The message is kept: /retry asks it again.";
 
 /// Describes a failed answer of `url`, which had this timeout.
-pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> CommandFailure {
-    let said = said(error);
+pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) -> CommandFailure {
+    let said = display_message(error);
     match error.kind {
         ChatKind::Connect => CommandFailure::Unreachable {
             what: format!("{url} cannot be reached"),
             advice: "Start an orchestrator with `dray up`, or check --url; then /retry.".to_owned(),
         },
-        ChatKind::Timeout => failed(
+        ChatKind::Timeout => chat_failure(
             FaultCode::Timeout,
             "silent",
             format!("Nothing came for {} s.", silence.as_secs()),
@@ -30,19 +30,19 @@ pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Comman
         ),
         ChatKind::Status(status) => of_status(status, &said, error),
         // What the other side reported, and a stream without an end.
-        ChatKind::Broken if error.source.is_none() => failed(
+        ChatKind::Broken if error.source.is_none() => chat_failure(
             FaultCode::Unavailable,
             "agent_failed",
             format!("The answer failed: {said}"),
             RETRY_ADVICE,
         ),
-        ChatKind::Broken => failed(
+        ChatKind::Broken => chat_failure(
             FaultCode::Unavailable,
             "broke_off",
             "The connection broke in the middle of the answer.",
             RETRY_ADVICE,
         ),
-        ChatKind::Malformed => failed(
+        ChatKind::Malformed => chat_failure(
             FaultCode::Unavailable,
             "not_a_chat",
             format!("What came is no chat completion: {said}."),
@@ -52,15 +52,15 @@ pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Comman
 }
 
 /// What the other side wants people to read.
-fn said(error: &ChatError) -> String {
+fn display_message(error: &ChatError) -> String {
     let text = error.display_message.as_deref().unwrap_or(&error.message);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    name::shown(lines.join("; "), MAX_SHOWN_CHARACTERS)
+    name::shown_text(lines.join("; "), MAX_SHOWN_CHARACTERS)
 }
 
 /// The key was not accepted.
-pub(super) fn refused(status: u16, said: Option<&str>) -> CommandFailure {
-    failed(
+pub(super) fn refused_key_failure(status: u16, said: Option<&str>) -> CommandFailure {
+    chat_failure(
         FaultCode::Denied,
         "not_allowed",
         format!(
@@ -73,7 +73,7 @@ pub(super) fn refused(status: u16, said: Option<&str>) -> CommandFailure {
 
 fn of_status(status: u16, said: &str, error: &ChatError) -> CommandFailure {
     let (code, detail, advice) = match status {
-        401 | 403 => return refused(status, Some(said)),
+        401 | 403 => return refused_key_failure(status, Some(said)),
         404 => (
             FaultCode::NotFound,
             "not_found",

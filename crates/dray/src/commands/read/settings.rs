@@ -14,7 +14,7 @@ use crate::outcome::CommandFailure;
 use crate::world;
 
 /// The reader with the model for summaries and with OCR.
-pub(super) fn configured(
+pub(super) fn configure_reader(
     global: &GlobalOptions,
     read: &ReadArgs,
     reader: Reader,
@@ -22,11 +22,11 @@ pub(super) fn configured(
     let (reader, config) = if read.stub_summarizer {
         (reader.with_summarizer(Arc::new(Stub)), Config::default())
     } else {
-        let loaded = world::load(&world::sources(global)?)?;
-        let config: Config = world::section(&loaded, FileResolver::NAME)?;
+        let loaded = world::load_config(&world::config_sources(global)?)?;
+        let config: Config = world::config_section(&loaded, FileResolver::NAME)?;
         (with_model(reader, &config)?, config)
     };
-    Ok(match ocr(read, &config)? {
+    Ok(match ocr_settings(read, &config)? {
         Some(settings) => reader.with_ocr(settings),
         None => reader,
     })
@@ -47,7 +47,7 @@ fn with_model(reader: Reader, config: &Config) -> Result<Reader, CommandFailure>
 }
 
 /// How the text of pictures is recognised; nothing when it is off.
-fn ocr(read: &ReadArgs, config: &Config) -> Result<Option<OcrSettings>, CommandFailure> {
+fn ocr_settings(read: &ReadArgs, config: &Config) -> Result<Option<OcrSettings>, CommandFailure> {
     let settings = config.reading.ocr.settings().filter(|_| !read.no_ocr);
     let Some(languages) = &read.ocr_languages else {
         return Ok(settings);

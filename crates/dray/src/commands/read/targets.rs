@@ -31,7 +31,11 @@ impl DocumentLocation {
         }
         let digest = what.strip_prefix("artifact:").unwrap_or(what);
         match digest.parse() {
-            Ok(sha256) if below(what, primary).symlink_metadata().is_err() => {
+            Ok(sha256)
+                if path_below_primary(what, primary)
+                    .symlink_metadata()
+                    .is_err() =>
+            {
                 Self::Artifact(sha256)
             }
             _ => Self::Path,
@@ -54,17 +58,17 @@ pub(super) struct ReadTarget {
 /// # Errors
 ///
 /// When a directory cannot be listed or holds too many files.
-pub(super) fn expand(
+pub(super) fn expand_arguments(
     arguments: &[String],
     primary: Option<&Path>,
 ) -> Result<Vec<ReadTarget>, CommandFailure> {
     let mut targets = Vec::new();
     for what in arguments {
         let source = DocumentLocation::of(what, primary);
-        let path = below(what, primary);
+        let path = path_below_primary(what, primary);
         if source == DocumentLocation::Path && path.is_dir() {
             let mut files = Vec::new();
-            list(&path, Path::new(what), 0, &mut files)?;
+            list_directory(&path, Path::new(what), 0, &mut files)?;
             targets.extend(files.into_iter().map(|file| ReadTarget {
                 what: file.to_string_lossy().into_owned(),
                 source: DocumentLocation::Path,
@@ -72,7 +76,7 @@ pub(super) fn expand(
             }));
         } else {
             let folder = match source {
-                DocumentLocation::Path => parent(Path::new(what)),
+                DocumentLocation::Path => parent_directory(Path::new(what)),
                 DocumentLocation::Url | DocumentLocation::Artifact(_) => None,
             };
             targets.push(ReadTarget {
@@ -90,12 +94,12 @@ pub(super) fn expand(
     Ok(targets)
 }
 
-fn below(what: &str, primary: Option<&Path>) -> PathBuf {
+fn path_below_primary(what: &str, primary: Option<&Path>) -> PathBuf {
     primary.map_or_else(|| PathBuf::from(what), |root| root.join(what))
 }
 
 /// The directory that a file is named in; nothing for a bare name.
-pub(super) fn parent(file: &Path) -> Option<PathBuf> {
+pub(super) fn parent_directory(file: &Path) -> Option<PathBuf> {
     match file.parent() {
         Some(parent) if parent.as_os_str().is_empty() => None,
         parent => parent.map(Path::to_owned),
@@ -103,7 +107,7 @@ pub(super) fn parent(file: &Path) -> Option<PathBuf> {
 }
 
 /// Adds the regular files of a directory and of those below, by name. Links are not followed.
-fn list(
+fn list_directory(
     directory: &Path,
     shown: &Path,
     depth: usize,
@@ -126,7 +130,7 @@ fn list(
         if kind.is_file() {
             files.push(shown.join(&name));
         } else if kind.is_dir() && depth < MAX_DEPTH {
-            list(&directory.join(&name), &shown.join(&name), depth + 1, files)?;
+            list_directory(&directory.join(&name), &shown.join(&name), depth + 1, files)?;
         }
     }
     Ok(())
@@ -160,7 +164,7 @@ mod tests {
             top.to_string_lossy().into_owned(),
             "missing.txt".to_owned(),
         ];
-        let targets = expand(&arguments, None).unwrap();
+        let targets = expand_arguments(&arguments, None).unwrap();
         let named: Vec<&str> = targets
             .iter()
             .map(|target| {

@@ -15,12 +15,12 @@ use futures_util::{StreamExt as _, stream};
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
-use super::direct::{self, until};
-use super::end::{CopyEndpoint, PathKind, local_path};
+use super::direct::{self, run_until};
+use super::end::{CopyEndpoint, check_directory, local_path};
 use super::operands::CopyOperand;
-use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join};
+use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join_path};
 use super::report::{CopyReport, FileReport, interrupted};
-use super::{address, ask, explained};
+use super::{call_service, explain_failure, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxCp, SandboxPut, TransferOptions};
 use crate::commands::fetch::write_claim;
 use crate::commands::upload;
@@ -74,16 +74,20 @@ impl Progress for JobProgress<'_> {
 }
 
 /// `put` of several files or of directories.
-pub(super) async fn put(
+pub(super) async fn put_many(
     global: &GlobalOptions,
     reach: &SandboxAccess<'_>,
     put: &SandboxPut,
 ) -> Result<(), CommandFailure> {
     let operands = put.parse()?;
-    let target = open(global, reach, operands.sandbox).await;
-    let target = target.map_err(|failure| explained(failure, operands.sandbox, false))?;
-    let directory = super::raw(operands.directory);
-    let named: Vec<_> = operands.files.iter().map(|file| super::raw(file)).collect();
+    let target = open_endpoint(global, reach, operands.sandbox).await;
+    let target = target.map_err(|failure| explain_failure(failure, operands.sandbox, false))?;
+    let directory = super::path_bytes(operands.directory);
+    let named: Vec<_> = operands
+        .files
+        .iter()
+        .map(|file| super::path_bytes(file))
+        .collect();
     let copy = SandboxCopy::new(
         global,
         (CopyEndpoint::Local, target),
@@ -95,7 +99,7 @@ pub(super) async fn put(
 }
 
 /// `cp`.
-pub(super) async fn cp(
+pub(super) async fn copy_operands(
     global: &GlobalOptions,
     reach: &SandboxAccess<'_>,
     cp: &SandboxCp,
@@ -127,18 +131,6 @@ pub(super) async fn cp(
     copy.run(&named, destination).await
 }
 
-/// Several things need a directory to go into; one that is missing must be asked for with a slash.
-async fn check_directory(target: &CopyEndpoint<'_>, path: &[u8]) -> Result<(), CommandFailure> {
-    match target.stat(path).await? {
-        PathKind::Directory => Ok(()),
-        PathKind::Nothing if path.ends_with(b"/") => Ok(()),
-        _ => Err(CommandFailure::Usage(format!(
-            "{} is not a directory; several things need one, and `/` at its end makes it",
-            super::plain(path)
-        ))),
-    }
-}
-
 async fn open_operand<'a>(
     global: &GlobalOptions,
     reach: &SandboxAccess<'a>,
@@ -147,11 +139,11 @@ async fn open_operand<'a>(
     let Some(sandbox) = sandbox else {
         return Ok(CopyEndpoint::Local);
     };
-    let opened = open(global, reach, sandbox).await;
-    opened.map_err(|failure| explained(failure, sandbox, false))
+    let opened = open_endpoint(global, reach, sandbox).await;
+    opened.map_err(|failure| explain_failure(failure, sandbox, false))
 }
 
-async fn open<'a>(
+async fn open_endpoint<'a>(
     global: &GlobalOptions,
     reach: &SandboxAccess<'a>,
     sandbox: &'a str,
@@ -159,7 +151,7 @@ async fn open<'a>(
     Ok(match reach {
         SandboxAccess::Served(world) => CopyEndpoint::Served(world, sandbox),
         SandboxAccess::Direct(config) => {
-            let opened = direct::open(global, (*config).clone(), sandbox).await?;
+            let opened = direct::open_sandbox(global, (*config).clone(), sandbox).await?;
             CopyEndpoint::Direct(Box::new(opened))
         }
     })
@@ -181,7 +173,7 @@ impl<'a> SandboxCopy<'a> {
             mode,
             resume: options.resume,
             time: Duration::from_secs(options.timeout),
-            bar: progress::bytes(Some(0), global.json),
+            bar: progress::byte_progress_bar(Some(0), global.json),
             moved: AtomicU64::new(0),
             report: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -194,7 +186,7 @@ impl<'a> SandboxCopy<'a> {
         named: &[Vec<u8>],
         destination: CopyDestination<'_>,
     ) -> Result<(), CommandFailure> {
-        let outcome = until(self.time, &self.cancel, self.copy_all(named, destination)).await;
+        let outcome = run_until(self.time, &self.cancel, self.copy_all(named, destination)).await;
         self.bar.finish_and_clear();
         let report = self
             .report
@@ -253,7 +245,7 @@ impl<'a> SandboxCopy<'a> {
             if outcome.map_err(|failure| self.explained(failure))? {
                 made += 1;
             } else if !jobs.iter().any(|job| job.directory.starts_with(directory)) {
-                let called = name::shown(directory, super::MAX_SHOWN_CHARACTERS);
+                let called = name::shown_text(directory, super::MAX_SHOWN_CHARACTERS);
                 lost.push(format!(
                     "{called}: a running system makes no empty directories"
                 ));
@@ -297,7 +289,7 @@ impl<'a> SandboxCopy<'a> {
         match (&self.source, &self.target) {
             (CopyEndpoint::Local, CopyEndpoint::Served(_, sandbox))
             | (CopyEndpoint::Served(_, sandbox), CopyEndpoint::Local) => {
-                explained(failure, sandbox, false)
+                explain_failure(failure, sandbox, false)
             }
             _ => failure,
         }
@@ -320,7 +312,7 @@ impl<'a> SandboxCopy<'a> {
             }
             (CopyEndpoint::Local, CopyEndpoint::Served(world, to)) => {
                 let file = local_path(&job.from);
-                let claim = upload::file(self.global, world, &file, None).await?;
+                let claim = upload::upload_file(self.global, world, &file, None).await?;
                 self.place(job, world, to, claim).await
             }
             (CopyEndpoint::Served(world, from), CopyEndpoint::Served(_, to)) => {
@@ -345,7 +337,7 @@ impl<'a> SandboxCopy<'a> {
         sandbox: &DirectSandbox,
         progress: &dyn Progress,
     ) -> Result<FileReport, CommandFailure> {
-        let (source, _, content) = direct::source(&local_path(&job.from)).await?;
+        let (source, _, content) = direct::file_source(&local_path(&job.from)).await?;
         let put = self.put_file(job, self.resume.then_some(content.as_str()));
         let placed = sandbox.put(put, &source, progress, &self.cancel).await?;
         Ok(FileReport::placed(job.from.clone(), placed))
@@ -387,7 +379,7 @@ impl<'a> SandboxCopy<'a> {
         let received = got?;
         Ok(FileReport {
             from: job.from.clone(),
-            to: super::raw(&output),
+            to: super::path_bytes(&output),
             size: received.size,
             sha256: received.sha256,
             renamed,
@@ -399,12 +391,12 @@ impl<'a> SandboxCopy<'a> {
 
     /// The file of this machine that is written, and whether another name had to be taken.
     fn local_target(&self, job: &CopyJob) -> Result<(PathBuf, bool), CommandFailure> {
-        let wanted = local_path(&join(&job.directory, &job.name));
+        let wanted = local_path(&join_path(&job.directory, &job.name));
         let Ok(there) = std::fs::symlink_metadata(&wanted) else {
             return Ok((wanted, false));
         };
         let refused = |detail: &str, text: &str| {
-            let text = format!("{}: {text}", super::plain(&super::raw(&wanted)));
+            let text = format!("{}: {text}", super::path_text(&super::path_bytes(&wanted)));
             Err(Fault::new(FaultCode::InvalidArgument, text)
                 .detail(detail)
                 .into())
@@ -449,14 +441,14 @@ impl<'a> SandboxCopy<'a> {
         claim: Claim,
     ) -> Result<FileReport, CommandFailure> {
         let request = v1::PutSandboxFileRequest {
-            sandbox: Some(address(sandbox)),
+            sandbox: Some(sandbox_ref(sandbox)),
             claim: Some(claim.into()),
             directory: job.directory.clone(),
             name: job.name.clone(),
             collision: self.collision.to_owned(),
             mode: (self.mode)(job.mode),
         };
-        let placed = ask(world, self.time, &request).await?;
+        let placed = call_service(world, self.time, &request).await?;
         Ok(FileReport::placed(job.from.clone(), placed))
     }
 
@@ -468,11 +460,11 @@ impl<'a> SandboxCopy<'a> {
         sandbox: &str,
     ) -> Result<(Claim, Option<v1::TransferReceipt>), CommandFailure> {
         let request = v1::GetSandboxFileRequest {
-            sandbox: Some(address(sandbox)),
+            sandbox: Some(sandbox_ref(sandbox)),
             path: job.from.clone(),
             max_bytes: 0,
         };
-        let file = ask(world, self.time, &request).await?;
+        let file = call_service(world, self.time, &request).await?;
         let claim = file.claim.ok_or_else(Fault::internal)?;
         Ok((Claim::try_from(claim).map_err(Fault::from)?, file.receipt))
     }
@@ -488,7 +480,7 @@ impl<'a> SandboxCopy<'a> {
         write_claim(self.global, world, &claim, &output).await?;
         Ok(FileReport {
             from: job.from.clone(),
-            to: super::raw(&output),
+            to: super::path_bytes(&output),
             size: claim.artifact.size,
             sha256: claim.artifact.sha256.as_bytes().to_vec(),
             renamed,

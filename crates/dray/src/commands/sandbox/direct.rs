@@ -15,11 +15,11 @@ use indicatif::ProgressBar;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use super::{MAX_SHOWN_CHARACTERS, free_name_in, raw};
+use super::{MAX_SHOWN_CHARACTERS, free_name_in, path_bytes};
 use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
-use crate::commands::reach::absolute;
+use crate::commands::reach::absolute_address;
 use crate::commands::upload;
-use crate::outcome::{CommandFailure, note};
+use crate::outcome::{CommandFailure, print_note};
 use crate::{progress, world};
 
 /// Mode bits of a file that is put, less those that let it be executed.
@@ -46,27 +46,27 @@ impl Progress for TransferBar {
 }
 
 /// Copies a file or a directory out of a sandbox.
-pub(super) async fn get(
+pub(super) async fn get_direct(
     global: &GlobalOptions,
     sandbox: &DirectSandbox,
     path: &Path,
     get: &SandboxGet,
     cancel: &CancellationToken,
 ) -> Result<FetchedFile, CommandFailure> {
-    let bar = TransferBar(progress::bytes(Some(0), global.json));
-    let got = fetch(sandbox, path, get, &bar, cancel).await;
+    let bar = TransferBar(progress::byte_progress_bar(Some(0), global.json));
+    let got = fetch_to_target(sandbox, path, get, &bar, cancel).await;
     bar.0.finish_and_clear();
     got
 }
 
-async fn fetch(
+async fn fetch_to_target(
     sandbox: &DirectSandbox,
     path: &Path,
     get: &SandboxGet,
     bar: &TransferBar,
     cancel: &CancellationToken,
 ) -> Result<FetchedFile, CommandFailure> {
-    let path = raw(path);
+    let path = path_bytes(path);
     let most = get.size_limit.map_or(0, ByteSize::as_u64);
     let origin = if get.transfer.resume {
         Some(sandbox.origin(&path)?)
@@ -96,31 +96,31 @@ async fn fetch(
 
 /// Says that what an earlier command brought of a file is of no use.
 pub(super) fn note_restart(path: &[u8], why: &str) {
-    note(&format!(
+    print_note(&format!(
         "{}: copied from its beginning, since {why}",
-        name::shown(path, MAX_SHOWN_CHARACTERS)
+        name::shown_text(path, MAX_SHOWN_CHARACTERS)
     ));
 }
 
 /// Copies a file of this machine, or standard input, into a sandbox.
-pub(super) async fn put(
+pub(super) async fn put_direct(
     global: &GlobalOptions,
     config: Config,
     put: &SandboxPut,
 ) -> Result<v1::PlacedFile, CommandFailure> {
     let operands = put.parse()?;
     let file = operands.files.first().ok_or_else(Fault::internal)?;
-    let bar = TransferBar(progress::bytes(Some(0), global.json));
+    let bar = TransferBar(progress::byte_progress_bar(Some(0), global.json));
     let cancel = CancellationToken::new();
     let sending = async {
-        let (source, executable, content) = source(file).await?;
-        let sandbox = open(global, config, operands.sandbox).await?;
+        let (source, executable, content) = file_source(file).await?;
+        let sandbox = open_sandbox(global, config, operands.sandbox).await?;
         let own = file
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        let called = name::clean(put.name.clone().or(own).unwrap_or_default());
+        let called = name::clean_name(put.name.clone().or(own).unwrap_or_default());
         let wanted = PutFile {
-            directory: &raw(operands.directory),
+            directory: &path_bytes(operands.directory),
             name: called.as_bytes(),
             collision: &put.collision,
             mode: FILE_MODE | executable,
@@ -128,25 +128,25 @@ pub(super) async fn put(
         };
         Ok(sandbox.put(wanted, &source, &bar, &cancel).await?)
     };
-    let placed = until(Duration::from_secs(put.transfer.timeout), &cancel, sending).await;
+    let placed = run_until(Duration::from_secs(put.transfer.timeout), &cancel, sending).await;
     bar.0.finish_and_clear();
     placed
 }
 
 /// Opens a sandbox for one command.
-pub(super) async fn open(
+pub(super) async fn open_sandbox(
     global: &GlobalOptions,
     config: Config,
     sandbox: &str,
 ) -> Result<DirectSandbox, CommandFailure> {
-    let tenant = world::tenant(global)?;
-    let address = absolute(sandbox);
+    let tenant = world::tenant_of(global)?;
+    let address = absolute_address(sandbox);
     Ok(DirectSandbox::open(config, Clock::system(), &tenant, &address).await?)
 }
 
 /// A file to send, the bits of its mode that let it be executed, and what stands for its content: the same for as long
 /// as nothing touches the file.
-pub(super) async fn source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
+pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
     if file == Path::new("-") {
         let failed = || CommandFailure::local("cannot read standard input");
         let held = tokio::task::spawn_blocking(hold_input).await;
@@ -154,7 +154,7 @@ pub(super) async fn source(file: &Path) -> Result<(FileSource, u32, String), Com
         let (held, size) = held.map_err(failed())?;
         return Ok((FileSource::new(held, size), 0, String::new()));
     }
-    let (opened, size) = upload::open(file).await?;
+    let (opened, size) = upload::open_regular_file(file).await?;
     let opened = opened.into_std().await;
     let failed = CommandFailure::local(format!("cannot read {}", file.display()));
     let seen = opened.metadata().map_err(failed)?;
@@ -179,7 +179,7 @@ fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
 
 /// Waits for the work, but no longer than it may take and not after Ctrl-C. What was half done is removed before this
 /// returns.
-pub(super) async fn until<T>(
+pub(super) async fn run_until<T>(
     time: Duration,
     cancel: &CancellationToken,
     work: impl Future<Output = Result<T, CommandFailure>>,

@@ -9,7 +9,7 @@ use dray_proto::v1;
 use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree};
 use dray_types::{Fault, FaultCode};
 
-use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, address, ask};
+use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
 use crate::outcome::CommandFailure;
 use crate::world::SystemConnection;
 
@@ -41,11 +41,11 @@ impl CopyEndpoint<'_> {
             Self::Direct(sandbox) => sandbox.stat(path).await?,
             Self::Served(world, sandbox) => {
                 let request = v1::StatSandboxRequest {
-                    sandbox: Some(address(sandbox)),
+                    sandbox: Some(sandbox_ref(sandbox)),
                     path: path.to_vec(),
                     follow: true,
                 };
-                match ask(world, CALL_TIMEOUT, &request).await {
+                match call_service(world, CALL_TIMEOUT, &request).await {
                     Err(CommandFailure::Fault(fault)) if fault.detail == "not_found" => None,
                     entry => Some(entry?),
                 }
@@ -66,7 +66,7 @@ impl CopyEndpoint<'_> {
         match self {
             Self::Local => {
                 let path = local_path(path);
-                let walked = tokio::task::spawn_blocking(move || walk(&path)).await;
+                let walked = tokio::task::spawn_blocking(move || walk_directory(&path)).await;
                 walked.map_err(|error| CommandFailure::local("cannot list files")(error.into()))?
             }
             Self::Direct(sandbox) => Ok(sandbox.tree(path).await?),
@@ -113,7 +113,7 @@ fn stat_local(path: &[u8]) -> Result<PathKind, CommandFailure> {
 }
 
 /// What lies beneath a directory of this machine. Links are named and not followed.
-fn walk(directory: &Path) -> Result<Tree, CommandFailure> {
+fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
     let mut tree = Tree {
         path: directory.as_os_str().as_bytes().to_vec(),
         ..Tree::default()
@@ -146,7 +146,7 @@ fn walk(directory: &Path) -> Result<Tree, CommandFailure> {
                 };
                 tree.skipped.push(format!(
                     "{}: {why}",
-                    name::shown(&name, MAX_SHOWN_CHARACTERS)
+                    name::shown_text(&name, MAX_SHOWN_CHARACTERS)
                 ));
             }
         }
@@ -161,12 +161,12 @@ async fn served_tree(
 ) -> Result<Tree, CommandFailure> {
     let (depth, limit) = MAX_SERVED;
     let request = v1::ListSandboxRequest {
-        sandbox: Some(address(sandbox)),
+        sandbox: Some(sandbox_ref(sandbox)),
         path: path.to_vec(),
         depth,
         limit,
     };
-    let listing = ask(world, CALL_TIMEOUT, &request).await?;
+    let listing = call_service(world, CALL_TIMEOUT, &request).await?;
     if listing.truncated {
         let text = "The directory has more entries than a running system lists.";
         let advice = "Copy its parts one by one, or leave out --nats.";
@@ -175,11 +175,11 @@ async fn served_tree(
     }
     let mut tree = Tree::default();
     let stat = v1::StatSandboxRequest {
-        sandbox: Some(address(sandbox)),
+        sandbox: Some(sandbox_ref(sandbox)),
         path: path.to_vec(),
         follow: true,
     };
-    tree.path = ask(world, CALL_TIMEOUT, &stat).await?.real_path;
+    tree.path = call_service(world, CALL_TIMEOUT, &stat).await?.real_path;
     for entry in listing.entries {
         let Some(called) = entry.path.strip_prefix(tree.path.as_slice()) else {
             continue;
@@ -194,9 +194,24 @@ async fn served_tree(
             }),
             kind => tree.skipped.push(format!(
                 "{}: {kind}",
-                name::shown(&called, MAX_SHOWN_CHARACTERS)
+                name::shown_text(&called, MAX_SHOWN_CHARACTERS)
             )),
         }
     }
     Ok(tree)
+}
+
+/// Several things need a directory to go into; one that is missing must be asked for with a slash.
+pub(super) async fn check_directory(
+    target: &CopyEndpoint<'_>,
+    path: &[u8],
+) -> Result<(), CommandFailure> {
+    match target.stat(path).await? {
+        PathKind::Directory => Ok(()),
+        PathKind::Nothing if path.ends_with(b"/") => Ok(()),
+        _ => Err(CommandFailure::Usage(format!(
+            "{} is not a directory; several things need one, and `/` at its end makes it",
+            super::path_text(path)
+        ))),
+    }
 }

@@ -10,13 +10,16 @@ use dray_types::{ByteSize, Claim, Fault};
 use tokio_util::sync::CancellationToken;
 
 use super::copy::SandboxAccess;
-use super::direct::{self, FetchedFile, until};
+use super::direct::{self, FetchedFile, run_until};
 use super::plan::is_about_one_file;
 use super::report::{CopyReport, FileReport};
-use super::{MAX_SHOWN_CHARACTERS, address, ask, explained, free_name_in, hex, raw, written};
+use super::{
+    MAX_SHOWN_CHARACTERS, call_service, explain_failure, free_name_in, hex_digits, path_bytes,
+    print_written_file, sandbox_ref,
+};
 use crate::cli::{GlobalOptions, SandboxGet};
 use crate::commands::fetch::write_claim;
-use crate::outcome::{CommandFailure, note};
+use crate::outcome::{CommandFailure, print_note};
 use crate::progress;
 use crate::world::SystemConnection;
 
@@ -40,7 +43,7 @@ pub(super) async fn run(
     command: &SandboxGet,
 ) -> Result<(), CommandFailure> {
     let outcome = try_run(global, reach, command).await;
-    outcome.map_err(|failure| explained(failure, &command.sandbox, false))
+    outcome.map_err(|failure| explain_failure(failure, &command.sandbox, false))
 }
 
 async fn try_run(
@@ -53,21 +56,22 @@ async fn try_run(
     let opened = async {
         Ok(match reach {
             SandboxAccess::Direct(config) => {
-                let opened = direct::open(global, (*config).clone(), &command.sandbox).await?;
+                let opened =
+                    direct::open_sandbox(global, (*config).clone(), &command.sandbox).await?;
                 GetSource::Direct(Box::new(opened))
             }
             SandboxAccess::Served(world) => GetSource::Served(world),
         })
     };
     let get = GetRun {
-        source: until(time, &cancel, opened).await?,
+        source: run_until(time, &cancel, opened).await?,
         global,
         command,
         cancel,
     };
     match command.paths.as_slice() {
         [path] => {
-            let fetched = until(time, &get.cancel, get.fetch(path)).await?;
+            let fetched = run_until(time, &get.cancel, get.fetch(path)).await?;
             get.print(&fetched);
             Ok(())
         }
@@ -79,7 +83,7 @@ impl GetRun<'_> {
     async fn fetch(&self, path: &Path) -> Result<FetchedFile, CommandFailure> {
         match &self.source {
             GetSource::Direct(sandbox) => {
-                direct::get(self.global, sandbox, path, self.command, &self.cancel).await
+                direct::get_direct(self.global, sandbox, path, self.command, &self.cancel).await
             }
             GetSource::Served(world) => self.fetch_served(world, path).await,
         }
@@ -88,14 +92,14 @@ impl GetRun<'_> {
     fn print(&self, fetched: &FetchedFile) {
         let FetchedFile { output, received } = fetched;
         for skipped in &received.skipped {
-            note(&format!(
+            print_note(&format!(
                 "left out: {}",
-                name::shown(skipped, MAX_SHOWN_CHARACTERS)
+                name::shown_text(skipped, MAX_SHOWN_CHARACTERS)
             ));
         }
         if let Some(output) = output {
-            let (size, sha256) = (received.size, hex(&received.sha256));
-            written(self.global, output, size, &sha256, Some(&received.receipt));
+            let (size, sha256) = (received.size, hex_digits(&received.sha256));
+            print_written_file(self.global, output, size, &sha256, Some(&received.receipt));
         }
     }
 
@@ -117,21 +121,21 @@ impl GetRun<'_> {
             let mut stopped = false;
             for path in paths {
                 if stopped || self.cancel.is_cancelled() {
-                    report.not_tried(raw(path));
+                    report.not_tried(path_bytes(path));
                     continue;
                 }
                 match self.fetch(path).await {
                     Ok(fetched) => self.note(&mut report, path, fetched),
                     Err(failure) => {
                         stopped = !is_about_one_file(&failure);
-                        let failure = explained(failure, &self.command.sandbox, false);
-                        report.failed(self.global, raw(path), failure);
+                        let failure = explain_failure(failure, &self.command.sandbox, false);
+                        report.failed(self.global, path_bytes(path), failure);
                     }
                 }
             }
             Ok(())
         };
-        let outcome = until(time, &self.cancel, fetching).await;
+        let outcome = run_until(time, &self.cancel, fetching).await;
         report.finish(self.global, outcome.err())
     }
 
@@ -139,8 +143,8 @@ impl GetRun<'_> {
         let FetchedFile { output, received } = fetched;
         report.skipped(self.global, received.skipped);
         let file = FileReport {
-            from: raw(path),
-            to: output.as_deref().map(raw).unwrap_or_default(),
+            from: path_bytes(path),
+            to: output.as_deref().map(path_bytes).unwrap_or_default(),
             size: received.size,
             sha256: received.sha256,
             renamed: false,
@@ -157,11 +161,11 @@ impl GetRun<'_> {
         world: &SystemConnection,
         path: &Path,
     ) -> Result<FetchedFile, CommandFailure> {
-        let waiting = progress::waiting("fetching from the sandbox", self.global.json);
+        let waiting = progress::spinner_with_text("fetching from the sandbox", self.global.json);
         let stored = self.store(world, path).await;
         waiting.finish_and_clear();
         let (claim, received) = stored?;
-        let called = || name::clean(&claim.artifact.name);
+        let called = || name::clean_name(&claim.artifact.name);
         let output = match self.command.output.as_deref() {
             Some(output) if output.is_dir() => free_name_in(output, called().as_bytes()),
             Some(output) => output.to_path_buf(),
@@ -179,31 +183,31 @@ impl GetRun<'_> {
         world: &SystemConnection,
         path: &Path,
     ) -> Result<(Claim, Received), CommandFailure> {
-        let sandbox = || Some(address(&self.command.sandbox));
+        let sandbox = || Some(sandbox_ref(&self.command.sandbox));
         let time = Duration::from_secs(self.command.transfer.timeout);
         let stat = v1::StatSandboxRequest {
             sandbox: sandbox(),
-            path: raw(path),
+            path: path_bytes(path),
             follow: true,
         };
-        let entry = ask(world, time, &stat).await?;
+        let entry = call_service(world, time, &stat).await?;
         let max_bytes = self.command.size_limit.map_or(0, ByteSize::as_u64);
         let (claim, receipt, skipped) = if entry.kind == "dir" {
             let request = v1::GetSandboxTreeRequest {
                 sandbox: sandbox(),
-                path: raw(path),
+                path: path_bytes(path),
                 format: if self.command.tar { "tar" } else { "zip" }.to_owned(),
                 max_bytes,
             };
-            let tree = ask(world, time, &request).await?;
+            let tree = call_service(world, time, &request).await?;
             (tree.claim, tree.receipt, tree.skipped)
         } else {
             let request = v1::GetSandboxFileRequest {
                 sandbox: sandbox(),
-                path: raw(path),
+                path: path_bytes(path),
                 max_bytes,
             };
-            let file = ask(world, time, &request).await?;
+            let file = call_service(world, time, &request).await?;
             (file.claim, file.receipt, Vec::new())
         };
         let claim = Claim::try_from(claim.ok_or_else(Fault::internal)?).map_err(Fault::from)?;

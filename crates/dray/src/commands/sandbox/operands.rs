@@ -21,7 +21,7 @@ impl SandboxPut {
         let is_sandbox = |operand: &PathBuf| {
             operand
                 .to_str()
-                .is_some_and(|text| reach::check(text).is_ok())
+                .is_some_and(|text| reach::check_address(text).is_ok())
         };
         let found = self.operands.iter().skip(1).position(is_sandbox);
         let (files, rest) = match found {
@@ -48,7 +48,7 @@ impl SandboxPut {
     /// What a sandbox would look like, shown at the operand that should have been one.
     fn no_sandbox(&self) -> CommandFailure {
         let last = self.operands.last().map(|last| last.to_string_lossy());
-        let refused = reach::check(&last.unwrap_or_default());
+        let refused = reach::check_address(&last.unwrap_or_default());
         refused.err().unwrap_or_else(|| {
             CommandFailure::Usage(
                 "name the sandbox after the files, for example docker:web".to_owned(),
@@ -159,7 +159,7 @@ impl SandboxCp {
 }
 
 /// Every sandbox that a command names.
-pub(super) fn sandboxes(command: &SandboxCommand) -> Result<Vec<String>, CommandFailure> {
+pub(super) fn named_sandboxes(command: &SandboxCommand) -> Result<Vec<String>, CommandFailure> {
     Ok(match command {
         SandboxCommand::Probe { sandbox }
         | SandboxCommand::Stat { sandbox, .. }

@@ -37,7 +37,7 @@ pub(super) enum CopyDestination<'a> {
     To(&'a [u8]),
 }
 
-pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn join_path(directory: &[u8], name: &[u8]) -> Vec<u8> {
     match directory {
         [] => name.to_vec(),
         [.., b'/'] => [directory, name].concat(),
@@ -45,14 +45,14 @@ pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-fn trimmed(path: &[u8]) -> &[u8] {
+fn trim_slashes(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/');
     path.get(..=end.unwrap_or(0)).unwrap_or_default()
 }
 
 /// The directory and the name of a path.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let path = trimmed(path);
+fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
+    let path = trim_slashes(path);
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(0) => (b"/", path.get(1..).unwrap_or_default()),
         Some(at) => (
@@ -65,7 +65,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// The name that what is copied has of its own; `None` for `.`, `..` and the root, which mean what they hold.
 fn own_name(path: &[u8]) -> Option<&[u8]> {
-    let (_, name) = split(path);
+    let (_, name) = split_path(path);
     let is_name = !matches!(name, b"" | b"." | b".." | b"~");
     is_name.then_some(name)
 }
@@ -131,14 +131,14 @@ impl CopyPlan {
             Err(failure) => return Err(failure),
         };
         self.directories.push(root.to_vec());
-        let names = tree.directories.iter().map(|name| join(root, name));
+        let names = tree.directories.iter().map(|name| join_path(root, name));
         self.directories.extend(names);
         self.skipped.extend(tree.skipped);
         for file in tree.files {
-            let whole = join(root, &file.name);
-            let (directory, name) = split(&whole);
+            let whole = join_path(root, &file.name);
+            let (directory, name) = split_path(&whole);
             self.jobs.push(CopyJob {
-                from: join(&tree.path, &file.name),
+                from: join_path(&tree.path, &file.name),
                 directory: directory.to_vec(),
                 name: name.to_vec(),
                 size: file.size,
@@ -154,7 +154,7 @@ impl CopyPlan {
     }
 }
 
-fn nameless() -> CommandFailure {
+fn nameless_failure() -> CommandFailure {
     CommandFailure::Usage("name the file that is copied, not only its directory".to_owned())
 }
 
@@ -164,7 +164,7 @@ async fn place_file(
     target: &CopyEndpoint<'_>,
     destination: CopyDestination<'_>,
 ) -> Result<(Vec<u8>, Vec<u8>), CommandFailure> {
-    let own = own_name(from).ok_or_else(nameless);
+    let own = own_name(from).ok_or_else(nameless_failure);
     match destination {
         CopyDestination::Into(directory) => Ok((directory.to_vec(), own?.to_vec())),
         CopyDestination::To(path) => {
@@ -173,7 +173,7 @@ async fn place_file(
             if is_directory || own_name(path).is_none() {
                 return Ok((path.to_vec(), own?.to_vec()));
             }
-            let (directory, name) = split(path);
+            let (directory, name) = split_path(path);
             Ok((directory.to_vec(), name.to_vec()))
         }
     }
@@ -186,7 +186,7 @@ async fn place_directory(
     destination: CopyDestination<'_>,
 ) -> Result<Vec<u8>, CommandFailure> {
     let inside = |directory: &[u8]| match own_name(from) {
-        Some(name) => join(directory, name),
+        Some(name) => join_path(directory, name),
         None => directory.to_vec(),
     };
     match destination {
@@ -247,7 +247,7 @@ mod tests {
             ("a b:c", ".", "a b:c"),
             ("~/-x", "~", "-x"),
         ] {
-            let parts = split(path.as_bytes());
+            let parts = split_path(path.as_bytes());
             assert_eq!(parts, (directory.as_bytes(), name.as_bytes()), "{path}");
         }
         for path in [".", "..", "/", "a/.", "~", "a/.."] {
@@ -255,7 +255,7 @@ mod tests {
         }
         for (directory, name, whole) in [("/", "a", "/a"), ("a", "b", "a/b"), ("a/", "b", "a/b")] {
             assert_eq!(
-                join(directory.as_bytes(), name.as_bytes()),
+                join_path(directory.as_bytes(), name.as_bytes()),
                 whole.as_bytes()
             );
         }

@@ -8,7 +8,7 @@ use dray_store::ArtifactLabel;
 use dray_types::Fault;
 
 use super::copy::{self, SandboxAccess};
-use super::{address, ask, direct, explained, placed, raw};
+use super::{call_service, direct, explain_failure, path_bytes, print_placed_file, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxPut};
 use crate::commands::upload;
 use crate::outcome::CommandFailure;
@@ -23,19 +23,21 @@ pub(super) async fn run(
     let operands = command.parse()?;
     let one_file = matches!(operands.files, [file] if !file.is_dir());
     if !one_file {
-        return copy::put(global, reach, command).await;
+        return copy::put_many(global, reach, command).await;
     }
     let put = match reach {
-        SandboxAccess::Direct(config) => direct::put(global, (*config).clone(), command).await,
-        SandboxAccess::Served(world) => serve(global, world, command).await,
+        SandboxAccess::Direct(config) => {
+            direct::put_direct(global, (*config).clone(), command).await
+        }
+        SandboxAccess::Served(world) => put_through_store(global, world, command).await,
     };
-    let put = put.map_err(|failure| explained(failure, operands.sandbox, false))?;
-    placed(global, &put);
+    let put = put.map_err(|failure| explain_failure(failure, operands.sandbox, false))?;
+    print_placed_file(global, &put);
     Ok(())
 }
 
 /// Through the store of a running system.
-async fn serve(
+async fn put_through_store(
     global: &GlobalOptions,
     world: &SystemConnection,
     command: &SandboxPut,
@@ -45,21 +47,21 @@ async fn serve(
     let claim = match &command.name {
         Some(called) if file == Path::new("-") => {
             let label = ArtifactLabel::new("application/octet-stream", called);
-            upload::stream(global, world, tokio::io::stdin(), None, label).await?
+            upload::upload_stream(global, world, tokio::io::stdin(), None, label).await?
         }
-        called => upload::file(global, world, file, called.as_deref()).await?,
+        called => upload::upload_file(global, world, file, called.as_deref()).await?,
     };
     let request = v1::PutSandboxFileRequest {
-        sandbox: Some(address(operands.sandbox)),
+        sandbox: Some(sandbox_ref(operands.sandbox)),
         name: claim.artifact.name.clone().into_bytes(),
         claim: Some(claim.into()),
-        directory: raw(operands.directory),
+        directory: path_bytes(operands.directory),
         collision: command.collision.clone(),
         mode: 0,
     };
-    let waiting = progress::waiting("putting into the sandbox", global.json);
+    let waiting = progress::spinner_with_text("putting into the sandbox", global.json);
     let time = Duration::from_secs(command.transfer.timeout);
-    let placed = ask(world, time, &request).await;
+    let placed = call_service(world, time, &request).await;
     waiting.finish_and_clear();
     placed
 }

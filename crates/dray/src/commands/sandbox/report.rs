@@ -1,15 +1,15 @@
 //! What became of every file of a copy.
 
-use dray_content::size::human;
+use dray_content::size::human_size;
 use dray_proto::v1;
 use dray_sandbox_transfer::direct::KEPT_ADVICE;
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
 use super::direct::is_kept;
-use super::{hex, plain, receipt_json, receipt_line};
+use super::{hex_digits, path_text, receipt_json, receipt_line};
 use crate::cli::GlobalOptions;
-use crate::outcome::{CommandFailure, fault_json, note, print_line};
+use crate::outcome::{CommandFailure, fault_json, print_line, print_note};
 
 /// A file that is in its place.
 #[derive(Debug)]
@@ -43,10 +43,10 @@ impl FileReport {
 
     fn to_json(&self) -> Value {
         json!({
-            "from": plain(&self.from),
-            "to": plain(&self.to),
+            "from": path_text(&self.from),
+            "to": path_text(&self.to),
             "size": self.size,
-            "sha256": hex(&self.sha256),
+            "sha256": hex_digits(&self.sha256),
             "renamed": self.renamed,
             "existed": self.existed,
             "receipt": self.receipt.as_ref().map(receipt_json),
@@ -60,7 +60,7 @@ impl FileReport {
         } else {
             self.receipt.as_ref().map(receipt_line).unwrap_or_default()
         };
-        format!("{}  {}{how}", plain(&self.to), human(self.size))
+        format!("{}  {}{how}", path_text(&self.to), human_size(self.size))
     }
 }
 
@@ -95,7 +95,7 @@ impl CopyReport {
     ) {
         for line in lines {
             if !global.json {
-                note(&format!("left out: {line}"));
+                print_note(&format!("left out: {line}"));
             }
             self.skipped.push(line);
         }
@@ -109,7 +109,7 @@ impl CopyReport {
         failure: CommandFailure,
     ) {
         if !global.json {
-            note(&format!("not copied: {}", plain(&from)));
+            print_note(&format!("not copied: {}", path_text(&from)));
             failure.report(false);
         }
         self.failed.push((from, failure));
@@ -149,21 +149,21 @@ impl CopyReport {
         }
         let bytes = self.files.iter().map(|file| file.size).sum();
         let count = self.files.len();
-        let mut sum = format!("{count} of {} files, {}", count + left, human(bytes));
+        let mut sum = format!("{count} of {} files, {}", count + left, human_size(bytes));
         if !self.not_tried.is_empty() {
             sum.push_str(&format!("; {} were not tried", self.not_tried.len()));
         }
-        note(&sum);
+        print_note(&sum);
     }
 
     fn to_json(&self, stopped: Option<&CommandFailure>) -> Value {
         let failed: Vec<_> = self
             .failed
             .iter()
-            .map(|(from, failure)| json!({ "from": plain(from), "fault": fault_json(&failure.as_fault()) }))
+            .map(|(from, failure)| json!({ "from": path_text(from), "fault": fault_json(&failure.as_fault()) }))
             .collect();
         let files: Vec<_> = self.files.iter().map(FileReport::to_json).collect();
-        let not_tried: Vec<_> = self.not_tried.iter().map(|from| plain(from)).collect();
+        let not_tried: Vec<_> = self.not_tried.iter().map(|from| path_text(from)).collect();
         json!({
             "files": files,
             "directories": self.directories,

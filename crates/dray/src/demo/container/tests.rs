@@ -15,7 +15,7 @@ async fn left(socket: &Path, name: &str) -> Vec<u16> {
         format!("/containers/{name}/json"),
         format!("/images/{name}:1/json"),
     ] {
-        statuses.push(call(socket, "GET", &target, "", &[]).await.unwrap());
+        statuses.push(call_engine(socket, "GET", &target, "", &[]).await.unwrap());
     }
     statuses
 }
@@ -38,7 +38,7 @@ async fn the_round_trip_is_told_with_a_real_engine() {
         .await
         .unwrap();
     let teller = StepReporter::new(true);
-    let sent = delivery::tell(&system, &teller).await.unwrap();
+    let sent = delivery::run_chapter(&system, &teller).await.unwrap();
     let container = DemoContainer::create(&engine.socket()).await.unwrap();
     round_trip(&system, &teller, &container, &sent)
         .await
