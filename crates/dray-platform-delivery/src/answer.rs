@@ -146,7 +146,7 @@ impl DeliveryService {
             return;
         }
         let key = turn_key(meta, &work.session, &work.turn);
-        let mut sent: Sent = self.memory.get(&key).await.unwrap_or_default();
+        let mut sent: Sent = self.platform_cache.get(&key).await.unwrap_or_default();
         for path in &work.paths {
             let entry = (
                 meta.operation.to_string(),
@@ -156,7 +156,7 @@ impl DeliveryService {
                 sent.push(entry);
             }
         }
-        self.memory.set(&key, &sent, TURN_RETENTION).await;
+        self.platform_cache.set(&key, &sent, TURN_RETENTION).await;
     }
 
     /// Paths that the tool sent or is sending in this turn, as written and resolved. What failed may be sent again.
@@ -171,7 +171,7 @@ impl DeliveryService {
             return Ok(paths);
         }
         let key = turn_key(meta, session, turn);
-        let sent: Sent = self.memory.get(&key).await.unwrap_or_default();
+        let sent: Sent = self.platform_cache.get(&key).await.unwrap_or_default();
         for (delivery, path) in sent {
             if delivery == meta.operation.as_str()
                 || self.has_failed(meta, &delivery, &path).await?

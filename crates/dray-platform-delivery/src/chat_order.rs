@@ -229,7 +229,7 @@ fn chat_key(chat: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::PLATFORM_BUCKET;
+    use crate::platform_cache::PLATFORM_BUCKET;
     use crate::tests::world::in_process;
 
     const PLACE_TIMEOUT: Duration = Duration::from_mins(5);

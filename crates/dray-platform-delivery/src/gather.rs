@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deliver::{DeliveryService, conclude_report, new_record};
 use crate::error::DeliveryError;
-use crate::keeper::{round_meta, round_work};
+use crate::reconciler::{round_meta, round_work};
 use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report::{self, state};
 

@@ -159,7 +159,7 @@ fn lease_key(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::PLATFORM_BUCKET;
+    use crate::platform_cache::PLATFORM_BUCKET;
     use crate::tests::world::in_process;
 
     const LEASE_LIFETIME: Duration = Duration::from_secs(10);

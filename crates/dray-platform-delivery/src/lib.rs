@@ -5,9 +5,9 @@
 //! come out of sandboxes through sandbox-transfer, over the bus, and wait in the store until the platform has them.
 //!
 //! - [`machine`], [`report`]: rules without I/O: the states of one visible request, and the report of a delivery.
-//! - [`records`], [`index`], [`memory`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
+//! - [`records`], [`index`], [`platform_cache`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
 //! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
-//! - [`chat_order`], [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
+//! - [`chat_order`], [`rate_limit`], [`queue`], [`reconciler`]: who may send when, and what goes on after a wait.
 //! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
 //! - [`dry_run`]: what a delivery would do, with nothing sent.
@@ -27,15 +27,15 @@ pub mod error;
 pub mod gather;
 pub mod inbound;
 pub mod index;
-pub mod keeper;
 pub mod lease;
 pub mod link;
 pub mod machine;
-pub mod memory;
 pub mod metrics;
-pub mod pace;
+pub mod platform_cache;
 pub mod queue;
+pub mod rate_limit;
 pub mod receipts;
+pub mod reconciler;
 pub mod records;
 pub mod report;
 pub mod service;

@@ -23,10 +23,10 @@ use crate::gather;
 use crate::inbound::{DurableInboundSink, listener};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;
-use crate::memory::PlatformCache;
 use crate::metrics::DeliveryMetrics;
-use crate::pace::RateLimiter;
+use crate::platform_cache::PlatformCache;
 use crate::queue::ChatQueues;
+use crate::rate_limit::RateLimiter;
 use crate::records::RecordStore;
 use crate::report as told_report;
 
@@ -40,20 +40,20 @@ impl DeliveryService {
     /// A desk over a host's bus and store.
     pub fn new(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Self {
         let records = RecordStore::new(&cx.bus);
-        let memory = PlatformCache::new(&cx.bus, cx.clock.clone());
-        let keys = memory.keys().clone();
+        let platform_cache = PlatformCache::new(&cx.bus, cx.clock.clone());
+        let keys = platform_cache.keys().clone();
         let order_timeout = config.order_timeout.as_duration();
         let chat_order = ChatOrder::new(keys.clone(), cx.clock.clone(), order_timeout);
         Self {
             leases: LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone()),
             gatherings: GatheringNotes::new(keys, cx.clock.clone()),
             index: DeliveryIndex::new(records.clone()),
-            memory,
+            platform_cache,
             metrics: DeliveryMetrics::new(&cx.meter),
             bus: cx.bus.clone(),
             store: cx.store.clone(),
             clock: cx.clock.clone(),
-            pace: RateLimiter::new(cx.clock.clone()),
+            rate_limiter: RateLimiter::new(cx.clock.clone()),
             queue: ChatQueues::default(),
             chat_order,
             wake_keeper: Notify::new(),
@@ -118,7 +118,7 @@ impl Service for PlatformDelivery {
             .publishes_event::<v1::MessageReceived>()
             .publishes_audit::<v1::DeliveryAudit>()
             .lists_keys(crate::records::DELIVERY_BUCKET)
-            .lists_keys(crate::memory::PLATFORM_BUCKET)
+            .lists_keys(crate::platform_cache::PLATFORM_BUCKET)
     }
 
     fn store_access() -> StoreAccess {

@@ -85,7 +85,7 @@ impl DeliveryService {
             sha256: sha256.map(Sha256Digest::to_hex).unwrap_or_default(),
         };
         let key = pending_key(meta, &meta.operation);
-        self.memory
+        self.platform_cache
             .keep(&key, &pending, UPLOAD_RETENTION)
             .await
             .map_err(|error| to_delivery_error::<KeyError>("the bus", error))?;
@@ -115,17 +115,19 @@ impl DeliveryService {
         let id = OperationId::new(request.upload_id.as_str())
             .map_err(|error| InvalidMessage::field("upload_id", error))?;
         let key = pending_key(meta, &id);
-        let Some(pending) = self.memory.get::<PendingUpload>(&key).await else {
+        let Some(pending) = self.platform_cache.get::<PendingUpload>(&key).await else {
             return Err(DeliveryError::NotFound("upload"));
         };
         let done_key = format!("{key}.done");
-        let done = self.memory.get::<String>(&done_key).await;
+        let done = self.platform_cache.get::<String>(&done_key).await;
         let claim = if let Some(digest) = done {
             self.again(meta, &pending, &digest).await?
         } else {
             let claim = self.confirm(meta, &pending).await?;
             let digest = claim.artifact.sha256.to_hex();
-            self.memory.set(&done_key, &digest, UPLOAD_RETENTION).await;
+            self.platform_cache
+                .set(&done_key, &digest, UPLOAD_RETENTION)
+                .await;
             claim
         };
         let placing = placing_of(&id);

@@ -126,7 +126,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::memory::PLATFORM_BUCKET;
+    use crate::platform_cache::PLATFORM_BUCKET;
     use crate::tests::world::{NOW_MS, in_process};
 
     const NOTE_LIFETIME: Duration = Duration::from_mins(10);

@@ -7,8 +7,8 @@
 //! One replica sweeps at a time; several are harmless, because a missing object is not an error.
 
 mod claims;
+mod clock_jump;
 mod gathering;
-mod jumps;
 mod metrics;
 mod need;
 mod plan;
@@ -22,8 +22,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::claims::ClaimFailure;
+use self::clock_jump::ClockJumpDetector;
 pub(crate) use self::gathering::GatheringNotes;
-use self::jumps::ClockJumpDetector;
 pub(crate) use self::metrics::CacheMetrics;
 pub(crate) use self::need::{ObjectNeeds, Uses};
 use self::plan::{SweepConditions, plan_sweep};

@@ -9,7 +9,7 @@ use super::plan::{LINK_ROUTE, NOTICE_ROUTE, TEXT_ROUTE};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use crate::error::DeliveryError;
 use crate::machine;
-use crate::memory::MessageOrigin;
+use crate::platform_cache::MessageOrigin;
 use crate::report::state;
 
 impl DeliveryRun<'_> {
@@ -101,7 +101,7 @@ impl DeliveryRun<'_> {
             tenant: self.report().tenant.clone(),
             delivery: self.report().delivery_id.clone(),
         };
-        let memory = &self.desk.memory;
+        let memory = &self.desk.platform_cache;
         memory
             .learn_origin(&open.account.id(), message, &origin)
             .await;
@@ -120,12 +120,12 @@ impl DeliveryRun<'_> {
             }
             let news = self
                 .desk
-                .memory
+                .platform_cache
                 .news(&open.account.id(), &one.message_id)
                 .await;
             if let Some(code) = news {
                 changed |=
-                    crate::keeper::apply_correction(self.report_mut(), &one.message_id, &code);
+                    crate::reconciler::apply_correction(self.report_mut(), &one.message_id, &code);
             }
         }
         if changed {
@@ -143,7 +143,7 @@ impl DeliveryRun<'_> {
                 continue;
             };
             if let Some(file) = open.delivery.files.get_mut(place) {
-                let memory = &self.desk.memory;
+                let memory = &self.desk.platform_cache;
                 file.file_id = memory
                     .file_id(&self.meta.tenant, &id, file.sha256, &step.route)
                     .await;
@@ -175,7 +175,7 @@ impl DeliveryRun<'_> {
             };
             if let Some(digest) = digest {
                 self.desk
-                    .memory
+                    .platform_cache
                     .learn_file_id(&self.meta.tenant, &id, digest, route, &one.file_id)
                     .await;
             }

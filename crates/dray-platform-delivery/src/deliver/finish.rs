@@ -40,7 +40,7 @@ impl DeliveryRun<'_> {
             turn => turn,
         };
         let session = &self.report().session;
-        let fresh = self.desk.memory.untold(session, turn, marks).await;
+        let fresh = self.desk.platform_cache.untold(session, turn, marks).await;
         failures
             .into_iter()
             .filter(|failure| fresh.contains(&report::failure_mark(failure)))

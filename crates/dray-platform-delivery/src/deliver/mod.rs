@@ -31,10 +31,10 @@ use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::index::{DeliveryIndex, WaitingDelivery};
 use crate::lease::{Lease, LeaseStore};
-use crate::memory::PlatformCache;
 use crate::metrics::DeliveryMetrics;
-use crate::pace::RateLimiter;
+use crate::platform_cache::PlatformCache;
 use crate::queue::{ChatQueues, Order};
+use crate::rate_limit::RateLimiter;
 use crate::records::{self, RecordError, RecordStore, RevisionedRecord};
 
 pub(crate) use self::finish::conclude_report;
@@ -59,14 +59,14 @@ pub struct DeliveryService {
     /// Which of them wait.
     pub index: DeliveryIndex,
     /// What platforms taught.
-    pub memory: PlatformCache,
+    pub platform_cache: PlatformCache,
     /// Who may send when.
-    pub pace: RateLimiter,
+    pub rate_limiter: RateLimiter,
     /// Whose turn it is in a chat.
     pub queue: ChatQueues,
     /// In which order deliveries were asked for in a chat.
     pub chat_order: ChatOrder,
-    /// Makes the keeper look for what can go on.
+    /// Makes the reconciler look for what can go on.
     pub(crate) wake_keeper: Notify,
     /// What is counted.
     pub metrics: DeliveryMetrics,

@@ -15,10 +15,12 @@ impl DeliveryService {
         let id = account.id();
         let mut current = chat.to_owned();
         for _ in 0..MAX_MOVES {
-            let Some(next) = self.memory.moved_chat(&id, &current).await else {
+            let Some(next) = self.platform_cache.moved_chat(&id, &current).await else {
                 break;
             };
-            self.memory.learn_moved_chat(&id, &current, &next).await;
+            self.platform_cache
+                .learn_moved_chat(&id, &current, &next)
+                .await;
             current = next;
         }
         current
@@ -34,7 +36,7 @@ impl DeliveryRun<'_> {
     ) -> Result<(), DeliveryError> {
         let old = std::mem::replace(&mut open.delivery.target.chat, chat.to_owned());
         tracing::info!(old, new = chat, "the chat has another id now");
-        let memory = &self.desk.memory;
+        let memory = &self.desk.platform_cache;
         memory
             .learn_moved_chat(&open.account.id(), &old, chat)
             .await;

@@ -44,7 +44,7 @@ impl DeliveryRun<'_> {
             Err(StepFlow::Next) if is_planned => unlimited_limits(),
             Err(flow) => return Ok(Err(flow)),
         };
-        let learnt = self.desk.memory.limit(&account.id(), &chat).await;
+        let learnt = self.desk.platform_cache.limit(&account.id(), &chat).await;
         if let Some(learnt) = learnt {
             limits = limits.at_most(learnt);
         }
@@ -98,7 +98,7 @@ impl DeliveryRun<'_> {
                 }
             };
             if delay > MAX_INLINE_WAIT {
-                self.desk.pace.hold(&account.id(), chat, delay);
+                self.desk.rate_limiter.hold(&account.id(), chat, delay);
                 return Ok(Err(self.later(delay, waiting::RATE_LIMITED)));
             }
             if !self.pause(delay).await? {

@@ -95,7 +95,7 @@ impl DeliveryRun<'_> {
         self.save().await?;
         let asked = error.retry_after().unwrap_or(Duration::from_secs(1));
         let chat = &open.delivery.target.chat;
-        self.desk.pace.hold(&open.account.id(), chat, asked);
+        self.desk.rate_limiter.hold(&open.account.id(), chat, asked);
         self.wait_or_park(open, at, asked + self.desk.jitter(), error)
             .await
     }
@@ -134,7 +134,7 @@ impl DeliveryRun<'_> {
             if let Some(file) = place.and_then(|place| open.delivery.files.get_mut(place)) {
                 file.file_id = None;
                 self.desk
-                    .memory
+                    .platform_cache
                     .forget_file_id(&self.meta.tenant, &id, file.sha256, &step.route)
                     .await;
             }
@@ -213,7 +213,7 @@ impl DeliveryRun<'_> {
         }
         let life = self.desk.config.learned_lifetime.as_duration();
         self.desk
-            .memory
+            .platform_cache
             .learn_limit(&open.account.id(), &open.chat, allowed, life)
             .await;
         open.limits = open.limits.clone().at_most(allowed);

@@ -164,14 +164,14 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
     ) -> Result<Option<StepFlow>, DeliveryError> {
         let id = open.account.id();
-        let held = self.desk.pace.held(&id, &open.delivery.target.chat);
+        let held = self.desk.rate_limiter.held(&id, &open.delivery.target.chat);
         if held > MAX_INLINE_WAIT {
             return Ok(Some(self.later(held, waiting::RATE_LIMITED)));
         }
         let rates = open.account.platform.rates(&open.delivery.target);
         let own = self
             .desk
-            .pace
+            .rate_limiter
             .reserve(&id, &open.delivery.target.chat, rates);
         let wait = held.max(own);
         if wait > MAX_INLINE_WAIT {

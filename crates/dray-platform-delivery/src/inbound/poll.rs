@@ -114,7 +114,7 @@ impl DurableInboundSink {
     }
 
     async fn try_lease(&self, instance: &str, life: Duration) -> Result<bool, KeyError> {
-        let keys = self.desk.memory.keys();
+        let keys = self.desk.platform_cache.keys();
         let key = self.lease_key();
         let now_ms = self.desk.clock.now_ms();
         let found = keys.get(&key).await?;

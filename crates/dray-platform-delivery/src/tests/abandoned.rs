@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::fake::FakeAction;
 use super::world::{DeliveryFixture, states, tenant};
 use crate::deliver::WorkEnd;
-use crate::keeper::{round_meta, round_work};
+use crate::reconciler::{round_meta, round_work};
 use crate::report::state;
 
 /// Ends every piece of work as it is told.

@@ -25,8 +25,8 @@ use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::deliver::{DeliveryService, WorkEnd};
 use crate::error::DeliveryError;
-use crate::keeper::RecentPublishes;
 use crate::link::LinkPolicy;
+use crate::reconciler::RecentPublishes;
 
 /// 2026-11-20T00:00:00Z.
 pub(crate) const NOW_MS: u64 = 1_795_132_800_000;
@@ -182,7 +182,7 @@ impl DeliveryFixture {
         self.restart();
     }
 
-    /// What the keeper publishes now.
+    /// What the reconciler publishes now.
     pub(crate) async fn sweep(&self) {
         self.desk.index.refresh().await.unwrap();
         self.desk.sweep(&mut RecentPublishes::new()).await;
@@ -196,8 +196,8 @@ impl DeliveryFixture {
     /// Does the work that goes on with a delivery after its wait.
     pub(crate) async fn go_on(&self, id: &str) -> Result<WorkEnd, DeliveryError> {
         let report = self.record(id).await;
-        let meta = crate::keeper::round_meta(&report).unwrap();
-        let work = crate::keeper::round_work(&report);
+        let meta = crate::reconciler::round_meta(&report).unwrap();
+        let work = crate::reconciler::round_work(&report);
         let cancel = CancellationToken::new();
         self.desk.deliver(&meta, &work, &cancel).await
     }

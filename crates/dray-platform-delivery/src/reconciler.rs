@@ -258,9 +258,9 @@ impl DeliveryService {
             return Ok(());
         }
         let id = account.id();
-        let Some(origin) = self.memory.origin(&id, &update.message_id).await else {
+        let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
             // The answer to our own request may still be on its way.
-            self.memory
+            self.platform_cache
                 .keep_news(&id, &update.message_id, &update.code)
                 .await;
             return Ok(());
