@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 const NAMES: [&str; 8] = ["a", "a.docx", "a.eml", "a.ipynb", "a.json", "a.pdf", "a.xml", "Makefile"];
 
 /// Bytes that may be read: the sample, the directories and the parts that decide.
-const MOST: usize = 16 << 20;
+const MAX_READ_BYTES: usize = 16 << 20;
 
 struct Counted<'a>(Cursor<&'a [u8]>, usize);
 
@@ -20,7 +20,7 @@ impl Read for Counted<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let read = self.0.read(into)?;
         self.1 += read;
-        assert!(self.1 <= MOST, "reads without end");
+        assert!(self.1 <= MAX_READ_BYTES, "reads without end");
         Ok(read)
     }
 }

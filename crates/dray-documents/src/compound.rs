@@ -9,7 +9,7 @@ use crate::container::Input;
 use crate::limits::{Budget, Damage, Failure, Limit};
 
 /// How much is read between two looks at the budget.
-const STEP: u64 = 256 * 1024;
+const READ_STEP_BYTES: u64 = 256 * 1024;
 
 /// An open compound file.
 pub(crate) struct Compound<'i> {
@@ -45,7 +45,11 @@ impl<'i> Compound<'i> {
         };
         let mut bytes = Vec::new();
         loop {
-            let Ok(read) = stream.by_ref().take(STEP).read_to_end(&mut bytes) else {
+            let Ok(read) = stream
+                .by_ref()
+                .take(READ_STEP_BYTES)
+                .read_to_end(&mut bytes)
+            else {
                 return Ok(None);
             };
             budget.inflated(read)?;

@@ -11,9 +11,9 @@ pub trait Input: Read + Seek {}
 impl<T: Read + Seek + ?Sized> Input for T {}
 
 /// How much is inflated between two looks at the budget.
-const STEP: usize = 64 * 1024;
+const INFLATE_STEP_BYTES: usize = 64 * 1024;
 /// First bytes of an OLE2 file.
-const OLE2: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
+const OLE2_SIGNATURE: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 
 /// An open container.
 pub struct Container<'a> {
@@ -120,7 +120,7 @@ impl<'a> Container<'a> {
 pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn Input>, Failure> {
     let mut head = [0; 8];
     let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
-    if head == OLE2 {
+    if head == OLE2_SIGNATURE {
         return Err(ole2(input));
     }
     let damage = if read >= 2 && head.starts_with(b"PK") {
@@ -157,7 +157,7 @@ pub(crate) fn read_zip_entry(
         return Err(Failure::Stopped(Limit::Size));
     }
     let mut bytes = Vec::new();
-    let mut step = vec![0; STEP];
+    let mut step = vec![0; INFLATE_STEP_BYTES];
     loop {
         let read = entry.read(&mut step).map_err(|error| broken(&error))?;
         if read == 0 {

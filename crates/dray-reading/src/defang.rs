@@ -9,7 +9,7 @@ use icu_properties::props::{Emoji, ExtendedPictographic, GeneralCategory, Ideogr
 use icu_properties::{CodePointMapData, CodePointSetData};
 
 /// Combining marks in a row that are kept.
-const MARKS: usize = 8;
+const MAX_COMBINING_MARKS: usize = 8;
 
 /// The text without what is dangerous in it, in NFC. Doing it twice changes nothing.
 pub fn defang(text: &str) -> String {
@@ -68,7 +68,7 @@ impl Tables {
             }
             if self.is_mark(character) {
                 marks += 1;
-                if marks > MARKS {
+                if marks > MAX_COMBINING_MARKS {
                     continue;
                 }
             } else {
@@ -276,7 +276,7 @@ mod tests {
         // None of these composes with the letter.
         let heap = format!("q{}r", "\u{0323}\u{0301}".repeat(20));
         let shown = defang(&heap);
-        assert_eq!(shown.chars().count(), 2 + MARKS);
+        assert_eq!(shown.chars().count(), 2 + MAX_COMBINING_MARKS);
         assert!(shown.starts_with('q') && shown.ends_with('r'));
     }
 

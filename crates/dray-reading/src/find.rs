@@ -4,16 +4,16 @@
 use dray_documents::markdown::Part;
 
 /// Hits that are shown.
-const SHOWN: usize = 50;
+const MAX_SHOWN_HITS: usize = 50;
 /// Characters around a hit that are shown, to either side.
-const AROUND: usize = 120;
+const CONTEXT_CHARACTERS: usize = 120;
 /// Longest text that is searched for, in characters.
-const LONGEST: usize = 200;
+const MAX_QUERY_CHARACTERS: usize = 200;
 
 /// The hits as Markdown: how many, then one list item each. Compared without regard to case; white space in the text
 /// sought matches any white space.
 pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
-    let sought: String = sought.chars().take(LONGEST).collect();
+    let sought: String = sought.chars().take(MAX_QUERY_CHARACTERS).collect();
     let sought = normal(&sought);
     let mut out = Vec::new();
     let mut total = 0_usize;
@@ -25,7 +25,7 @@ pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
         }
         for (before, hit, after) in hits(line, &sought) {
             total += 1;
-            if out.len() < SHOWN {
+            if out.len() < MAX_SHOWN_HITS {
                 let place = place(parts, offset, index + 1, &heading);
                 out.push(format!("- {place}: {before}{hit}{after}"));
             }
@@ -35,7 +35,9 @@ pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
     let count = match total {
         0 => return "_(No hits)_\n".to_owned(),
         1 => "_(1 hit)_".to_owned(),
-        more if more > SHOWN => format!("_({more} hits, the first {SHOWN} shown)_"),
+        more if more > MAX_SHOWN_HITS => {
+            format!("_({more} hits, the first {MAX_SHOWN_HITS} shown)_")
+        }
         more => format!("_({more} hits)_"),
     };
     format!("{count}\n\n{}\n", out.join("\n"))
@@ -96,18 +98,18 @@ fn normal(text: &str) -> String {
 
 fn tail(text: &str) -> String {
     let all = text.chars().count();
-    if all <= AROUND {
+    if all <= CONTEXT_CHARACTERS {
         return text.trim_start().to_owned();
     }
-    let cut: String = text.chars().skip(all - AROUND).collect();
+    let cut: String = text.chars().skip(all - CONTEXT_CHARACTERS).collect();
     format!("…{cut}")
 }
 
 fn head(text: &str) -> String {
-    if text.chars().count() <= AROUND {
+    if text.chars().count() <= CONTEXT_CHARACTERS {
         return text.trim_end().to_owned();
     }
-    let cut: String = text.chars().take(AROUND).collect();
+    let cut: String = text.chars().take(CONTEXT_CHARACTERS).collect();
     format!("{cut}…")
 }
 
@@ -160,7 +162,7 @@ mod tests {
         assert!(
             found
                 .lines()
-                .all(|line| line.chars().count() < 2 * AROUND + 40)
+                .all(|line| line.chars().count() < 2 * CONTEXT_CHARACTERS + 40)
         );
     }
 

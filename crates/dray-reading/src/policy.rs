@@ -34,9 +34,9 @@ pub struct Policy {
 }
 
 /// Most of one part of a container, bytes.
-const PART: u64 = 64 << 20;
+const MAX_PART_BYTES: u64 = 64 << 20;
 /// Longest time that can be asked for, seconds.
-const LONGEST: f64 = 3600.0;
+const MAX_SECONDS: f64 = 3600.0;
 
 impl Default for Policy {
     fn default() -> Self {
@@ -90,7 +90,7 @@ impl Policy {
             "convert_wall_clock_seconds" => {
                 let seconds = value.as_f64()?;
                 self.convert_wall_clock_seconds =
-                    (seconds > 0.0 && seconds <= LONGEST).then_some(seconds)?;
+                    (seconds > 0.0 && seconds <= MAX_SECONDS).then_some(seconds)?;
             }
             "convert_max_inflated_bytes" => self.convert_max_inflated_bytes = positive(value)?,
             "convert_max_entries" => self.convert_max_entries = positive(value)?,
@@ -114,7 +114,7 @@ impl Policy {
             max_text_bytes: self.convert_max_decompressed_bytes,
             wall_ms,
             max_inflated_bytes: self.convert_max_inflated_bytes,
-            max_part_bytes: self.convert_max_inflated_bytes.min(PART),
+            max_part_bytes: self.convert_max_inflated_bytes.min(MAX_PART_BYTES),
             max_member_bytes: self.max_file_bytes,
             max_entries: self.convert_max_entries,
             max_depth: self.convert_max_depth,

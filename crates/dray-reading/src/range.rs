@@ -6,7 +6,7 @@ use dray_documents::formats::Converted;
 use dray_documents::markdown::{Selection, Span, Unit};
 
 /// Longest range that is looked at, in bytes.
-const LONGEST: usize = 300;
+const MAX_RANGE_BYTES: usize = 300;
 
 /// A range of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Range {
     /// [`RangeError`] with the forms that are understood.
     pub fn parse(text: &str) -> Result<Self, RangeError> {
         let text = text.trim();
-        if text.len() > LONGEST || text.chars().any(char::is_control) {
+        if text.len() > MAX_RANGE_BYTES || text.chars().any(char::is_control) {
             return Err(RangeError);
         }
         let (word, rest) = text.split_once(char::is_whitespace).ok_or(RangeError)?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Longest focus, in characters.
-const FOCUS: usize = 500;
+const MAX_FOCUS_CHARACTERS: usize = 500;
 
 /// The parameters of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ fn is_true(value: &Value) -> bool {
 /// A focus without controls and of bounded length; nothing when it is blank.
 pub fn focus(text: &str) -> Option<String> {
     let kept: String = text.chars().filter(|c| !c.is_control()).collect();
-    let cut: String = kept.trim().chars().take(FOCUS).collect();
+    let cut: String = kept.trim().chars().take(MAX_FOCUS_CHARACTERS).collect();
     let cut = cut.trim_end();
     (!cut.is_empty()).then(|| cut.to_owned())
 }

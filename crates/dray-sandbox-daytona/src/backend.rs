@@ -12,9 +12,9 @@ use crate::link::Link;
 use crate::sandbox::DaytonaSandbox;
 
 /// The first word of an address.
-const NAME: &str = "daytona";
+const BACKEND_NAME: &str = "daytona";
 
-/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:NAME`; the incarnation is the id.
+/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:BACKEND_NAME`; the incarnation is the id.
 #[derive(Debug)]
 pub struct DaytonaBackend {
     control: Arc<Control>,
@@ -36,7 +36,7 @@ impl DaytonaBackend {
 #[async_trait]
 impl Backend for DaytonaBackend {
     fn name(&self) -> &'static str {
-        NAME
+        BACKEND_NAME
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

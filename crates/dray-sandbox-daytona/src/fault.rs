@@ -6,7 +6,7 @@ use dray_sandbox::{Error, ErrorKind};
 use serde::Deserialize;
 
 /// Most bytes of a refusal that are looked at.
-const LONGEST: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// A failed request, without an answer.
 pub(crate) fn unanswered(error: dray_http::HttpError) -> Error {
@@ -37,7 +37,7 @@ struct Refusal {
 pub(crate) async fn refused(answer: HttpResponse) -> Error {
     let status = answer.status();
     let wait = answer.retry_after();
-    let said = answer.bytes(LONGEST).await.unwrap_or_default();
+    let said = answer.bytes(MAX_REFUSAL_BYTES).await.unwrap_or_default();
     let refusal: Refusal = serde_json::from_slice(&said).unwrap_or_default();
     let kind = kind(status, &refusal.message);
     let error = Error::new(kind, format!("status {status}: {}", refusal.message));

@@ -10,7 +10,7 @@ use crate::fault::unanswered;
 use crate::link::Link;
 
 /// The type of bytes that are just bytes.
-const BYTES: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";
 
 /// Opens a regular file. The body is not the whole of it unless it ends without an error.
 pub(crate) async fn download(link: &Arc<Link>, file: &Metadata) -> Result<Body, Error> {
@@ -52,6 +52,6 @@ pub(crate) async fn upload(link: &Link, write: Write<'_>, body: Body) -> Result<
     let request = link
         .post("/files/upload-v2")
         .query(&[("path", path)])
-        .stream(BYTES, write.size, body);
+        .stream(OCTET_STREAM, write.size, body);
     link.send(request).await.map(drop)
 }

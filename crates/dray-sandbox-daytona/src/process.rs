@@ -17,7 +17,7 @@ const LONGEST_COMMAND: usize = 131_071;
 /// Most bytes of output of one command.
 const LONGEST_OUTPUT: usize = 2 << 20;
 /// Added to the time of a command for the answer to come.
-const GRACE: Duration = Duration::from_secs(10);
+const RESPONSE_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs commands by the toolbox.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Exec for Processes {
         let request = self
             .link
             .post("/process/execute")
-            .answer_within(longest + GRACE)
+            .answer_within(longest + RESPONSE_GRACE)
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
         let answer = self.link.send(request).await?;
         // JSON may need six characters for one.

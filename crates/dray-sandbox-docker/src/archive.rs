@@ -15,9 +15,9 @@ use crate::wire::{Connection, Reply, Sent, empty, outgoing};
 /// Where the engine describes a path.
 const PATH_STAT: &str = "x-docker-container-path-stat";
 /// The one media type that is plain and not taken for a form.
-const TAR: &str = "application/x-tar";
+const TAR_MEDIA_TYPE: &str = "application/x-tar";
 /// All bytes of a path that mean nothing in a query.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
+const PATH_BYTE_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
     .remove(b'_')
@@ -125,14 +125,18 @@ impl Client {
         container: &str,
         path: &[u8],
     ) -> Result<(PathStat, Body), Error> {
-        const DOING: &str = "downloading from a container";
+        const DOWNLOAD_CONTEXT: &str = "downloading from a container";
         let request = self.archive(Method::GET, container, path).await?;
         let mut connection = self.connect().await?;
         let answer = self.head(connection.send(request)).await?;
         let reply = Reply::new(connection, answer);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
-            return Err(fault::refused(DOING, status, &reply.message().await?));
+            return Err(fault::refused(
+                DOWNLOAD_CONTEXT,
+                status,
+                &reply.message().await?,
+            ));
         }
         let encoding = reply.headers.get(CONTENT_ENCODING);
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -173,7 +177,7 @@ impl Client {
         path: &[u8],
     ) -> Result<Request<Sent>, Error> {
         let version = self.version().await?;
-        let path = percent_encode(path, PATH);
+        let path = percent_encode(path, PATH_BYTE_SET);
         Request::builder()
             .method(method)
             .uri(format!(
@@ -181,7 +185,7 @@ impl Client {
             ))
             .header(HOST, "docker")
             .header(ACCEPT_ENCODING, "identity")
-            .header(CONTENT_TYPE, TAR)
+            .header(CONTENT_TYPE, TAR_MEDIA_TYPE)
             .body(empty())
             .map_err(|error| Error::new(ErrorKind::InvalidName, "a request").caused_by(error))
     }
@@ -256,7 +260,7 @@ mod tests {
     fn paths_of_any_bytes_fit_into_a_query() {
         let path = b"/a b&c=d?#%+\n\xff/\xc3\xa4";
         assert_eq!(
-            percent_encode(path, PATH).to_string(),
+            percent_encode(path, PATH_BYTE_SET).to_string(),
             "/a%20b%26c%3Dd%3F%23%25%2B%0A%FF/%C3%A4"
         );
     }

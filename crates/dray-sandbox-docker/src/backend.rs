@@ -12,9 +12,9 @@ use crate::config::{Config, ConfigError};
 use crate::sandbox::DockerSandbox;
 
 /// The first word of an address.
-const NAME: &str = "docker";
+const BACKEND_NAME: &str = "docker";
 
-/// Containers of one Docker Engine. Addresses are `docker:NAME` or `docker:ID`; the incarnation is the full id.
+/// Containers of one Docker Engine. Addresses are `docker:BACKEND_NAME` or `docker:ID`; the incarnation is the full id.
 #[derive(Debug)]
 pub struct DockerBackend {
     client: Arc<Client>,
@@ -50,7 +50,7 @@ impl DockerBackend {
 #[async_trait]
 impl Backend for DockerBackend {
     fn name(&self) -> &'static str {
-        NAME
+        BACKEND_NAME
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

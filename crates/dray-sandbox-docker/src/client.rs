@@ -20,7 +20,7 @@ use crate::fault;
 use crate::wire::{Connection, Endpoint, Reply, empty};
 
 /// Oldest version of the interface that has everything used here.
-const OLDEST: (usize, usize) = (1, 24);
+const MIN_API_VERSION: (usize, usize) = (1, 24);
 
 /// A way to an engine. Nothing is asked before it is needed.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Client {
             API_DEFAULT_VERSION.minor_version,
         );
         let (major_version, minor_version) = version.min(newest);
-        if version < OLDEST {
+        if version < MIN_API_VERSION {
             return Err(Error::new(ErrorKind::Protocol, "the engine is too old"));
         }
         let text = format!("{major_version}.{minor_version}");
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn versions_are_compared_by_number() {
         assert_eq!(parse("1.41"), Some((1, 41)));
-        assert!(parse("1.9").unwrap() < OLDEST);
+        assert!(parse("1.9").unwrap() < MIN_API_VERSION);
         for wrong in ["", "1", "1.x", "one.two"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

@@ -66,7 +66,7 @@ impl DockerExec {
 #[async_trait]
 impl Exec for DockerExec {
     fn channel(&self) -> Channel {
-        Channel::PIPE
+        Channel::PIPE_CAPABILITIES
     }
 
     /// A shell in a container that is paused would answer only after it goes on.

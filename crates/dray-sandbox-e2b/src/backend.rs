@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::sandbox::E2bSandbox;
 
 /// The first word of an address.
-const NAME: &str = "e2b";
+const BACKEND_NAME: &str = "e2b";
 
 /// The sandboxes of one account. Addresses are `e2b:SANDBOX`; the incarnation is the id and when it was started.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl E2bBackend {
 #[async_trait]
 impl Backend for E2bBackend {
     fn name(&self) -> &'static str {
-        NAME
+        BACKEND_NAME
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

@@ -4,13 +4,13 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use dray_sandbox::{Error, ErrorKind};
 
 /// Longest message, in bytes.
-const LONGEST: usize = 8 << 20;
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// The message is compressed, which was not asked for.
-const COMPRESSED: u8 = 1;
+const COMPRESSED_FLAG: u8 = 1;
 /// The message is the end of the stream.
-const END: u8 = 2;
+const END_STREAM_FLAG: u8 = 2;
 /// Bytes before a message.
-const HEAD: usize = 5;
+const HEAD_BYTES: usize = 5;
 
 /// One message.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Frame {
 
 /// A message in its envelope.
 pub(crate) fn envelope(flags: u8, message: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(HEAD + message.len());
+    let mut framed = BytesMut::with_capacity(HEAD_BYTES + message.len());
     framed.put_u8(flags);
     framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     framed.put_slice(message);
@@ -42,21 +42,21 @@ impl Frames {
 
     /// The next whole message.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, Error> {
-        let Some((head, _)) = self.0.split_first_chunk::<HEAD>() else {
+        let Some((head, _)) = self.0.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
         let [flags, length @ ..] = *head;
         let length = u32::from_be_bytes(length) as usize;
-        if length > LONGEST || flags & COMPRESSED != 0 || flags > END {
+        if length > MAX_MESSAGE_BYTES || flags & COMPRESSED_FLAG != 0 || flags > END_STREAM_FLAG {
             let context = format!("an envelope with flags {flags} and {length} bytes");
             return Err(Error::new(ErrorKind::Protocol, context));
         }
-        if self.0.len() < HEAD + length {
+        if self.0.len() < HEAD_BYTES + length {
             return Ok(None);
         }
-        self.0.advance(HEAD);
+        self.0.advance(HEAD_BYTES);
         let message = self.0.split_to(length).freeze();
-        Ok(Some(if flags == END {
+        Ok(Some(if flags == END_STREAM_FLAG {
             Frame::End(message)
         } else {
             Frame::Message(message)

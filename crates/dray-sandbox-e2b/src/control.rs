@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigError};
 use crate::fault::{refused, unanswered};
 
 /// Added to what a transfer is said to need, because both clocks may be wrong and files are checked afterwards.
-const MARGIN: Duration = Duration::from_secs(30);
+const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 
 /// What the control API knows of a sandbox.
 #[derive(Debug, Deserialize)]
@@ -141,7 +141,7 @@ impl Control {
             return Ok(());
         }
         let longest = self.config.longest_life.as_duration();
-        let asked = needed.saturating_add(MARGIN).min(longest);
+        let asked = needed.saturating_add(LIFETIME_MARGIN).min(longest);
         if asked > left {
             let id = checked(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());

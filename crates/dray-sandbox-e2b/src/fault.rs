@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Most bytes of a refusal that are looked at.
-const LONGEST: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// A failed request, without an answer.
 pub(crate) fn unanswered(error: dray_http::HttpError) -> Error {
@@ -40,7 +40,7 @@ pub(crate) struct Refusal {
 pub(crate) async fn refused(answer: HttpResponse) -> Error {
     let status = answer.status();
     let wait = answer.retry_after();
-    let said = answer.bytes(LONGEST).await.unwrap_or_default();
+    let said = answer.bytes(MAX_REFUSAL_BYTES).await.unwrap_or_default();
     let refusal: Refusal = serde_json::from_slice(&said).unwrap_or_default();
     let error = refusal.into_error(status);
     match wait {

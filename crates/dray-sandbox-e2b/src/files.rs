@@ -11,7 +11,7 @@ use crate::fault::unanswered;
 use crate::link::Link;
 
 /// The type of bytes that are just bytes.
-const BYTES: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";
 
 /// One file of the answer to an upload.
 #[derive(Debug, Deserialize)]
@@ -97,9 +97,9 @@ pub(crate) async fn upload(link: &Link, write: Write<'_>, body: Body) -> Result<
         .request("POST", "/files")
         .query(&[("path", path), ("username", link.user())]);
     let request = if link.plain_uploads {
-        request.stream(BYTES, write.size, body)
+        request.stream(OCTET_STREAM, write.size, body)
     } else {
-        let form = MultipartForm::new().file("file", path, BYTES, write.size, body);
+        let form = MultipartForm::new().file("file", path, OCTET_STREAM, write.size, body);
         request.multipart(form)
     };
     let answer = link.send(request).await?;

@@ -14,7 +14,7 @@ use crate::control::{Control, Info};
 use crate::fault::{refused, unanswered};
 
 /// Where the daemon listens in a sandbox.
-const PORT: &str = "49983";
+const DAEMON_PORT: &str = "49983";
 /// The first version that takes a file as the body of a request.
 const PLAIN_UPLOADS: [u64; 3] = [0, 5, 7];
 
@@ -41,7 +41,7 @@ impl Link {
         let base = match &config.envd_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None if config.shared_host => format!("https://sandbox.{domain}"),
-            None => format!("https://{PORT}-{name}.{domain}"),
+            None => format!("https://{DAEMON_PORT}-{name}.{domain}"),
         };
         let own = Some(&config.access_token).filter(|token| !token.is_empty());
         Self {
@@ -73,7 +73,7 @@ impl Link {
         if self.by_header {
             request = request
                 .header("e2b-sandbox-id", &self.handle.address.name)
-                .header("e2b-sandbox-port", PORT);
+                .header("e2b-sandbox-port", DAEMON_PORT);
         }
         if let Some(token) = &self.token {
             request = request.header("x-access-token", token.expose());

@@ -19,7 +19,7 @@ use crate::fault::{Refusal, unanswered};
 use crate::link::Link;
 
 /// Seconds after which the daemon says that a silent command still runs.
-const KEEPALIVE: &str = "10";
+const KEEPALIVE_SECONDS: &str = "10";
 /// Most bytes of one argument.
 const LONGEST_ARGUMENTS: usize = 131_071;
 /// Most bytes of stderr that are kept.
@@ -100,7 +100,7 @@ impl Exec for Processes {
             .link
             .request("POST", "/process.Process/Start")
             .header("connect-protocol-version", "1")
-            .header("keepalive-ping-interval", KEEPALIVE)
+            .header("keepalive-ping-interval", KEEPALIVE_SECONDS)
             .bytes(
                 "application/connect+json",
                 envelope(0, start.to_string().as_bytes()),

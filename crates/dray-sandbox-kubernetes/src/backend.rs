@@ -10,11 +10,11 @@ use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError};
 use crate::ephemeral;
 use crate::exec::{Place, PodExec};
-use crate::rooted::{ROOT, RootedSandbox};
+use crate::rooted::{PROCESS_ROOT, RootedSandbox};
 use crate::target::Target;
 
 /// The first word of an address.
-pub(crate) const NAME: &str = "kubernetes";
+pub(crate) const BACKEND_NAME: &str = "kubernetes";
 
 /// Containers of the pods of one cluster. Addresses are `kubernetes:NAMESPACE/POD[/CONTAINER]`; the incarnation is
 /// the uid of the pod, the name of the container and its id.
@@ -53,7 +53,7 @@ impl KubernetesBackend {
 #[async_trait]
 impl Backend for KubernetesBackend {
     fn name(&self) -> &'static str {
-        NAME
+        BACKEND_NAME
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
@@ -93,7 +93,7 @@ impl Backend for KubernetesBackend {
                 let name = ephemeral::ensure(&place, &pod, container, image).await?;
                 let exec = PodExec::open(Arc::clone(&place), &name).await?;
                 let exec = Guarded::new(exec, place);
-                let root = SandboxPath::new(ROOT)?;
+                let root = SandboxPath::new(PROCESS_ROOT)?;
                 Ok(Arc::new(RootedSandbox::new(handle.clone(), exec, root)))
             }
             Err(error) => Err(error),

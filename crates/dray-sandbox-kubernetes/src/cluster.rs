@@ -30,9 +30,9 @@ const LONGEST_URI: usize = 60 << 10;
 /// Longest message of a stream.
 const LONGEST_MESSAGE: usize = 1 << 20;
 /// Bytes that a connection buffers each way.
-const BUFFER: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 /// The versions of the exec protocol that are spoken, best first.
-const PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
+const EXEC_PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
 
 /// The two directions of a command.
 pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
@@ -146,8 +146,8 @@ impl Cluster {
             Error::new(ErrorKind::Unavailable, "a stream did not open").caused_by(error)
         })?;
         let limits = WebSocketConfig::default()
-            .read_buffer_size(BUFFER)
-            .write_buffer_size(BUFFER)
+            .read_buffer_size(BUFFER_BYTES)
+            .write_buffer_size(BUFFER_BYTES)
             .max_message_size(Some(LONGEST_MESSAGE))
             .max_frame_size(Some(LONGEST_MESSAGE));
         let io = TokioIo::new(upgraded);
@@ -297,7 +297,7 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
     headers.insert(header::CONNECTION, fixed("Upgrade"));
     headers.insert(header::UPGRADE, fixed("websocket"));
     headers.insert(header::SEC_WEBSOCKET_VERSION, fixed("13"));
-    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, fixed(PROTOCOLS));
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, fixed(EXEC_PROTOCOLS));
     let key = header::HeaderValue::from_str(key)
         .map_err(|error| Error::new(ErrorKind::Protocol, "a key").caused_by(error))?;
     headers.insert(header::SEC_WEBSOCKET_KEY, key);

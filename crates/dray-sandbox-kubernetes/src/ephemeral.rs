@@ -11,13 +11,13 @@ use crate::exec::Place;
 use crate::pod::{Container, Pod};
 
 /// Between two looks whether it runs.
-const PAUSE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What the helper does: it waits for commands.
-const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+const HELPER_COMMAND: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 /// Settings of the container that decide whether its helper may look at its processes.
-const SAME: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
+const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 
 /// The name of an ephemeral container that runs beside `container`: one that is there already, or a new one.
 ///
@@ -56,13 +56,13 @@ pub(crate) async fn ensure(
             let late = "the ephemeral container does not start";
             return Err(Error::new(ErrorKind::Timeout, late));
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 async fn add(place: &Place, container: &Container, image: &str) -> Result<String, Error> {
     let name = format!("dray-{:08x}", rand::rng().random::<u32>());
-    let same = SAME.iter().filter_map(|key| {
+    let same = COPIED_SETTINGS.iter().filter_map(|key| {
         let value = container.security_context.get(*key)?;
         Some(((*key).to_owned(), value.clone()))
     });
@@ -71,7 +71,7 @@ async fn add(place: &Place, container: &Container, image: &str) -> Result<String
     let patch = json!({"spec": {"ephemeralContainers": [{
         "name": name,
         "image": image,
-        "command": ["sh", "-c", WAIT],
+        "command": ["sh", "-c", HELPER_COMMAND],
         "targetContainerName": container.name,
         "securityContext": security,
     }]}});

@@ -28,7 +28,7 @@ use streams::Streams;
 const LONGEST_ARGUMENTS: usize = 19 << 10;
 
 /// Status of a command that was killed.
-const KILLED: i32 = 137;
+const KILLED_STATUS: i32 = 137;
 
 /// A container of one incarnation of a pod.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Exec for PodExec {
         Channel {
             input_end: self.half_close.load(Ordering::SeqCst),
             longest_arguments: LONGEST_ARGUMENTS,
-            ..Channel::PIPE
+            ..Channel::PIPE_CAPABILITIES
         }
     }
 
@@ -170,7 +170,7 @@ fn body(streams: Streams, ending: Ending) -> Body {
 /// How a command ended whose output was read. One that was killed may have died with its container.
 async fn ended(place: Arc<Place>, ending: Ending, stderr: streams::Stderr) -> Result<Exit, Error> {
     let status = ending.status()?;
-    if status == KILLED {
+    if status == KILLED_STATUS {
         place.check().await?;
     }
     Ok(Exit {

@@ -7,7 +7,7 @@ use dray_sandbox::{Error, ErrorKind};
 use serde::Deserialize;
 
 /// Longest text of the server that is kept for the operator.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// `Status` of `meta/v1`, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) struct Cause {
 
 /// Texts and kinds, in lower case; the first that is found counts, so what explains more comes first. A command that
 /// cannot be started is told from a container by the word before.
-const TEXTS: &[(&str, ErrorKind)] = &[
+const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),
     ("exec format error", ErrorKind::ToolMissing),
@@ -64,7 +64,7 @@ const TEXTS: &[(&str, ErrorKind)] = &[
 /// The kind that a text of the kubelet or the container runtime means.
 fn kind_of(text: &str) -> Option<ErrorKind> {
     let text = text.to_ascii_lowercase();
-    let known = TEXTS.iter().find(|(part, _)| text.contains(part));
+    let known = ERROR_TEXTS.iter().find(|(part, _)| text.contains(part));
     known.map(|(_, kind)| *kind)
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn refused(
     said: &Status,
     retry_after: Option<Duration>,
 ) -> Error {
-    let text: String = said.message.chars().take(LONGEST).collect();
+    let text: String = said.message.chars().take(MAX_MESSAGE_BYTES).collect();
     let known = kind_of(&text);
     let kind = match code {
         401 | 403 => ErrorKind::Auth,
@@ -117,7 +117,7 @@ pub(crate) fn refused(
 pub(crate) fn not_run(said: &Status) -> Error {
     match said.code {
         0 | 500 => {
-            let text: String = said.message.chars().take(LONGEST).collect();
+            let text: String = said.message.chars().take(MAX_MESSAGE_BYTES).collect();
             let kind = kind_of(&text).unwrap_or(ErrorKind::Unavailable);
             Error::new(kind, format!("running a command: {}", text.escape_debug()))
         }

@@ -14,13 +14,13 @@ use dray_sandbox::{
 };
 
 /// Where the first process of the container, which is that of the sandbox, has its root.
-pub(crate) const ROOT: &str = "/proc/1/root";
+pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
 
 /// Links that are followed for one path, as Linux does it.
 const MOST_LINKS: usize = 40;
 
 /// Paths that commands are given are resolved already, and `readlink` would take the root for a link to its own.
-const RESOLVED: &str = r#"readlink() { case $1 in -f) printf '%s\n' "$2" ;; *) command readlink "$@" ;; esac; }
+const RESOLVED_PRELUDE: &str = r#"readlink() { case $1 in -f) printf '%s\n' "$2" ;; *) command readlink "$@" ;; esac; }
 "#;
 
 /// Scripts that take paths as they are.
@@ -32,7 +32,9 @@ impl<E: Exec> Exec for Literal<E> {
     fn channel(&self) -> Channel {
         let channel = self.0.channel();
         Channel {
-            longest_arguments: channel.longest_arguments.saturating_sub(RESOLVED.len()),
+            longest_arguments: channel
+                .longest_arguments
+                .saturating_sub(RESOLVED_PRELUDE.len()),
             ..channel
         }
     }
@@ -42,7 +44,7 @@ impl<E: Exec> Exec for Literal<E> {
             && shell == b"sh"
             && flag == b"-c"
         {
-            script.splice(..0, RESOLVED.bytes());
+            script.splice(..0, RESOLVED_PRELUDE.bytes());
         }
         self.0.run(argv, stdin).await
     }

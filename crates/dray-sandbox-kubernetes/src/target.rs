@@ -15,7 +15,7 @@ impl Target {
     /// Reads the name of an address of this backend.
     pub(crate) fn parse(address: &Address) -> Result<Self, Error> {
         let wrong = |why: &str| Error::new(ErrorKind::InvalidName, why);
-        if address.backend != crate::backend::NAME {
+        if address.backend != crate::backend::BACKEND_NAME {
             return Err(wrong("an address of another backend"));
         }
         let parts: Vec<_> = address.name.split('/').collect();

@@ -12,7 +12,7 @@ use crate::router::Router;
 use crate::sandbox::ModalSandbox;
 
 /// The first word of an address.
-const NAME: &str = "modal";
+const BACKEND_NAME: &str = "modal";
 /// Longest id of a sandbox.
 const LONGEST_ID: usize = 128;
 
@@ -49,7 +49,7 @@ impl ModalBackend {
 #[async_trait]
 impl Backend for ModalBackend {
     fn name(&self) -> &'static str {
-        NAME
+        BACKEND_NAME
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

@@ -20,11 +20,11 @@ use crate::rpc;
 use crate::wire::{AuthToken, Empty, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId};
 
 /// How often it is asked whether a sandbox has been given a task.
-const POLL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Version of the client whose messages these are.
 const CLIENT_VERSION: &str = "1.6.4";
 /// Facts about the client that every call carries.
-const CLIENT: [(&str, &str); 5] = [
+const CLIENT_METADATA: [(&str, &str); 5] = [
     ("x-modal-client-version", CLIENT_VERSION),
     ("x-modal-client-type", "1"),
     ("x-modal-python-version", "3.12.0"),
@@ -112,11 +112,11 @@ impl Control {
                     task_id,
                 });
             }
-            if Instant::now() + POLL > deadline {
+            if Instant::now() + POLL_INTERVAL > deadline {
                 let waits = "the sandbox waits for a place to run";
                 return Err(Error::new(ErrorKind::SandboxStopped, waits));
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -169,7 +169,7 @@ impl Control {
     ) -> Result<Request<Q>, Status> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
-        for (name, value) in CLIENT {
+        for (name, value) in CLIENT_METADATA {
             metadata.insert(name, MetadataValue::from_static(value));
         }
         let now = self.clock.now_ms();

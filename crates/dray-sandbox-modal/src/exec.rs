@@ -33,9 +33,9 @@ const LONGEST_ARGUMENTS: usize = 65_536;
 /// Most bytes of standard error that are kept.
 const LONGEST_STDERR: usize = 4096;
 /// How long standard error may stay open in other hands once a command has ended.
-const LINGER: Duration = Duration::from_secs(2);
+const STDERR_LINGER: Duration = Duration::from_secs(2);
 /// The mark.
-const MARK: &str = "DRAY_EXEC";
+const MARK_VARIABLE: &str = "DRAY_EXEC";
 
 /// Runs commands through the router.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> Start {
         command_args: argv,
         stdout_config: PIPE,
         stderr_config: PIPE,
-        env: BTreeMap::from([(MARK.to_owned(), exec_id.to_owned())]),
+        env: BTreeMap::from([(MARK_VARIABLE.to_owned(), exec_id.to_owned())]),
     }
 }
 
@@ -115,7 +115,7 @@ impl Exec for ModalExec {
     fn channel(&self) -> Channel {
         Channel {
             longest_arguments: LONGEST_ARGUMENTS,
-            ..Channel::PIPE
+            ..Channel::PIPE_CAPABILITIES
         }
     }
 
@@ -198,7 +198,7 @@ async fn ended(
             Some(said) => said?,
             // What another process holds open is not waited for.
             None => {
-                if let Ok(said) = tokio::time::timeout(LINGER, listening).await {
+                if let Ok(said) = tokio::time::timeout(STDERR_LINGER, listening).await {
                     said?;
                 }
             }

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use crate::wire::{RetryPolicy, RpcStatus};
 
 /// Longest sentence that is kept.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// Shortest wait, whatever the provider says.
 const SHORTEST_WAIT: f32 = 0.1;
 /// Longest wait that is believed.
@@ -35,7 +35,7 @@ impl StdError for Refusal {}
 /// What a status means while `doing` something in a sandbox.
 pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
     let message = status.message();
-    let cut = message.floor_char_boundary(LONGEST);
+    let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
     let refusal = Refusal {
         code: status.code(),
         message: message.get(..cut).unwrap_or_default().to_owned(),

@@ -8,11 +8,11 @@ use tonic::Status;
 use crate::fault;
 
 /// Times in a row that a request is repeated after a failure that may pass.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// Wait before the first repetition; doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Times that the provider may ask to wait.
-const THROTTLES: u32 = 3;
+const MAX_THROTTLES: u32 = 3;
 /// Longest wait that is waited here; a longer one is the caller's.
 const LONGEST_THROTTLE: Duration = Duration::from_secs(5);
 
@@ -27,14 +27,14 @@ impl Retry {
     /// Waits as long as it should be waited and says whether to send it again.
     pub(crate) async fn again(&mut self, status: &Status) -> bool {
         if let Some(wait) = fault::wait(status) {
-            if self.throttles == THROTTLES || wait > LONGEST_THROTTLE {
+            if self.throttles == MAX_THROTTLES || wait > LONGEST_THROTTLE {
                 return false;
             }
             self.throttles += 1;
             tokio::time::sleep(wait).await;
             return true;
         }
-        if !fault::transient(status.code()) || self.failures == TRIES {
+        if !fault::transient(status.code()) || self.failures == MAX_ATTEMPTS {
             return false;
         }
         tokio::time::sleep(FIRST_WAIT * 2_u32.pow(self.failures)).await;
@@ -66,7 +66,7 @@ mod tests {
         while retry.again(&down).await {
             tries += 1;
         }
-        assert_eq!(tries, TRIES);
+        assert_eq!(tries, MAX_ATTEMPTS);
         retry.progress();
         assert!(retry.again(&down).await);
     }

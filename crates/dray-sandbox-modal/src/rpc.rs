@@ -15,7 +15,7 @@ use crate::config::{Settings, scheme};
 /// Most bytes of one message that is received.
 const LONGEST_MESSAGE: usize = 32 << 20;
 /// How often a silent connection is asked whether it is alive, and how long the answer may take.
-const PING: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Bytes under way on one stream, and on one connection.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
@@ -34,8 +34,8 @@ pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error
         .tcp_nodelay(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_keep_alive_interval(PING)
-        .keep_alive_timeout(PING);
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL);
     if !plain {
         endpoint = endpoint
             .tls_config(settings.tls.clone())

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use entry::Found;
 
 /// Where it is.
-const PROGRAM: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
+const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
 /// Most bytes of an answer that is no file.
 const LONGEST_ANSWER: usize = 64 << 20;
 
@@ -52,7 +52,9 @@ impl<E: Exec + 'static> Tools<E> {
     async fn run(&self, command: &Command<'_>, stdin: Option<Body>) -> Result<Running, Error> {
         let argument = serde_json::to_vec(command)
             .map_err(|error| Error::new(ErrorKind::Protocol, "not a command").caused_by(error))?;
-        self.exec.run(vec![PROGRAM.to_vec(), argument], stdin).await
+        self.exec
+            .run(vec![PROGRAM_PATH.to_vec(), argument], stdin)
+            .await
     }
 
     async fn ask(&self, command: Command<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {

@@ -16,11 +16,11 @@ use crate::config::Settings;
 use crate::target::Target;
 
 /// Fast with the AES instructions that servers have, and none that Terrapin (CVE-2023-48795) could be used with.
-const CIPHERS: &str =
+const PREFERRED_CIPHERS: &str =
     "aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr";
 
 /// What `ssh` is told whatever it does. The first value of an option wins, so no configuration file changes these.
-const OPTIONS: &[&str] = &[
+const FIXED_OPTIONS: &[&str] = &[
     "BatchMode=yes",
     "GlobalKnownHostsFile=/dev/null",
     "KnownHostsCommand=none",
@@ -42,7 +42,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// What of the effective configuration tells one machine from another behind the same user, host and port.
-const WAYS: &[&str] = &[
+const ROUTE_OPTIONS: &[&str] = &[
     "proxyjump",
     "proxycommand",
     "hostkeyalias",
@@ -85,10 +85,10 @@ impl Client {
             command.arg("-i").arg(without_tokens(file));
         }
         command.args(["-T", "-x", "-a"]);
-        for option in OPTIONS {
+        for option in FIXED_OPTIONS {
             command.args(["-o", option]);
         }
-        command.args(["-o", &format!("Ciphers={CIPHERS}")]);
+        command.args(["-o", &format!("Ciphers={PREFERRED_CIPHERS}")]);
         command.args([
             "-o",
             &format!("StrictHostKeyChecking={}", config.host_keys.as_str()),
@@ -176,7 +176,7 @@ fn place(configuration: &str) -> String {
         value("hostname").unwrap_or_default(),
         value("port").unwrap_or_default()
     );
-    for way in WAYS {
+    for way in ROUTE_OPTIONS {
         if let Some(value) = value(way).filter(|value| *value != "none") {
             let _ = write!(text, "\n{way} {value}");
         }

@@ -14,7 +14,7 @@ pub(crate) enum Refusal {
 }
 
 /// Texts and kinds; the first that is found counts, so what explains more comes first.
-const TEXTS: &[(&str, ErrorKind)] = &[
+const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", ErrorKind::Auth),
     ("Host key verification failed", ErrorKind::Auth),
     ("Permission denied (", ErrorKind::Auth),
@@ -29,7 +29,7 @@ const TEXTS: &[(&str, ErrorKind)] = &[
 
 /// The failure that a text of `ssh` tells of. What is not known is a connection that did not hold.
 pub(crate) fn failure(what: &str, text: &str) -> Error {
-    let kind = TEXTS
+    let kind = ERROR_TEXTS
         .iter()
         .find(|(part, _)| text.contains(part))
         .map_or(ErrorKind::Unavailable, |(_, kind)| *kind);

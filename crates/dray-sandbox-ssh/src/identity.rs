@@ -8,11 +8,11 @@ use crate::sftp::{self, Pool};
 use crate::shell::Shell;
 
 /// Prints device, inode and (where it is known) birth of the session directory, then its path. Without an argument it is the home directory.
-const SCRIPT: &str = r#"if [ -n "$1" ]; then cd -- "$1"; else cd; fi || exit 3
+const IDENTITY_SCRIPT: &str = r#"if [ -n "$1" ]; then cd -- "$1"; else cd; fi || exit 3
 stat -c %d:%i:%.9W . 2>/dev/null || stat -c %d:%i . 2>/dev/null || stat -f %d:%i . 2>/dev/null || ls -di . || exit 4
 pwd -P"#;
 /// More is no path.
-const LIMIT: usize = 8 * 1024;
+const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// What was found out about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,9 +73,9 @@ async fn over_shell(
     directory: Option<&SandboxPath>,
 ) -> Result<(String, SandboxPath), Error> {
     let path = directory.map_or(&b""[..], SandboxPath::as_bytes);
-    let argv = [b"sh", &b"-c"[..], SCRIPT.as_bytes(), b"sh", path];
+    let argv = [b"sh", &b"-c"[..], IDENTITY_SCRIPT.as_bytes(), b"sh", path];
     let argv = argv.map(<[u8]>::to_vec).to_vec();
-    let (exit, output) = shell.output(argv, LIMIT).await?;
+    let (exit, output) = shell.output(argv, MAX_OUTPUT_BYTES).await?;
     match exit.status {
         0 => parse(&output).ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity")),
         3 => Err(gone()),

@@ -14,7 +14,7 @@ use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
 
 /// First and longest pause before there may be room for a channel.
-const PAUSE: Duration = Duration::from_millis(50);
+const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
 /// What a channel is asked for.
@@ -104,7 +104,7 @@ impl Link {
     /// Opens a channel. Full connections are passed over; a lost one is made again, once. When all are full, channels
     /// that wait for their next use make room, and those that were closed get a moment to be gone.
     pub(crate) async fn channel<A: Ask>(&self, ask: &A) -> Result<A::Channel, Error> {
-        let mut pause = PAUSE;
+        let mut pause = CHANNEL_RETRY_DELAYS;
         loop {
             let full = match self.try_channel(ask).await? {
                 Ok(channel) => return Ok(channel),

@@ -14,11 +14,11 @@ use crate::client::Client;
 use crate::fault;
 
 /// Time for logging in after the connection is there, and for another process that holds the lock.
-const LOGIN: Duration = Duration::from_secs(30);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at the lock.
-const LOOK: Duration = Duration::from_millis(20);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Most bytes of the log that are read.
-const LOG: u64 = 64 * 1024;
+const MAX_LOG_BYTES: u64 = 64 * 1024;
 
 /// A socket and what belongs to it.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Master {
         command.args(["-O", "exit"]);
         client.host(&mut command);
         // A master that is gone already has nothing to answer.
-        let _ = timeout(LOGIN, command.status()).await;
+        let _ = timeout(LOGIN_TIMEOUT, command.status()).await;
     }
 
     async fn start(&self, client: &Client) -> Result<(), Error> {
@@ -121,7 +121,7 @@ impl Master {
         command.args(["-o", "LogVerbose=sshconnect.c:verify_host_key():*"]);
         command.arg("-E").arg(&self.log);
         client.host(&mut command);
-        let limit = config.connect_timeout.as_duration() + LOGIN;
+        let limit = config.connect_timeout.as_duration() + LOGIN_TIMEOUT;
         let status = timeout(limit, command.status())
             .await
             .map_err(|_| Error::new(ErrorKind::Unavailable, "logging in takes too long"))?
@@ -144,7 +144,7 @@ impl Master {
         let mut text = Vec::new();
         if let Ok(file) = tokio::fs::File::open(&self.log).await {
             // What cannot be read says nothing, and that is judged by the caller.
-            let _ = file.take(LOG).read_to_end(&mut text).await;
+            let _ = file.take(MAX_LOG_BYTES).read_to_end(&mut text).await;
         }
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -163,12 +163,12 @@ impl Master {
             loop {
                 match file.try_lock() {
                     Ok(()) => return Ok(()),
-                    Err(TryLockError::WouldBlock) => sleep(LOOK).await,
+                    Err(TryLockError::WouldBlock) => sleep(LOCK_POLL_INTERVAL).await,
                     Err(TryLockError::Error(error)) => return Err(failed(error)),
                 }
             }
         };
-        timeout(LOGIN * 3, wait)
+        timeout(LOGIN_TIMEOUT * 3, wait)
             .await
             .map_err(|_| Error::new(ErrorKind::Unavailable, "another process is connecting"))??;
         Ok(file)

@@ -10,11 +10,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// Most of the last bytes of stderr that are kept.
-const TAIL: usize = 4096;
+const STDERR_TAIL_BYTES: usize = 4096;
 /// Time for the client to end after its channel did.
-const END: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// What pipes hold, so that the master works on while we hash or write. More would use up what Linux allows a user.
-const PIPE: usize = 256 * 1024;
+const PIPE_BYTES: usize = 256 * 1024;
 
 /// A running client. Dropping it closes the channel.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ impl Session {
             return Err(Error::new(ErrorKind::Unavailable, "ssh has no pipes"));
         };
         // Smaller pipes work as well; the system may not grant larger ones.
-        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_BYTES);
         if let Some(stdin) = &stdin {
-            let _ = rustix::pipe::fcntl_setpipe_size(stdin, PIPE);
+            let _ = rustix::pipe::fcntl_setpipe_size(stdin, PIPE_BYTES);
         }
         let mut errors = JoinSet::new();
         errors.spawn(tail(stderr));
@@ -58,14 +58,14 @@ impl Session {
 
     /// Waits for the end: exit status, where there is one, and the last of stderr.
     pub(crate) async fn end(mut self) -> Result<(Option<i32>, String), Error> {
-        let status = timeout(END, self.child.wait())
+        let status = timeout(END_TIMEOUT, self.child.wait())
             .await
             .map_err(|_| Error::new(ErrorKind::Timeout, "ssh does not end"))?
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "ssh cannot be awaited").caused_by(error)
             })?;
         // A process that outlives the command may hold stderr open.
-        let text = match timeout(END, self.errors.join_next()).await {
+        let text = match timeout(END_TIMEOUT, self.errors.join_next()).await {
             Ok(Some(Ok(text))) => text,
             _ => String::new(),
         };
@@ -76,10 +76,10 @@ impl Session {
 /// Reads to the end and keeps the last of it.
 async fn tail(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
-    let mut piece = [0; TAIL];
+    let mut piece = [0; STDERR_TAIL_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {
         kept.extend_from_slice(piece.get(..count).unwrap_or_default());
-        let surplus = kept.len().saturating_sub(TAIL);
+        let surplus = kept.len().saturating_sub(STDERR_TAIL_BYTES);
         kept.drain(..surplus);
     }
     String::from_utf8_lossy(&kept).into_owned()
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(stdout.read(&mut [0; 1]).await.unwrap(), 0);
         let (status, text) = session.end().await.unwrap();
         assert_eq!(status, Some(7));
-        assert!(text.len() <= TAIL && text.ends_with("xthe end\n"));
+        assert!(text.len() <= STDERR_TAIL_BYTES && text.ends_with("xthe end\n"));
     }
 
     #[tokio::test]

@@ -28,13 +28,13 @@ use crate::session::Session;
 
 /// Says that the command begins, and which process leads its group; the shell stays to tell how it ended. Who cannot
 /// say so has nobody who wants it.
-const SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
+const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
 /// Most bytes that start files may print.
-const NOISE: usize = 256 * 1024;
+const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
 /// Time for start files to run.
-const START: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Most bytes of a command, in which arguments are quoted and our own words are contained.
-const LONGEST: usize = 131_071;
+const MAX_COMMAND_BYTES: usize = 131_071;
 
 /// Runs commands over shared connections.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Shell {
 /// `exec` keeps the process that leads the group, so that its number is the one that is printed.
 fn command_line(nonce: &str, argv: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
     let mut line = b"exec sh -c ".to_vec();
-    line.extend(quote(SCRIPT.as_bytes()));
+    line.extend(quote(START_SCRIPT.as_bytes()));
     line.extend_from_slice(b" sh ");
     line.extend_from_slice(nonce.as_bytes());
     for argument in argv {
@@ -90,8 +90,11 @@ fn command_line(nonce: &str, argv: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
         line.push(b' ');
         line.extend(quote(argument));
     }
-    if line.len() > LONGEST {
-        return Err(Error::too_large(line.len() as u64, LONGEST as u64));
+    if line.len() > MAX_COMMAND_BYTES {
+        return Err(Error::too_large(
+            line.len() as u64,
+            MAX_COMMAND_BYTES as u64,
+        ));
     }
     Ok(line)
 }
@@ -134,7 +137,7 @@ impl Started {
             Session::start(command, begin.input).map_err(Refusal::Final)?;
         // From here on it may run, and whoever drops this future does not know it.
         let mut group = Group::new(begin.shell.clone(), begin.nonce.clone());
-        match timeout(START, first_line(&mut stdout, &begin.nonce)).await {
+        match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
             Ok(Ok(Some((leader, first)))) => {
                 group.leader = leader;
                 Ok(Self {
@@ -182,7 +185,7 @@ async fn first_line(stdout: &mut ChildStdout, nonce: &str) -> Result<Option<(u32
                 return Ok(Some((leader, first)));
             }
         }
-        if seen.len() > NOISE {
+        if seen.len() > MAX_START_OUTPUT_BYTES {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 "start files print without end",
@@ -215,7 +218,7 @@ impl Exec for Shell {
             arguments: Arguments::Shell,
             // Quoting makes some longer; what gets too long is refused.
             longest_arguments: 60_000,
-            ..Channel::PIPE
+            ..Channel::PIPE_CAPABILITIES
         }
     }
 

@@ -9,7 +9,7 @@ use dray_sandbox::{Address, Backend, ErrorKind, Handle, Sandbox};
 use crate::error::Error;
 
 /// Most incarnations that are kept open.
-const OPEN: usize = 256;
+const MAX_OPEN_SANDBOXES: usize = 256;
 
 /// Every backend by its name.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Backends {
     fn keep(&self, handle: &Handle, sandbox: Arc<dyn Sandbox>) -> Arc<Engine> {
         let engine = Arc::new(Engine::new(sandbox, self.options.clone()));
         let mut open = self.lock();
-        if open.engines.len() >= OPEN
+        if open.engines.len() >= MAX_OPEN_SANDBOXES
             && let Some(oldest) = open
                 .engines
                 .iter()

@@ -81,7 +81,7 @@ pub struct Config {
 pub struct Unusable(String);
 
 /// Every kind that is known.
-const KINDS: [&str; 9] = [
+const BACKEND_KINDS: [&str; 9] = [
     "apptainer",
     "daytona",
     "docker",
@@ -94,7 +94,7 @@ const KINDS: [&str; 9] = [
 ];
 
 /// Kinds that need no credentials of their own.
-const USUAL: [&str; 5] = ["apptainer", "docker", "exec", "local", "ssh"];
+const DEFAULT_KINDS: [&str; 5] = ["apptainer", "docker", "exec", "local", "ssh"];
 
 /// Sandboxes that are directories of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -108,7 +108,7 @@ impl Default for Config {
     fn default() -> Self {
         let engine = EngineOptions::default();
         Self {
-            kinds: USUAL.map(str::to_owned).to_vec(),
+            kinds: DEFAULT_KINDS.map(str::to_owned).to_vec(),
             max_file: ByteSize::mib(2048),
             max_tree: ByteSize::mib(512),
             max_tree_file: ByteSize::mib(100),
@@ -140,7 +140,7 @@ fn any_text(text: &str) -> Result<AliasValue, String> {
 
 impl Section for Config {
     fn aliases() -> &'static [VariableAlias] {
-        const ALIASES: [VariableAlias; 3] = [
+        const VARIABLE_ALIASES: [VariableAlias; 3] = [
             VariableAlias {
                 variable: "DOCKER_HOST",
                 field: "docker.endpoint",
@@ -157,14 +157,14 @@ impl Section for Config {
                 parse: parse::parse_text,
             },
         ];
-        &ALIASES
+        &VARIABLE_ALIASES
     }
 
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         for kind in &self.kinds {
-            if !KINDS.contains(&kind.as_str()) {
-                let message = format!("`{kind}` is none of {}", KINDS.join(", "));
+            if !BACKEND_KINDS.contains(&kind.as_str()) {
+                let message = format!("`{kind}` is none of {}", BACKEND_KINDS.join(", "));
                 problems.push(ConfigProblem::new("kinds", &message));
             } else if let Err(error) = self.backend(kind, &Clock::system()) {
                 problems.push(ConfigProblem::new(kind, error.to_string()));

@@ -70,8 +70,8 @@ impl Service for SandboxTransfer {
         permissions
             .about("Moves files into and out of sandboxes, and knows which sandbox belongs to a session.")
             .publishes_event::<v1::UploadPlaced>()
-            .uses_keys(crate::sessions::BUCKET)
-            .uses_keys(crate::uploads::BUCKET)
+            .uses_keys(crate::sessions::SESSION_BUCKET)
+            .uses_keys(crate::uploads::UPLOAD_BUCKET)
     }
 
     fn store_access() -> StoreAccess {

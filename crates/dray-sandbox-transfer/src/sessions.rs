@@ -11,9 +11,9 @@ use prost::Message as _;
 use crate::error::Error;
 
 /// The bucket.
-pub(crate) const BUCKET: &str = "dray_sessions";
+pub(crate) const SESSION_BUCKET: &str = "dray_sessions";
 /// Tries against others who change the same record.
-const TRIES: usize = 8;
+const MAX_WRITE_ATTEMPTS: usize = 8;
 
 /// The records of all sessions.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Sessions {
     /// Over this bus.
     pub fn new(bus: &Bus) -> Self {
         Self {
-            keys: bus.key_value(BUCKET),
+            keys: bus.key_value(SESSION_BUCKET),
         }
     }
 
@@ -79,7 +79,7 @@ impl Sessions {
         change: impl Fn(&mut v1::Session),
     ) -> Result<v1::Session, Error> {
         let key = session_key(tenant, session);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let entry = self.keys.get(&key).await?;
             let before = entry
                 .as_ref()
@@ -112,7 +112,7 @@ impl Sessions {
     /// [`Error::Contended`] and [`Error::Keys`].
     pub async fn forget(&self, tenant: &TenantId, session: &str) -> Result<bool, Error> {
         let key = session_key(tenant, session);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let Some(entry) = self.keys.get(&key).await? else {
                 return Ok(false);
             };
@@ -183,7 +183,7 @@ impl Sessions {
 
     /// The last who binds a chat has it.
     async fn set(&self, key: &str, value: Bytes) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let written = match self.keys.get(key).await? {
                 Some(entry) if entry.value == value => return Ok(()),
                 Some(entry) => self.keys.update(key, value.clone(), entry.revision).await,
@@ -200,7 +200,7 @@ impl Sessions {
 
     /// Clears an entry that still names `session`.
     async fn clear(&self, key: &str, session: &str) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let Some(entry) = self.keys.get(key).await? else {
                 return Ok(());
             };

@@ -20,15 +20,15 @@ use crate::sessions::token;
 use crate::store::StoreSource;
 
 /// The bucket.
-pub(crate) const BUCKET: &str = "dray_uploads";
+pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
 /// Tries against others who change the same record.
-const TRIES: usize = 16;
+const MAX_WRITE_ATTEMPTS: usize = 16;
 /// Most uploads that one session remembers; those told of go first.
-const MOST: usize = 200;
+const MAX_UPLOADS: usize = 200;
 /// States of an upload.
-const WAITING: &str = "waiting";
-const PLACED: &str = "placed";
-const FAILED: &str = "failed";
+const WAITING_STATE: &str = "waiting";
+const PLACED_STATE: &str = "placed";
+const FAILED_STATE: &str = "failed";
 
 /// The records of all sessions.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Uploads {
     /// Over this bus.
     pub fn new(bus: &Bus) -> Self {
         Self {
-            keys: bus.key_value(BUCKET),
+            keys: bus.key_value(UPLOAD_BUCKET),
         }
     }
 
@@ -63,7 +63,7 @@ impl Uploads {
         change: impl Fn(&mut Vec<v1::Upload>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let key = key(tenant, session);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let entry = self.keys.get(&key).await?;
             let before = entry
                 .as_ref()
@@ -102,7 +102,7 @@ impl Uploads {
             {
                 return Ok(());
             }
-            if uploads.len() >= MOST {
+            if uploads.len() >= MAX_UPLOADS {
                 let told = uploads.iter().position(|known| known.told);
                 uploads.remove(told.ok_or(Error::TooManyUploads)?);
             }
@@ -144,7 +144,7 @@ impl Uploads {
         self.change(tenant, session, |uploads| {
             let mut reply = v1::SettleUploadsReply::default();
             for upload in uploads {
-                if upload.state == WAITING {
+                if upload.state == WAITING_STATE {
                     reply.waiting = true;
                     if !all {
                         continue;
@@ -170,7 +170,7 @@ impl Uploads {
     ) -> Result<(), Error> {
         self.change(tenant, session, |uploads| {
             for upload in uploads {
-                if upload.operation_id == ended.operation_id && upload.state == WAITING {
+                if upload.operation_id == ended.operation_id && upload.state == WAITING_STATE {
                     upload.clone_from(ended);
                 }
             }
@@ -190,7 +190,7 @@ fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
     let mut upload = v1::Upload {
         operation_id: meta.operation.to_string(),
         session: work.session.clone(),
-        state: WAITING.to_owned(),
+        state: WAITING_STATE.to_owned(),
         name: clean,
         claim: work.claim.clone(),
         chat: work.chat.clone(),
@@ -210,7 +210,7 @@ fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
 }
 
 fn failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
-    FAILED.clone_into(&mut upload.state);
+    FAILED_STATE.clone_into(&mut upload.state);
     upload.reason = name::shown_text(reason, 200);
     upload.context_line = line::not_available(&upload.name, size, &upload.reason);
 }
@@ -252,7 +252,7 @@ impl SandboxTransfer {
         // Two that put the same upload at once take each other's files away.
         let _turn = self.turns.take(key(&meta.tenant, session)).await;
         let uploads = self.uploads.list(&meta.tenant, session).await?;
-        if !uploads.iter().any(|upload| upload.state == WAITING) {
+        if !uploads.iter().any(|upload| upload.state == WAITING_STATE) {
             return Ok(());
         }
         let opened = match self.sessions.show(&meta.tenant, session).await {
@@ -271,7 +271,10 @@ impl SandboxTransfer {
             }
         };
         let mut known = uploads.clone();
-        for upload in uploads.into_iter().filter(|upload| upload.state == WAITING) {
+        for upload in uploads
+            .into_iter()
+            .filter(|upload| upload.state == WAITING_STATE)
+        {
             let Some(ended) = self
                 .place_one(meta, &opened, upload, &known, deadline)
                 .await?
@@ -301,7 +304,7 @@ impl SandboxTransfer {
         // The same bytes from the same chat keep the place and name they got first (platform-delivery 11.6).
         let called = known
             .iter()
-            .find(|other| other.state == PLACED && is_same(other, &upload))
+            .find(|other| other.state == PLACED_STATE && is_same(other, &upload))
             .and_then(|other| other.path.rsplit(|byte| *byte == b'/').next())
             .and_then(|name| str::from_utf8(name).ok())
             .unwrap_or(&upload.name)
@@ -320,7 +323,7 @@ impl SandboxTransfer {
             Ok(placed) => {
                 let path = String::from_utf8_lossy(&placed.path);
                 upload.context_line = line::uploaded_line(&upload.name, size, &path);
-                PLACED.clone_into(&mut upload.state);
+                PLACED_STATE.clone_into(&mut upload.state);
                 upload.path.clone_from(&placed.path);
                 upload.receipt = placed.receipt.map(|receipt| v1::TransferReceipt {
                     operation_id: upload.operation_id.clone(),

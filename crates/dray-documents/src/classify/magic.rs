@@ -17,7 +17,7 @@ pub(super) enum Magic {
 use Kind::{Archive, Binary, Document, Image};
 
 /// Signatures that are nothing but bytes at the start, in the order of the table.
-const PLAIN: &[(&[u8], Magic)] = &[
+const PLAIN_SIGNATURES: &[(&[u8], Magic)] = &[
     (b"\x89PNG\r\n\x1A\n", Magic::Is(Image, "image/png")),
     (b"\xFF\xD8\xFF", Magic::Is(Image, "image/jpeg")),
     (b"GIF87a", Magic::Is(Image, "image/gif")),
@@ -74,7 +74,7 @@ const DIB_SIZES: [u32; 7] = [12, 40, 52, 56, 64, 108, 124];
 
 /// The signature at the start of `head`; nothing when there is none.
 pub(super) fn find(head: &[u8]) -> Option<Magic> {
-    let plain = PLAIN
+    let plain = PLAIN_SIGNATURES
         .iter()
         .find(|(bytes, _)| head.starts_with(bytes))
         .map(|(_, magic)| *magic);

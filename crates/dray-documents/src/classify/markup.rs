@@ -4,7 +4,7 @@ use super::Kind;
 use super::mime;
 
 /// Elements that an HTML page or a fragment of one begins with.
-const HTML: &[&str] = &[
+const HTML_ELEMENTS: &[&str] = &[
     "html",
     "head",
     "body",
@@ -108,7 +108,7 @@ const NOT_A_PAGE: &[&str] = &[
 ];
 
 /// Header fields one of which every mail has.
-const FIELDS: &[&str] = &[
+const MAIL_HEADER_FIELDS: &[&str] = &[
     "from",
     "to",
     "subject",
@@ -167,7 +167,8 @@ fn is_mail(sample: &str) -> bool {
         let plausible = !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic());
         plausible.then(|| name.to_ascii_lowercase())
     };
-    let known = |line: &str| field(line).is_some_and(|name| FIELDS.contains(&name.as_str()));
+    let known =
+        |line: &str| field(line).is_some_and(|name| MAIL_HEADER_FIELDS.contains(&name.as_str()));
     match lines.next() {
         // Of a mail taken from a mailbox file.
         Some(first) if first.starts_with("From ") => {}
@@ -212,7 +213,7 @@ fn markup(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
     }
     let closed = end.is_some();
     let page = !start.declaration && !NOT_A_PAGE.contains(&extension);
-    if closed && page && HTML.contains(&name.to_ascii_lowercase().as_str()) {
+    if closed && page && HTML_ELEMENTS.contains(&name.to_ascii_lowercase().as_str()) {
         return Some(mime::HTML);
     }
     if local == "rss" || (local == "rdf" && head.contains("http://purl.org/rss/1.0/")) {

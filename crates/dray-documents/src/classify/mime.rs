@@ -156,9 +156,9 @@ pub(super) fn of_office_extension(extension: &str) -> Option<&'static str> {
 
 /// The type of a main part's content type (ECMA-376 part 1, and the macro variants of MS-OFFCRYPTO's siblings).
 pub(super) fn of_main_part(content_type: &str) -> Option<&'static str> {
-    const OPEN: &str = "application/vnd.openxmlformats-officedocument.";
+    const OPEN_XML_PREFIX: &str = "application/vnd.openxmlformats-officedocument.";
     let lower = content_type.trim().to_ascii_lowercase();
-    if let Some(rest) = lower.strip_prefix(OPEN) {
+    if let Some(rest) = lower.strip_prefix(OPEN_XML_PREFIX) {
         return Some(match rest {
             "wordprocessingml.document.main+xml" => DOCX,
             "wordprocessingml.template.main+xml" => DOTX,

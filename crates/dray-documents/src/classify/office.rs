@@ -9,7 +9,7 @@ use super::zip::{Contents, Seen, part};
 use crate::container::Input;
 
 /// Relationship types that name the main part: transitional and strict.
-const MAIN: [&str; 2] = [
+const MAIN_RELATIONSHIPS: [&str; 2] = [
     "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument",
     "http://purl.oclc.org/ooxml/officeDocument/relationships/officeDocument",
 ];
@@ -18,7 +18,7 @@ const MAIN: [&str; 2] = [
 pub(super) type Named = (&'static str, Option<&'static str>);
 
 /// Said when the main part is not declared.
-pub(super) const GUESSED: &str = "main part guessed";
+pub(super) const GUESSED_MAIN_WARNING: &str = "main part guessed";
 
 /// The document type of a container; nothing for an archive.
 pub(super) fn look(
@@ -35,7 +35,10 @@ pub(super) fn look(
     if let Some(manifest) = contents.entry("META-INF/manifest.xml") {
         if manifest.encrypted && contents.has(Seen::Content) {
             let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
-            return Ok(Some((known(&named).unwrap_or(mime::ODT), Some(GUESSED))));
+            return Ok(Some((
+                known(&named).unwrap_or(mime::ODT),
+                Some(GUESSED_MAIN_WARNING),
+            )));
         }
         let bytes = part(input, manifest)?;
         if let Some(found) = root_entry(&bytes).as_deref().and_then(known) {
@@ -105,7 +108,7 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
         (Seen::Slides, mime::PPTX),
     ];
     let guess = guess.iter().find(|(seen, _)| contents.has(*seen));
-    Ok(guess.map(|(_, mime)| (*mime, Some(GUESSED))))
+    Ok(guess.map(|(_, mime)| (*mime, Some(GUESSED_MAIN_WARNING))))
 }
 
 /// The part that the package's relationships name as the office document, without a leading slash.
@@ -114,7 +117,9 @@ fn main_part(rels: &[u8]) -> Option<String> {
         let kind = attribute(element, "Type")?;
         let target = attribute(element, "Target")?;
         let name = target.trim_start_matches("./").trim_start_matches('/');
-        MAIN.contains(&kind.trim()).then(|| name.to_owned())
+        MAIN_RELATIONSHIPS
+            .contains(&kind.trim())
+            .then(|| name.to_owned())
     })
 }
 

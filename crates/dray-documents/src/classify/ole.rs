@@ -11,13 +11,13 @@ use super::mime;
 use crate::container::Input;
 
 /// Directory entries that are looked at.
-const ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 /// Sectors of the second-level allocation table that are followed.
-const HOPS: usize = 1024;
+const MAX_DIFAT_SECTORS: usize = 1024;
 /// Entries of the first-level table in the header.
 const IN_HEADER: u32 = 109;
 /// No entry.
-const NONE: u32 = u32::MAX;
+const NO_ENTRY: u32 = u32::MAX;
 /// Sector numbers above this one have a meaning of their own.
 const MAX_SECTOR: u32 = 0xFFFF_FFFA;
 
@@ -102,7 +102,7 @@ fn names_in_root(entries: &[Entry]) -> Vec<&str> {
         pending.extend(
             [entry.left, entry.right]
                 .into_iter()
-                .filter(|next| *next != NONE),
+                .filter(|next| *next != NO_ENTRY),
         );
     }
     names
@@ -135,7 +135,7 @@ impl Sectors<'_> {
         let per_sector = u32::try_from(self.size() / 4 - 1).unwrap_or(127);
         let rest = number - IN_HEADER;
         let wanted = usize::try_from(rest / per_sector).unwrap_or(usize::MAX);
-        if wanted >= HOPS {
+        if wanted >= MAX_DIFAT_SECTORS {
             return Ok(None);
         }
         let first = u32_at(&self.header, 68);
@@ -175,7 +175,7 @@ impl Sectors<'_> {
             let read = self.read(number, &mut buffer)?;
             let whole = buffer.get(..read).unwrap_or_default();
             entries.extend(whole.chunks_exact(128).map(entry));
-            if read < buffer.len() || entries.len() >= ENTRIES {
+            if read < buffer.len() || entries.len() >= MAX_ENTRIES {
                 break;
             }
             sector = self.next(number)?;

@@ -9,15 +9,15 @@ use super::bytes::{fill, read_at, read_up_to, u16_at, u32_at, u64_at};
 use crate::container::Input;
 
 /// Entries that are looked at.
-const ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 /// Bytes of the directory that are looked at.
-const DIRECTORY: u64 = 8 << 20;
+const MAX_DIRECTORY_BYTES: u64 = 8 << 20;
 /// The end record and the longest comment after it.
-const TAIL: u64 = 22 + 65_535;
+const TAIL_BYTES: u64 = 22 + 65_535;
 /// Bytes read of one compressed part.
-const COMPRESSED: u64 = 512 << 10;
+const MAX_COMPRESSED_BYTES: u64 = 512 << 10;
 /// Bytes inflated of one part.
-const INFLATED: u64 = 4 << 20;
+const MAX_INFLATED_BYTES: u64 = 4 << 20;
 
 /// An entry, as the directory has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) struct Entry {
 pub(super) struct Contents {
     /// The first entry.
     pub(super) first: Option<Entry>,
-    /// Entries that decide, at most one for each of [`DECIDING`].
+    /// Entries that decide, at most one for each of [`DECIDING_PARTS`].
     deciding: Vec<Entry>,
     /// What else there is.
     seen: Vec<Seen>,
@@ -79,7 +79,7 @@ impl Seen {
 }
 
 /// Names of the parts that decide.
-const DECIDING: [&str; 5] = [
+const DECIDING_PARTS: [&str; 5] = [
     "mimetype",
     "[Content_Types].xml",
     "_rels/.rels",
@@ -109,7 +109,7 @@ impl Contents {
         self.seen.contains(&seen)
     }
 
-    /// One of [`DECIDING`].
+    /// One of [`DECIDING_PARTS`].
     pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
         let same = |entry: &&Entry| entry.name.eq_ignore_ascii_case(name);
         self.deciding.iter().find(same)
@@ -124,11 +124,11 @@ impl Contents {
         end: u64,
     ) -> io::Result<bool> {
         input.seek(SeekFrom::Start(start))?;
-        let length = end.saturating_sub(start).min(DIRECTORY);
+        let length = end.saturating_sub(start).min(MAX_DIRECTORY_BYTES);
         let mut reader = BufReader::with_capacity(16 << 10, Read::take(&mut *input, length));
         let mut header = [0; 46];
         let mut seen = 0;
-        while seen < ENTRIES
+        while seen < MAX_ENTRIES
             && filled(&mut reader, &mut header)?
             && header.starts_with(b"PK\x01\x02")
         {
@@ -160,7 +160,7 @@ impl Contents {
             let rest = sample.get(*start..).unwrap_or_default();
             rest.starts_with(b"PK\x03\x04")
         });
-        for start in starts.take(ENTRIES) {
+        for start in starts.take(MAX_ENTRIES) {
             let header = sample.get(start..).unwrap_or_default();
             let length = usize::from(u16_at(header, 26));
             let Some(name) = header.get(30..30 + length) else {
@@ -184,7 +184,7 @@ impl Contents {
         if let Some(seen) = Seen::of(&lower).filter(|seen| !self.has(*seen)) {
             self.seen.push(seen);
         }
-        if DECIDING
+        if DECIDING_PARTS
             .iter()
             .any(|name| name.eq_ignore_ascii_case(&lower))
             && self.entry(&lower).is_none()
@@ -206,7 +206,10 @@ pub(super) fn part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> 
     }
     let names = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
     let start = entry.offset.saturating_add(30 + names);
-    let length = entry.compressed.unwrap_or(COMPRESSED).min(COMPRESSED);
+    let length = entry
+        .compressed
+        .unwrap_or(MAX_COMPRESSED_BYTES)
+        .min(MAX_COMPRESSED_BYTES);
     let raw = read_up_to(input, start, length)?;
     match entry.method {
         0 => Ok(raw),
@@ -214,7 +217,7 @@ pub(super) fn part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> 
             let mut bytes = Vec::new();
             let inflater = flate2::read::DeflateDecoder::new(raw.as_slice());
             // What came out before damage still counts.
-            let _ = inflater.take(INFLATED).read_to_end(&mut bytes);
+            let _ = inflater.take(MAX_INFLATED_BYTES).read_to_end(&mut bytes);
             Ok(bytes)
         }
         _ => Ok(Vec::new()),
@@ -246,8 +249,8 @@ fn widen(entry: &mut Entry, extra: &[u8], long_size: bool) {
 /// Where the directory starts, how far all offsets are off, and where it ends.
 fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> {
     let size = input.seek(SeekFrom::End(0))?;
-    let tail_start = size.saturating_sub(TAIL);
-    let tail = read_up_to(input, tail_start, TAIL)?;
+    let tail_start = size.saturating_sub(TAIL_BYTES);
+    let tail = read_up_to(input, tail_start, TAIL_BYTES)?;
     let fits = |at: usize| {
         let record = tail.get(at..).unwrap_or_default();
         record.starts_with(b"PK\x05\x06")

@@ -9,7 +9,7 @@ use crate::limits::{Budget, Damage, Failure, Limit, Limits};
 use crate::markdown::{Inline, Markdown, Selection};
 
 /// Media types that the recognising program reads.
-const TYPES: [&str; 6] = [
+const OCR_MEDIA_TYPES: [&str; 6] = [
     "image/png",
     "image/jpeg",
     "image/tiff",
@@ -20,7 +20,7 @@ const TYPES: [&str; 6] = [
 
 /// The converter of this family for a media type, when the text of pictures is wanted.
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
-    let wanted = hint.ocr.is_some() && TYPES.contains(&hint.mime.as_str());
+    let wanted = hint.ocr.is_some() && OCR_MEDIA_TYPES.contains(&hint.mime.as_str());
     wanted.then_some(Converter {
         name: "picture",
         convert,

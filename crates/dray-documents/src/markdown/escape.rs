@@ -87,12 +87,12 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// Bytes of a target; a longer one is no address that anybody follows.
-const TARGET: usize = 8 * 1024;
+const MAX_TARGET_BYTES: usize = 8 * 1024;
 
 /// The target of a link, ready for the parentheses; nothing when it may not be linked (`javascript:`, `data:`,
 /// `file:`, `vbscript:`), is empty or longer than 8 KiB.
 pub fn target(url: &str) -> Option<String> {
-    if url.len() > TARGET {
+    if url.len() > MAX_TARGET_BYTES {
         return None;
     }
     let url: String = url

@@ -23,7 +23,7 @@ pub use table::{Cell, ROWS, Table};
 use crate::limits::{Budget, Limit};
 
 /// Warnings that are kept.
-const WARNINGS: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// A list item's marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,7 +300,7 @@ impl Markdown {
     /// Something that a reader should know and that the text does not show. Words of ours, never of the file.
     pub fn warn(&mut self, warning: impl Into<String>) {
         let warning = warning.into();
-        if self.warnings.len() < WARNINGS && !self.warnings.contains(&warning) {
+        if self.warnings.len() < MAX_WARNINGS && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }

@@ -6,9 +6,9 @@ use super::part::Span;
 /// Body rows that one table shows.
 pub const ROWS: usize = 1000;
 /// Empty cells that one span may add.
-const SPAN: usize = 64;
+const MAX_SPAN_CELLS: usize = 64;
 /// Cells of one row that are kept; a row of more is not a table that a person reads.
-const WIDTH: usize = 4096;
+const MAX_ROW_CELLS: usize = 4096;
 
 /// A table while its rows arrive.
 ///
@@ -108,11 +108,11 @@ impl Table {
         let mut begun = Vec::new();
         for cell in cells {
             self.pass_carried(&mut row);
-            if row.len() >= WIDTH {
+            if row.len() >= MAX_ROW_CELLS {
                 break;
             }
             let start = row.len();
-            let end = start + cell.columns.clamp(1, SPAN);
+            let end = start + cell.columns.clamp(1, MAX_SPAN_CELLS);
             row.push(cell.text);
             row.resize(end, String::new());
             begun.push((start..end, cell.rows.clamp(1, ROWS) - 1));

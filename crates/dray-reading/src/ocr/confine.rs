@@ -10,7 +10,7 @@ use landlock::{
 };
 use seccompiler::{SeccompCmpOp, SeccompRule};
 
-use crate::worker::confine::{COMPUTING, allow_only, argument_compares};
+use crate::worker::confine::{COMPUTE_SYSCALLS, allow_only, argument_compares};
 
 /// What a dynamic linker and the C library read.
 const SYSTEM_FILES: [&str; 6] = [
@@ -23,7 +23,7 @@ const SYSTEM_FILES: [&str; 6] = [
 ];
 
 /// Calls beyond computing: becoming the program, and reading files.
-const PROGRAM: &[i64] = &[
+const PROGRAM_SYSCALLS: &[i64] = &[
     libc::SYS_execve,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_arch_prctl,
@@ -51,9 +51,9 @@ const PROGRAM: &[i64] = &[
 /// made. New privileges are given up with it.
 pub(super) fn seal(program: &Path) -> io::Result<()> {
     restrict_files(program)?;
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTING
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS
         .iter()
-        .chain(PROGRAM)
+        .chain(PROGRAM_SYSCALLS)
         .map(|call| (*call, Vec::new()))
         .collect();
     for call in [libc::SYS_clone, libc::SYS_clone3, libc::SYS_tgkill] {

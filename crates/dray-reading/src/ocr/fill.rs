@@ -4,7 +4,7 @@ use dray_documents::formats::Converted;
 use dray_documents::limits::Failure;
 use dray_documents::markdown::Picture;
 
-use super::UNAVAILABLE;
+use super::UNAVAILABLE_WARNING;
 
 /// What is known of the text of one picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(super) fn fill(
         )
     };
     if texts.iter().any(missing) {
-        converted.warnings.push(UNAVAILABLE.to_owned());
+        converted.warnings.push(UNAVAILABLE_WARNING.to_owned());
     }
     if texts
         .iter()
@@ -195,7 +195,7 @@ mod tests {
                 .markdown
                 .contains("_(page 2 is a picture; OCR is not available: install tesseract-ocr)_")
         );
-        assert_eq!(converted.warnings, [UNAVAILABLE]);
+        assert_eq!(converted.warnings, [UNAVAILABLE_WARNING]);
     }
 
     #[test]

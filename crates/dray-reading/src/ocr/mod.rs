@@ -32,15 +32,15 @@ use crate::worker::{Worker, end};
 pub(crate) use child::child;
 
 /// First argument that makes an executable the launcher of the program.
-pub(crate) const ARGUMENT: &str = "ocr-worker";
+pub(crate) const LAUNCHER_ARGUMENT: &str = "ocr-worker";
 /// Where the program is looked for when none is configured.
-const PROGRAMS: [&str; 2] = ["/usr/local/bin/tesseract", "/usr/bin/tesseract"];
+const PROGRAM_PATHS: [&str; 2] = ["/usr/local/bin/tesseract", "/usr/bin/tesseract"];
 /// Pictures of one document that are worked on at once, if the workers allow.
 const CONCURRENT_PICTURES: usize = 4;
 /// Bytes of an error message that are looked at.
 const MAX_MESSAGE_BYTES: u64 = 4096;
 /// The warning when the program is not there. What the tool says of a document without text depends on it.
-pub(crate) const UNAVAILABLE: &str =
+pub(crate) const UNAVAILABLE_WARNING: &str =
     "OCR is not available here: install tesseract-ocr and the data of its languages";
 
 /// Whether and how the text of pictures is recognised.
@@ -256,7 +256,7 @@ fn start(image: &[u8], job: &OcrJob, worker: &Worker) -> io::Result<Child> {
     let mut file = File::from(rustix::fs::memfd_create("picture", flags)?);
     file.write_all(image)?;
     file.rewind()?;
-    let mut command = worker.command(ARGUMENT, job, file)?;
+    let mut command = worker.command(LAUNCHER_ARGUMENT, job, file)?;
     command.stderr(Stdio::piped()).spawn()
 }
 
@@ -267,7 +267,7 @@ fn find_program(settings: &OcrSettings) -> Option<PathBuf> {
     }
     let found = match &settings.program {
         Some(program) => Some(program.clone()),
-        None => PROGRAMS
+        None => PROGRAM_PATHS
             .map(PathBuf::from)
             .into_iter()
             .find(|program| is_program(program)),

@@ -393,9 +393,17 @@ impl Answer<'_> {
             mime::ATOM,
             mime::NOTEBOOK,
         ];
-        let is_ocr_missing = self.record.warnings.iter().any(|it| it == ocr::UNAVAILABLE);
+        let is_ocr_missing = self
+            .record
+            .warnings
+            .iter()
+            .any(|it| it == ocr::UNAVAILABLE_WARNING);
         Box::new(if is_ocr_missing && self.mime == mime::PDF {
-            let body = format!("{}\n\n_({}.)_", message::NO_TEXT_PDF, ocr::UNAVAILABLE);
+            let body = format!(
+                "{}\n\n_({}.)_",
+                message::NO_TEXT_PDF,
+                ocr::UNAVAILABLE_WARNING
+            );
             self.noted(Some(Code::NoText), &body)
         } else if self.mime == mime::PDF {
             self.noted(Some(Code::NoText), message::NO_TEXT_PDF)

@@ -97,7 +97,7 @@ impl std::fmt::Debug for Reader {
 }
 
 /// What looking at a file may take beyond the time of a conversion, before it is given up.
-const GRACE: Duration = Duration::from_secs(2);
+const TIME_GRACE: Duration = Duration::from_secs(2);
 
 impl Reader {
     /// A reader without a model and without a cache.
@@ -326,7 +326,7 @@ impl Reader {
         if cancel.is_cancelled() {
             return Err(Box::new(cancelled(shown)));
         }
-        let wait = Duration::from_millis(self.policy.limits().wall_ms) + GRACE;
+        let wait = Duration::from_millis(self.policy.limits().wall_ms) + TIME_GRACE;
         let work = tokio::task::spawn_blocking(work);
         tokio::select! {
             done = tokio::time::timeout(wait, work) => match done {

@@ -66,7 +66,7 @@ pub(super) struct Preparing {
 }
 
 /// How much is read at once.
-const STEP: usize = 64 * 1024;
+const READ_STEP_BYTES: usize = 64 * 1024;
 
 fn refuse(shown: &str, code: Code, reason: &str) -> Box<Record> {
     let output = message::cannot_read(shown, reason);
@@ -167,7 +167,7 @@ impl Preparing {
         let refusal = message::kind_not_allowed(shown, class.kind, class.mime);
         let is_missing = self.ocr.as_ref().is_some_and(|ocr| !ocr.is_available());
         if class.kind == Kind::Image && is_missing && self.policy.allows(class.kind) {
-            format!("{refusal} {}.", ocr::UNAVAILABLE)
+            format!("{refusal} {}.", ocr::UNAVAILABLE_WARNING)
         } else {
             refusal
         }
@@ -177,7 +177,7 @@ impl Preparing {
     /// really empty.
     fn spool(&self, file: &mut File) -> io::Result<Option<(File, u64)>> {
         let until = Instant::now() + Duration::from_millis(self.policy.limits().wall_ms);
-        let mut buffer = vec![0; STEP];
+        let mut buffer = vec![0; READ_STEP_BYTES];
         let mut copy: Option<(File, u64)> = None;
         loop {
             let read = match file.read(&mut buffer) {
@@ -194,7 +194,7 @@ impl Preparing {
                 none => none.insert((memory_file()?, 0)),
             };
             let left = self.policy.max_file_bytes - *length;
-            let wanted = usize::try_from(left).unwrap_or(STEP).min(read);
+            let wanted = usize::try_from(left).unwrap_or(READ_STEP_BYTES).min(read);
             to.write_all(buffer.get(..wanted).unwrap_or_default())?;
             *length += wanted as u64;
             if *length == self.policy.max_file_bytes
@@ -209,7 +209,7 @@ impl Preparing {
     fn hash(&self, file: &mut File) -> io::Result<Sha256Digest> {
         file.rewind()?;
         let mut hasher = Sha256::new();
-        let mut buffer = vec![0; STEP];
+        let mut buffer = vec![0; READ_STEP_BYTES];
         let mut left = self.policy.max_file_bytes.saturating_add(1);
         while left > 0 && !self.cancel.is_cancelled() {
             match file.read(&mut buffer) {

@@ -1,15 +1,15 @@
 //! Pieces of Markdown for one model call each (read-attachment 12.3).
 
 /// Beyond the size at which a piece closes with its line, this much more is room for the line itself: a third.
-const ROOM: usize = 3;
+const CHUNK_SLACK_BYTES: usize = 3;
 
 /// Splits at line ends. A piece closes with the line that reaches `size` bytes, or before a heading once it holds two
 /// thirds of that; a line that would make it larger than four thirds is cut at a character. The pieces joined are the
 /// text again.
 pub fn chunks(text: &str, size: usize) -> Vec<&str> {
-    let size = size.max(ROOM);
-    let most = size + size / ROOM;
-    let early = size - size / ROOM;
+    let size = size.max(CHUNK_SLACK_BYTES);
+    let most = size + size / CHUNK_SLACK_BYTES;
+    let early = size - size / CHUNK_SLACK_BYTES;
     let mut pieces = Vec::new();
     let mut start = 0;
     let mut end = 0;

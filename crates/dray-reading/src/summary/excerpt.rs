@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 /// Headings that the outline holds.
-const OUTLINE: usize = 200;
+const MAX_HEADINGS: usize = 200;
 /// Longest heading in it, in characters.
-const HEADING: usize = 200;
+const MAX_HEADING_CHARACTERS: usize = 200;
 
 /// The outline, then the first 60 % of the budget, a note of how much was left out, and the last 20 %.
 ///
@@ -45,25 +45,24 @@ fn outline(markdown: &str) -> String {
                 && (1..=6).contains(&marks)
                 && line.get(marks..).is_some_and(|r| r.starts_with(' '))
         })
-        .map(|line| line.chars().take(HEADING).collect())
+        .map(|line| line.chars().take(MAX_HEADING_CHARACTERS).collect())
         .collect();
     if headings.is_empty() {
         return String::new();
     }
-    let mut out =
-        headings
-            .iter()
-            .take(OUTLINE)
-            .fold(String::from("Outline:\n\n"), |mut out, heading| {
-                let marks = heading.len() - heading.trim_start_matches('#').len();
-                out.push_str(&"  ".repeat(marks.saturating_sub(1)));
-                out.push_str("- ");
-                out.push_str(heading.trim_start_matches('#').trim());
-                out.push('\n');
-                out
-            });
-    if headings.len() > OUTLINE {
-        let more = headings.len() - OUTLINE;
+    let mut out = headings.iter().take(MAX_HEADINGS).fold(
+        String::from("Outline:\n\n"),
+        |mut out, heading| {
+            let marks = heading.len() - heading.trim_start_matches('#').len();
+            out.push_str(&"  ".repeat(marks.saturating_sub(1)));
+            out.push_str("- ");
+            out.push_str(heading.trim_start_matches('#').trim());
+            out.push('\n');
+            out
+        },
+    );
+    if headings.len() > MAX_HEADINGS {
+        let more = headings.len() - MAX_HEADINGS;
         let _ = writeln!(out, "- _({more} more headings)_");
     }
     out.push('\n');

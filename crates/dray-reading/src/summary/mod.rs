@@ -66,13 +66,13 @@ pub enum SummaryFailure {
 pub type Framer<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
 
 /// Joined summaries up to this size are merged in one call, in bytes.
-const MERGE: usize = 24_000;
+const MAX_MERGE_BYTES: usize = 24_000;
 /// How often summaries of summaries are made before the final call.
-const DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// Summaries that are grouped when there are too many to merge.
-const GROUP: usize = 5;
+const GROUP_SIZE: usize = 5;
 /// Smallest piece that is closed at a line end, in bytes.
-const PIECE: usize = 24_000;
+const MIN_CHUNK_BYTES: usize = 24_000;
 
 /// Summarises Markdown.
 ///
@@ -95,7 +95,7 @@ pub async fn summarize(
     }
     let pieces = fitting(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
     let run = Run {
-        focus: focus.unwrap_or(prompt::FOCUS),
+        focus: focus.unwrap_or(prompt::DEFAULT_FOCUS),
         limits,
         model,
         framer,
@@ -108,11 +108,11 @@ pub async fn summarize(
     let mut depth = 0;
     while summaries.len() > 1 {
         let joined = summaries.join("\n\n");
-        if joined.len() <= MERGE || depth == DEPTH {
+        if joined.len() <= MAX_MERGE_BYTES || depth == MAX_DEPTH {
             return run.merge(&joined).await;
         }
         let groups: Vec<String> = summaries
-            .chunks(GROUP)
+            .chunks(GROUP_SIZE)
             .map(|group| group.join("\n\n"))
             .collect();
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -125,7 +125,7 @@ pub async fn summarize(
 /// Pieces such that all calls together stay within the limit: larger ones when there would be too many, up to what the
 /// model can take.
 fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Option<Vec<&'a str>> {
-    let mut size = PIECE;
+    let mut size = MIN_CHUNK_BYTES;
     loop {
         let pieces = chunks(markdown, size);
         if calls(pieces.len()) <= limits.max_calls {
@@ -143,7 +143,7 @@ fn calls(pieces: usize) -> usize {
     let mut all = pieces;
     let mut level = pieces;
     while level > 1 {
-        level = level.div_ceil(GROUP);
+        level = level.div_ceil(GROUP_SIZE);
         all += level;
     }
     all
@@ -152,12 +152,12 @@ fn calls(pieces: usize) -> usize {
 /// Whether an answer is the error message of the model or of a gateway before it, which is never shown as a summary
 /// (read-attachment 12.4).
 fn is_error(answer: &str) -> bool {
-    const BEGINNINGS: [&str; 4] = ["error:", "error code:", "[error]", "exception:"];
+    const ERROR_PREFIXES: [&str; 4] = ["error:", "error code:", "[error]", "exception:"];
     let begins = |beginning: &&str| {
         let head = answer.get(..beginning.len());
         head.is_some_and(|head| head.eq_ignore_ascii_case(beginning))
     };
-    if BEGINNINGS.iter().any(begins) {
+    if ERROR_PREFIXES.iter().any(begins) {
         return true;
     }
     let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(answer);

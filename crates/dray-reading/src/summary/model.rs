@@ -84,7 +84,7 @@ pub struct OpenAi {
 }
 
 /// Longest answer that is read, in bytes.
-const ANSWER: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 impl OpenAi {
     /// A client for the endpoint.
@@ -144,7 +144,7 @@ impl Summarizer for OpenAi {
             return Err(SummaryError::Refused(answer.status()));
         }
         let bytes = answer
-            .bytes(ANSWER)
+            .bytes(MAX_RESPONSE_BYTES)
             .await
             .map_err(SummaryError::Unreachable)?;
         let completion: Completion =

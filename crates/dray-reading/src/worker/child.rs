@@ -12,7 +12,7 @@ use super::{ARGUMENT, Job, NO_ROOM, confine, wire};
 use crate::ocr;
 
 /// Stack of the converting thread. Converters bound their depth; this is room for what libraries do below them.
-const STACK: usize = 64 << 20;
+const STACK_BYTES: usize = 64 << 20;
 
 /// Does a worker's job when the arguments say that this process is one. Every `main` that starts workers calls it
 /// before anything else, and returns what it gives.
@@ -21,7 +21,7 @@ const STACK: usize = 64 << 20;
 pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter().skip(1);
     let role = arguments.next()?;
-    if role == ocr::ARGUMENT {
+    if role == ocr::LAUNCHER_ARGUMENT {
         return Some(ocr::child(arguments));
     }
     if role != ARGUMENT {
@@ -57,7 +57,7 @@ fn work(job: Job) -> Result<(), Failed> {
     confine::limit(&job.limits)?;
     confine::seal(file.as_fd())?;
     let converting = std::thread::Builder::new()
-        .stack_size(STACK)
+        .stack_size(STACK_BYTES)
         .spawn(move || {
             file.seek(SeekFrom::Start(0))?;
             let converted = convert(&mut file, &job.hint, job.limits, job.selection);

@@ -17,7 +17,7 @@ use seccompiler::{
 /// Seconds of processor time beyond the limit of time; the parent looks at the clock.
 const SPARE_SECONDS: u64 = 2;
 /// Descriptors: the three standard ones, the file again, and a few that libraries open for a moment.
-const DESCRIPTORS: u64 = 16;
+const MAX_DESCRIPTORS: u64 = 16;
 
 /// Nobody waits for an answer once the parent is gone, whatever ended it.
 pub(crate) fn end_with_parent() -> io::Result<()> {
@@ -40,7 +40,7 @@ pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     set(Resource::Cpu, limits.wall_ms.div_ceil(1000) + SPARE_SECONDS)?;
     set(Resource::Core, 0)?;
     set(Resource::Fsize, 0)?;
-    set(Resource::Nofile, DESCRIPTORS)?;
+    set(Resource::Nofile, MAX_DESCRIPTORS)?;
     Ok(())
 }
 
@@ -56,17 +56,19 @@ fn within(wanted: u64, outer: Option<u64>) -> u64 {
 /// Only `file` can be read and only the standard output and error written: whoever started the parent may have left
 /// descriptors open that are none of a document's business, and they are inherited.
 pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        COMPUTING.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS
+        .iter()
+        .map(|call| (*call, Vec::new()))
+        .collect();
     // An abort is a signal to oneself; signals to anybody else are not computing.
     rules.insert(
         libc::SYS_tgkill,
         vec![argument_is(0, std::process::id().cast_signed())?],
     );
-    for call in READING {
+    for call in READ_SYSCALLS {
         rules.insert(*call, vec![argument_is(0, file.as_raw_fd())?]);
     }
-    for call in WRITING {
+    for call in WRITE_SYSCALLS {
         rules.insert(*call, vec![argument_is(0, 1)?, argument_is(0, 2)?]);
     }
     rules.insert(libc::SYS_mmap, vec![argument_is(4, -1)?]);
@@ -102,7 +104,7 @@ pub(crate) fn argument_compares(
 }
 
 /// Calls that the document's descriptor is for.
-const READING: &[i64] = &[
+const READ_SYSCALLS: &[i64] = &[
     libc::SYS_read,
     libc::SYS_pread64,
     libc::SYS_readv,
@@ -110,10 +112,10 @@ const READING: &[i64] = &[
 ];
 
 /// Calls that the pipe is for.
-const WRITING: &[i64] = &[libc::SYS_write, libc::SYS_writev];
+const WRITE_SYSCALLS: &[i64] = &[libc::SYS_write, libc::SYS_writev];
 
 /// Memory of its own, threads, time, random numbers, ending.
-pub(crate) const COMPUTING: &[i64] = &[
+pub(crate) const COMPUTE_SYSCALLS: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_close,
     libc::SYS_munmap,

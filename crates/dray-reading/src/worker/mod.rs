@@ -35,12 +35,12 @@ pub const ARGUMENT: &str = "convert-worker";
 const NO_ROOM: u8 = 3;
 
 /// What the parent waits beyond the worker's own limit of time, so that a worker can still hand over what it has.
-const GRACE: Duration = Duration::from_millis(750);
+const TIME_GRACE: Duration = Duration::from_millis(750);
 /// Bytes beyond the text that an answer may have: parts and warnings.
-const BESIDES: u64 = 8 << 20;
+const OVERHEAD_BYTES: u64 = 8 << 20;
 
 /// Bytes of pictures that an answer may have besides.
-const PICTURES: u64 = 33 << 20;
+const MAX_PICTURE_BYTES: u64 = 33 << 20;
 
 /// One conversion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ impl Worker {
                 return Worked::Failed;
             }
         };
-        let wall = Duration::from_millis(job.limits.wall_ms) + GRACE;
+        let wall = Duration::from_millis(job.limits.wall_ms) + TIME_GRACE;
         let ended = tokio::select! {
             answer = answer(&mut child, &job.limits) => Ended::Answer(answer),
             () = tokio::time::sleep(wall) => Ended::Late,
@@ -180,7 +180,9 @@ enum Ended {
 async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        let most = limits.max_text_bytes.saturating_add(BESIDES + PICTURES);
+        let most = limits
+            .max_text_bytes
+            .saturating_add(OVERHEAD_BYTES + MAX_PICTURE_BYTES);
         stdout.take(most).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)

@@ -3,7 +3,7 @@
 use dray_documents::formats::Converted;
 use serde::{Deserialize, Serialize};
 
-const MARK: &[u8; 8] = b"drayconv";
+const WIRE_MAGIC: &[u8; 8] = b"drayconv";
 
 /// What stands before the bytes.
 #[derive(Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(super) fn write(mut converted: Converted) -> Vec<u8> {
     };
     let header = serde_json::to_vec(&header).unwrap_or_default();
     let mut bytes = Vec::with_capacity(header.len() + markdown.len() + 24);
-    bytes.extend_from_slice(MARK);
+    bytes.extend_from_slice(WIRE_MAGIC);
     bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
     bytes.extend_from_slice(&(markdown.len() as u64).to_le_bytes());
     bytes.extend_from_slice(&header);
@@ -41,7 +41,7 @@ pub(super) fn write(mut converted: Converted) -> Vec<u8> {
 
 /// An answer that is whole; nothing for anything else.
 pub(super) fn read(bytes: &[u8]) -> Option<Converted> {
-    let rest = bytes.strip_prefix(MARK)?;
+    let rest = bytes.strip_prefix(WIRE_MAGIC)?;
     let (header, rest) = length(rest)?;
     let (markdown, rest) = length(rest)?;
     let (header, rest) = rest.split_at_checked(header)?;
@@ -103,6 +103,6 @@ mod tests {
             assert_eq!(read(&bytes[..cut]), None, "{cut}");
         }
         assert_eq!(read(&[bytes, vec![0]].concat()), None);
-        assert_eq!(read(&[MARK.as_slice(), &[0xFF; 32]].concat()), None);
+        assert_eq!(read(&[WIRE_MAGIC.as_slice(), &[0xFF; 32]].concat()), None);
     }
 }

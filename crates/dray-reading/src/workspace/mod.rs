@@ -20,7 +20,7 @@ pub use open::Opened;
 use resolve::Place;
 
 /// Longest path, bytes.
-const LONGEST: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// The directories in which files may be read.
 #[derive(Clone, Debug)]
@@ -195,7 +195,7 @@ pub(crate) fn check(file_path: Option<&str>) -> Result<&str, Refusal> {
         code: Code::FilePathRequired,
         output: message::FILE_PATH_REQUIRED.to_owned(),
     })?;
-    if path.contains('\0') || path.len() > LONGEST {
+    if path.contains('\0') || path.len() > MAX_PATH_BYTES {
         return Err(Refusal {
             code: Code::FilePathInvalid,
             output: message::FILE_PATH_INVALID.to_owned(),

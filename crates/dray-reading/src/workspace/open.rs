@@ -24,7 +24,7 @@ pub struct Opened {
     pub path: PathBuf,
 }
 
-const CHANGED: &str = "changed while opening";
+const CHANGED_MESSAGE: &str = "changed while opening";
 
 fn refuse(shown: &str, code: Code, reason: &str) -> Refusal {
     Refusal {
@@ -49,7 +49,7 @@ pub(super) fn open(
     place: &Place,
     between: &mut dyn FnMut(Moment),
 ) -> Result<Opened, Refusal> {
-    let changed = || refuse(shown, Code::Unreadable, CHANGED);
+    let changed = || refuse(shown, Code::Unreadable, CHANGED_MESSAGE);
     let held = Held::hold(place).map_err(|error| match error {
         // The way was free of links a moment ago.
         Errno::LOOP | Errno::XDEV | Errno::AGAIN => changed(),
@@ -126,12 +126,12 @@ struct Held<'a> {
     beneath: bool,
 }
 
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl<'a> Held<'a> {
     fn hold(place: &'a Place) -> Result<Self, Errno> {
         let (Some(parent), Some(name)) = (place.path.parent(), place.path.file_name()) else {
-            let directory = rustix::fs::open(&place.path, DIRECTORY, Mode::empty())?;
+            let directory = rustix::fs::open(&place.path, DIRECTORY_FLAGS, Mode::empty())?;
             return Ok(Self {
                 directory,
                 name: None,
@@ -140,13 +140,13 @@ impl<'a> Held<'a> {
         };
         let Some(root) = &place.root else {
             return Ok(Self {
-                directory: rustix::fs::open(parent, DIRECTORY, Mode::empty())?,
+                directory: rustix::fs::open(parent, DIRECTORY_FLAGS, Mode::empty())?,
                 name: Some(name),
                 beneath: false,
             });
         };
         if place.path == *root {
-            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            let flags = DIRECTORY_FLAGS | OFlags::NOFOLLOW;
             return Ok(Self {
                 directory: rustix::fs::open(root, flags, Mode::empty())?,
                 name: None,
@@ -185,12 +185,12 @@ fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
     } else {
         inside
     };
-    let base = rustix::fs::open(root, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+    let base = rustix::fs::open(root, DIRECTORY_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(&base, inside, DIRECTORY, Mode::empty(), resolve) {
+    match rustix::fs::openat2(&base, inside, DIRECTORY_FLAGS, Mode::empty(), resolve) {
         // Old kernels, and seccomp profiles that are older than the call.
         Err(Errno::NOSYS | Errno::PERM) => {
-            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            let flags = DIRECTORY_FLAGS | OFlags::NOFOLLOW;
             let held = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
             Ok((held, false))
         }

@@ -18,7 +18,7 @@ pub(super) struct Place {
 }
 
 /// What stands in a path for bytes that are no UTF-8.
-const REPLACEMENT: char = '\u{FFFD}';
+const REPLACEMENT_CHARACTER: char = '\u{FFFD}';
 /// Entries of one directory that are compared with such a name.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -34,7 +34,9 @@ impl Place {
             let mut found = root.to_owned();
             for name in rest {
                 let exact = found.join(name);
-                let written = name.to_str().filter(|name| name.contains(REPLACEMENT));
+                let written = name
+                    .to_str()
+                    .filter(|name| name.contains(REPLACEMENT_CHARACTER));
                 found = match written {
                     Some(written) if exact.symlink_metadata().is_err() => {
                         only_entry(&found, written).unwrap_or(exact)

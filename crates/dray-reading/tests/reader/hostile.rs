@@ -52,7 +52,7 @@ async fn the_longest_names_are_read_and_shortened() {
 }
 
 /// Office files of the corpus, and who converts them.
-const OFFICE: [(&str, &str); 7] = [
+const OFFICE_FILES: [(&str, &str); 7] = [
     ("budget.xlsx", "xlsx"),
     ("day.epub", "epub"),
     ("deck.odp", "odp"),
@@ -72,7 +72,7 @@ fn office(name: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn office_files_are_read_whatever_they_are_called() {
-    for (name, converter) in OFFICE {
+    for (name, converter) in OFFICE_FILES {
         let world = World::with(&[("report.txt", &office(name))]);
         let record = world.read("report.txt").await;
         assert_eq!(
@@ -87,7 +87,7 @@ async fn office_files_are_read_whatever_they_are_called() {
 
 #[tokio::test]
 async fn office_files_cut_short_are_damaged_and_no_archives() {
-    for (name, _) in OFFICE {
+    for (name, _) in OFFICE_FILES {
         let whole = office(name);
         let world = World::with(&[(name, &whole[..whole.len() * 2 / 3])]);
         let record = world.read(name).await;

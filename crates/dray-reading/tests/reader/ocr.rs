@@ -15,13 +15,13 @@ use zip::write::SimpleFileOptions;
 use super::world::{World, read, unframe};
 
 /// `Invoice number 4711` and `The quick brown fox jumps`, 1000 by 300 pixels, as a TIFF file with one strip (Group 4).
-const SCAN: &[u8] = include_bytes!("../data/scan.tif");
+const SCAN_TIFF: &[u8] = include_bytes!("../data/scan.tif");
 
 /// The strip alone, which a PDF takes as it is.
 fn strip() -> &'static [u8] {
     let number = |at: usize, bytes: usize| {
         let mut number = [0; 8];
-        number[..bytes].copy_from_slice(&SCAN[at..at + bytes]);
+        number[..bytes].copy_from_slice(&SCAN_TIFF[at..at + bytes]);
         usize::from_le_bytes(number)
     };
     let directory = number(4, 4);
@@ -33,7 +33,7 @@ fn strip() -> &'static [u8] {
             .unwrap();
         number(entry + 8, 4)
     };
-    &SCAN[value(273)..value(273) + value(279)]
+    &SCAN_TIFF[value(273)..value(273) + value(279)]
 }
 
 /// A PDF of pages, each with the content and the XObjects given.
@@ -89,11 +89,15 @@ fn pdf(pages: &[(&str, &str)], stream: &[u8], filter: &str) -> Vec<u8> {
     file
 }
 
-const TEXT: (&str, &str) = ("BT /F 12 Tf 50 700 Td (Words of the cover page) Tj ET", "");
-const PICTURE: (&str, &str) = ("q 580 0 0 700 10 50 cm /I Do Q", "/XObject << /I 4 0 R >>");
+const TEXT_PAGE: (&str, &str) = ("BT /F 12 Tf 50 700 Td (Words of the cover page) Tj ET", "");
+const PICTURE_PAGE: (&str, &str) = ("q 580 0 0 700 10 50 cm /I Do Q", "/XObject << /I 4 0 R >>");
 
 fn scan() -> Vec<u8> {
-    pdf(&[TEXT, PICTURE, TEXT], strip(), "CCITTFaxDecode")
+    pdf(
+        &[TEXT_PAGE, PICTURE_PAGE, TEXT_PAGE],
+        strip(),
+        "CCITTFaxDecode",
+    )
 }
 
 fn reader(world: &World, settings: OcrSettings) -> Reader {
@@ -151,9 +155,9 @@ async fn a_picture_is_read_also_within_an_archive() {
     archive
         .start_file("in/scan.tif", SimpleFileOptions::default())
         .unwrap();
-    archive.write_all(SCAN).unwrap();
+    archive.write_all(SCAN_TIFF).unwrap();
     let archive = archive.finish().unwrap().into_inner();
-    let world = World::with(&[("scan.tif", SCAN), ("a.zip", &archive)]);
+    let world = World::with(&[("scan.tif", SCAN_TIFF), ("a.zip", &archive)]);
     let reader = reader(&world, OcrSettings::default());
     let member = Request {
         member: Some("in/scan.tif".to_owned()),
@@ -174,8 +178,8 @@ async fn a_picture_is_read_also_within_an_archive() {
 async fn without_the_program_the_result_says_what_to_install() {
     let world = World::with(&[
         ("scan.pdf", &scan()),
-        ("only.pdf", &pdf(&[PICTURE], strip(), "CCITTFaxDecode")),
-        ("scan.tif", SCAN),
+        ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
+        ("scan.tif", SCAN_TIFF),
     ]);
     let reader = reader(&world, by_program("/nowhere/tesseract"));
     let record = read(&reader, &Request::of_path("scan.pdf")).await;
@@ -225,8 +229,8 @@ async fn a_missing_language_is_named() {
 #[tokio::test]
 async fn when_it_is_off_pictures_are_left_alone() {
     let world = World::with(&[
-        ("only.pdf", &pdf(&[PICTURE], strip(), "CCITTFaxDecode")),
-        ("scan.tif", SCAN),
+        ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
+        ("scan.tif", SCAN_TIFF),
     ]);
     let record = world.read("only.pdf").await;
     assert_eq!(
@@ -257,7 +261,11 @@ async fn a_program_that_does_not_end_is_ended_and_the_text_says_so() {
 
 #[tokio::test]
 async fn more_pictures_than_are_read_are_counted_out() {
-    let pages = pdf(&[PICTURE, PICTURE, PICTURE], strip(), "CCITTFaxDecode");
+    let pages = pdf(
+        &[PICTURE_PAGE, PICTURE_PAGE, PICTURE_PAGE],
+        strip(),
+        "CCITTFaxDecode",
+    );
     let world = World::with(&[("scan.pdf", &pages)]);
     let settings = OcrSettings {
         max_pictures: 2,
@@ -280,7 +288,7 @@ async fn more_pictures_than_are_read_are_counted_out() {
 
 #[tokio::test]
 async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
-    let world = World::with(&[("scan.tif", SCAN), ("secret", b"secret words\n")]);
+    let world = World::with(&[("scan.tif", SCAN_TIFF), ("secret", b"secret words\n")]);
     let secret = world.root.join("secret");
     let written = world.root.join("written");
     let text = format!(
@@ -302,7 +310,7 @@ async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
 #[tokio::test]
 async fn names_of_files_in_the_place_of_a_picture_are_never_handed_over() {
     let list = pdf(
-        &[TEXT, PICTURE],
+        &[TEXT_PAGE, PICTURE_PAGE],
         b"/etc/hostname\nhttp://127.0.0.1/x.png\n",
         "DCTDecode",
     );

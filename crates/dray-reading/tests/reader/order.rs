@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{World, read, unframe, worker};
 
-const AFTER: &str = "Attachments must be regular files inside the workspace, under the size cap.";
+const SENTENCE_END: &str =
+    "Attachments must be regular files inside the workspace, under the size cap.";
 
 #[tokio::test]
 async fn without_a_path_nothing_is_done() {
@@ -57,7 +58,7 @@ async fn refusals_of_the_first_steps_say_exactly_this() {
         let record = world.read(path).await;
         assert_eq!(
             record.output,
-            format!("Error: cannot read {path}: {reason}. {AFTER}")
+            format!("Error: cannot read {path}: {reason}. {SENTENCE_END}")
         );
         assert_eq!(
             (record.outcome, record.error_code),
@@ -84,7 +85,7 @@ async fn step_6_the_size_counts_before_the_content() {
     let record = read(&world.reader(policy), &Request::of_path("a.png")).await;
     assert_eq!(
         record.output,
-        format!("Error: cannot read a.png: exceeds max_file_bytes (10 > 9). {AFTER}")
+        format!("Error: cannot read a.png: exceeds max_file_bytes (10 > 9). {SENTENCE_END}")
     );
     assert_eq!(
         (record.error_code, record.kind),

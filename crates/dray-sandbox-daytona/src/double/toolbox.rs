@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Fault, Machine, State, refuse};
 
 /// The type of bytes that are just bytes.
-const BYTES: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";
 
 pub(super) async fn call(
     shared: &SharedState<State>,
@@ -67,13 +67,13 @@ fn download(shared: &SharedState<State>, machine: &Machine, path: &str) -> Reply
         )
     });
     match fault {
-        Some(Fault::CutDownload(kept)) => cut_reply(BYTES, &whole, kept),
+        Some(Fault::CutDownload(kept)) => cut_reply(OCTET_STREAM, &whole, kept),
         Some(Fault::DieDuringDownload(kept)) => {
             destroy(shared, machine);
-            cut_reply(BYTES, &whole, kept)
+            cut_reply(OCTET_STREAM, &whole, kept)
         }
-        Some(Fault::Instead(bytes)) => bytes_reply(200, BYTES, Bytes::from_static(bytes)),
-        _ => bytes_reply(200, BYTES, whole),
+        Some(Fault::Instead(bytes)) => bytes_reply(200, OCTET_STREAM, Bytes::from_static(bytes)),
+        _ => bytes_reply(200, OCTET_STREAM, whole),
     }
 }
 

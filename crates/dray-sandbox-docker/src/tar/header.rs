@@ -10,14 +10,14 @@ pub(crate) type Block = [u8; BLOCK];
 const NAME: (usize, usize) = (0, 100);
 const MODE: (usize, usize) = (100, 8);
 const UID: (usize, usize) = (108, 8);
-const GID: (usize, usize) = (116, 8);
-const SIZE: (usize, usize) = (124, 12);
-const MTIME: (usize, usize) = (136, 12);
-const CHECKSUM: (usize, usize) = (148, 8);
-const KIND: usize = 156;
-const LINK: (usize, usize) = (157, 100);
-const MAGIC: (usize, usize) = (257, 8);
-const PREFIX: (usize, usize) = (345, 155);
+const GID_FIELD: (usize, usize) = (116, 8);
+const SIZE_FIELD: (usize, usize) = (124, 12);
+const MTIME_FIELD: (usize, usize) = (136, 12);
+const CHECKSUM_FIELD: (usize, usize) = (148, 8);
+const KIND_OFFSET: usize = 156;
+const LINK_FIELD: (usize, usize) = (157, 100);
+const MAGIC_FIELD: (usize, usize) = (257, 8);
+const PREFIX_FIELD: (usize, usize) = (345, 155);
 
 /// Largest number that eleven octal digits hold.
 const LARGEST_OCTAL: u64 = 0o77_777_777_777;
@@ -96,13 +96,13 @@ impl Header {
     ///
     /// [`ErrorKind::Protocol`] when it is not a header.
     pub(crate) fn parse(block: &Block) -> Result<Self, Error> {
-        if number(block, CHECKSUM)? != u64::from(checksum(block)) {
+        if number(block, CHECKSUM_FIELD)? != u64::from(checksum(block)) {
             return Err(wrong("the checksum of a header is wrong"));
         }
-        let kind = Kind::of(block[KIND]);
+        let kind = Kind::of(block[KIND_OFFSET]);
         let mut name = Vec::new();
-        if field(block, MAGIC).starts_with(b"ustar\0") {
-            name.extend_from_slice(text(block, PREFIX));
+        if field(block, MAGIC_FIELD).starts_with(b"ustar\0") {
+            name.extend_from_slice(text(block, PREFIX_FIELD));
             if !name.is_empty() {
                 name.push(b'/');
             }
@@ -112,13 +112,13 @@ impl Header {
             name,
             kind,
             size: if kind.has_data() {
-                number(block, SIZE)?
+                number(block, SIZE_FIELD)?
             } else {
                 0
             },
             mode: u32::try_from(number(block, MODE)? & 0o7777).unwrap_or(0),
-            mtime: i64::try_from(number(block, MTIME).unwrap_or(0)).unwrap_or(0),
-            link: text(block, LINK).to_vec(),
+            mtime: i64::try_from(number(block, MTIME_FIELD).unwrap_or(0)).unwrap_or(0),
+            link: text(block, LINK_FIELD).to_vec(),
         })
     }
 }
@@ -169,7 +169,11 @@ fn octal(field: &[u8]) -> Result<u64, Error> {
 /// Sum of all bytes, those of the sum itself taken as blanks.
 fn checksum(block: &Block) -> u32 {
     let all: u32 = block.iter().copied().map(u32::from).sum();
-    let own: u32 = field(block, CHECKSUM).iter().copied().map(u32::from).sum();
+    let own: u32 = field(block, CHECKSUM_FIELD)
+        .iter()
+        .copied()
+        .map(u32::from)
+        .sum();
     all - own + 8 * u32::from(b' ')
 }
 
@@ -198,19 +202,19 @@ fn put_number(block: &mut Block, place: (usize, usize), value: u64) {
 
 fn seal(block: &mut Block) {
     let sum = format!("{:06o}\0 ", checksum(block));
-    put(block, CHECKSUM, sum.as_bytes());
+    put(block, CHECKSUM_FIELD, sum.as_bytes());
 }
 
 fn header(name: &[u8], kind: u8, size: u64, mode: u32, owner: (u32, u32), mtime: u64) -> Block {
     let mut block = [0; BLOCK];
     put(&mut block, NAME, name);
     put_number(&mut block, MODE, mode.into());
-    put_number(&mut block, SIZE, size);
-    put_number(&mut block, MTIME, mtime.min(LARGEST_OCTAL));
-    block[KIND] = kind;
-    put(&mut block, MAGIC, b"ustar\x0000");
+    put_number(&mut block, SIZE_FIELD, size);
+    put_number(&mut block, MTIME_FIELD, mtime.min(LARGEST_OCTAL));
+    block[KIND_OFFSET] = kind;
+    put(&mut block, MAGIC_FIELD, b"ustar\x0000");
     put_number(&mut block, UID, owner.0.into());
-    put_number(&mut block, GID, owner.1.into());
+    put_number(&mut block, GID_FIELD, owner.1.into());
     seal(&mut block);
     block
 }

@@ -82,11 +82,11 @@ impl Fixture for Docker {
 }
 
 /// Parts of the suite, each in a container of its own, so that they run side by side.
-const PARTS: usize = 4;
+const SUITE_PARTS: usize = 4;
 
 /// What depends on how this backend runs commands. The rest is asked of commands on this host, where each takes a
 /// hundredth of the time.
-const COMMANDS: &[&str] = &[
+const COMMAND_CASES: &[&str] = &[
     "a_probe_says_what_is_there",
     "every_size_comes_back_by_every_transport",
     "five_mebibytes_come_back_by_every_transport",
@@ -138,7 +138,12 @@ async fn files(number: usize) {
         "a_link_put_in_place_after_the_check_is_not_followed",
         "what_the_user_may_not_touch_is_refused",
     ];
-    let cases = CASES.iter().skip(number).step_by(PARTS).copied().collect();
+    let cases = CASES
+        .iter()
+        .skip(number)
+        .step_by(SUITE_PARTS)
+        .copied()
+        .collect();
     ask(Docker::new(options, "/workspace", traits), cases, &skipped).await;
 }
 
@@ -152,10 +157,10 @@ async fn r_17_memory_passes_what_is_asked_of_commands() {
     let fixture = Docker::new(options, "/memory", Traits::default());
     let cases: Vec<_> = CASES
         .iter()
-        .filter(|(name, _)| COMMANDS.contains(name))
+        .filter(|(name, _)| COMMAND_CASES.contains(name))
         .copied()
         .collect();
-    assert_eq!(cases.len(), COMMANDS.len());
+    assert_eq!(cases.len(), COMMAND_CASES.len());
     ask(fixture, cases, &[]).await;
 }
 

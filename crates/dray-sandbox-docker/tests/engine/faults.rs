@@ -8,7 +8,7 @@ use dray_sandbox::{
 use dray_sandbox_docker::{Config, DockerBackend};
 use dray_types::{Clock, Period};
 
-use super::scripted::{ID, Scripted, answer, closing, described, packed};
+use super::scripted::{CONTAINER_ID, Scripted, answer, closing, described, packed};
 use super::world::{address, kind, path};
 
 async fn open(
@@ -24,7 +24,7 @@ async fn open(
     let backend = DockerBackend::new(&config, Clock::system()).unwrap();
     let opened = async {
         let handle = backend.resolve(&address("box")).await?;
-        assert_eq!(handle.incarnation, ID);
+        assert_eq!(handle.incarnation, CONTAINER_ID);
         backend.open(&handle).await
     };
     let opened = opened.await;

@@ -9,7 +9,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tokio_util::task::TaskTracker;
 
 /// The container that it knows.
-pub(crate) const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+pub(crate) const CONTAINER_ID: &str =
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Answers by the first rule whose text stands in the first line of a request; never when the answer is empty.
 pub(crate) struct Scripted {
@@ -24,7 +25,8 @@ impl Scripted {
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let ping = answer("200 OK", &format!("Api-Version: {version}\r\n"), b"OK");
-        let known = format!(r#"{{"Id":"{ID}","State":{{"Status":"running"}},"Config":{{}}}}"#);
+        let known =
+            format!(r#"{{"Id":"{CONTAINER_ID}","State":{{"Status":"running"}},"Config":{{}}}}"#);
         let inspect = answer(
             "200 OK",
             "Content-Type: application/json\r\n",

@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::{World, kind, path};
 
-const SIZE: usize = 8 << 20;
+const FILE_BYTES: usize = 8 << 20;
 
 fn content(seed: u8) -> Vec<u8> {
     (0..=250_u8)
         .map(|byte| byte ^ seed)
         .cycle()
-        .take(SIZE)
+        .take(FILE_BYTES)
         .collect()
 }
 
@@ -137,7 +137,7 @@ async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
 async fn what_does_not_lie_clearly_in_the_past_is_digested() {
     let world = World::agent().await;
     world.container.sh(&format!(
-        "head -c {SIZE} /dev/urandom >/workspace/new; touch -d '2100-01-01 00:00:00' /workspace/new"
+        "head -c {FILE_BYTES} /dev/urandom >/workspace/new; touch -d '2100-01-01 00:00:00' /workspace/new"
     ));
     let mut sink = VecSink::default();
     let got = get(&engine(&world), "/workspace/new", &mut sink).await;

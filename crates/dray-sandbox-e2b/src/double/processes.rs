@@ -13,9 +13,9 @@ use super::{Fault, Machine, State};
 use crate::connect::{Frame, Frames, envelope};
 
 /// Most bytes of output in one message.
-const PIECE: usize = 32 << 10;
+const MAX_CHUNK_BYTES: usize = 32 << 10;
 /// The type of a stream of messages.
-const STREAM: &str = "application/connect+json";
+const STREAM_MEDIA_TYPE: &str = "application/connect+json";
 
 /// `process.Process/Start`: all of a short command's output at once.
 pub(super) async fn start(
@@ -35,8 +35,8 @@ pub(super) async fn start(
         .lock()
         .fault(|fault| matches!(fault, Fault::CutOutput(_)));
     Ok(match fault {
-        Some(Fault::CutOutput(kept)) => cut_reply(STREAM, &answer, kept),
-        _ => bytes_reply(200, STREAM, answer),
+        Some(Fault::CutOutput(kept)) => cut_reply(STREAM_MEDIA_TYPE, &answer, kept),
+        _ => bytes_reply(200, STREAM_MEDIA_TYPE, answer),
     })
 }
 
@@ -72,7 +72,7 @@ async fn run(machine: &Machine, asked: &Value) -> Result<Bytes, ConnectionClosed
     };
     say(&json!({ "start": { "pid": 4_000_000_u32 } }));
     while let Some(piece) = running.stdout.next().await {
-        for piece in piece.map_err(|_| ConnectionClosed)?.chunks(PIECE) {
+        for piece in piece.map_err(|_| ConnectionClosed)?.chunks(MAX_CHUNK_BYTES) {
             say(&json!({ "data": { "stdout": STANDARD.encode(piece) } }));
         }
         say(&json!({ "keepalive": {} }));

@@ -28,10 +28,10 @@ use super::{Container, Fault};
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Bytes of output in one message, as a node sends them.
-const PIECE: usize = 32 << 10;
+const CHUNK_BYTES: usize = 32 << 10;
 
 /// How long a client may take to leave after the end of a stream.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command that was asked for.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ fn spawn(command: &Command) -> std::io::Result<Child> {
 
 /// The root of the first process, for a container that has none of its own.
 fn seen_by_helper(word: &[u8], root: &[u8]) -> Vec<u8> {
-    let from = crate::rooted::ROOT.as_bytes();
+    let from = crate::rooted::PROCESS_ROOT.as_bytes();
     let mut seen = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((first, after)) = rest.split_first() {
@@ -220,7 +220,7 @@ async fn write(mut stdin: ChildStdin, mut fed: UnboundedReceiver<Bytes>) {
 async fn pump(channel: u8, mut from: impl AsyncRead + Unpin, to: UnboundedSender<(u8, Bytes)>) {
     let mut buffer = BytesMut::new();
     loop {
-        buffer.reserve(PIECE);
+        buffer.reserve(CHUNK_BYTES);
         match from.read_buf(&mut buffer).await {
             Ok(read) if read > 0 => {
                 if to.send((channel, buffer.split().freeze())).is_err() {
@@ -254,7 +254,7 @@ async fn deliver(
             piece.truncate(limit - sent);
             sent += piece.len();
         }
-        for part in piece.chunks(PIECE) {
+        for part in piece.chunks(CHUNK_BYTES) {
             if let Some(open) = &mut sink
                 && open.send(frame(channel, part)).await.is_err()
             {
@@ -288,7 +288,7 @@ async fn deliver(
     }
     let _ = sink.send(goodbye()).await;
     // What the client still sends is taken until it leaves, so that nothing of the end is lost.
-    let _ = timeout(PATIENCE, client.left).await;
+    let _ = timeout(CLOSE_TIMEOUT, client.left).await;
 }
 
 fn code(status: ExitStatus) -> i32 {

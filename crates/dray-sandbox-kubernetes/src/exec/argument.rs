@@ -3,18 +3,19 @@
 use dray_sandbox::exec::quote;
 
 /// Runs its arguments, which are text.
-const RUN: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; shift; exec "$@""#;
+const RUN_SCRIPT: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; shift; exec "$@""#;
 
 /// Runs what its second argument spells, byte for byte. `printf` makes the bytes; they are words in single quotes.
-const UNFOLD: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; eval "exec $(printf %b "$2")""#;
+const UNFOLD_SCRIPT: &str =
+    r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; eval "exec $(printf %b "$2")""#;
 
 /// The command, with the mark in its environment. Bytes that are not UTF-8, which the interface of container runtimes
 /// cannot carry, are spelled for a shell, which makes them again.
 pub(super) fn marked(mark: &str, argv: &[Vec<u8>]) -> Vec<String> {
     let texts: Result<Vec<_>, _> = argv.iter().map(|word| str::from_utf8(word)).collect();
     let (script, words) = match texts {
-        Ok(texts) => (RUN, texts.into_iter().map(str::to_owned).collect()),
-        Err(_) => (UNFOLD, vec![spelled(argv)]),
+        Ok(texts) => (RUN_SCRIPT, texts.into_iter().map(str::to_owned).collect()),
+        Err(_) => (UNFOLD_SCRIPT, vec![spelled(argv)]),
     };
     ["sh", "-c", script, "sh", mark]
         .into_iter()

@@ -12,13 +12,13 @@ use super::PodExec;
 use super::streams::Streams;
 
 /// How often a command is looked for that nobody wants: it may not have been started yet.
-const LOOKS: usize = 3;
+const MAX_LOOKS: usize = 3;
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Kills every process that carries the mark, until a look finds none, and says whether it found any. `read` leaves out
 /// the NULs between variables, so nothing but a shell is needed.
-const KILL: &str = r#"
+const KILL_SCRIPT: &str = r#"
 marked() {
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in *"$1"*) return 0 ;; esac
@@ -92,9 +92,9 @@ impl End {
     }
 
     async fn kill_all(&self) -> Result<(), Error> {
-        for look in 0..LOOKS {
+        for look in 0..MAX_LOOKS {
             if look > 0 {
-                sleep(PAUSE).await;
+                sleep(POLL_INTERVAL).await;
             }
             if self.kill_once().await? {
                 break;
@@ -104,7 +104,7 @@ impl End {
     }
 
     async fn kill_once(&self) -> Result<bool, Error> {
-        let command = ["sh", "-c", KILL, "sh", &self.mark].map(str::to_owned);
+        let command = ["sh", "-c", KILL_SCRIPT, "sh", &self.mark].map(str::to_owned);
         let connection = self.exec.connect(&command, false).await?;
         // This one is not ended in its turn.
         let end = Self::new(self.exec.clone(), String::new());
@@ -149,7 +149,9 @@ mod tests {
     fn look(shell: &[&str], mark: &str) -> Output {
         let (program, arguments) = shell.split_first().unwrap();
         let mut command = Command::new(program);
-        command.args(arguments).args(["-c", KILL, "sh", mark]);
+        command
+            .args(arguments)
+            .args(["-c", KILL_SCRIPT, "sh", mark]);
         command.output().unwrap()
     }
 

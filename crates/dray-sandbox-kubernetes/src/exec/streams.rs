@@ -17,19 +17,19 @@ use super::end::End;
 use crate::cluster::{Accepted, Socket};
 use crate::fault::{self, Status};
 
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const STATUS: u8 = 3;
+const STDIN_CHANNEL: u8 = 0;
+const STDOUT_CHANNEL: u8 = 1;
+const STDERR_CHANNEL: u8 = 2;
+const STATUS_CHANNEL: u8 = 3;
 /// Says that the channel named after it has ended (v5).
-const CLOSE: u8 = 255;
+const CLOSE_CHANNEL: u8 = 255;
 
 /// Bytes of stdin in one message, as `kubectl` sends them.
-const PIECE: usize = 32 << 10;
+const CHUNK_BYTES: usize = 32 << 10;
 /// Longest pause between two pings.
-const PING: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long output may still come after the status, when the server does not close the stream.
-const LINGER: Duration = Duration::from_secs(5);
+const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 /// Longest status.
 const LONGEST_STATUS: usize = 64 << 10;
 /// Bytes of stderr that are kept, the last ones.
@@ -88,7 +88,13 @@ impl Streams {
         let (sink, reader) = socket.split();
         Self {
             reader,
-            writer: write(sink, stdin, half_close, PING.min(connection.idle / 3)).boxed(),
+            writer: write(
+                sink,
+                stdin,
+                half_close,
+                PING_INTERVAL.min(connection.idle / 3),
+            )
+            .boxed(),
             stderr: Stderr::default(),
             idle: connection.idle,
             moved: Instant::now(),
@@ -114,7 +120,7 @@ impl Streams {
             let ended = self.status.is_some();
             // A server that only answers pings has nothing more to say after the status.
             let until = if ended {
-                self.moved + LINGER
+                self.moved + OUTPUT_LINGER
             } else {
                 Instant::now() + self.idle
             };
@@ -156,9 +162,9 @@ impl Streams {
         let data = data.split_off(1);
         self.moved = Instant::now();
         match channel {
-            STDOUT if !data.is_empty() => return Ok(Some(data)),
-            STDERR => self.stderr.push(&data),
-            STATUS => self.hear(&data)?,
+            STDOUT_CHANNEL if !data.is_empty() => return Ok(Some(data)),
+            STDERR_CHANNEL => self.stderr.push(&data),
+            STATUS_CHANNEL => self.hear(&data)?,
             _ => {}
         }
         Ok(None)
@@ -226,8 +232,8 @@ async fn write(
         let message = tokio::select! {
             piece = next(&mut stdin) => match piece {
                 Some(Ok(piece)) => {
-                    for part in piece.chunks(PIECE) {
-                        if sink.feed(frame(STDIN, part)).await.is_err() {
+                    for part in piece.chunks(CHUNK_BYTES) {
+                        if sink.feed(frame(STDIN_CHANNEL, part)).await.is_err() {
                             return silence().await;
                         }
                     }
@@ -236,7 +242,7 @@ async fn write(
                 Some(Err(error)) => return error,
                 None => {
                     stdin = None;
-                    (has_stdin && half_close).then(|| frame(CLOSE, &[STDIN]))
+                    (has_stdin && half_close).then(|| frame(CLOSE_CHANNEL, &[STDIN_CHANNEL]))
                 }
             },
             _ = ticks.tick() => Some(Message::Ping(Bytes::new())),

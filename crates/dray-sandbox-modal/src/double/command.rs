@@ -18,7 +18,7 @@ use super::tool::{self, Told};
 use crate::wire::{ExitStatus, Start};
 
 /// Most bytes of one piece of output.
-const PIECE: usize = 128 << 10;
+const MAX_CHUNK_BYTES: usize = 128 << 10;
 
 /// What came out of one descriptor.
 #[derive(Debug, Default)]
@@ -148,7 +148,7 @@ impl Command {
             |_| Bytes::new(),
             |captured| {
                 let rest = captured.bytes.get(offset..).unwrap_or_default();
-                Bytes::copy_from_slice(rest.get(..PIECE).unwrap_or(rest))
+                Bytes::copy_from_slice(rest.get(..MAX_CHUNK_BYTES).unwrap_or(rest))
             },
         )
     }
@@ -203,7 +203,7 @@ fn told(argv: Vec<String>, faults: &[Fault]) -> Told {
     let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
     let missing = || Told::Failed(127, "not found\n".to_owned());
     match argv.as_slice() {
-        [program, argument] if program == tool::PROGRAM => {
+        [program, argument] if program == tool::PROGRAM_PATH => {
             if has(|fault| matches!(fault, Fault::NoTool)) {
                 return missing();
             }

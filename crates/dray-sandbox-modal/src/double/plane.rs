@@ -19,9 +19,9 @@ use crate::wire::{
 };
 
 /// `GENERIC_STATUS_TERMINATED`.
-const TERMINATED: i32 = 3;
+const TERMINATED_STATUS: i32 = 3;
 /// What every call carries.
-const WANTED: [&str; 3] = [
+const REQUIRED_METADATA: [&str; 3] = [
     "x-modal-client-version",
     "x-modal-client-type",
     "x-modal-timestamp",
@@ -120,7 +120,10 @@ impl State {
     /// Whether the caller is who may call.
     fn known(&self, called: &str, metadata: &MetadataMap, second: bool) -> Result<(), Status> {
         self.admit(called)?;
-        if WANTED.iter().any(|name| header(metadata, name).is_empty()) {
+        if REQUIRED_METADATA
+            .iter()
+            .any(|name| header(metadata, name).is_empty())
+        {
             return Err(Status::invalid_argument("a header is missing"));
         }
         let id = header(metadata, "x-modal-token-id");
@@ -142,7 +145,9 @@ impl State {
         let ended = task.ended.is_cancelled();
         Ok(TaskId {
             task_id: (!ended).then(|| task.task_id.clone()),
-            task_result: ended.then_some(GenericResult { status: TERMINATED }),
+            task_result: ended.then_some(GenericResult {
+                status: TERMINATED_STATUS,
+            }),
         })
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 /// Where it is.
-pub(super) const PROGRAM: &str = "/__modal/.bin/modal-sandbox-fs-tools";
+pub(super) const PROGRAM_PATH: &str = "/__modal/.bin/modal-sandbox-fs-tools";
 
 /// What a command comes to.
 #[derive(Debug)]

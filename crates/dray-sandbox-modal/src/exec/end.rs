@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::{MARK, start};
+use super::{MARK_VARIABLE, start};
 use crate::fault;
 use crate::router::Router;
 use crate::wire::{Empty, Ended, ExitStatus};
@@ -17,7 +17,7 @@ use crate::wire::{Empty, Ended, ExitStatus};
 const MOST_KILLS: usize = 10;
 
 /// Kills every process that carries the mark. Twice, for those that were being made meanwhile.
-const KILL: &str = r#"
+const KILL_SCRIPT: &str = r#"
 for round in 1 2; do
   for file in $(grep -lF -e "$1" /proc/[0-9]*/environ 2>/dev/null); do
     process=${file#/proc/}
@@ -79,8 +79,8 @@ impl End {
 
     async fn kill_once(&self) -> Result<(), Status> {
         let exec_id = Uuid::new_v4().to_string();
-        let mark = format!("{MARK}={}", self.exec_id);
-        let argv = ["sh", "-c", KILL, "sh", &mark].map(str::to_owned);
+        let mark = format!("{MARK_VARIABLE}={}", self.exec_id);
+        let argv = ["sh", "-c", KILL_SCRIPT, "sh", &mark].map(str::to_owned);
         let start = start(&self.router, &exec_id, argv.to_vec());
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
         let Empty {} = self.router.ask(path, &start).await?;

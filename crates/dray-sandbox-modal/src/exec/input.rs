@@ -16,11 +16,11 @@ use crate::router::{Access, Router};
 use crate::wire::{Empty, Ended, Payload, StdinPiece, StdinStart, StdinStatus, StdinWrite};
 
 /// Bytes of one message.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes that were sent and are kept until it is sure that they are not wanted again. What a router has not taken is
 /// on its way, and no more than the windows of a connection can be on its way.
-const KEPT: usize = 8 << 20;
-const DOING: &str = "writing the input of a command";
+const MAX_KEPT_BYTES: usize = 8 << 20;
+const INPUT_CONTEXT: &str = "writing the input of a command";
 
 /// How one stream of input ended.
 enum Fed {
@@ -77,7 +77,7 @@ impl Input {
             if status.code() == Code::Unauthenticated && !renewed {
                 renewed = true;
                 let fresh = self.router.renew(&access).await;
-                fresh.map_err(|status| fault::failed(DOING, &status))?;
+                fresh.map_err(|status| fault::failed(INPUT_CONTEXT, &status))?;
             } else if !retry.again(&status).await {
                 return self.unwanted(&status).await;
             }
@@ -117,7 +117,7 @@ impl Input {
             Ok(Ended {
                 exit_status: Some(_),
             }) => Ok(()),
-            _ => Err(fault::failed(DOING, status)),
+            _ => Err(fault::failed(INPUT_CONTEXT, status)),
         }
     }
 
@@ -191,11 +191,11 @@ impl Input {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let piece = self.rest.split_to(self.rest.len().min(PIECE));
+        let piece = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
         self.sent += piece.len() as u64;
         self.kept_bytes += piece.len();
         self.kept.push_back(piece.clone());
-        while self.kept_bytes > KEPT {
+        while self.kept_bytes > MAX_KEPT_BYTES {
             match self.kept.pop_front() {
                 Some(old) => self.kept_bytes -= old.len(),
                 None => self.kept_bytes = 0,

@@ -12,7 +12,7 @@ use crate::retry::Retry;
 use crate::router::{Access, Router};
 use crate::wire::{StdioPiece, StdioRead};
 
-const DOING: &str = "reading the output of a command";
+const OUTPUT_CONTEXT: &str = "reading the output of a command";
 
 /// One of both outputs.
 pub(super) struct Output {
@@ -88,12 +88,12 @@ impl Output {
         if status.code() == Code::Unauthenticated && !self.renewed {
             self.renewed = true;
             let renewed = self.router.renew(access).await;
-            return renewed.map_err(|status| fault::failed(DOING, &status));
+            return renewed.map_err(|status| fault::failed(OUTPUT_CONTEXT, &status));
         }
         if self.retry.again(&status).await {
             tracing::debug!(offset = self.offset, code = ?status.code(), "an output is resumed");
             return Ok(());
         }
-        Err(fault::failed(DOING, &status))
+        Err(fault::failed(OUTPUT_CONTEXT, &status))
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long the next command waits for the end of those before it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Counts ends under way. A command that was dropped may still be starting, and what it makes must not come after
 /// what follows.
@@ -29,7 +29,7 @@ impl Pending {
     /// Waits until none is under way, though not for ever: a router that hangs shows that by itself.
     pub(crate) async fn settle(&self) {
         let mut seen = self.0.subscribe();
-        drop(timeout(PATIENCE, seen.wait_for(|count| *count == 0)).await);
+        drop(timeout(END_TIMEOUT, seen.wait_for(|count| *count == 0)).await);
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
         pending.end();
         let before = tokio::time::Instant::now();
         pending.settle().await;
-        assert_eq!(before.elapsed(), PATIENCE);
+        assert_eq!(before.elapsed(), END_TIMEOUT);
         pending.end();
         let before = tokio::time::Instant::now();
         pending.settle().await;

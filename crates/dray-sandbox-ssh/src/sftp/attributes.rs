@@ -4,11 +4,11 @@ use dray_sandbox::{Error, FileKind};
 
 use super::wire::{Fields, nonsense};
 
-const SIZE: u32 = 1;
-const OWNER: u32 = 2;
-const PERMISSIONS: u32 = 4;
-const TIMES: u32 = 8;
-const EXTENDED: u32 = 0x8000_0000;
+const ATTR_SIZE: u32 = 1;
+const ATTR_UIDGID: u32 = 2;
+const ATTR_PERMISSIONS: u32 = 4;
+const ATTR_ACMODTIME: u32 = 8;
+const ATTR_EXTENDED: u32 = 0x8000_0000;
 
 /// Most extended attributes that are passed over.
 const MOST_EXTENDED: u32 = 64;
@@ -27,20 +27,20 @@ impl Attributes {
     pub(super) fn parse(fields: &mut Fields) -> Result<Self, Error> {
         let flags = fields.u32()?;
         let mut found = Self::default();
-        if flags & SIZE != 0 {
+        if flags & ATTR_SIZE != 0 {
             found.size = Some(fields.u64()?);
         }
-        if flags & OWNER != 0 {
+        if flags & ATTR_UIDGID != 0 {
             found.owner = Some((fields.u32()?, fields.u32()?));
         }
-        if flags & PERMISSIONS != 0 {
+        if flags & ATTR_PERMISSIONS != 0 {
             found.permissions = Some(fields.u32()?);
         }
-        if flags & TIMES != 0 {
+        if flags & ATTR_ACMODTIME != 0 {
             let _accessed = fields.u32()?;
             found.modified = Some(fields.u32()?);
         }
-        if flags & EXTENDED != 0 {
+        if flags & ATTR_EXTENDED != 0 {
             let count = fields.u32()?;
             if count > MOST_EXTENDED {
                 return Err(nonsense("too many extended attributes"));
@@ -69,7 +69,7 @@ impl Attributes {
 
     /// The form that sets nothing but permissions.
     pub(super) const fn only_permissions() -> u32 {
-        PERMISSIONS
+        ATTR_PERMISSIONS
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn only_what_the_flags_announce_is_read() {
         let mut bytes = BytesMut::new();
-        bytes.put_u32(SIZE | PERMISSIONS | TIMES | EXTENDED);
+        bytes.put_u32(ATTR_SIZE | ATTR_PERMISSIONS | ATTR_ACMODTIME | ATTR_EXTENDED);
         bytes.put_u64(5);
         bytes.put_u32(0o104_755);
         bytes.put_u32(1);
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn extended_attributes_without_end_are_refused() {
         let mut bytes = BytesMut::new();
-        bytes.put_u32(EXTENDED);
+        bytes.put_u32(ATTR_EXTENDED);
         bytes.put_u32(u32::MAX);
         let refused = Attributes::parse(&mut Fields::new(bytes.freeze())).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Protocol);

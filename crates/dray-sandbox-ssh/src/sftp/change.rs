@@ -11,7 +11,7 @@ use super::wire::kind;
 
 const HARD_LINK: &str = "hardlink@openssh.com";
 /// Names that are taken from a directory at once.
-const BATCH: usize = 1000;
+const READDIR_BATCH: usize = 1000;
 
 /// Makes a directory and its missing parents.
 pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
@@ -226,7 +226,7 @@ async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(
                 "a link took the place of a directory",
             ));
         }
-        let (names, more) = names(channel, &here, BATCH).await?;
+        let (names, more) = names(channel, &here, READDIR_BATCH).await?;
         let before = open.len();
         for name in &names {
             let path = here.join(&name.name)?;

@@ -12,9 +12,9 @@ use super::wire::{Fields, Packet, kind, nonsense};
 use crate::session::Session;
 
 /// Largest answer: what OpenSSH allows itself.
-const LARGEST: usize = 256 * 1024;
+const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 /// Room for small answers, and how little of it is left before there is more.
-const ROOM: usize = 64 * 1024;
+const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
 const LITTLE_ROOM: usize = 4 * 1024;
 /// What every server of version 3 must read and write at once.
 const SMALLEST_LIMIT: u32 = 32 * 1024;
@@ -261,7 +261,7 @@ impl Channel {
     async fn packet(&mut self) -> Result<(u8, Fields), Error> {
         self.fill(4).await?;
         let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
-        if size == 0 || size > LARGEST {
+        if size == 0 || size > MAX_RESPONSE_BYTES {
             self.broken = true;
             return Err(nonsense(
                 "a packet of impossible length; start files that print text do this",
@@ -277,7 +277,7 @@ impl Channel {
         while self.buffer.len() < size {
             if self.buffer.capacity() - self.buffer.len() < LITTLE_ROOM {
                 let missing = size.saturating_sub(self.buffer.len());
-                self.buffer.reserve(missing.max(ROOM));
+                self.buffer.reserve(missing.max(RESPONSE_ROOM_BYTES));
             }
             let read = timeout(self.idle, self.reader.read_buf(&mut self.buffer)).await;
             let failed = match read {

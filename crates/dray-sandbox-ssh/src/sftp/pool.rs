@@ -20,11 +20,11 @@ use crate::session::Session;
 /// Channels that wait at most; each is a server process on the host.
 const MOST_WAITING: usize = 3;
 /// How long they wait.
-const WAIT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A channel that waited longer may have lost its host.
-const SURE: Duration = Duration::from_secs(1);
+const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
 /// How long its answer may take.
-const PING: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Channels to one host.
 #[derive(Debug)]
@@ -52,7 +52,8 @@ impl Pool {
             let waiting = lock(&self.waiting).pop();
             match waiting {
                 Some((since, mut channel)) => {
-                    if channel.is_free() && (since.elapsed() < SURE || answers(&mut channel).await)
+                    if channel.is_free()
+                        && (since.elapsed() < FRESH_CHANNEL_AGE || answers(&mut channel).await)
                     {
                         break channel;
                     }
@@ -86,7 +87,7 @@ impl Pool {
 
 /// Whether the server is still there; asked before the use, for afterwards nobody knows what was done.
 async fn answers(channel: &mut Channel) -> bool {
-    let asked = channel.call_within(PING, kind::REALPATH, |packet| packet.string(b"."));
+    let asked = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
     asked.await.is_ok()
 }
 
@@ -140,11 +141,11 @@ async fn refused(error: Error, session: Session) -> Refusal {
 /// Ends channels that waited too long, and all that wait when there is no room for others.
 async fn sweep(link: Arc<Link>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
-        let crowded = timeout(WAIT / 2, link.crowded()).await.is_ok();
+        let crowded = timeout(IDLE_TIMEOUT / 2, link.crowded()).await.is_ok();
         let Some(waiting) = waiting.upgrade() else {
             return;
         };
-        lock(&waiting).retain(|(since, _)| !crowded && since.elapsed() < WAIT);
+        lock(&waiting).retain(|(since, _)| !crowded && since.elapsed() < IDLE_TIMEOUT);
     }
 }
 
@@ -209,7 +210,7 @@ impl Drop for Lease {
         {
             // The server goes on with what it was sent; who cleans up must come after that.
             aftermath.add(async move {
-                let _ = timeout(PING, channel.drain()).await;
+                let _ = timeout(PING_TIMEOUT, channel.drain()).await;
             });
         }
     }

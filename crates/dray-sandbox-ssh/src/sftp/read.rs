@@ -22,7 +22,7 @@ const MOST_REQUESTS: usize = 64;
 /// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 /// Time for opening a file. A FIFO that took its place would hold up the channel for ever.
-const OPEN: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The bytes from `offset` on of the regular file that was looked at.
 pub(crate) async fn download(
@@ -73,7 +73,7 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
     let path = &file.real_path;
     same(file, &lstat(channel, path).await?)?;
     let handle = channel
-        .call_within(OPEN, kind::OPEN, |packet| {
+        .call_within(OPEN_TIMEOUT, kind::OPEN, |packet| {
             packet.string(path.as_bytes()).u32(open::READ).u32(0)
         })
         .await?
@@ -95,7 +95,7 @@ pub(crate) async fn release(channel: &mut Channel, path: &SandboxPath) -> Result
         return Ok(());
     }
     let handle = channel
-        .call_within(OPEN, kind::OPEN, |packet| {
+        .call_within(OPEN_TIMEOUT, kind::OPEN, |packet| {
             packet
                 .string(path.as_bytes())
                 .u32(open::READ | open::WRITE)

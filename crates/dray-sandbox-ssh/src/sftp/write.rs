@@ -18,10 +18,10 @@ const MOST_REQUESTS: usize = 64;
 /// Bytes under way at most.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// Time for flushing a file to the disk of the host.
-const SYNC: Duration = Duration::from_mins(5);
+const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for opening a file.
-const OPEN: Duration = Duration::from_secs(10);
-const FSYNC: &str = "fsync@openssh.com";
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 
 /// What is written.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ async fn open_new(channel: &mut Channel, upload: Upload<'_>) -> Result<Bytes, Er
         open::WRITE
     };
     channel
-        .call_within(OPEN, kind::OPEN, |packet| {
+        .call_within(OPEN_TIMEOUT, kind::OPEN, |packet| {
             packet
                 .string(upload.path.as_bytes())
                 .u32(flags)
@@ -136,10 +136,10 @@ async fn write_all(
     let poured = writing.pour(body, upload.size).await;
     writing.settle().await;
     poured?;
-    if channel.has(FSYNC) {
+    if channel.has(FSYNC_EXTENSION) {
         channel
-            .call_within(SYNC, kind::EXTENDED, |packet| {
-                packet.string(FSYNC.as_bytes()).string(handle)
+            .call_within(FSYNC_TIMEOUT, kind::EXTENDED, |packet| {
+                packet.string(FSYNC_EXTENSION.as_bytes()).string(handle)
             })
             .await?
             .done()?;

@@ -4,7 +4,7 @@ use super::Shell;
 
 /// Kills the group of a process that still is the one that was started. Without a number it is looked for by the nonce
 /// in its command line; the two processes that look hold it, too.
-const KILL: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
+const KILL_SCRIPT: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
 if [ "$1" != 0 ]; then
   if [ ! -d /proc/self ] || grep -q "$2" "/proc/$1/cmdline" 2>/dev/null; then end "$1"; fi
 else
@@ -14,7 +14,7 @@ else
   done
 fi"#;
 /// Most bytes of what it says.
-const LIMIT: usize = 64 * 1024;
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// Processes that are killed when this is dropped before they are over.
 pub(super) struct Group {
@@ -44,10 +44,10 @@ impl Group {
     pub(super) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
         let shell = self.shell.clone();
         let leader = self.leader.to_string();
-        let words = ["sh", "-c", KILL, "sh", &leader, &self.nonce];
+        let words = ["sh", "-c", KILL_SCRIPT, "sh", &leader, &self.nonce];
         let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();
         async move {
-            if let Err(error) = shell.output(argv, LIMIT).await {
+            if let Err(error) = shell.output(argv, MAX_OUTPUT_BYTES).await {
                 tracing::warn!(%error, "a command on the host may still run");
             }
         }

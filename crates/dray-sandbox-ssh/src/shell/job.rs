@@ -15,7 +15,7 @@ use crate::fault;
 use crate::session::Session;
 
 /// Bytes of one piece of output.
-const PIECE: usize = 128 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A command under way.
 pub(super) struct Job {
@@ -152,7 +152,7 @@ impl Output {
         if !self.first.is_empty() {
             return Ok(Some(std::mem::take(&mut self.first)));
         }
-        let mut piece = BytesMut::with_capacity(PIECE);
+        let mut piece = BytesMut::with_capacity(CHUNK_BYTES);
         let read = self.stdout.read_buf(&mut piece).await;
         let count = read.map_err(|error| {
             Error::new(ErrorKind::Unavailable, "the channel broke").caused_by(error)

@@ -197,7 +197,7 @@ fn a_command_does_not_begin_when_its_first_line_has_no_reader() {
         let (reader, writer) = std::io::pipe().unwrap();
         let reader = read.then_some(reader);
         let status = std::process::Command::new("sh")
-            .args(["-c", SCRIPT, "sh", "nonce", "touch"])
+            .args(["-c", START_SCRIPT, "sh", "nonce", "touch"])
             .arg(&ran)
             .stdout(writer)
             .stderr(std::process::Stdio::null())
@@ -246,7 +246,7 @@ async fn a_command_that_no_shell_could_take_is_refused_here() {
     let host = host(&Options::default()).await;
     let long = host
         .shell
-        .run(argv(&[b"echo", &vec![b'x'; LONGEST]]), None)
+        .run(argv(&[b"echo", &vec![b'x'; MAX_COMMAND_BYTES]]), None)
         .await;
     assert_eq!(long.unwrap_err().kind(), ErrorKind::TooLarge);
     let nul = host.shell.run(argv(&[b"echo", b"a\0b"]), None).await;

@@ -21,13 +21,13 @@ use crate::store::{Owner, StoreSink, StoreSource};
 use crate::wire;
 
 /// Entries of a listing unless asked otherwise.
-const LISTED: u32 = 1000;
+const DEFAULT_LISTED_ENTRIES: u32 = 1000;
 /// Most entries of a listing.
 const MOST_LISTED: u32 = 10_000;
 /// Bytes of a listing's entries that fit a message with room to spare.
-const LISTING: usize = MESSAGE_LIMIT - 16 * 1024;
+const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
 /// Mode bits of files unless asked otherwise.
-const MODE: u32 = 0o644;
+const DEFAULT_MODE: u32 = 0o644;
 
 impl SandboxTransfer {
     /// What a sandbox offers.
@@ -69,7 +69,11 @@ impl SandboxTransfer {
         let list = async {
             let opened = self.open(&meta, body.sandbox).await?;
             let path = opened.path(&body.path)?;
-            let limit = if body.limit == 0 { LISTED } else { body.limit };
+            let limit = if body.limit == 0 {
+                DEFAULT_LISTED_ENTRIES
+            } else {
+                body.limit
+            };
             let options = ListOptions {
                 policy: &opened.policy,
                 depth: body.depth.max(1),
@@ -83,7 +87,7 @@ impl SandboxTransfer {
             let mut size = 0;
             for entry in listing.entries.iter().map(wire::entry) {
                 size += entry.encoded_len() + 8;
-                if size > LISTING {
+                if size > MAX_LISTING_BYTES {
                     reply.truncated = true;
                     break;
                 }
@@ -179,7 +183,11 @@ impl SandboxTransfer {
         let options = PutOptions {
             policy: &opened.policy,
             collision,
-            mode: if body.mode == 0 { MODE } else { body.mode },
+            mode: if body.mode == 0 {
+                DEFAULT_MODE
+            } else {
+                body.mode
+            },
             operation: operation.get(..16).unwrap_or_default(),
             // Calls have no ledger that counts who works; the clock keeps late predecessors apart.
             epoch: self.clock.now_ms(),

@@ -20,7 +20,7 @@ use crate::store::{StoreSink, StoreSource};
 use crate::wire;
 
 /// Most lines on what was left out; the archive itself holds them all.
-const TOLD: usize = 100;
+const MAX_REPORTED_LINES: usize = 100;
 
 impl SandboxTransfer {
     /// Copies a directory into the store as one archive.
@@ -145,7 +145,7 @@ pub(crate) fn archive_name(directory: &SandboxPath, format: TreeFormat) -> Strin
 
 /// What was left out, a line each.
 pub(crate) fn lines(report: &Report) -> Vec<String> {
-    let skipped = report.skipped().into_iter().take(TOLD);
+    let skipped = report.skipped().into_iter().take(MAX_REPORTED_LINES);
     skipped
         .map(|skipped| format!("{}: {}", skipped.why.sentence(), skipped.name))
         .collect()

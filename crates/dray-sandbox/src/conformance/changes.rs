@@ -9,10 +9,10 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::Transport;
 use crate::path::SandboxPath;
 
-const SIZE: usize = 6 << 20;
+const FILE_BYTES: usize = 6 << 20;
 
 /// Errors that say that the source changed.
-const CHANGED: [ErrorKind; 3] = [
+const CHANGED_ERRORS: [ErrorKind; 3] = [
     ErrorKind::Truncated,
     ErrorKind::ChangedDuringTransfer,
     ErrorKind::Corrupted,
@@ -25,12 +25,12 @@ async fn changed_while_read(
     check: fn(&[u8], &[u8]) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let path = world.path("changing")?;
-    let bytes = random(SIZE);
+    let bytes = random(FILE_BYTES);
     for transport in world.sandbox.transports(&path) {
         world.write(&path, &bytes).await?;
         match read_across(world, transport, &path, script).await? {
             Ok(found) => check(&found, &bytes)?,
-            Err(error) if CHANGED.contains(&error.kind()) => {}
+            Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) => return Err(error.into()),
         }
         world.sh("rm -f changing").await?;
@@ -96,13 +96,13 @@ pub(super) async fn a_file_that_is_rewritten_keeps_its_length(
 pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
     world: &World<'_>,
 ) -> Result<(), Stop> {
-    let bytes = random(SIZE);
+    let bytes = random(FILE_BYTES);
     let path = world.path("removed")?;
     for transport in world.sandbox.transports(&path) {
         world.write(&path, &bytes).await?;
         match read_across(world, transport, &path, "rm removed").await? {
             Ok(found) => same_bytes(transport.as_str(), &found, &bytes)?,
-            Err(error) if CHANGED.contains(&error.kind()) => {}
+            Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::path::SandboxPath;
 
 /// What has broken somebody's quoting, globbing, splitting or URL.
-const NAMES: &[&str] = &[
+const HOSTILE_NAMES: &[&str] = &[
     "two words",
     " leading",
     "trailing ",
@@ -82,7 +82,7 @@ async fn whole_life(world: &World<'_>, path: &SandboxPath) -> Result<(), Error> 
 }
 
 pub(super) async fn every_name_survives(world: &World<'_>) -> Result<(), Stop> {
-    for name in NAMES {
+    for name in HOSTILE_NAMES {
         whole_life(world, &world.path(name)?).await?;
     }
     let left = world.sandbox.list(&world.directory, 1, 10).await?;

@@ -53,12 +53,12 @@ impl<'f> World<'f> {
 
     /// Runs a script in the directory; skips the case when nothing can be run there.
     pub(super) async fn sh(&self, script: &str) -> Result<String, Stop> {
-        const DONE: &str = "<<done>>";
-        let whole = format!("set -e\n{script}\nprintf %s '{DONE}'");
+        const DONE_MARKER: &str = "<<done>>";
+        let whole = format!("set -e\n{script}\nprintf %s '{DONE_MARKER}'");
         let Some(output) = self.fixture.sh(&self.directory, &whole).await else {
             return Err(Stop::Skip("nothing runs a script in this sandbox"));
         };
-        match output.strip_suffix(DONE) {
+        match output.strip_suffix(DONE_MARKER) {
             Some(output) => Ok(output.to_owned()),
             None => Err(Stop::fail(format_args!(
                 "the script failed: {script}: {output}"

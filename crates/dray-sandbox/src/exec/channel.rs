@@ -43,7 +43,7 @@ pub struct Channel {
 
 impl Channel {
     /// A pipe to a process: everything is carried, 128 KiB for one argument.
-    pub const PIPE: Self = Self {
+    pub const PIPE_CAPABILITIES: Self = Self {
         arguments: Arguments::Vector,
         binary_output: true,
         binary_input: true,

@@ -62,7 +62,7 @@ pub struct ChannelConfig {
 
 impl Default for ChannelConfig {
     fn default() -> Self {
-        let pipe = Channel::PIPE;
+        let pipe = Channel::PIPE_CAPABILITIES;
         Self {
             shell: pipe.arguments == Arguments::Shell,
             binary_output: pipe.binary_output,

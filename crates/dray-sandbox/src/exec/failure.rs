@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 
 /// What `strerror` says with glibc and with musl, and what shells say in its place. Compared in lower case with the
 /// end of a line, because a line may begin with a name that somebody chose.
-const TEXTS: &[(&str, ErrorKind)] = &[
+const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("no such file or directory", ErrorKind::NotFound),
     ("no such file", ErrorKind::NotFound),
     ("directory nonexistent", ErrorKind::NotFound),
@@ -66,7 +66,7 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     text.lines().rev().find_map(|line| {
         let line = line.trim_end().to_ascii_lowercase();
         let said = line.rsplit(": ").next().unwrap_or_default();
-        TEXTS
+        ERROR_TEXTS
             .iter()
             .find(|(known, _)| {
                 said.strip_suffix(known)

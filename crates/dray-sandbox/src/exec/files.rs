@@ -18,10 +18,10 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
 use crate::path::SandboxPath;
 
-const STAT: &str = include_str!("script/stat.sh");
-const STATE: &str = include_str!("script/state.sh");
-const RENAME: &str = include_str!("script/rename.sh");
-const DIGEST: &str = concat!(
+const STAT_SCRIPT: &str = include_str!("script/stat.sh");
+const STATE_SCRIPT: &str = include_str!("script/state.sh");
+const RENAME_SCRIPT: &str = include_str!("script/rename.sh");
+const DIGEST_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
     include_str!("script/digest.sh")
 );
@@ -131,7 +131,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
             Follow::Yes => b"yes",
             Follow::No => b"no",
         };
-        let reply = self.ask(STAT, &[word, path.as_bytes()], None).await?;
+        let reply = self
+            .ask(STAT_SCRIPT, &[word, path.as_bytes()], None)
+            .await?;
         let spoken = match reply.get("ls") {
             Some(_) => "ls",
             None => "stat",
@@ -150,7 +152,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`crate::Sandbox::state`]. Only on file systems whose times this kernel keeps: what another machine or a
     /// program serves may change without them.
     pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
-        let reply = self.ask(STATE, &[path.as_bytes()], None).await?;
+        let reply = self.ask(STATE_SCRIPT, &[path.as_bytes()], None).await?;
         reply.check("state")?;
         if !keeps_times(&reply.text("fs")) {
             return Err(Error::new(
@@ -165,7 +167,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`crate::Sandbox::fingerprint`].
     pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
-        fingerprint_of(&self.ask(DIGEST, &[path.as_bytes()], None).await?)
+        fingerprint_of(&self.ask(DIGEST_SCRIPT, &[path.as_bytes()], None).await?)
     }
 
     /// Starts to compute a fingerprint and returns once the command runs, so that an operation which would delay its start
@@ -238,8 +240,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
 /// twice.
 fn repeat(script: &'static str) -> Repeat {
     match script {
-        RENAME => Repeat::Never,
-        STAT | STATE | DIGEST | LIST => Repeat::Harmless,
+        RENAME_SCRIPT => Repeat::Never,
+        STAT_SCRIPT | STATE_SCRIPT | DIGEST_SCRIPT | LIST => Repeat::Harmless,
         _ => Repeat::Idempotent,
     }
 }

@@ -16,11 +16,11 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
 /// Bytes of one line of base64: 76 characters, which every decoder takes.
-const LINE: usize = 57;
+const BASE64_LINE_BYTES: usize = 57;
 /// What is looked at to decide on compression (sandbox-transfer R-3).
-const SAMPLE: usize = 64 << 10;
+const SAMPLE_BYTES: usize = 64 << 10;
 /// Less than this is not worth a second program.
-const WORTH: usize = 1024;
+const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Knows whether the source of an input failed, so that its error is told and not that of a command cut short.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ pub(super) async fn peek(mut body: Body, most: usize) -> Result<(Bytes, Body), E
 
 /// Whether the first 64 KiB say that compression saves more than a tenth (sandbox-transfer R-3).
 pub(super) fn shrinks(sample: &[u8]) -> bool {
-    if sample.len() < WORTH {
+    if sample.len() < MIN_COMPRESSED_BYTES {
         return false;
     }
     gzip(sample).is_some_and(|packed| packed.len() * 10 < sample.len() * 9)
@@ -118,7 +118,7 @@ pub(super) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// What to sample of a body.
 pub(super) async fn sample(body: Body) -> Result<(bool, Body), Error> {
-    let (sample, body) = peek(body, SAMPLE).await?;
+    let (sample, body) = peek(body, SAMPLE_BYTES).await?;
     Ok((shrinks(&sample), body))
 }
 
@@ -153,13 +153,13 @@ pub(super) fn base64_lines(body: Body) -> Body {
             let Some((mut body, mut waiting)) = state else {
                 return Ok(None);
             };
-            while waiting.len() < LINE {
+            while waiting.len() < BASE64_LINE_BYTES {
                 match body.next().await {
                     Some(piece) => waiting.extend_from_slice(&piece?),
                     None => return Ok(Some((lines(&waiting).into(), None))),
                 }
             }
-            let whole = waiting.split_to(waiting.len() - waiting.len() % LINE);
+            let whole = waiting.split_to(waiting.len() - waiting.len() % BASE64_LINE_BYTES);
             Ok(Some((lines(&whole).into(), Some((body, waiting)))))
         },
     ))
@@ -168,7 +168,7 @@ pub(super) fn base64_lines(body: Body) -> Body {
 /// Lines of base64, each with its line break.
 pub(super) fn lines(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(lines_length(bytes.len() as u64).try_into().unwrap_or(0));
-    for line in bytes.chunks(LINE) {
+    for line in bytes.chunks(BASE64_LINE_BYTES) {
         STANDARD.encode_string(line, &mut text);
         text.push('\n');
     }
@@ -177,7 +177,7 @@ pub(super) fn lines(bytes: &[u8]) -> String {
 
 /// How long [`lines`] of so many bytes are.
 pub(super) const fn lines_length(bytes: u64) -> u64 {
-    bytes.div_ceil(3) * 4 + bytes.div_ceil(LINE as u64)
+    bytes.div_ceil(3) * 4 + bytes.div_ceil(BASE64_LINE_BYTES as u64)
 }
 
 #[cfg(test)]
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn r_3_only_what_shrinks_is_compressed() {
-        let mut random = vec![0; SAMPLE];
+        let mut random = vec![0; SAMPLE_BYTES];
         rand::RngCore::fill_bytes(&mut rand::rng(), &mut random);
         assert!(!shrinks(&random));
-        assert!(shrinks(&vec![b'a'; SAMPLE]));
+        assert!(shrinks(&vec![b'a'; SAMPLE_BYTES]));
         assert!(!shrinks(b"aaaaaaaa"));
     }
 

@@ -8,15 +8,15 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::{Entry, Listing};
 use crate::path::SandboxPath;
 
-pub(super) const SCRIPT: &str = include_str!("script/list.sh");
+pub(super) const LIST_SCRIPT: &str = include_str!("script/list.sh");
 /// Bytes of output for one entry: an entry with a long path takes more, a usual one a fifth.
-const ENTRY: usize = 600;
+const ENTRY_BYTES: usize = 600;
 /// Bytes of output for any listing, so that a long path fits also where few entries are wanted.
-const LEAST: usize = 64 << 10;
+const MIN_OUTPUT_BYTES: usize = 64 << 10;
 /// Most bytes of a listing that are kept at once.
-const MOST: usize = 6 << 20;
+const MAX_OUTPUT_BYTES: usize = 6 << 20;
 /// Deepest that `find` takes everywhere.
-const DEEPEST: u32 = 10_000;
+const MAX_DEPTH: u32 = 10_000;
 
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`crate::Sandbox::list`].
@@ -26,7 +26,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
         depth: u32,
         limit: usize,
     ) -> Result<Listing, Error> {
-        let enough = limit.saturating_mul(ENTRY).saturating_add(LEAST).min(MOST);
+        let enough = limit
+            .saturating_mul(ENTRY_BYTES)
+            .saturating_add(MIN_OUTPUT_BYTES)
+            .min(MAX_OUTPUT_BYTES);
         let channel = self.exec.channel();
         // Where answers are limited the script must cut.
         let room = match channel.longest_output {
@@ -35,10 +38,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
         };
         let arguments: [&[u8]; 3] = [
             path.as_bytes(),
-            &depth.clamp(1, DEEPEST).to_string().into_bytes(),
+            &depth.clamp(1, MAX_DEPTH).to_string().into_bytes(),
             &room.to_string().into_bytes(),
         ];
-        let reply = self.ask_up_to(enough * 2, SCRIPT, &arguments, None).await?;
+        let reply = self.ask_up_to(enough * 2, LIST_SCRIPT, &arguments, None).await?;
         let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
         if whole_answer {
             reply.check("text")?;

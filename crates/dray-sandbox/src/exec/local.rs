@@ -24,9 +24,9 @@ use crate::error::{Error, ErrorKind};
 /// Where programs are looked for unless the environment of the command says otherwise.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Bytes of output that are taken at once.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 /// How long a program that has ended may leave its stderr open in other hands before that is no longer waited for.
-const LINGER: Duration = Duration::from_secs(1);
+const STDERR_LINGER: Duration = Duration::from_secs(1);
 
 /// What a way of running commands says of its own failure, as opposed to that of the command.
 pub type Failure = fn(&Exit) -> Option<Error>;
@@ -49,7 +49,7 @@ impl LocalExec {
             prefix: prefix.into_iter().map(Into::into).collect(),
             environment: BTreeMap::from([("PATH".into(), SEARCH_PATH.into())]),
             directory: None,
-            channel: Channel::PIPE,
+            channel: Channel::PIPE_CAPABILITIES,
             failure: None,
         }
     }
@@ -172,7 +172,7 @@ fn output(stdout: ChildStdout, killer: Killer, longest: Option<usize>) -> Body {
         state,
         |(mut stdout, mut killer, mut buffer, mut left)| async move {
             loop {
-                buffer.reserve(PIECE);
+                buffer.reserve(CHUNK_BYTES);
                 let read = stdout.read_buf(&mut buffer).await.map_err(|error| {
                     Error::new(ErrorKind::Unavailable, "the output broke").caused_by(error)
                 })?;
@@ -205,7 +205,7 @@ async fn ended(
     let status = status.map_err(|error| {
         Error::new(ErrorKind::Unavailable, "the command cannot be awaited").caused_by(error)
     })?;
-    let stderr = pipes.stderr(LINGER).await;
+    let stderr = pipes.stderr(STDERR_LINGER).await;
     if let Some(error) = pipes.source_failure() {
         return Err(error);
     }

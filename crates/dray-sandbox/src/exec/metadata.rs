@@ -4,7 +4,7 @@ use crate::metadata::{FileKind, State};
 
 /// File systems of this kernel, on disk or in memory, which note every write: ext, XFS, Btrfs, overlay, tmpfs, ramfs,
 /// F2FS, ZFS, bcachefs.
-const LOCAL: &[u32] = &[
+const LOCAL_FILE_SYSTEMS: &[u32] = &[
     0xef53,
     0x5846_5342,
     0x9123_683e,
@@ -18,7 +18,7 @@ const LOCAL: &[u32] = &[
 
 /// File systems whose regular files are made up as they are read (`stat -f -c %t`): proc, sysfs, cgroups, debugfs,
 /// tracefs, securityfs, configfs, BPF, EFI variables, `binfmt_misc`.
-const PSEUDO: &[u32] = &[
+const PSEUDO_FILE_SYSTEMS: &[u32] = &[
     0x9fa0,
     0x6265_6572,
     0x0027_e0eb,
@@ -155,7 +155,7 @@ fn mode_of(letters: &str) -> Option<u32> {
 
 /// Whether a file system type, as hexadecimal digits, notes every write by itself.
 pub(super) fn keeps_times(magic: &str) -> bool {
-    u32::from_str_radix(magic, 16).is_ok_and(|magic| LOCAL.contains(&magic))
+    u32::from_str_radix(magic, 16).is_ok_and(|magic| LOCAL_FILE_SYSTEMS.contains(&magic))
 }
 
 /// From `%f %d:%i %s %Y %Z %y %z` and the time of the sandbox in seconds.
@@ -179,7 +179,7 @@ pub(super) fn state_of(line: &str, now: Option<i64>) -> Option<State> {
 
 /// Whether a file system type, as hexadecimal digits, makes up its files.
 pub(super) fn is_pseudo(magic: &str) -> bool {
-    u32::from_str_radix(magic, 16).is_ok_and(|magic| PSEUDO.contains(&magic))
+    u32::from_str_radix(magic, 16).is_ok_and(|magic| PSEUDO_FILE_SYSTEMS.contains(&magic))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::error::Error;
 
 /// Bytes of stderr that are kept, the last ones.
-const KEPT: usize = 4096;
+const STDERR_TAIL_BYTES: usize = 4096;
 
 /// The process group of a command.
 #[derive(Debug)]
@@ -148,14 +148,14 @@ async fn feed(mut stdin: ChildStdin, mut input: Body, close: bool) -> Result<(),
 }
 
 async fn listen(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
-    let mut piece = vec![0; KEPT];
+    let mut piece = vec![0; STDERR_TAIL_BYTES];
     while let Ok(read) = stderr.read(&mut piece).await {
         if read == 0 {
             return;
         }
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(piece.get(..read).unwrap_or_default());
-        let surplus = kept.len().saturating_sub(KEPT);
+        let surplus = kept.len().saturating_sub(STDERR_TAIL_BYTES);
         kept.drain(..surplus);
     }
 }

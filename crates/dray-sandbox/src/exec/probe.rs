@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::Probe;
 use crate::path::SandboxPath;
 
-const SCRIPT: &str = include_str!("script/probe.sh");
+const PROBE_SCRIPT: &str = include_str!("script/probe.sh");
 
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`crate::Sandbox::probe`]. `transports` are those of [`Self::transports`].
@@ -16,7 +16,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ///
     /// [`ErrorKind::ToolMissing`] when there is no `sh`.
     pub async fn probe(&self) -> Result<Probe, Error> {
-        let reply = self.ask(SCRIPT, &[], None).await?;
+        let reply = self.ask(PROBE_SCRIPT, &[], None).await?;
         reply.check("tools")?;
         let working_directory = reply
             .line("cwd")
@@ -49,7 +49,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let tools = self
             .tools
             .get_or_try_init(|| async {
-                let reply = self.ask(SCRIPT, &[], None).await?;
+                let reply = self.ask(PROBE_SCRIPT, &[], None).await?;
                 reply.check("tools")?;
                 Ok::<_, Error>(tools(&reply))
             })

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::{Fingerprint, Transport};
 use crate::path::SandboxPath;
 
-const SCRIPT: &str = concat!(
+const READ_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
     include_str!("script/read.sh")
 );
@@ -30,7 +30,7 @@ const MAX_BESIDE_BYTES: u64 = 1 << 30;
 /// Most output of one range, also where the channel would take more: 4 MiB as base64.
 const LONGEST_RANGE: usize = 6 << 20;
 /// Output that is not content: marks and what shells say on their way.
-const MARKS: usize = 2048;
+const MARK_BYTES: usize = 2048;
 
 fn changed(why: &str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, why)
@@ -129,7 +129,7 @@ impl<E: Exec> Reading<E> {
         let most = remaining + 1;
         let longest = self.exec.channel().longest_output;
         let room = longest.map_or(0, |longest| {
-            longest.saturating_sub(MARKS).clamp(256, LONGEST_RANGE)
+            longest.saturating_sub(MARK_BYTES).clamp(256, LONGEST_RANGE)
         });
         let arguments: [&[u8]; 6] = [
             self.path.as_bytes(),
@@ -143,10 +143,10 @@ impl<E: Exec> Reading<E> {
         let stream = match &self.standing {
             Some(standing) => {
                 let nonce = Nonce::new();
-                let running = standing.run(exec, SCRIPT, &nonce, &arguments).await?;
+                let running = standing.run(exec, READ_SCRIPT, &nonce, &arguments).await?;
                 Stream::of(nonce, running).await?
             }
-            None => Stream::open(exec, SCRIPT, self.text, &arguments).await?,
+            None => Stream::open(exec, READ_SCRIPT, self.text, &arguments).await?,
         };
         if stream.want == 0 || stream.want > most {
             return Err(Error::new(ErrorKind::Protocol, "another length than asked"));

@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
 /// What every script begins with.
-const PRELUDE: &str = include_str!("script/prelude.sh");
+const SCRIPT_PRELUDE: &str = include_str!("script/prelude.sh");
 /// Noise before an answer, and an answer without files in it.
 pub(super) const LONGEST_ANSWER: usize = 1 << 20;
 
@@ -44,7 +44,7 @@ pub(super) fn command(
     text: bool,
     arguments: &[&[u8]],
 ) -> Vec<Vec<u8>> {
-    let whole = format!("{PRELUDE}{script}");
+    let whole = format!("{SCRIPT_PRELUDE}{script}");
     let wire: &[u8] = if text { b"text" } else { b"raw" };
     let first: [&[u8]; 6] = [
         b"sh",

@@ -27,9 +27,9 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
 /// How long a shell waits for its next question.
-const WAIT: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a shell to end after its input did.
-const END: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the line that ends an answer, at most.
 const LAST_LINE: usize = 64;
 
@@ -291,7 +291,7 @@ impl Shell {
             while let Some(Ok(_)) = stdout.next().await {}
             end.await
         };
-        if let Ok(Err(error)) = timeout(END, ending).await {
+        if let Ok(Err(error)) = timeout(END_TIMEOUT, ending).await {
             tracing::debug!(%error, "a shell did not end in peace");
         }
     }
@@ -390,11 +390,11 @@ async fn ready_and<E: Exec>(
 /// Ends the shell that waited too long.
 async fn sweep(parked: Weak<Mutex<Option<Shell>>>) {
     loop {
-        sleep(WAIT / 2).await;
+        sleep(IDLE_TIMEOUT / 2).await;
         let Some(parked) = parked.upgrade() else {
             return;
         };
-        let tired = lock(&parked).take_if(|shell| shell.since.elapsed() >= WAIT);
+        let tired = lock(&parked).take_if(|shell| shell.since.elapsed() >= IDLE_TIMEOUT);
         drop(parked);
         if let Some(shell) = tired {
             shell.close().await;

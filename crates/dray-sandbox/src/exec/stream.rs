@@ -13,9 +13,9 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
 /// Longest trailer, with what a shell says after it. So many bytes are held back until it is known that they are content.
-const TRAILER: usize = 4096;
+const MAX_TRAILER_BYTES: usize = 4096;
 /// Text that is decoded at once when it may expand.
-const STEP: usize = 4096;
+const DECODE_STEP_BYTES: usize = 4096;
 
 /// How the bytes come.
 enum Coding {
@@ -174,7 +174,7 @@ impl Stream {
             }
             if !self.incoming.is_empty() {
                 let step = match self.coding {
-                    Coding::Squeezed(..) => STEP.min(self.incoming.len()),
+                    Coding::Squeezed(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
                     Coding::Raw | Coding::Text(_) => self.incoming.len(),
                 };
                 let piece = self.incoming.split_to(step);
@@ -227,15 +227,15 @@ impl Stream {
 
     /// Passes on all but the last bytes, which may be the trailer.
     fn hold(&mut self, mut piece: Bytes) {
-        if piece.len() >= TRAILER {
-            let tail = piece.split_off(piece.len() - TRAILER);
+        if piece.len() >= MAX_TRAILER_BYTES {
+            let tail = piece.split_off(piece.len() - MAX_TRAILER_BYTES);
             self.ready.push_back(self.held.split().freeze());
             self.ready.push_back(piece);
             self.held.extend_from_slice(&tail);
         } else {
             self.held.extend_from_slice(&piece);
-            if self.held.len() > TRAILER {
-                let sure = self.held.split_to(self.held.len() - TRAILER);
+            if self.held.len() > MAX_TRAILER_BYTES {
+                let sure = self.held.split_to(self.held.len() - MAX_TRAILER_BYTES);
                 self.ready.push_back(sure.freeze());
             }
         }

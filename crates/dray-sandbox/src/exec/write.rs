@@ -16,18 +16,18 @@ use crate::body::Body;
 use crate::error::{Again, Error, ErrorKind};
 use crate::metadata::Fingerprint;
 
-const SCRIPT: &str = concat!(
+const WRITE_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
     include_str!("script/write.sh")
 );
-const CHUNK: &str = include_str!("script/chunk.sh");
-const ROOM: &str = include_str!("script/room.sh");
+const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
+const ROOM_SCRIPT: &str = include_str!("script/room.sh");
 /// Most bytes of one piece as an argument: 60 000 characters of base64, well under the limit for one argument.
 const LONGEST_CHUNK: usize = 45_000;
 /// Times that a piece is sent whose answer got lost.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// How long to look for the reason of a failure that gave none.
-const LOOK: Duration = Duration::from_secs(10);
+const REASON_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How the bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                     .ask_with_input(exec, SCRIPT, &arguments, stdin, LONGEST_ANSWER)
                     .await
             }
-            (_, stdin) => self.ask(SCRIPT, &arguments, stdin).await,
+            (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
         };
         match asked {
             Err(error) => Err(self.reason(&write, error).await),
@@ -164,8 +164,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
             return error;
         }
         let arguments = [write.path.as_bytes()];
-        let look = self.ask(ROOM, &arguments, None);
-        let Ok(Ok(reply)) = tokio::time::timeout(LOOK, look).await else {
+        let look = self.ask(ROOM_SCRIPT, &arguments, None);
+        let Ok(Ok(reply)) = tokio::time::timeout(REASON_TIMEOUT, look).await else {
             return error;
         };
         match lack(&reply, write.size) {
@@ -226,8 +226,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
             text.as_bytes(),
         ];
         let after = offset + chunk.len() as u64;
-        for last in (0..TRIES).rev() {
-            match self.ask(CHUNK, &arguments, None).await {
+        for last in (0..MAX_ATTEMPTS).rev() {
+            match self.ask(CHUNK_SCRIPT, &arguments, None).await {
                 Ok(reply) => return arrived(&reply, after).map(|()| after),
                 Err(error) if last > 0 && may_be_lost(&error) => {
                     tracing::debug!(%error, offset, "the answer to a piece got lost");
@@ -243,7 +243,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let channel = self.exec.channel();
         let numbers = [b'9'; 100];
         let bare = command(
-            CHUNK,
+            CHUNK_SCRIPT,
             &Nonce::new(),
             !channel.binary_output,
             &[write.path.as_bytes(), &numbers],

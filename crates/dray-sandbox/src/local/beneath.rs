@@ -87,7 +87,7 @@ impl Root {
         while let Some(name) = pending.pop_front() {
             if name == b".." {
                 done.pop().ok_or_else(outside)?;
-                held = Some(self.open(&done, DIRECTORY).map_err(raced)?);
+                held = Some(self.open(&done, DIRECTORY_FLAGS).map_err(raced)?);
                 continue;
             }
             let directory = self.or_root(held.as_ref());
@@ -157,7 +157,7 @@ impl Root {
     pub(super) fn directory(&self, names: &[Vec<u8>]) -> Result<OwnedFd, Error> {
         match self.open(names, OFlags::RDONLY | OFlags::DIRECTORY) {
             // May be entered but not read.
-            Err(Errno::ACCESS) => self.open(names, DIRECTORY),
+            Err(Errno::ACCESS) => self.open(names, DIRECTORY_FLAGS),
             opened => opened,
         }
         .map_err(raced)
@@ -197,12 +197,12 @@ fn walk_to(base: BorrowedFd<'_>, names: &[Vec<u8>], flags: OFlags) -> Result<Own
     let mut held: Option<OwnedFd> = None;
     for name in before {
         let directory = held.as_ref().map_or(base, OwnedFd::as_fd);
-        held = Some(step(directory, name, DIRECTORY)?);
+        held = Some(step(directory, name, DIRECTORY_FLAGS)?);
     }
     step(held.as_ref().map_or(base, OwnedFd::as_fd), last, flags)
 }
 
-const DIRECTORY: OFlags = OFlags::PATH
+const DIRECTORY_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);

@@ -22,7 +22,7 @@ use crate::metadata::{FileKind, Fingerprint};
 use crate::path::SandboxPath;
 
 /// Bytes of one read; two are held at most.
-const PIECE: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A regular file held open, and what it was then.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(super) fn is_foreign_link(seen: &Seen, sandbox_user: u32) -> bool {
 }
 
 /// File systems whose files are made up as they are read; their sizes mean nothing.
-const PSEUDO: [i128; 14] = [
+const PSEUDO_FILE_SYSTEMS: [i128; 14] = [
     0x0000_9fa0, // proc
     0x6265_6572, // sysfs
     0x0027_e0eb, // cgroup
@@ -98,7 +98,7 @@ const PSEUDO: [i128; 14] = [
 fn refuse_pseudo_files(descriptor: &OwnedFd) -> Result<(), Error> {
     let system = rustix::fs::fstatfs(descriptor).map_err(failed("look at a file system"))?;
     // The field is signed on some machines: only the low 32 bits are the number.
-    if PSEUDO.contains(&(i128::from(system.f_type) & 0xffff_ffff)) {
+    if PSEUDO_FILE_SYSTEMS.contains(&(i128::from(system.f_type) & 0xffff_ffff)) {
         return Err(Error::new(ErrorKind::NotRegular, "a pseudo file"));
     }
     Ok(())
@@ -114,10 +114,10 @@ impl Source {
         Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
     }
 
-    /// At most [`PIECE`] bytes from `offset`; fewer only at the size that the file had when it was opened.
+    /// At most [`CHUNK_BYTES`] bytes from `offset`; fewer only at the size that the file had when it was opened.
     fn piece(&self, offset: u64) -> Result<Vec<u8>, Error> {
         let left = usize::try_from(self.seen.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let wanted = left.min(PIECE);
+        let wanted = left.min(CHUNK_BYTES);
         let mut piece = Vec::with_capacity(wanted);
         while piece.len() < wanted {
             let at = offset + piece.len() as u64;

@@ -14,7 +14,7 @@ use crate::metadata::FileKind;
 use crate::path::SandboxPath;
 
 /// Directories held open at once; deeper ones are first moved up.
-const DEEPEST: usize = 64;
+const MAX_OPEN_DIRECTORIES: usize = 64;
 
 impl Root {
     /// Removes a file or link, or with `recursive` a directory.
@@ -95,7 +95,7 @@ impl Emptying<'_> {
         name: &[u8],
         depth: usize,
     ) -> Result<(), Error> {
-        if depth >= DEEPEST {
+        if depth >= MAX_OPEN_DIRECTORIES {
             self.moved += 1;
             let up = format!(".dray-removing-{}-{}", std::process::id(), self.moved);
             return rustix::fs::renameat(parent, name, &self.top, up)

@@ -18,7 +18,7 @@ use crate::metadata::FileKind;
 use crate::path::SandboxPath;
 
 /// Bytes of one write; two such are held at most.
-const PIECE: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A file being written, mode 0600 until it is whole.
 #[derive(Debug)]
@@ -164,13 +164,13 @@ impl Target {
     pub(super) async fn fill(self, offset: u64, mode: u32, mut body: Body) -> Result<(), Error> {
         let target = Arc::new(self);
         let mut writing: Option<JoinHandle<Result<(), Error>>> = None;
-        let mut held = Vec::with_capacity(PIECE);
+        let mut held = Vec::with_capacity(CHUNK_BYTES);
         let mut offset = offset;
         loop {
             let piece = body.next().await.transpose()?;
             let ended = piece.is_none();
             held.extend_from_slice(&piece.unwrap_or_default());
-            if held.len() < PIECE && !ended {
+            if held.len() < CHUNK_BYTES && !ended {
                 continue;
             }
             if let Some(before) = writing.take() {

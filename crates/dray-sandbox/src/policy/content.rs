@@ -4,14 +4,14 @@
 pub const SCANNED: u64 = 1 << 20;
 
 /// Bytes of one word that are held while it is looked at; longer ones are looked at in overlapping pieces.
-const WORD: usize = 512;
+const MAX_WORD_BYTES: usize = 512;
 /// What two such pieces share: more than the longest token that must be complete.
-const OVERLAP: usize = 128;
+const OVERLAP_BYTES: usize = 128;
 /// Bytes of a label between `-----BEGIN ` and `-----`.
-const LABEL: usize = 48;
-const BEGIN: &[u8] = b"-----BEGIN ";
+const MAX_LABEL_BYTES: usize = 48;
+const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 /// How the first line of a key of `PuTTY` begins.
-const PUTTY: &[u8] = b"PuTTY-User-Key-File-";
+const PUTTY_KEY_PREFIX: &[u8] = b"PuTTY-User-Key-File-";
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,14 +39,14 @@ pub fn is_private_key(head: &[u8]) -> bool {
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(head)
         .trim_ascii_start();
-    if head.starts_with(PUTTY) {
+    if head.starts_with(PUTTY_KEY_PREFIX) {
         return true;
     }
-    let Some(rest) = head.strip_prefix(BEGIN) else {
+    let Some(rest) = head.strip_prefix(PEM_BEGIN) else {
         return false;
     };
     rest.windows(5)
-        .take(LABEL)
+        .take(MAX_LABEL_BYTES)
         .position(|dashes| dashes == b"-----")
         .and_then(|end| rest.get(..end))
         .is_some_and(is_key_label)
@@ -112,9 +112,9 @@ impl Scanner {
             self.end_word();
             return;
         }
-        if self.word.len() == WORD {
+        if self.word.len() == MAX_WORD_BYTES {
             self.look();
-            self.word.drain(..WORD - OVERLAP);
+            self.word.drain(..MAX_WORD_BYTES - OVERLAP_BYTES);
         }
         self.word.push(byte);
     }
@@ -125,7 +125,10 @@ impl Scanner {
     }
 
     fn look(&mut self) {
-        self.private_key |= self.word.windows(PUTTY.len()).any(|part| part == PUTTY);
+        self.private_key |= self
+            .word
+            .windows(PUTTY_KEY_PREFIX.len())
+            .any(|part| part == PUTTY_KEY_PREFIX);
         if self.token.is_none() {
             self.token = token(&self.word);
         }
@@ -142,10 +145,10 @@ struct Begin {
 impl Begin {
     /// Whether this byte ends the label of a private key.
     fn is_key(&mut self, byte: u8) -> bool {
-        if self.matched == BEGIN.len() {
+        if self.matched == PEM_BEGIN.len() {
             return self.label(byte);
         }
-        if BEGIN.get(self.matched) == Some(&byte) {
+        if PEM_BEGIN.get(self.matched) == Some(&byte) {
             self.matched += 1;
         } else {
             // More dashes than five are still five before what follows.
@@ -159,7 +162,7 @@ impl Begin {
     }
 
     fn label(&mut self, byte: u8) -> bool {
-        if byte != b'-' && byte != b'\n' && self.label.len() < LABEL {
+        if byte != b'-' && byte != b'\n' && self.label.len() < MAX_LABEL_BYTES {
             self.label.push(byte);
             return false;
         }
@@ -192,7 +195,7 @@ const fn form(
     }
 }
 
-const FORMS: [Form; 23] = [
+const TOKEN_FORMS: [Form; 23] = [
     form("AWS", b"AKIA", is_upper_or_digit, 16),
     form("AWS", b"ASIA", is_upper_or_digit, 16),
     form("Anthropic", b"sk-ant-", is_word, 32),
@@ -228,7 +231,7 @@ fn token(word: &[u8]) -> Option<&'static str> {
             continue;
         }
         let rest = word.get(at..).unwrap_or_default();
-        let known = FORMS.iter().find(|form| is_token(rest, form));
+        let known = TOKEN_FORMS.iter().find(|form| is_token(rest, form));
         if let Some(form) = known {
             return Some(form.issuer);
         }

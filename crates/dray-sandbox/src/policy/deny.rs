@@ -3,15 +3,15 @@
 use crate::path::SandboxPath;
 
 /// Directories of the system. `/run` is where `/var/run` leads, and where container engines put secrets.
-const SYSTEM: [&str; 10] = [
+const SYSTEM_DIRECTORIES: [&str; 10] = [
     "/etc", "/proc", "/sys", "/dev", "/root", "/boot", "/var/log", "/var/lib", "/var/run", "/run",
 ];
 
 /// Those of them in which homes are.
-const HOMES: [&str; 2] = ["/root", "/var/lib"];
+const HOME_PARENTS: [&str; 2] = ["/root", "/var/lib"];
 
 /// What lies in a home and nobody should hand out.
-const HOME: [&str; 14] = [
+const DENIED_IN_HOME: [&str; 14] = [
     ".ssh",
     ".aws",
     ".gnupg",
@@ -32,7 +32,7 @@ const HOME: [&str; 14] = [
 const STATE_DIRECTORIES: [&[u8]; 2] = [b".dray", b".hermes"];
 
 /// What in such a directory holds credentials or other people's conversations.
-const STATE: [&str; 15] = [
+const DENIED_STATE: [&str; 15] = [
     ".env",
     "auth.json",
     "auth.lock",
@@ -54,7 +54,7 @@ const STATE: [&str; 15] = [
 const STATE_DATABASES: [&[u8]; 2] = [b"state.db", b"kanban.db"];
 
 /// Names that mean a secret wherever they are.
-const SECRETS: [&[u8]; 9] = [
+const SECRET_NAMES: [&[u8]; 9] = [
     b".env",
     b".envrc",
     b"id_rsa",
@@ -83,7 +83,7 @@ pub(super) fn place(
 pub(super) fn secret_name(path: &SandboxPath) -> Option<String> {
     let name = path.name().to_ascii_lowercase();
     let environment = name.starts_with(b".env.") && name != b".env.example";
-    (environment || SECRETS.contains(&name.as_slice()))
+    (environment || SECRET_NAMES.contains(&name.as_slice()))
         .then(|| format!("secret name {}", path.name().escape_ascii()))
 }
 
@@ -101,12 +101,12 @@ fn system(
     homes: &[SandboxPath],
     written: &[SandboxPath],
 ) -> Option<&'static str> {
-    let directory = SYSTEM
+    let directory = SYSTEM_DIRECTORIES
         .into_iter()
         .find(|directory| starts_with(parts, directory))?;
     let at_home = homes.iter().any(|home| {
         let inside = home.as_bytes() == b"/root" || is_inside(home, directory);
-        HOMES.contains(&directory) && inside && path.is_beneath(home)
+        HOME_PARENTS.contains(&directory) && inside && path.is_beneath(home)
     });
     let at_root = written
         .iter()
@@ -122,7 +122,7 @@ fn is_inside(path: &SandboxPath, directory: &str) -> bool {
 /// Beneath a known home exactly; at any depth when no home is known.
 fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'static str> {
     let anywhere = homes.is_empty();
-    HOME.into_iter().find(|entry| {
+    DENIED_IN_HOME.into_iter().find(|entry| {
         if anywhere {
             return (0..parts.len())
                 .any(|from| starts_with(parts.get(from..).unwrap_or_default(), entry));
@@ -143,7 +143,10 @@ fn state(parts: &[&[u8]]) -> Option<String> {
         .iter()
         .position(|part| STATE_DIRECTORIES.contains(part))?;
     let inside = parts.get(at + 1..).unwrap_or_default();
-    if let Some(entry) = STATE.into_iter().find(|entry| starts_with(inside, entry)) {
+    if let Some(entry) = DENIED_STATE
+        .into_iter()
+        .find(|entry| starts_with(inside, entry))
+    {
         return Some(entry.to_owned());
     }
     let first = inside.first()?;

@@ -18,7 +18,7 @@ use crate::metadata::Fingerprint;
 use crate::policy::{Finding, Policy, SCANNED, Scanner};
 
 /// Longest piece that is digested and handed on at once.
-const TURN: usize = 256 << 10;
+const DIGEST_STEP_BYTES: usize = 256 << 10;
 
 /// What is known of the bytes that the sink has.
 pub(super) struct Seen {
@@ -207,7 +207,7 @@ async fn empty(
 ) -> Result<(), Trouble> {
     while let Some(mut rest) = queue.pop().await.map_err(Trouble::transport)? {
         while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(TURN));
+            let piece = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
             seen.settled = false;
             seen.update(&piece);
             sink.write(piece).await.map_err(Trouble::host)?;

@@ -24,7 +24,7 @@ use crate::policy::{Finding, Verdict, Way};
 use crate::receipt::Receipt;
 
 /// Files of fewer bytes are through before a sandbox's life matters.
-const SHORT: u64 = 8 << 20;
+const SHORT_FILE_BYTES: u64 = 8 << 20;
 /// Bytes per second that any transfer may be expected to reach when life is reserved for it.
 const LIKELY_RATE: u64 = 8 << 20;
 /// Bytes per second below which a transfer is given up (sandbox-transfer 1.6).
@@ -94,7 +94,7 @@ impl Engine {
 
     /// Reserves life for moving so many bytes. Only a sandbox that will be gone is an error.
     pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
-        if size < SHORT {
+        if size < SHORT_FILE_BYTES {
             return Ok(());
         }
         let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_RATE);

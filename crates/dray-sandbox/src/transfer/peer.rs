@@ -79,7 +79,7 @@ pub trait Progress: Send + Sync {
 impl Progress for () {}
 
 /// Bytes in one piece of a source at hand, as a file would come.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes at hand as a source.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Source for BytesSource {
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "an offset beyond the end"))?;
         let mut rest = self.bytes.slice(from..);
         let pieces = std::iter::from_fn(move || {
-            (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(PIECE))))
+            (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(CHUNK_BYTES))))
         });
         Ok(Body::new(futures_util::stream::iter(pieces)))
     }

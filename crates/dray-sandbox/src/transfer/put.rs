@@ -27,9 +27,9 @@ use crate::policy::Way;
 use crate::receipt::Receipt;
 
 /// Earlier workers on the same operation whose temp files are looked for.
-const PREDECESSORS: u64 = 4;
+const MAX_PREDECESSORS: u64 = 4;
 /// Files of fewer bytes are written without asking for room first.
-const SMALL: u64 = 32 << 20;
+const SMALL_FILE_BYTES: u64 = 32 << 20;
 
 impl Engine {
     /// Puts a file into a directory of the sandbox, with proof: written under a temp name, its digest computed inside,
@@ -245,7 +245,7 @@ impl<'a> Putting<'a> {
     /// Fails early where it is known that there is no room or no life left.
     async fn check_room(&self, directory: &SandboxPath) -> Result<(), Error> {
         let size = self.source.size();
-        if size < SMALL || self.receipt.attempts > 0 {
+        if size < SMALL_FILE_BYTES || self.receipt.attempts > 0 {
             return Ok(());
         }
         let engine = self.engine;
@@ -368,7 +368,7 @@ impl<'a> Putting<'a> {
         if epoch >= TIME_EPOCHS {
             return Ok(());
         }
-        for earlier in epoch.saturating_sub(PREDECESSORS).max(1)..epoch {
+        for earlier in epoch.saturating_sub(MAX_PREDECESSORS).max(1)..epoch {
             let path = temp(directory, self.name, operation, earlier, 1)?;
             self.ours.add(&path);
             self.try_discard(&path).await;

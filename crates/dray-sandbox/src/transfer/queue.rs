@@ -18,12 +18,12 @@ use super::options::EngineOptions;
 use crate::error::{Error, ErrorKind};
 
 /// Bytes held in memory before the reader waits or spools.
-pub(super) const HELD: usize = 1 << 20;
+pub(super) const MAX_HELD_BYTES: usize = 1 << 20;
 /// How long the reader waits for room before it spools: one that is about as fast as we are costs no disk, and one
 /// that stands still holds nothing up.
-const GRACE: Duration = Duration::from_millis(20);
+const SPOOL_GRACE: Duration = Duration::from_millis(20);
 /// Bytes read back from the spool at once.
-const BACK: usize = 256 << 10;
+const READ_BACK_BYTES: usize = 256 << 10;
 
 /// Where to keep what does not fit in memory, and how much of it.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ impl Queue {
     }
 
     async fn room_in_time(&self) -> bool {
-        timeout(GRACE, self.taken.notified()).await.is_ok()
+        timeout(SPOOL_GRACE, self.taken.notified()).await.is_ok()
     }
 
     /// Says that nothing follows, and why.
@@ -146,7 +146,7 @@ impl Queue {
     /// Keeps a piece in memory if there is room and nothing before it is in the spool.
     fn hold(&self, piece: &Bytes) -> bool {
         let mut state = self.state();
-        let room = state.held == 0 || state.held + piece.len() <= HELD;
+        let room = state.held == 0 || state.held + piece.len() <= MAX_HELD_BYTES;
         if !room || state.read < state.written {
             return false;
         }
@@ -194,7 +194,9 @@ impl Queue {
         let left = state.written - state.read;
         match &state.file {
             Some(file) if left > 0 => {
-                let length = usize::try_from(left).unwrap_or(BACK).min(BACK);
+                let length = usize::try_from(left)
+                    .unwrap_or(READ_BACK_BYTES)
+                    .min(READ_BACK_BYTES);
                 Next::Spooled(Arc::clone(file), state.read, length)
             }
             _ => state.end.take().map_or(Next::Wait, Next::End),
@@ -241,7 +243,7 @@ mod tests {
     }
 
     fn piece(number: usize) -> Bytes {
-        vec![number.to_le_bytes()[0]; HELD / 4 + number].into()
+        vec![number.to_le_bytes()[0]; MAX_HELD_BYTES / 4 + number].into()
     }
 
     #[tokio::test]
@@ -252,7 +254,7 @@ mod tests {
             queue.push(piece(number)).await.unwrap();
         }
         queue.end(Ok(()));
-        assert!(queue.state().held <= HELD);
+        assert!(queue.state().held <= MAX_HELD_BYTES);
         let mut expected: Vec<u8> = (0..20).flat_map(piece).collect();
         while let Some(bytes) = queue.pop().await.unwrap() {
             let rest = expected.split_off(bytes.len());
@@ -280,7 +282,7 @@ mod tests {
             while let Some(bytes) = queue.pop().await.unwrap() {
                 assert!(bytes == piece(count));
                 count += 1;
-                tokio::time::sleep(GRACE / 2).await; // paused clock
+                tokio::time::sleep(SPOOL_GRACE / 2).await; // paused clock
             }
             count
         };
@@ -297,7 +299,7 @@ mod tests {
         assert!(futures_util::poll!(&mut fourth).is_pending());
         assert_eq!(queue.pop().await.unwrap(), Some(piece(0)));
         fourth.await.unwrap();
-        assert!(queue.state().held <= HELD);
+        assert!(queue.state().held <= MAX_HELD_BYTES);
     }
 
     #[tokio::test]
@@ -324,7 +326,7 @@ mod tests {
             (nowhere, ErrorKind::Unavailable),
         ] {
             let queue = Queue::new(Some(Spool::from(&options)));
-            queue.push(vec![0; HELD].into()).await.unwrap();
+            queue.push(vec![0; MAX_HELD_BYTES].into()).await.unwrap();
             let error = queue.push(vec![0; 11].into()).await.unwrap_err();
             assert_eq!(error.kind(), kind);
         }
@@ -335,7 +337,7 @@ mod tests {
 
         #[test]
         fn bytes_come_out_as_they_went_in(
-            steps in proptest::collection::vec((any::<bool>(), 1_usize..HELD / 2), 1..24),
+            steps in proptest::collection::vec((any::<bool>(), 1_usize..MAX_HELD_BYTES / 2), 1..24),
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time()
@@ -347,7 +349,7 @@ mod tests {
                 let queue = Queue::new(Some(Spool::from(&options)));
                 let (mut pushed, mut popped) = (0, 0);
                 // Repeats after a prime, so that no two places in a piece look the same for long.
-                let all: Vec<u8> = (0..251_u8).cycle().take(HELD).collect();
+                let all: Vec<u8> = (0..251_u8).cycle().take(MAX_HELD_BYTES).collect();
                 let content = |from: usize, length: usize| Bytes::copy_from_slice(&all[from % 251..][..length]);
                 for (push, length) in steps {
                     if push {

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Longest wait that a provider can ask for.
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
 /// Bytes that an interrupted copy must have gone on for, for the interruption not to count.
-const HEADWAY: u64 = 16 << 20;
+const MIN_PROGRESS_BYTES: u64 = 16 << 20;
 
 /// What failed in a transfer, and where.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl<'a> Schedule<'a> {
 
     /// A copy goes on where it broke off, with so many bytes through: what got well ahead may break again.
     pub(super) fn continued(&mut self, through: u64) {
-        if through >= self.mark.saturating_add(HEADWAY) {
+        if through >= self.mark.saturating_add(MIN_PROGRESS_BYTES) {
             self.mark = through;
             self.failures.clear();
             self.pauses = 0;

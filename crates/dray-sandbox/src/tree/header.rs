@@ -1,6 +1,6 @@
 //! One header block (ustar, GNU and the seventh edition).
 
-use super::input::BLOCK;
+use super::input::TAR_BLOCK_BYTES;
 use crate::error::{Error, ErrorKind};
 
 /// What a block says of the member after it.
@@ -16,7 +16,7 @@ pub(super) struct Header {
 }
 
 /// Reads a block that is not all zeros.
-pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Header, Error> {
+pub(super) fn parse(block: &[u8; TAR_BLOCK_BYTES]) -> Result<Header, Error> {
     let wrong = |why: &str| Error::new(ErrorKind::Protocol, why);
     if !has_its_checksum(block) {
         return Err(wrong("a tar header with a wrong checksum"));
@@ -40,7 +40,7 @@ pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Header, Error> {
 }
 
 /// Whether a block of sparse maps is followed by another.
-pub(super) fn has_more_maps(block: &[u8; BLOCK]) -> bool {
+pub(super) fn has_more_maps(block: &[u8; TAR_BLOCK_BYTES]) -> bool {
     block.get(504).is_some_and(|more| *more != 0)
 }
 
@@ -82,7 +82,7 @@ fn number(field: &[u8]) -> Option<u64> {
 }
 
 /// Some old programs summed signed bytes.
-fn has_its_checksum(block: &[u8; BLOCK]) -> bool {
+fn has_its_checksum(block: &[u8; TAR_BLOCK_BYTES]) -> bool {
     let Some(said) = block.get(148..156).and_then(number) else {
         return false;
     };

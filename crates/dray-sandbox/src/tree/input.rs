@@ -6,7 +6,7 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
 /// Bytes of a tar block.
-pub(super) const BLOCK: usize = 512;
+pub(super) const TAR_BLOCK_BYTES: usize = 512;
 
 /// What is left of a body, with at most one piece of it held.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl Input {
     }
 
     /// The next block; `None` when the body ended before it.
-    pub(super) async fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Error> {
-        let mut block = [0; BLOCK];
+    pub(super) async fn block(&mut self) -> Result<Option<[u8; TAR_BLOCK_BYTES]>, Error> {
+        let mut block = [0; TAR_BLOCK_BYTES];
         let mut filled = 0;
         while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.some(rest.len() as u64).await? {
@@ -77,7 +77,7 @@ impl Input {
 
 /// Bytes between the end of some content and the next block.
 pub(super) const fn padding(size: u64) -> u64 {
-    size.wrapping_neg() % BLOCK as u64
+    size.wrapping_neg() % TAR_BLOCK_BYTES as u64
 }
 
 /// The stream ended in the middle of something.

@@ -12,11 +12,15 @@ use super::Why;
 use crate::path::LONGEST_NAME;
 
 /// Bytes of the longest name of a member.
-const LONGEST: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 
 /// The parts of a name; none for the directory itself (`.`, `./`).
 pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Why> {
-    if name.is_empty() || name.len() > LONGEST || name.contains(&0) || name.first() == Some(&b'/') {
+    if name.is_empty()
+        || name.len() > MAX_NAME_BYTES
+        || name.contains(&0)
+        || name.first() == Some(&b'/')
+    {
         return Err(Why::Name);
     }
     // The slash that ends the name of a directory.

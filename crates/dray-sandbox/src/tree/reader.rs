@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::header::{self, Header};
-use super::input::{BLOCK, Input, padding, short};
+use super::input::{Input, TAR_BLOCK_BYTES, padding, short};
 use super::names::{self, Unique};
 use super::pax::{self, Pax};
 use super::{Filter, Kind, Limits, Member, Members, Report, Why};
@@ -110,7 +110,7 @@ impl Reader {
         let mut extra = Extra::default();
         loop {
             let block = self.input.block().await?.ok_or_else(short)?;
-            if block == [0; BLOCK] {
+            if block == [0; TAR_BLOCK_BYTES] {
                 return self.end_block(&extra).await;
             }
             let header = header::parse(&block)?;
@@ -145,7 +145,7 @@ impl Reader {
     async fn end_block<T>(&mut self, extra: &Extra) -> Result<Option<T>, Error> {
         let extended = extra.pax.is_some() || extra.name.is_some() || extra.link;
         let more = self.input.block().await?;
-        if extended || more.is_some_and(|block| block != [0; BLOCK]) {
+        if extended || more.is_some_and(|block| block != [0; TAR_BLOCK_BYTES]) {
             let why = "a block of zeros where a header belongs";
             return Err(Error::new(ErrorKind::Protocol, why));
         }
@@ -254,7 +254,7 @@ impl Reader {
     /// Maps of an old GNU sparse file lie between header and content.
     async fn sparse_maps(&mut self, mut more: bool) -> Result<(), Error> {
         while more {
-            self.count_bytes(BLOCK as u64)?;
+            self.count_bytes(TAR_BLOCK_BYTES as u64)?;
             let block = self.input.block().await?.ok_or_else(short)?;
             more = header::has_more_maps(&block);
         }

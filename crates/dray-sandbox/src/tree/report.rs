@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Lines kept; more are counted.
-const MOST: usize = 1000;
+const MAX_LINES: usize = 1000;
 /// Characters of a name kept.
-const LONGEST: usize = 200;
+const MAX_NAME_CHARACTERS: usize = 200;
 
 /// Why a member was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,7 +89,7 @@ pub struct Report(Arc<Mutex<Inner>>);
 impl Report {
     pub(crate) fn skip(&self, name: &[u8], why: Why) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.first.len() < MOST {
+        if inner.first.len() < MAX_LINES {
             let name = printable(name);
             inner.first.push(Skipped { name, why });
         } else {
@@ -141,11 +141,11 @@ fn printable(name: &[u8]) -> String {
         for byte in chunk.invalid() {
             let _ = write!(shown, "\\x{byte:02x}");
         }
-        if shown.chars().count() > LONGEST {
+        if shown.chars().count() > MAX_NAME_CHARACTERS {
             break;
         }
     }
-    match shown.char_indices().nth(LONGEST) {
+    match shown.char_indices().nth(MAX_NAME_CHARACTERS) {
         Some((cut, _)) => {
             shown.truncate(cut);
             shown + "..."

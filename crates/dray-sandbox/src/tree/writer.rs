@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use futures_util::stream;
 
-use super::input::{BLOCK, padding};
+use super::input::{TAR_BLOCK_BYTES, padding};
 use super::{Kind, Member, Members};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
@@ -34,7 +34,7 @@ pub fn tar(members: impl Members + 'static, owner: Owner) -> Body {
         };
         Ok(Some(match writing.next().await? {
             Some(bytes) => (bytes, Some(writing)),
-            None => (Bytes::from_static(&[0; 2 * BLOCK]), None),
+            None => (Bytes::from_static(&[0; 2 * TAR_BLOCK_BYTES]), None),
         }))
     }))
 }
@@ -98,10 +98,10 @@ pub(super) fn header(member: &Member, owner: Owner) -> Vec<u8> {
     seal(&mut first);
     let mut blocks = first.to_vec();
     blocks.extend_from_slice(&name);
-    blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
-    if name.len().is_multiple_of(BLOCK) {
+    blocks.resize(blocks.len().next_multiple_of(TAR_BLOCK_BYTES), 0);
+    if name.len().is_multiple_of(TAR_BLOCK_BYTES) {
         // The name ends with a NUL, which is counted.
-        blocks.resize(blocks.len() + BLOCK, 0);
+        blocks.resize(blocks.len() + TAR_BLOCK_BYTES, 0);
     }
     let short = name.get(..100).unwrap_or_default();
     blocks.extend_from_slice(&block(short, b"", member, owner));
@@ -119,8 +119,8 @@ fn parted(name: &[u8]) -> Option<(&[u8], &[u8])> {
     slashes.map(|(at, _)| at).find_map(fits)
 }
 
-fn block(name: &[u8], prefix: &[u8], member: &Member, owner: Owner) -> [u8; BLOCK] {
-    let mut block = [0; BLOCK];
+fn block(name: &[u8], prefix: &[u8], member: &Member, owner: Owner) -> [u8; TAR_BLOCK_BYTES] {
+    let mut block = [0; TAR_BLOCK_BYTES];
     put(&mut block, 0, name);
     put(&mut block, 100, &number(u64::from(member.mode & 0o777), 8));
     put(&mut block, 108, &number(u64::from(owner.uid), 8));
@@ -143,13 +143,13 @@ fn block(name: &[u8], prefix: &[u8], member: &Member, owner: Owner) -> [u8; BLOC
 }
 
 /// Puts the checksum in.
-fn seal(block: &mut [u8; BLOCK]) {
+fn seal(block: &mut [u8; TAR_BLOCK_BYTES]) {
     put(block, 148, b"        ");
     let sum: u64 = block.iter().copied().map(u64::from).sum();
     put(block, 148, format!("{sum:06o}\0 ").as_bytes());
 }
 
-fn put(block: &mut [u8; BLOCK], at: usize, bytes: &[u8]) {
+fn put(block: &mut [u8; TAR_BLOCK_BYTES], at: usize, bytes: &[u8]) {
     for (to, from) in block.iter_mut().skip(at).zip(bytes) {
         *to = *from;
     }

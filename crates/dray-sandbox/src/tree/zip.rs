@@ -16,16 +16,16 @@ use deflate::Deflate;
 use records::{Central, Local, When};
 
 /// Bytes of content looked at before it is decided whether to compress it (sandbox-transfer R-3).
-const SAMPLE: usize = 64 * 1024;
+const SAMPLE_BYTES: usize = 64 * 1024;
 /// Bytes given out at once, about.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// Sizes and offsets from here on need 64 bits; less than 4 GiB, since content that does not compress grows.
-const LARGE: u64 = 0xff00_0000;
+const ZIP64_THRESHOLD_BYTES: u64 = 0xff00_0000;
 
 /// Members as a ZIP. What was skipped is listed in `_skipped.txt` at its end. It fails where the members fail, and then has
 /// no directory, which no reader takes for a whole ZIP.
 pub fn zip(members: impl Members + 'static) -> Body {
-    zip_with(members, LARGE)
+    zip_with(members, ZIP64_THRESHOLD_BYTES)
 }
 
 /// A ZIP that uses 64 bits from `large` bytes on.
@@ -90,7 +90,7 @@ impl<M: Members> Writing<M> {
 
     /// Makes some output; `false` when it was the last.
     async fn fill(&mut self) -> Result<bool, Error> {
-        while self.out.len() < PIECE {
+        while self.out.len() < CHUNK_BYTES {
             if let Some(mut current) = self.current.take() {
                 match self.members.piece().await? {
                     Some(piece) => {
@@ -197,7 +197,7 @@ impl Current {
         match &mut self.content {
             Content::Sample(sample) => {
                 sample.extend_from_slice(piece);
-                if sample.len() >= SAMPLE {
+                if sample.len() >= SAMPLE_BYTES {
                     let sample = Content::Sample(std::mem::take(sample));
                     self.content = Content::Deflate(Box::new(sample.decided(out)));
                 }
@@ -214,7 +214,7 @@ impl Content {
         match self {
             Self::Deflate(deflate) => *deflate,
             Self::Sample(sample) => {
-                let first = sample.get(..SAMPLE).unwrap_or(&sample);
+                let first = sample.get(..SAMPLE_BYTES).unwrap_or(&sample);
                 let mut deflate = Deflate::new(deflate::helps(first));
                 deflate.feed(&sample, out);
                 deflate

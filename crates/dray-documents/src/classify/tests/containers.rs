@@ -162,7 +162,7 @@ fn without_relationships_the_folder_is_a_guess_and_says_so() {
         );
         let class = class(&bytes, "x");
         assert_eq!((class.kind, class.mime), (Document, expected));
-        assert_eq!(class.warnings, [office::GUESSED]);
+        assert_eq!(class.warnings, [office::GUESSED_MAIN_WARNING]);
     }
 }
 

@@ -85,7 +85,7 @@ fn list_stream(
     let mut stream = stream(input, hint, MAX_ARCHIVE_RATIO, budget);
     if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
         if hint.mime == mime::TAR {
-            return Err(DAMAGED);
+            return Err(DAMAGED_STRUCTURE);
         }
         let bytes = stream.skip(u64::MAX)?;
         listing.add(&Entry::compressed_file(bytes));
@@ -99,7 +99,7 @@ fn list_stream(
     Ok(())
 }
 
-const DAMAGED: Failure = Failure::Corrupt(Damage::Structure);
+const DAMAGED_STRUCTURE: Failure = Failure::Corrupt(Damage::Structure);
 
 fn stream<'a>(
     input: &'a mut dyn Input,
@@ -148,7 +148,7 @@ fn only_file(
     let mut stream = Stream::unpacked(input, packing, MAX_ENTRY_RATIO, budget);
     if tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
         drop(stream);
-        input.rewind().map_err(|_| DAMAGED)?;
+        input.rewind().map_err(|_| DAMAGED_STRUCTURE)?;
         return Ok(None);
     }
     let max = max_bytes(budget.limits());

@@ -55,7 +55,7 @@ impl<'a> Tar<'a> {
             let Some(header) = self.header()? else {
                 return Ok(None);
             };
-            let bytes = header.number(124..136).ok_or(DAMAGED)?;
+            let bytes = header.number(124..136).ok_or(DAMAGED_STRUCTURE)?;
             match header.kind() {
                 b'L' => extension.name = Some(name_of(until_nul(&self.extension(bytes)?))),
                 b'K' => extension.link = Some(name_of(until_nul(&self.extension(bytes)?))),
@@ -103,7 +103,7 @@ impl<'a> Tar<'a> {
             i64::try_from(seconds).ok()
         });
         if bytes > MAX_ENTRY_BYTES {
-            return Err(DAMAGED);
+            return Err(DAMAGED_STRUCTURE);
         }
         Ok(Entry {
             name,
@@ -119,7 +119,7 @@ impl<'a> Tar<'a> {
     /// The content of a header that extends the next one.
     fn extension(&mut self, bytes: u64) -> Result<Vec<u8>, Failure> {
         if bytes > MAX_EXTENSION_BYTES {
-            return Err(DAMAGED);
+            return Err(DAMAGED_STRUCTURE);
         }
         self.opened(bytes);
         self.content(bytes)
@@ -154,13 +154,13 @@ impl<'a> Tar<'a> {
         }
         let header = Header(block);
         if !header.is_valid() {
-            return Err(DAMAGED);
+            return Err(DAMAGED_STRUCTURE);
         }
         Ok(Some(header))
     }
 }
 
-const DAMAGED: Failure = Failure::Corrupt(Damage::Structure);
+const DAMAGED_STRUCTURE: Failure = Failure::Corrupt(Damage::Structure);
 /// Largest entry that is believed; beyond it sums of sizes could overflow.
 const MAX_ENTRY_BYTES: u64 = 1 << 60;
 

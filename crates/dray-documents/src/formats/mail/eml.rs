@@ -20,13 +20,13 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
 /// Bytes of headers that are read.
-const HEADERS: usize = 256 * 1024;
+const MAX_HEADER_BYTES: usize = 256 * 1024;
 /// Zones that have a name (RFC 5322, 4.3).
-const ZONES: [&str; 12] = [
+const NAMED_ZONES: [&str; 12] = [
     "GMT", "UT", "UTC", "Z", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
 ];
 /// Parts within parts.
-const DEPTH: usize = 32;
+const MAX_PART_DEPTH: usize = 32;
 
 /// A message.
 pub(super) fn convert(
@@ -237,7 +237,7 @@ fn rfc3339(date: &str) -> Option<String> {
         .next_back()
         .is_some_and(|zone| {
             !zone.starts_with(|c: char| c.is_ascii_alphabetic())
-                || ZONES.iter().any(|its| zone.eq_ignore_ascii_case(its))
+                || NAMED_ZONES.iter().any(|its| zone.eq_ignore_ascii_case(its))
         });
     let line = date.split_whitespace().collect::<Vec<_>>().join(" ");
     DateTime::parse_rfc822(&format!("{line}\n"))
@@ -260,7 +260,7 @@ impl Parts<'_> {
         let mime = part.mime();
         let boundary = part.attribute("boundary").filter(|its| !its.is_empty());
         if let (Some(kind), Some(boundary)) = (mime.strip_prefix("multipart/"), boundary) {
-            if depth >= DEPTH {
+            if depth >= MAX_PART_DEPTH {
                 self.deep = true;
                 return Ok(Vec::new());
             }
@@ -315,11 +315,11 @@ fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
         let line = bytes.get(at..at + length).unwrap_or_default();
         if line.is_empty() || line == b"\r" {
             let (head, body) = bytes.split_at(at + length + 1);
-            return (head.get(..HEADERS).unwrap_or(head), body);
+            return (head.get(..MAX_HEADER_BYTES).unwrap_or(head), body);
         }
         at += length + 1;
     }
-    (bytes.get(..HEADERS).unwrap_or(bytes), &[])
+    (bytes.get(..MAX_HEADER_BYTES).unwrap_or(bytes), &[])
 }
 
 /// The parts between boundaries; what stands before the first is a note for old readers.

@@ -5,7 +5,7 @@ use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
 /// Quotes within quotes that are told apart.
-const QUOTES: usize = 8;
+const MAX_QUOTE_DEPTH: usize = 8;
 
 /// A person or a list of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,7 +180,7 @@ fn end_paragraph(lines: &mut Vec<&str>, out: &mut Markdown) -> Result<(), Failur
 fn quoted(line: &str) -> (usize, &str) {
     let mut level = 0;
     let mut rest = line;
-    while level < QUOTES
+    while level < MAX_QUOTE_DEPTH
         && let Some(behind) = rest.strip_prefix('>')
     {
         level += 1;

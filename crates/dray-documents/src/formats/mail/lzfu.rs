@@ -3,15 +3,16 @@
 use crate::limits::{Budget, Damage, Failure};
 
 /// Bytes of the header.
-const HEADER: usize = 16;
+const HEADER_BYTES: usize = 16;
 /// Size of the dictionary.
-const RING: usize = 4096;
+const DICTIONARY_BYTES: usize = 4096;
 /// What the dictionary holds at the start (MS-OXRTFCP 2.1.3.1.3).
-const START: &[u8] = b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript \\fdecor MS Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n\\par \\pard\\plain\\f0\\fs20\\b\\i\\u\\tab\\tx";
+const INITIAL_DICTIONARY: &[u8] = b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript \\fdecor MS Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n\\par \\pard\\plain\\f0\\fs20\\b\\i\\u\\tab\\tx";
 
 /// The RTF in a compressed stream.
 pub(super) fn unpack(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
-    let (Some(header), Some(content)) = (stream.get(..HEADER), stream.get(HEADER..)) else {
+    let (Some(header), Some(content)) = (stream.get(..HEADER_BYTES), stream.get(HEADER_BYTES..))
+    else {
         return Err(Failure::Corrupt(Damage::Truncated));
     };
     match header.get(8..12) {
@@ -23,22 +24,22 @@ pub(super) fn unpack(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure>
 
 fn inflate(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
     let max = usize::try_from(budget.limits().max_part_bytes).unwrap_or(usize::MAX);
-    let mut ring = [b' '; RING];
-    for (place, byte) in ring.iter_mut().zip(START) {
+    let mut ring = [b' '; DICTIONARY_BYTES];
+    for (place, byte) in ring.iter_mut().zip(INITIAL_DICTIONARY) {
         *place = *byte;
     }
-    let mut write = START.len();
+    let mut write = INITIAL_DICTIONARY.len();
     let mut out = Vec::new();
     let mut bytes = content.iter().copied();
-    let mut put = |byte: u8, ring: &mut [u8; RING], out: &mut Vec<u8>| {
+    let mut put = |byte: u8, ring: &mut [u8; DICTIONARY_BYTES], out: &mut Vec<u8>| {
         if let Some(place) = ring.get_mut(write) {
             *place = byte;
         }
-        write = (write + 1) % RING;
+        write = (write + 1) % DICTIONARY_BYTES;
         out.push(byte);
         write
     };
-    let mut place = START.len();
+    let mut place = INITIAL_DICTIONARY.len();
     while let Some(control) = bytes.next() {
         let before = out.len();
         for bit in 0..8 {
@@ -60,7 +61,7 @@ fn inflate(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
             }
             for step in 0..length {
                 let byte = ring
-                    .get((offset + step) % RING)
+                    .get((offset + step) % DICTIONARY_BYTES)
                     .copied()
                     .unwrap_or_default();
                 place = put(byte, &mut ring, &mut out);

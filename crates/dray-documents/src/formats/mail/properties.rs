@@ -8,7 +8,7 @@ use crate::formats::rtf::CodePage;
 use crate::limits::{Budget, Failure};
 
 /// Seconds between 1601 and 1970.
-const EPOCH: i64 = 11_644_473_600;
+const EPOCH_OFFSET_SECONDS: i64 = 11_644_473_600;
 
 /// An open file.
 pub(super) struct File<'i> {
@@ -130,7 +130,7 @@ impl Fixed {
     /// A point in time, as RFC 3339 in UTC.
     pub(super) fn time(&self, id: u16) -> Option<String> {
         let ticks = u64::from_le_bytes(self.value(u32::from(id) << 16 | 0x0040)?);
-        let seconds = i64::try_from(ticks / 10_000_000).ok()? - EPOCH;
+        let seconds = i64::try_from(ticks / 10_000_000).ok()? - EPOCH_OFFSET_SECONDS;
         let date = mail_parser::DateTime::from_timestamp(seconds);
         date.is_valid().then(|| date.to_rfc3339())
     }

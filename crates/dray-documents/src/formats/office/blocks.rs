@@ -4,7 +4,7 @@ use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
 
 /// Lines that one cell or note keeps.
-const LINES: usize = 50_000;
+const MAX_LINES: usize = 50_000;
 
 /// A block, ready to be written.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Sink {
     pub(in crate::formats) fn keep(&mut self, block: Block) {
         if let Some(kept) = self.open.last_mut()
             && !block.is_blank()
-            && kept.len() < LINES
+            && kept.len() < MAX_LINES
         {
             kept.push(block);
         }
@@ -161,7 +161,7 @@ impl Grid {
         out.budget().element()?;
         self.row += 1;
         if self.nested {
-            if self.lines.len() < LINES {
+            if self.lines.len() < MAX_LINES {
                 self.lines.push(flat_row(cells));
             }
         } else if self.table.full() {

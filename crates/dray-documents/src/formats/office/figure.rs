@@ -9,7 +9,7 @@ use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Style};
 
 /// Series of a chart, and points of one, that are kept.
-const POINTS: usize = 10_000;
+const MAX_POINTS: usize = 10_000;
 
 /// The text of a chart.
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ pub(in crate::formats) fn chart(bytes: &[u8], budget: &Rc<Budget>) -> Result<Cha
                         plot = true;
                         Within::Other
                     }
-                    "ser" if chart.series.len() < POINTS => {
+                    "ser" if chart.series.len() < MAX_POINTS => {
                         chart.series.push(Series::default());
                         Within::Other
                     }
@@ -185,7 +185,7 @@ fn number(text: &str) -> String {
 }
 
 fn place(list: &mut Vec<String>, at: usize, text: &str) {
-    if at >= POINTS {
+    if at >= MAX_POINTS {
         return;
     }
     if list.len() <= at {

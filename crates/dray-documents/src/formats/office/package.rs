@@ -9,7 +9,7 @@ use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
 /// Relationships that are read of one part.
-const RELATIONS: usize = 100_000;
+const MAX_RELATIONSHIPS: usize = 100_000;
 
 /// Where a relationship leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl<'a> Package<'a> {
                     if relations.by_id.insert(id.clone(), relation).is_none() {
                         relations.order.push(id);
                     }
-                    if relations.order.len() >= RELATIONS {
+                    if relations.order.len() >= MAX_RELATIONSHIPS {
                         return Ok(relations);
                     }
                 }

@@ -193,7 +193,7 @@ impl std::fmt::Debug for Xml<'_> {
 }
 
 /// Events between two looks at the clock.
-const LOOK: u32 = 1024;
+const EVENTS_PER_CHECK: u32 = 1024;
 
 impl<'x> Xml<'x> {
     /// Over a text.
@@ -300,7 +300,7 @@ impl<'x> Xml<'x> {
 
     fn tick(&mut self) -> Result<(), Limit> {
         self.ticks += 1;
-        if self.ticks >= LOOK {
+        if self.ticks >= EVENTS_PER_CHECK {
             self.ticks = 0;
             self.budget.clock()?;
         }

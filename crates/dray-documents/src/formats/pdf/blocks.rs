@@ -128,7 +128,7 @@ impl Reader<'_> {
                 boss::Marker::Number(number) => Some(u64::from(number)),
             };
             let far = item.lines.windows(2).position(
-                |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR),
+                |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR_STEP),
             );
             let (own, beyond) = item
                 .lines

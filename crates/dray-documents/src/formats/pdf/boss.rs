@@ -25,11 +25,11 @@ use crate::limits::{Budget, Damage, Failure, Limit};
 use crate::markdown::visible_characters;
 
 /// Pages that are read ahead to learn the sizes of headings.
-const AHEAD: u32 = 200;
+const LOOKAHEAD_PAGES: u32 = 200;
 /// Pieces of text that are read ahead; each takes about half a kilobyte.
 const AHEAD_SPANS: usize = 40_000;
 /// Lines drawn on one page beyond which no table is looked for among them.
-const RULINGS: usize = 6_000;
+const MAX_RULINGS: usize = 6_000;
 
 /// An open document.
 pub(super) struct Boss {
@@ -115,7 +115,7 @@ impl Boss {
     fn look_ahead(&mut self) {
         let mut sizes = Sizes::default();
         let mut spans = 0;
-        for number in 1..=self.pages.min(AHEAD) {
+        for number in 1..=self.pages.min(LOOKAHEAD_PAGES) {
             if spans > AHEAD_SPANS || self.budget.clock().is_err() {
                 break;
             }
@@ -165,7 +165,7 @@ impl Boss {
         let watermarks = watermark::take(&mut spans, &painted);
         let annotations = Annotations::read(&page, &reader);
         retain_rulings_on_page(&mut rulings, &page);
-        if rulings.len() > RULINGS {
+        if rulings.len() > MAX_RULINGS {
             rulings.clear();
         }
         if spans.is_empty() {
@@ -334,16 +334,16 @@ fn ended(data: &[u8]) -> bool {
 
 /// The file with the words blotted out that lead to its table of objects, so that the engine scans for them.
 fn without_table(data: &[u8]) -> Vec<u8> {
-    const WORD: &[u8] = b"startxref";
+    const STARTXREF_KEYWORD: &[u8] = b"startxref";
     let mut data = data.to_vec();
     let found: Vec<usize> = data
-        .windows(WORD.len())
+        .windows(STARTXREF_KEYWORD.len())
         .enumerate()
-        .filter(|(_, at)| *at == WORD)
+        .filter(|(_, at)| *at == STARTXREF_KEYWORD)
         .map(|(at, _)| at)
         .collect();
     for at in found {
-        if let Some(word) = data.get_mut(at..at + WORD.len()) {
+        if let Some(word) = data.get_mut(at..at + STARTXREF_KEYWORD.len()) {
             word.fill(b' ');
         }
     }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 /// The letters of the Latin ligatures U+FB00 to U+FB06.
-const LIGATURES: [&str; 7] = ["ff", "fi", "fl", "ffi", "ffl", "st", "st"];
+const LATIN_LIGATURES: [&str; 7] = ["ff", "fi", "fl", "ffi", "ffl", "st", "st"];
 
 /// The letters of the Arabic presentation forms U+FE80 to U+FEFC: each letter and how many forms follow each other.
-const ARABIC: [(char, u32); 40] = [
+const ARABIC_FORMS: [(char, u32); 40] = [
     ('\u{621}', 1),
     ('\u{622}', 2),
     ('\u{623}', 2),
@@ -50,7 +50,7 @@ const ARABIC: [(char, u32); 40] = [
     ('\u{627}', 2),
 ];
 
-/// Where [`ARABIC`] begins.
+/// Where [`ARABIC_FORMS`] begins.
 const ARABIC_FIRST: u32 = 0xfe80;
 /// Where its forms of lam with alef begin.
 const LAM_ALEF_FIRST: u32 = 0xfef5;
@@ -65,7 +65,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
         match at {
             '\u{fb00}'..='\u{fb06}' => {
                 let index = at as usize - 0xfb00;
-                out.push_str(LIGATURES.get(index).copied().unwrap_or_default());
+                out.push_str(LATIN_LIGATURES.get(index).copied().unwrap_or_default());
             }
             '\u{fe80}'..='\u{fefc}' => arabic(at, &mut out),
             // White space that a line does not hold, and the spaces of typography.
@@ -89,7 +89,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 /// A presentation form as the letter it is a form of.
 fn arabic(form: char, out: &mut String) {
     let mut first = ARABIC_FIRST;
-    for (letter, forms) in ARABIC {
+    for (letter, forms) in ARABIC_FORMS {
         if (first..first + forms).contains(&(form as u32)) {
             if first >= LAM_ALEF_FIRST {
                 out.push('\u{644}');

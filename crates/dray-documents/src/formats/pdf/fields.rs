@@ -13,7 +13,7 @@ use super::spans;
 use crate::markdown::visible_characters;
 
 /// Values of one field that are shown.
-const CHOICES: usize = 100;
+const MAX_CHOICES: usize = 100;
 
 /// Fields of one page that are written in their places; the others follow the last page.
 const MAX_PLACED: usize = 1000;
@@ -200,7 +200,7 @@ fn filled(field: &FormField) -> Option<Field> {
             let chosen: Vec<String> = field
                 .selected()
                 .into_iter()
-                .take(CHOICES)
+                .take(MAX_CHOICES)
                 .map(|export| shown(field, export))
                 .collect();
             chosen.join(", ")

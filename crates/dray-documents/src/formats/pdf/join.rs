@@ -9,17 +9,17 @@ use super::engine::{Block, Line, Run};
 use super::spans;
 
 /// A step between lines of more than this many usual ones begins a paragraph.
-const GAP: f32 = 1.35;
+const PARAGRAPH_GAP: f32 = 1.35;
 /// The same after a line that was ended on purpose.
 const GAP_AFTER_SHORT: f32 = 1.12;
 /// Blocks with at most so many lines take their width from their neighbours too.
-const FEW: usize = 4;
+const FEW_LINES: usize = 4;
 /// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
-const SLACK: f32 = 1.0;
+const LINE_SLACK: f32 = 1.0;
 /// A step of more than so many sizes of letters is none between lines of one paragraph, however they are spaced.
-pub(super) const FAR: f32 = 2.6;
+pub(super) const FAR_STEP: f32 = 2.6;
 /// A line of fewer characters was ended on purpose: nobody sets prose that narrow.
-const NARROW: usize = 26;
+const NARROW_CHARACTERS: usize = 26;
 /// What is left of the last line of a paragraph, as a share of the column, so that it can be told from any other line.
 const LAST_LINE: f32 = 0.1;
 /// How much full lines of ragged text differ, as a share of the column.
@@ -58,7 +58,8 @@ impl Edges {
             let Some((left, mut right)) = own.get(at).copied().flatten() else {
                 return Column::default();
             };
-            let few = matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW);
+            let few =
+                    matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW_LINES);
             let beside = [at.checked_sub(1), Some(at + 1)];
             for near in beside.into_iter().flatten().filter(|_| few) {
                 if let Some((its_left, its_right)) = own.get(near).copied().flatten()
@@ -270,7 +271,7 @@ impl Shape {
         }
         let step = a.y - b.y;
         let wide = |times: f32| self.step > 0.0 && step > self.step * times;
-        if wide(GAP) || step > FAR * a.size.max(b.size) {
+        if wide(PARAGRAPH_GAP) || step > FAR_STEP * a.size.max(b.size) {
             return Between::Paragraph;
         }
         let short = self.loose || self.ended(a, b);
@@ -315,7 +316,7 @@ impl Shape {
             return true;
         }
         let unspaced = text.chars().next().is_some_and(characters::unspaced);
-        if !unspaced && length(a) < NARROW {
+        if !unspaced && length(a) < NARROW_CHARACTERS {
             return true;
         }
         let word = if unspaced { 1 } else { word };
@@ -341,7 +342,7 @@ fn fraction(part: usize, whole: usize) -> f32 {
 
 /// Whether a line begins further in than the edge.
 fn indented(line: &Line, left: f32) -> bool {
-    line.x - left > line.size * INDENT
+    line.x - left > line.size * MAX_INDENT
 }
 
 /// Whether a line has dots that lead to a page number, as in a table of contents.

@@ -9,14 +9,14 @@ use super::visibility::MarkedStreams;
 use crate::limits::{Budget, Limit};
 
 /// Objects that are handed over between two looks at the clock.
-const LOOK: u64 = 64;
+const OBJECTS_PER_CHECK: u64 = 64;
 /// Strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a few
 /// thousand.
-const STRINGS: usize = 100_000;
+const MAX_STRINGS: usize = 100_000;
 /// Marked sequences that one page may hold.
-const MARKS: usize = 300_000;
+const MAX_MARKED_SEQUENCES: usize = 300_000;
 /// How deep a page may nest its graphics states.
-const STATES: usize = 10_000;
+const MAX_STATE_DEPTH: usize = 10_000;
 
 /// A document that stops answering when a limit is reached: the engine then ends as if the rest were not there.
 pub(super) struct Metered<'a> {
@@ -100,7 +100,7 @@ impl<'a> Metered<'a> {
         }
         let objects = self.objects.get() + 1;
         self.objects.set(objects);
-        if objects.is_multiple_of(LOOK) {
+        if objects.is_multiple_of(OBJECTS_PER_CHECK) {
             self.budget.clock().map_err(|limit| self.stop(limit))?;
         }
         Ok(())
@@ -133,11 +133,13 @@ impl<'a> Metered<'a> {
         let mut cut = None;
         for (at, bytes) in data.windows(3).enumerate() {
             let limit = match bytes {
-                [b'(' | b'<', ..] => grown(&self.strings, STRINGS).then_some(Limit::Element),
-                [b'B', b'M' | b'D', b'C'] => grown(&self.marks, MARKS).then_some(Limit::Element),
+                [b'(' | b'<', ..] => grown(&self.strings, MAX_STRINGS).then_some(Limit::Element),
+                [b'B', b'M' | b'D', b'C'] => {
+                    grown(&self.marks, MAX_MARKED_SEQUENCES).then_some(Limit::Element)
+                }
                 [_, b'q', end] if end.is_ascii_whitespace() => {
                     states += 1;
-                    (states > STATES).then_some(Limit::Depth)
+                    (states > MAX_STATE_DEPTH).then_some(Limit::Depth)
                 }
                 [_, b'Q', end] if end.is_ascii_whitespace() => {
                     states = states.saturating_sub(1);

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use pdfboss_text::{Rect, TextSpan};
 
 /// How much blank text outweighs a page's own, so that the document decides.
-const WEIGHT: usize = 8;
+const BLANK_WEIGHT: usize = 8;
 /// Characters of blank text that a page gets at most.
-const MOST: usize = 64 * 1024;
+const MAX_BLANK_CHARACTERS: usize = 64 * 1024;
 /// Sizes that are told apart.
-const SIZES: usize = 64;
+const MAX_SIZES: usize = 64;
 /// Where the blank text stands.
-const AWAY: f32 = -100_000.0;
+const BLANK_POSITION: f32 = -100_000.0;
 
 /// How many characters stand in each size, in half points.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl Sizes {
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         for span in spans {
             let half_points = bucket(span.size);
-            if self.0.len() >= SIZES && !self.0.contains_key(&half_points) {
+            if self.0.len() >= MAX_SIZES && !self.0.contains_key(&half_points) {
                 continue;
             }
             *self.0.entry(half_points).or_default() += span.text.chars().count();
@@ -45,7 +45,9 @@ impl Sizes {
             return;
         };
         let own: usize = spans.iter().map(|span| span.text.chars().count()).sum();
-        let weight = own.saturating_mul(WEIGHT).clamp(1, MOST);
+        let weight = own
+            .saturating_mul(BLANK_WEIGHT)
+            .clamp(1, MAX_BLANK_CHARACTERS);
         for (half_points, count) in &self.0 {
             let characters = (count.saturating_mul(weight) / total.max(1)).max(1);
             spans.push(blank(&model, *half_points, characters, rotate));
@@ -73,18 +75,18 @@ fn blank(model: &TextSpan, half_points: i32, characters: usize, rotate: i32) -> 
     let size = half_points as f32 / 2.0;
     TextSpan {
         text: " ".repeat(characters),
-        x: AWAY,
-        y: AWAY,
-        end_x: AWAY,
-        end_y: AWAY,
+        x: BLANK_POSITION,
+        y: BLANK_POSITION,
+        end_x: BLANK_POSITION,
+        end_y: BLANK_POSITION,
         rotate,
         glyph_x: Box::default(),
         size,
         bbox: Rect {
-            x0: AWAY,
-            y0: AWAY,
-            x1: AWAY,
-            y1: AWAY,
+            x0: BLANK_POSITION,
+            y0: BLANK_POSITION,
+            x1: BLANK_POSITION,
+            y1: BLANK_POSITION,
         },
         structure: None,
         artifact: None,

@@ -4,7 +4,7 @@ use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
 
 /// The characters that producers' symbol fonts put where a list item begins, by their places in those fonts.
-const SYMBOLS: [char; 9] = [
+const BULLET_SYMBOLS: [char; 9] = [
     '\u{f06c}', '\u{f06e}', '\u{f071}', '\u{f076}', '\u{f0a7}', '\u{f0a8}', '\u{f0b7}', '\u{f0d8}',
     '\u{f0fc}',
 ];
@@ -27,7 +27,7 @@ fn bullet(span: &mut TextSpan) {
         return;
     };
     let sign = only == '\u{fffd}' && span.text.chars().count() == 1;
-    if sign || SYMBOLS.contains(&only) {
+    if sign || BULLET_SYMBOLS.contains(&only) {
         span.text = span.text.replace(only, "\u{2022}");
     }
 }

@@ -4,9 +4,9 @@ use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
 
 /// Cells of one row that are kept.
-const WIDTH: usize = 4096;
+const MAX_ROW_CELLS: usize = 4096;
 /// Notes that are kept.
-const NOTES: usize = 10_000;
+const MAX_NOTES: usize = 10_000;
 
 /// What is known of the paragraph that is collected; `\pard` forgets it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,7 +160,7 @@ impl<'o> Blocks<'o> {
         if !line.is_blank() {
             lines.push(line);
         }
-        if self.row.len() < WIDTH {
+        if self.row.len() < MAX_ROW_CELLS {
             self.row.push(lines);
         }
         self.count("| ".len())
@@ -191,7 +191,7 @@ impl<'o> Blocks<'o> {
     pub(super) fn end_inner_cell(&mut self) -> Result<(), Limit> {
         let mut lines = std::mem::take(&mut self.inner_cell);
         lines.push(self.taken());
-        if self.inner.len() < WIDTH {
+        if self.inner.len() < MAX_ROW_CELLS {
             self.inner.push(lines);
         }
         self.count("; ".len())
@@ -238,7 +238,7 @@ impl<'o> Blocks<'o> {
 
     /// Begins a note; answers whether it did, for within a note there is none.
     pub(super) fn begin_note(&mut self) -> bool {
-        if self.aside.is_some() || self.notes.len() + self.comments.len() >= NOTES {
+        if self.aside.is_some() || self.notes.len() + self.comments.len() >= MAX_NOTES {
             return false;
         }
         self.aside = Some(std::mem::take(&mut self.line));

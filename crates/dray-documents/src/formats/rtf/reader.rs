@@ -12,9 +12,9 @@ use crate::markdown::{Markdown, Style, visible_characters};
 /// Between two looks at the clock.
 const TOKENS_PER_LOOK: u32 = 1024;
 /// Fonts and styles that are remembered.
-const NAMES: usize = 4096;
+const MAX_NAMES: usize = 4096;
 /// Bytes of a field's instruction, a marker or a style's name that are kept.
-const SHORT: usize = 8 * 1024;
+const MAX_SHORT_BYTES: usize = 8 * 1024;
 
 /// What a group inherits and its end restores.
 #[derive(Clone, Copy, Debug)]
@@ -295,7 +295,7 @@ impl<'o> Reader<'o> {
                     _ => CodePage::of_charset(value),
                 };
                 if let Some(page) = page
-                    && self.fonts.len() < NAMES
+                    && self.fonts.len() < MAX_NAMES
                 {
                     self.fonts.insert(self.font, page);
                 }
@@ -317,7 +317,7 @@ impl<'o> Reader<'o> {
         match word {
             "s" if self.now.destination == Destination::Styles => self.style = value,
             "outlinelevel" if self.now.destination == Destination::Styles => {
-                let known = value < 9 && self.headings.len() < NAMES;
+                let known = value < 9 && self.headings.len() < MAX_NAMES;
                 self.headings.extend(known.then_some((self.style, level)));
             }
             _ if self.now.destination == Destination::Styles => {}
@@ -421,8 +421,8 @@ impl<'o> Reader<'o> {
             | Destination::Marker
             | Destination::Author
             | Destination::Styles => {
-                if self.short.len() < SHORT {
-                    let end = text.floor_char_boundary(SHORT);
+                if self.short.len() < MAX_SHORT_BYTES {
+                    let end = text.floor_char_boundary(MAX_SHORT_BYTES);
                     self.short.push_str(text.get(..end).unwrap_or_default());
                 }
                 Ok(())
@@ -444,7 +444,7 @@ impl<'o> Reader<'o> {
     fn end_style(&mut self) {
         let name = std::mem::take(&mut self.short);
         if let Some(level) = heading(&name)
-            && self.headings.len() < NAMES
+            && self.headings.len() < MAX_NAMES
         {
             self.headings.entry(self.style).or_insert(level);
         }

@@ -1,7 +1,7 @@
 //! RTF tokens (RTF 1.9.1, «Contents of an RTF file»).
 
 /// Letters of a control word; a longer one is noise.
-const WORD: usize = 64;
+const MAX_WORD_LETTERS: usize = 64;
 
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl<'a> Tokens<'a> {
         let letters = self
             .rest
             .iter()
-            .take(WORD)
+            .take(MAX_WORD_LETTERS)
             .take_while(|byte| byte.is_ascii_alphabetic())
             .count();
         if letters == 0 {

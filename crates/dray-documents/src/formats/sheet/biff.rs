@@ -9,18 +9,18 @@ use super::style::Style;
 use crate::limits::{Damage, Failure, Limit};
 
 /// Cells of all rectangles together that may be set aside, at about 32 bytes each.
-const CELLS: u64 = 4 << 20;
+const MAX_CELLS: u64 = 4 << 20;
 /// Cells that a sheet may claim to have.
-const CLAIM: u64 = 1 << 20;
+const MAX_CLAIMED_CELLS: u64 = 1 << 20;
 /// Claims that are disarmed.
-const CLAIMS: usize = 64;
+const MAX_CLAIMS: usize = 64;
 /// A type of records that means nothing.
-const UNKNOWN: [u8; 2] = [0xEF, 0x0F];
+const UNKNOWN_RECORD: [u8; 2] = [0xEF, 0x0F];
 /// Records about a row and about columns.
-const ROW: u16 = 0x208;
+const ROW_RECORD: u16 = 0x208;
 /// A record of several numbers beside each other.
 const MULRK: u16 = 0xBD;
-const COLINFO: u16 = 0x7D;
+const COLINFO_RECORD: u16 = 0x7D;
 /// Ranges of hidden columns that are remembered.
 const HIDDEN_RANGES: usize = 1000;
 /// Cells whose looks are remembered.
@@ -66,10 +66,12 @@ impl Seen {
     /// Notes a record about a row or about columns (MS-XLS 2.4.221, 2.4.53).
     fn note_hidden(&mut self, sheet: usize, kind: u16, data: &[u8]) {
         match (kind, short(data, 0), short(data, 2)) {
-            (ROW, Some(row), _) if short(data, 12).is_some_and(|flags| flags & 0x20 != 0) => {
+            (ROW_RECORD, Some(row), _)
+                if short(data, 12).is_some_and(|flags| flags & 0x20 != 0) =>
+            {
                 self.hidden_rows.insert((sheet, u32::from(row)));
             }
-            (COLINFO, Some(first), Some(last))
+            (COLINFO_RECORD, Some(first), Some(last))
                 if short(data, 8).is_some_and(|flags| flags & 1 != 0)
                     && self.hidden_columns.len() < HIDDEN_RANGES =>
             {
@@ -86,13 +88,13 @@ impl Seen {
     ///
     /// The memory limit when one of them is not found in one piece.
     pub(super) fn disarm(&self, file: &mut [u8]) -> Result<(), Limit> {
-        if self.claims.len() > CLAIMS {
+        if self.claims.len() > MAX_CLAIMS {
             return Err(Limit::Memory);
         }
         for claim in &self.claims {
             let at = file.windows(claim.len()).position(|w| w == claim);
             let kind = at.and_then(|at| file.get_mut(at..at + 2));
-            kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN);
+            kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN_RECORD);
         }
         Ok(())
     }
@@ -166,7 +168,7 @@ pub(super) fn look(stream: &mut [u8]) -> Result<Seen, Failure> {
             size = seen.moved.move_together(stream, index, place);
         }
         all += size;
-        if all > CELLS {
+        if all > MAX_CELLS {
             return Err(Failure::Stopped(Limit::Memory));
         }
         if seen.scanned > stream.len().saturating_mul(2) {
@@ -189,12 +191,12 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> 
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,
             0x0A => depth -= 1,
-            0x200 if claimed(data) > CLAIM => {
+            0x200 if claimed(data) > MAX_CLAIMED_CELLS => {
                 let begun = next - data.len() - 4;
                 seen.claims
                     .extend(stream.get(begun..next).map(<[u8]>::to_vec));
             }
-            ROW | COLINFO if depth <= 1 => seen.note_hidden(index, kind, data),
+            ROW_RECORD | COLINFO_RECORD if depth <= 1 => seen.note_hidden(index, kind, data),
             _ if depth <= 1 => {
                 let Some((row, column, last)) = cell_columns(kind, data) else {
                     continue;
@@ -312,7 +314,7 @@ mod tests {
         let seen = look(&mut bytes.clone()).unwrap();
         let mut file = [b"head".as_slice(), &bytes].concat();
         seen.disarm(&mut file).unwrap();
-        assert_eq!(&file[at + 4..at + 6], UNKNOWN);
+        assert_eq!(&file[at + 4..at + 6], UNKNOWN_RECORD);
         assert_eq!(seen.disarm(&mut [0; 8]), Err(Limit::Memory));
     }
 

@@ -46,7 +46,7 @@ struct Open {
 pub(super) type Links = Vec<((u64, u32), String)>;
 
 /// Links that are read of one worksheet.
-const LINKS: usize = 10_000;
+const MAX_LINKS: usize = 10_000;
 
 /// Reads the cells and merged areas of a worksheet; answers its links.
 pub(super) fn read(
@@ -83,7 +83,7 @@ pub(super) fn read(
                         used.merge(area);
                     }
                 }
-                "hyperlink" if links.len() < LINKS => {
+                "hyperlink" if links.len() < MAX_LINKS => {
                     let cell = e.attr("ref").unwrap_or_default();
                     let first = cell.split(':').next().and_then(place);
                     if let (Some(first), Some(id)) = (first, xml.relation(&e, "id")) {

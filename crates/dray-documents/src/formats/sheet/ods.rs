@@ -15,9 +15,9 @@ use crate::limits::Failure;
 use crate::markdown::{Markdown, Unit};
 
 /// Columns that a sheet may have.
-const COLUMNS: u32 = 16_384;
+const MAX_COLUMNS: u32 = 16_384;
 /// Rows that a sheet may have.
-const ROWS: u64 = 1_048_576;
+const MAX_ROWS: u64 = 1_048_576;
 
 /// The converter.
 pub(super) fn convert(
@@ -147,7 +147,7 @@ impl Sheet {
                     }
                     if !cell.text.trim().is_empty() && !covered {
                         filled = true;
-                        let end = column.saturating_add(times).min(COLUMNS);
+                        let end = column.saturating_add(times).min(MAX_COLUMNS);
                         for at in column..end {
                             self.used.cell(row, at, cell.text.clone(), out)?;
                         }
@@ -161,7 +161,7 @@ impl Sheet {
         }
         let is_left_out = self.hidden && !out.shows_hidden();
         if filled && repeat > 1 && !is_left_out {
-            let times = (repeat - 1).min(ROWS.saturating_sub(row + 1));
+            let times = (repeat - 1).min(MAX_ROWS.saturating_sub(row + 1));
             self.used.repeat(times, out)?;
         }
         self.row = row.saturating_add(repeat);

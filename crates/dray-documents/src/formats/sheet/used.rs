@@ -7,21 +7,21 @@ use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
 
 /// Empty rows between two used ones that are shown as they are; of more, one.
-const GAP: u64 = 50;
+const MAX_GAP_ROWS: u64 = 50;
 /// Columns that a worksheet has.
-const WIDTH: u32 = 16_384;
+const SHEET_COLUMNS: u32 = 16_384;
 /// Columns that one table shows.
-const COLUMNS: usize = 4096;
+const MAX_COLUMNS: usize = 4096;
 /// Merged areas that are looked at.
-const AREAS: usize = 10_000;
+const MAX_MERGED_AREAS: usize = 10_000;
 /// Merged areas that one row is held against.
 const AREAS_OF_ROW: usize = 256;
 /// Hidden rows, and ranges of hidden columns, that are kept.
 const HIDDEN_ROWS: usize = 1 << 20;
 const HIDDEN_RANGES: usize = 1000;
 /// Links that are kept, and the longest one.
-const LINKS: usize = 10_000;
-const URL: usize = 2048;
+const MAX_LINKS: usize = 10_000;
+const MAX_URL_BYTES: usize = 2048;
 
 /// Cells that are merged, from zero, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl Used {
         text: String,
         out: &Markdown,
     ) -> Result<(), Limit> {
-        if text.trim().is_empty() || column >= WIDTH {
+        if text.trim().is_empty() || column >= SHEET_COLUMNS {
             return Ok(());
         }
         if self.is_hidden(row, column) {
@@ -198,7 +198,7 @@ impl Used {
 
     /// Cells that are merged: only the first shows.
     pub(super) fn merge(&mut self, area: Area) {
-        if self.areas.len() < AREAS && area.first != area.last {
+        if self.areas.len() < MAX_MERGED_AREAS && area.first != area.last {
             self.areas.push(area);
         }
     }
@@ -206,7 +206,7 @@ impl Used {
     /// Where a cell leads to.
     pub(super) fn link(&mut self, place: (u64, u32), url: &str) {
         let url = url.trim();
-        if !url.is_empty() && url.len() <= URL && self.links.len() < LINKS {
+        if !url.is_empty() && url.len() <= MAX_URL_BYTES && self.links.len() < MAX_LINKS {
             self.links.insert(place, url.to_owned());
         }
     }
@@ -254,15 +254,15 @@ impl Used {
             cells.sort_by_key(|(column, _)| *column);
             cells.dedup_by_key(|(column, _)| *column);
             columns.extend(cells.iter().map(|(column, _)| *column));
-            if columns.len() > 16 * COLUMNS {
+            if columns.len() > 16 * MAX_COLUMNS {
                 columns.sort_unstable();
                 columns.dedup();
             }
         }
         columns.sort_unstable();
         columns.dedup();
-        if columns.len() > COLUMNS {
-            columns.truncate(COLUMNS);
+        if columns.len() > MAX_COLUMNS {
+            columns.truncate(MAX_COLUMNS);
             out.warn("columns beyond the 4096th dropped");
         }
         let mut table = out.new_table();
@@ -270,7 +270,11 @@ impl Used {
         for (number, cells) in self.rows {
             if let Some(last) = last {
                 let gap = number.saturating_sub(last + 1);
-                let first = if gap > GAP { number - 1 } else { last + 1 };
+                let first = if gap > MAX_GAP_ROWS {
+                    number - 1
+                } else {
+                    last + 1
+                };
                 for empty in first..number {
                     if !self.hidden_rows.contains(&empty) || out.shows_hidden() {
                         table.row(empty + 1, Vec::new());
@@ -381,5 +385,5 @@ pub(super) fn place(reference: &str) -> Option<(u64, u32)> {
         }
     }
     let (row, column) = (row.checked_sub(1)?, column.checked_sub(1)?);
-    (row < 1 << 24 && column < WIDTH).then_some((row, column))
+    (row < 1 << 24 && column < SHEET_COLUMNS).then_some((row, column))
 }

@@ -6,11 +6,11 @@ use jiff::civil::Date;
 use super::format::Format;
 
 /// Significant digits that a worksheet keeps.
-const DIGITS: usize = 15;
+const SIGNIFICANT_DIGITS: usize = 15;
 /// The last day that has a date, 9999-12-31, in the 1900 system.
 const LAST_DAY: f64 = 2_958_466.0;
 /// Milliseconds of a day.
-const DAY: i64 = 86_400_000;
+const DAY_MS: i64 = 86_400_000;
 
 /// A number to 15 significant digits, without exponent and without trailing zeros.
 pub(in crate::formats) fn number(value: f64) -> String {
@@ -20,7 +20,7 @@ pub(in crate::formats) fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let scientific = format!("{:.*e}", DIGITS - 1, value.abs());
+    let scientific = format!("{:.*e}", SIGNIFICANT_DIGITS - 1, value.abs());
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
         return value.to_string();
     };
@@ -94,7 +94,7 @@ fn moment(serial: f64, format: Format, epoch_1904: bool) -> Option<String> {
     } else {
         (serial * 86_400.0).round() as i64 * 1000
     };
-    let (day, clock) = (millis / DAY, time_of_day(millis % DAY));
+    let (day, clock) = (millis / DAY_MS, time_of_day(millis % DAY_MS));
     // Before the first day there is only a time.
     let timeless = serial < 1.0 && serial > 0.0 && !epoch_1904;
     match format {

@@ -13,7 +13,7 @@ use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Markdown, Table};
 
 /// Records that are looked at to find the delimiter.
-const SAMPLE: usize = 50;
+const SAMPLE_RECORDS: usize = 50;
 /// Records between two looks at the clock.
 const RECORDS_PER_LOOK: u64 = 256;
 
@@ -119,7 +119,7 @@ fn consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);
     let mut all = 0;
-    while all < SAMPLE {
+    while all < SAMPLE_RECORDS {
         let fields = match records.next(true) {
             Ok(Some(fields)) => fields.len(),
             Ok(None) => break,

@@ -13,7 +13,7 @@ pub(crate) mod testing;
 use super::{Convert, Converter, Hint};
 
 /// Types that are text though their name does not begin so.
-const APPLICATIONS: &[&str] = &[
+const TEXT_APPLICATION_TYPES: &[&str] = &[
     "application/ecmascript",
     "application/graphql",
     "application/javascript",
@@ -28,7 +28,7 @@ const APPLICATIONS: &[&str] = &[
 ];
 
 /// Types that are text by their name and belong to another family.
-const ELSEWHERE: &[&str] = &["text/html", "text/xml", "text/rtf", "text/richtext"];
+const NON_TEXT_FAMILY_TYPES: &[&str] = &["text/html", "text/xml", "text/rtf", "text/richtext"];
 
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
@@ -41,10 +41,10 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
         "text/markdown" | "text/x-markdown" => ("markdown", plain::markdown),
         "application/json" | "text/json" => ("json", json::convert),
         mime if mime.ends_with("+json") => ("json", json::convert),
-        mime if ELSEWHERE.contains(&mime) || mime.ends_with("+xml") => return None,
+        mime if NON_TEXT_FAMILY_TYPES.contains(&mime) || mime.ends_with("+xml") => return None,
         mime if mime.starts_with("text/")
             || mime.ends_with("+yaml")
-            || APPLICATIONS.contains(&mime) =>
+            || TEXT_APPLICATION_TYPES.contains(&mime) =>
         {
             ("text", plain::convert)
         }

@@ -9,9 +9,9 @@ use crate::limits::Failure;
 use crate::markdown::Markdown;
 
 /// Lines of one output that are shown.
-const LINES: usize = 200;
+const MAX_OUTPUT_LINES: usize = 200;
 /// Bytes of a language's name that are kept.
-const LANGUAGE: usize = 32;
+const MAX_LANGUAGE_BYTES: usize = 32;
 
 /// A notebook; as JSON when it is none after all.
 pub(super) fn convert(
@@ -140,7 +140,7 @@ fn write_lines(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     let text = text.trim_end();
     let end = text
         .match_indices('\n')
-        .nth(LINES - 1)
+        .nth(MAX_OUTPUT_LINES - 1)
         .map_or(text.len(), |(at, _)| at);
     let (shown, rest) = text.split_at(end);
     out.code("", shown)?;
@@ -174,7 +174,7 @@ fn tag(name: &str) -> String {
     name.to_lowercase()
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
-        .take(LANGUAGE)
+        .take(MAX_LANGUAGE_BYTES)
         .collect()
 }
 

@@ -3,18 +3,20 @@
 use std::borrow::Cow;
 
 /// Bytes within which the media type of a payload must end.
-const HEAD: usize = 256;
+const MAX_HEAD_BYTES: usize = 256;
 
 /// Removes the target of a link or image that is a `data:` URL, and elsewhere the base64 payload of one.
 pub(crate) fn without(text: &str) -> Cow<'_, str> {
-    const SCHEME: &str = "data:";
-    const BASE64: &str = ";base64,";
+    const DATA_SCHEME: &str = "data:";
+    const BASE64_MARKER: &str = ";base64,";
     let mut out = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find(SCHEME) {
+    while let Some(at) = rest.find(DATA_SCHEME) {
         let (before, url) = rest.split_at(at);
         out.push_str(before);
-        let near = url.get(..url.floor_char_boundary(HEAD)).unwrap_or(url);
+        let near = url
+            .get(..url.floor_char_boundary(MAX_HEAD_BYTES))
+            .unwrap_or(url);
         let head = near
             .find(|c: char| !(c.is_ascii_alphanumeric() || "/;:=+.-_".contains(c)))
             .unwrap_or(near.len());
@@ -22,7 +24,7 @@ pub(crate) fn without(text: &str) -> Cow<'_, str> {
         let payload = head + usize::from(comma);
         let encoded = url
             .get(..payload)
-            .is_some_and(|head| head.ends_with(BASE64));
+            .is_some_and(|head| head.ends_with(BASE64_MARKER));
         let (kept, end) = if out.ends_with("](") && comma {
             out.truncate(out.len() - 1);
             (0, url.find([')', '\n']).unwrap_or(url.len()))
@@ -33,7 +35,7 @@ pub(crate) fn without(text: &str) -> Cow<'_, str> {
                 .unwrap_or(tail.len());
             (payload, payload + end)
         } else {
-            (SCHEME.len(), SCHEME.len())
+            (DATA_SCHEME.len(), DATA_SCHEME.len())
         };
         out.push_str(url.get(..kept).unwrap_or_default());
         rest = url.get(end..).unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::formats::Hint;
 use crate::limits::{Budget, Failure, Limit};
 
 /// How much is read between two looks at the clock.
-const STEP: u64 = 1 << 20;
+const READ_STEP_BYTES: u64 = 1 << 20;
 
 /// All bytes of the file, from its start.
 ///
@@ -23,7 +23,7 @@ pub(crate) fn bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u8>, F
         .map_err(|_| Failure::Internal)?;
     let mut bytes = Vec::new();
     loop {
-        let step = STEP.min(max.saturating_add(1).saturating_sub(bytes.len() as u64));
+        let step = READ_STEP_BYTES.min(max.saturating_add(1).saturating_sub(bytes.len() as u64));
         let read = (&mut *input)
             .take(step)
             .read_to_end(&mut bytes)

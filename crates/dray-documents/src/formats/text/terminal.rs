@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 
 /// Bytes within which a control string must end; else only its beginning goes.
-const STRING: usize = 8 * 1024;
+const MAX_CONTROL_STRING_BYTES: usize = 8 * 1024;
 /// What a sequence begins with.
-const OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u{9e}', '\u{9f}'];
+const SEQUENCE_OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u{9e}', '\u{9f}'];
 
 /// Text without CSI, OSC and other escape sequences.
 pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
-    if !text.contains(OPENERS) {
+    if !text.contains(SEQUENCE_OPENERS) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(OPENERS) {
+    while let Some(at) = rest.find(SEQUENCE_OPENERS) {
         let (before, sequence) = rest.split_at(at);
         out.push_str(before);
         rest = sequence.get(length(sequence)..).unwrap_or_default();
@@ -74,7 +74,7 @@ fn control(rest: &str) -> usize {
 /// A control string up to its terminator; nothing when it has none nearby.
 fn string(rest: &str) -> usize {
     let near = rest
-        .get(..rest.floor_char_boundary(STRING))
+        .get(..rest.floor_char_boundary(MAX_CONTROL_STRING_BYTES))
         .unwrap_or_default();
     for (at, character) in near.char_indices() {
         match character {
@@ -87,7 +87,7 @@ fn string(rest: &str) -> usize {
                 return if ends { at + 2 } else { at };
             }
             '\n' => return 0,
-            other if OPENERS.contains(&other) => return 0,
+            other if SEQUENCE_OPENERS.contains(&other) => return 0,
             _ => {}
         }
     }

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use crate::encoding::{self, Found};
 
 /// How far into the file a name of an encoding is looked for (HTML standard, 13.2.3.2).
-const WITHIN: usize = 1024;
+const CHARSET_SEARCH_BYTES: usize = 1024;
 
 /// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then what the bytes
 /// look like. A name of UTF-8 that the bytes belie does not count.
 pub(crate) fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
-    let named = named(bytes.get(..WITHIN).unwrap_or(bytes))
+    let named = named(bytes.get(..CHARSET_SEARCH_BYTES).unwrap_or(bytes))
         .filter(|name| name != "UTF-8" || std::str::from_utf8(bytes).is_ok());
     encoding::decode(bytes, named.as_deref().or(label))
 }

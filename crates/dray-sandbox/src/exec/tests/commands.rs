@@ -34,7 +34,10 @@ fn an_entry_is_written_as_few_words() {
     assert_eq!(channel.arguments, Arguments::Shell);
     assert_eq!(channel.longest_output, Some(100));
     assert!(channel.binary_output && channel.input);
-    assert_eq!(Channel::from(ChannelConfig::default()), Channel::PIPE);
+    assert_eq!(
+        Channel::from(ChannelConfig::default()),
+        Channel::PIPE_CAPABILITIES
+    );
     assert!(serde_json::from_str::<CommandConfig>(r#"{"command": ["a"], "comand": 1}"#).is_err());
 }
 

@@ -202,7 +202,7 @@ async fn limits_of_the_channel_are_kept() {
     let channel = Channel {
         longest_arguments: 100,
         longest_output: Some(10),
-        ..Channel::PIPE
+        ..Channel::PIPE_CAPABILITIES
     };
     let exec = host().with_channel(channel);
     let long = vec![b"echo".to_vec(), vec![b'x'; 100]];

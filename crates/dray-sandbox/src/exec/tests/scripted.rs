@@ -46,7 +46,7 @@ impl fmt::Debug for Scripted {
 #[async_trait]
 impl Exec for Scripted {
     fn channel(&self) -> Channel {
-        Channel::PIPE
+        Channel::PIPE_CAPABILITIES
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {

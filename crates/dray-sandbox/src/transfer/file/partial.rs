@@ -15,7 +15,7 @@ use crate::metadata::Metadata;
 /// Hexadecimal digits of ORIGIN and of STATE.
 const KEY_DIGITS: usize = 12;
 /// How the names end.
-const SUFFIX: &str = ".part";
+const PARTIAL_SUFFIX: &str = ".part";
 
 /// A partial file that nobody else writes.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Partial {
 
 /// Removes partial files of other states; those that another process writes go on existing without a name.
 fn remove_others(directory: &Path, ours: &[u8]) -> io::Result<bool> {
-    let end = ours.len().saturating_sub(KEY_DIGITS + SUFFIX.len());
+    let end = ours.len().saturating_sub(KEY_DIGITS + PARTIAL_SUFFIX.len());
     let prefix = ours.get(..end).unwrap_or_default();
     let mut removed = false;
     for entry in std::fs::read_dir(directory)? {
@@ -84,7 +84,7 @@ fn remove_others(directory: &Path, ours: &[u8]) -> io::Result<bool> {
         let other = name.as_bytes();
         let is_partial = other.len() == ours.len()
             && other.starts_with(prefix)
-            && other.ends_with(SUFFIX.as_bytes());
+            && other.ends_with(PARTIAL_SUFFIX.as_bytes());
         if is_partial && other != ours {
             std::fs::remove_file(directory.join(&name))?;
             removed = true;

@@ -18,7 +18,7 @@ use crate::transfer::queue::{Spool, blocking};
 use crate::tree::Members;
 
 /// Bytes read at once.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Content of one member.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl Source for Kept {
         Ok(Body::new(stream::try_unfold(
             state,
             move |(file, at)| async move {
-                let length =
-                    usize::try_from(size.saturating_sub(at)).map_or(PIECE, |left| left.min(PIECE));
+                let length = usize::try_from(size.saturating_sub(at))
+                    .map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
                 if length == 0 {
                     return Ok(None);
                 }

@@ -3,7 +3,7 @@
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
 /// Bytes of output asked for at once.
-const STEP: usize = 32 * 1024;
+const OUTPUT_STEP_BYTES: usize = 32 * 1024;
 
 /// A deflate stream.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Deflate {
     }
 
     fn step(&mut self, bytes: &[u8], flush: FlushCompress, out: &mut Vec<u8>) -> Status {
-        out.reserve(STEP);
+        out.reserve(OUTPUT_STEP_BYTES);
         // In memory, with room to write to, this cannot fail: there is no state to get wrong.
         self.stream
             .compress_vec(bytes, out, flush)

@@ -2,11 +2,11 @@
 
 const SIZES_FOLLOW: u16 = 1 << 3;
 const NAME_IS_UTF8: u16 = 1 << 11;
-const DEFLATED: u16 = 8;
+const DEFLATED_METHOD: u16 = 8;
 /// Made on Unix, so that the mode is read.
-const UNIX: u16 = 3 << 8;
+const MADE_BY_UNIX: u16 = 3 << 8;
 /// What a reader must know: deflate, or sizes of 64 bits.
-const VERSION: u16 = 0x14;
+const VERSION_NEEDED: u16 = 0x14;
 const VERSION_LARGE: u16 = 0x2d;
 const NO_SIZE: u32 = u32::MAX;
 
@@ -102,7 +102,7 @@ impl Local {
     /// Flags, method, time, checksum and sizes, which both records have.
     fn common(&self, crc: u32, packed: u32, size: u32, out: &mut Vec<u8>) {
         let (flags, method) = if self.streamed {
-            (SIZES_FOLLOW | NAME_IS_UTF8, DEFLATED)
+            (SIZES_FOLLOW | NAME_IS_UTF8, DEFLATED_METHOD)
         } else {
             (NAME_IS_UTF8, 0)
         };
@@ -149,7 +149,11 @@ impl Local {
     }
 
     const fn version(&self) -> u16 {
-        if self.large { VERSION_LARGE } else { VERSION }
+        if self.large {
+            VERSION_LARGE
+        } else {
+            VERSION_NEEDED
+        }
     }
 
     fn extended_time(&self, extra: &mut Vec<u8>) {
@@ -184,7 +188,10 @@ impl Central<'_> {
             (low(self.packed), low(self.size))
         };
         let version = if far { VERSION_LARGE } else { local.version() };
-        put_all(out, &[b"PK\x01\x02", &le16(UNIX | version), &le16(version)]);
+        put_all(
+            out,
+            &[b"PK\x01\x02", &le16(MADE_BY_UNIX | version), &le16(version)],
+        );
         local.common(self.crc, packed, size, out);
         let kind = if local.directory {
             0o040_000
@@ -218,7 +225,12 @@ pub(super) fn end(count: u64, begin: u64, length: u64, large: u64, out: &mut Vec
         put_all(out, &[b"PK\x06\x06", &44_u64.to_le_bytes()]);
         put_all(
             out,
-            &[&le16(UNIX | VERSION_LARGE), &version, &[0; 8], &numbers],
+            &[
+                &le16(MADE_BY_UNIX | VERSION_LARGE),
+                &version,
+                &[0; 8],
+                &numbers,
+            ],
         );
         let here = begin + length;
         put_all(

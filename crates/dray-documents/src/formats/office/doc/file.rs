@@ -9,7 +9,7 @@ const WORD_6: u16 = 0xA5DC;
 /// First `nFib` of Word 97.
 const FIRST_97: u16 = 0x00C1;
 /// Where the pairs of offset and length begin.
-const PAIRS: usize = 154;
+const PAIRS_OFFSET: usize = 154;
 
 /// Where the parts of the text begin and end, in characters.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ impl File {
 
     /// A table; empty when there is none.
     pub(super) fn table(&self, table: Table) -> &[u8] {
-        let at = PAIRS + 8 * table as usize;
+        let at = PAIRS_OFFSET + 8 * table as usize;
         let range = offset_at(&self.main, at)
             .zip(offset_at(&self.main, at + 4))
             .and_then(|(first, length)| Some(first..first.checked_add(length)?));

@@ -6,7 +6,7 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Style;
 
 /// Size of a formatted page.
-const PAGE: usize = 512;
+const PAGE_BYTES: usize = 512;
 /// Runs of one document.
 const MAX_RUNS: usize = 4_000_000;
 /// Styles that are looked at.
@@ -65,12 +65,12 @@ impl<L: Copy + Default> Runs<L> {
             budget.clock()?;
             let number = offset_at(table, (count + 1) * 4 + index * 4).unwrap_or(0) & 0x003F_FFFF;
             let page = number
-                .checked_mul(PAGE)
-                .and_then(|at| file.main.get(at..at.checked_add(PAGE)?));
+                .checked_mul(PAGE_BYTES)
+                .and_then(|at| file.main.get(at..at.checked_add(PAGE_BYTES)?));
             let Some(page) = page else {
                 continue;
             };
-            let within = usize::from(u8_at(page, PAGE - 1).unwrap_or(0));
+            let within = usize::from(u8_at(page, PAGE_BYTES - 1).unwrap_or(0));
             for at in 0..within {
                 let (Some(first), Some(end)) =
                     (offset_at(page, at * 4), offset_at(page, at * 4 + 4))

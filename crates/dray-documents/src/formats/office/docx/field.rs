@@ -10,13 +10,13 @@ pub(in crate::formats::office) enum Field {
 }
 
 /// Bytes of an instruction that are looked at.
-const INSTRUCTION: usize = 16 * 1024;
+const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
 
 impl Field {
     /// Appends to the instruction.
     pub(in crate::formats::office) fn instruct(&mut self, text: &str) {
         if let Self::Instruction(so_far) = self
-            && so_far.len() < INSTRUCTION
+            && so_far.len() < MAX_INSTRUCTION_BYTES
         {
             so_far.push_str(text);
         }

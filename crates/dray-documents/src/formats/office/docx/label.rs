@@ -71,7 +71,7 @@ fn letters(number: u64) -> Option<String> {
 }
 
 fn roman(number: u64) -> Option<String> {
-    const SIGNS: [(u64, &str); 13] = [
+    const ROMAN_SIGNS: [(u64, &str); 13] = [
         (1000, "m"),
         (900, "cm"),
         (500, "d"),
@@ -88,7 +88,7 @@ fn roman(number: u64) -> Option<String> {
     ];
     let mut rest = (1..4000).contains(&number).then_some(number)?;
     let mut out = String::new();
-    for (value, sign) in SIGNS {
+    for (value, sign) in ROMAN_SIGNS {
         while rest >= value {
             out.push_str(sign);
             rest -= value;

@@ -10,9 +10,9 @@ use crate::limits::{Budget, Failure};
 use crate::markdown::Marker;
 
 /// Bytes of a level's pattern that are kept.
-const PATTERN: usize = 256;
+const MAX_PATTERN_BYTES: usize = 256;
 /// Levels that a list has.
-const LEVELS: usize = 9;
+const LIST_LEVELS: usize = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -78,7 +78,7 @@ struct Definition {
 
 impl Definition {
     /// Sets the counts back where the list says so, at its first paragraph.
-    fn begin(&mut self, counts: &mut [Option<u64>; LEVELS]) {
+    fn begin(&mut self, counts: &mut [Option<u64>; LIST_LEVELS]) {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
@@ -98,7 +98,7 @@ pub(super) struct Numbering {
     /// Definition of each style of lists, by the abstract one that declares the style.
     styles: HashMap<String, String>,
     /// The last number of each level, by abstract definition.
-    counts: HashMap<String, [Option<u64>; LEVELS]>,
+    counts: HashMap<String, [Option<u64>; LIST_LEVELS]>,
 }
 
 impl Numbering {
@@ -133,7 +133,7 @@ impl Numbering {
                     "lvl" => {
                         let at = e.number::<usize>("ilvl").unwrap_or(found.levels.len());
                         let level = read_level(xml)?;
-                        if at < LEVELS {
+                        if at < LIST_LEVELS {
                             if found.levels.len() <= at {
                                 found.levels.resize_with(at + 1, Level::default);
                             }
@@ -178,7 +178,7 @@ impl Numbering {
         let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
             // A list that is defined nowhere is still one.
             return Some(Numbered {
-                depth: listed.level.unwrap_or(0).min(LEVELS - 1),
+                depth: listed.level.unwrap_or(0).min(LIST_LEVELS - 1),
                 marker: Marker::Bullet,
                 label: String::new(),
             });
@@ -193,7 +193,7 @@ impl Numbering {
                     .position(|l| l.style.is_some() && l.style.as_deref() == style)
             })
             .unwrap_or(0)
-            .min(LEVELS - 1);
+            .min(LIST_LEVELS - 1);
         let definition = self.definitions.get_mut(id)?;
         let level = definition
             .levels
@@ -237,7 +237,7 @@ fn full(
     level: &Level,
     definition: &Definition,
     levels: &[Level],
-    counts: &[Option<u64>; LEVELS],
+    counts: &[Option<u64>; LIST_LEVELS],
 ) -> String {
     label(&level.pattern, |at| {
         let of = definition.levels.get(&at).or_else(|| levels.get(at))?;
@@ -260,7 +260,7 @@ fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
                 "start" => level.start = number(&e).unwrap_or(1),
                 "lvlText" => {
                     level.pattern = e.attr("val").unwrap_or_default();
-                    let end = level.pattern.floor_char_boundary(PATTERN);
+                    let end = level.pattern.floor_char_boundary(MAX_PATTERN_BYTES);
                     level.pattern.truncate(end);
                 }
                 "isLgl" => level.legal = !matches!(e.attr("val").as_deref(), Some("0" | "false")),

@@ -10,7 +10,7 @@ use crate::limits::Failure;
 use crate::markdown::Markdown;
 
 /// Fields within each other that are kept.
-const FIELDS: usize = 64;
+const MAX_FIELD_DEPTH: usize = 64;
 
 impl Walker {
     /// An element opens. Answers whether its content is wanted; if not, it is passed over.
@@ -293,7 +293,7 @@ impl Walker {
 
     fn field_mark(&mut self, kind: &str) {
         match kind {
-            "begin" if self.fields.len() >= FIELDS => self.deeper += 1,
+            "begin" if self.fields.len() >= MAX_FIELD_DEPTH => self.deeper += 1,
             "end" if self.deeper > 0 => self.deeper -= 1,
             "separate" if self.deeper > 0 => {}
             "begin" => self.fields.push(Field::Instruction(String::new())),

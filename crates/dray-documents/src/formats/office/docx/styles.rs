@@ -7,7 +7,7 @@ use crate::formats::office::xml::{Event, Ns, Xml, decoded};
 use crate::limits::{Budget, Failure};
 
 /// Styles in one chain of `basedOn`; a longer one, or a circle, is cut.
-const CHAIN: usize = 32;
+const MAX_STYLE_CHAIN: usize = 32;
 
 /// Membership of a list: definition and level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Styles {
             next = now.based_on.as_deref().and_then(|id| self.by_id.get(id));
             Some(now)
         })
-        .take(CHAIN)
+        .take(MAX_STYLE_CHAIN)
     }
 
     /// The level of the heading that a style of paragraphs makes.

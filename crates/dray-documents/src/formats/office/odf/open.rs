@@ -7,9 +7,9 @@ use crate::formats::office::xml::{Element, Ns};
 use crate::markdown::Markdown;
 
 /// Cells that one repeat may add.
-const REPEAT: usize = 64;
+const MAX_REPEATED_CELLS: usize = 64;
 /// Rows that one repeat may add.
-const ROWS: u64 = 1024;
+const MAX_REPEATED_ROWS: u64 = 1024;
 
 impl Walker {
     /// An element opens. Answers whether its content is wanted; if not, it is passed over.
@@ -61,7 +61,7 @@ impl Walker {
                 Tag::Link
             }
             "s" => {
-                let count = e.number::<usize>("c").unwrap_or(1).min(REPEAT);
+                let count = e.number::<usize>("c").unwrap_or(1).min(MAX_REPEATED_CELLS);
                 self.space(&" ".repeat(count));
                 Tag::Plain
             }
@@ -159,17 +159,17 @@ impl Walker {
                     table.cells.clear();
                 }
                 let repeat = e.number("number-rows-repeated").unwrap_or(1);
-                Tag::Row(u64::clamp(repeat, 1, ROWS))
+                Tag::Row(u64::clamp(repeat, 1, MAX_REPEATED_ROWS))
             }
             "table-cell" => {
                 self.sink.begin();
                 let repeat = e.number("number-columns-repeated").unwrap_or(1);
-                Tag::Cell(usize::clamp(repeat, 1, REPEAT))
+                Tag::Cell(usize::clamp(repeat, 1, MAX_REPEATED_CELLS))
             }
             "covered-table-cell" => {
                 let repeat = e.number("number-columns-repeated").unwrap_or(1);
                 if let Some(table) = self.tables.last_mut() {
-                    for _ in 0..usize::clamp(repeat, 1, REPEAT) {
+                    for _ in 0..usize::clamp(repeat, 1, MAX_REPEATED_CELLS) {
                         table.cells.push(GridCell::default());
                     }
                 }

@@ -8,9 +8,9 @@ use crate::limits::{Budget, Failure};
 use crate::markdown::Style as Look;
 
 /// Styles in one chain of parents; a longer one, or a circle, is cut.
-const CHAIN: usize = 32;
+const MAX_STYLE_CHAIN: usize = 32;
 /// Levels of a list.
-const LEVELS: usize = 10;
+const MAX_LIST_LEVELS: usize = 10;
 
 #[derive(Clone, Debug, Default)]
 struct Style {
@@ -88,7 +88,7 @@ impl Styles {
                 .and_then(|parent| self.styles.get(&(family.clone(), parent.clone())));
             Some(now)
         })
-        .take(CHAIN)
+        .take(MAX_STYLE_CHAIN)
     }
 
     /// The look of a span, over that around it.
@@ -131,7 +131,7 @@ impl Styles {
     pub(super) fn level(&self, list: &str, level: usize) -> Level {
         self.lists
             .get(list)
-            .and_then(|levels| levels.get(level.min(LEVELS - 1)))
+            .and_then(|levels| levels.get(level.min(MAX_LIST_LEVELS - 1)))
             .copied()
             .unwrap_or(Level::Bullet)
     }
@@ -166,7 +166,7 @@ fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
 
 fn read_list(xml: &mut Xml<'_>) -> Result<Vec<Level>, Failure> {
     let depth = xml.depth();
-    let mut levels = vec![Level::Bullet; LEVELS];
+    let mut levels = vec![Level::Bullet; MAX_LIST_LEVELS];
     loop {
         match xml.next()? {
             Event::Open(e) if e.ns == Ns::OdfText && e.name().starts_with("list-level-style") => {

@@ -20,8 +20,8 @@ use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
 /// Kinds of lists of slides, by the instance of the record.
-const SLIDES: u16 = 0;
-const NOTES: u16 = 2;
+const SLIDES_INSTANCE: u16 = 0;
+const NOTES_INSTANCE: u16 = 2;
 /// Slides, or pages of notes, that are looked at.
 const MAX_ENTRIES: usize = 100_000;
 
@@ -53,12 +53,12 @@ pub(super) fn convert(
     let document = objects
         .document(&stream)
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
-    let notes: HashMap<u32, u32> = list(document.clone(), NOTES)
+    let notes: HashMap<u32, u32> = list(document.clone(), NOTES_INSTANCE)
         .into_iter()
         .map(|entry| (entry.identifier, entry.object))
         .collect();
     let mut missing = 0;
-    for (number, entry) in (1..).zip(list(document, SLIDES)) {
+    for (number, entry) in (1..).zip(list(document, SLIDES_INSTANCE)) {
         budget.clock()?;
         budget.inflated(0)?;
         let (slide, found) = read(number, &entry, &objects, &notes, &stream, &budget)?;

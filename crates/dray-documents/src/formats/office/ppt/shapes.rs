@@ -10,7 +10,7 @@ use crate::markdown::{Inline, Marker, Style};
 /// Groups within each other.
 const MAX_DEPTH: u32 = 32;
 /// Placeholders that hold the number, date or running text of each slide (MS-PPT 2.13.21).
-const RUNNING: [u8; 4] = [7, 8, 9, 10];
+const RUNNING_PLACEHOLDERS: [u8; 4] = [7, 8, 9, 10];
 
 /// What a text is (MS-PPT 2.13.33).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl<'a> ShapeReader<'a> {
             .of(kind::CLIENT_DATA)
             .and_then(|data| Records(data.data).of(kind::PLACEHOLDER))
             .and_then(|placeholder| u8_at(placeholder.data, 4));
-        if placeholder.is_some_and(|its| RUNNING.contains(&its)) {
+        if placeholder.is_some_and(|its| RUNNING_PLACEHOLDERS.contains(&its)) {
             return Ok(own);
         }
         let Some(client) = records.of(kind::CLIENT_TEXT) else {

@@ -6,12 +6,12 @@ use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
 use crate::limits::{Budget, Failure};
 
 /// Levels of text.
-pub(super) const LEVELS: usize = 9;
+pub(super) const TEXT_LEVELS: usize = 9;
 /// Placeholders that one layout keeps.
-const PLACEHOLDERS: usize = 1000;
+const MAX_PLACEHOLDERS: usize = 1000;
 
 /// Bullets by level, where they are said.
-pub(super) type Bullets = [Option<bool>; LEVELS];
+pub(super) type Bullets = [Option<bool>; TEXT_LEVELS];
 
 /// Which placeholder a shape is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Layout {
     }
 
     fn keep(&mut self, placeholder: Option<Placeholder>) {
-        if self.placeholders.len() < PLACEHOLDERS {
+        if self.placeholders.len() < MAX_PLACEHOLDERS {
             self.placeholders.extend(placeholder);
         }
     }
@@ -187,7 +187,7 @@ pub(super) fn level_of(name: &str) -> Option<usize> {
         .strip_suffix("pPr")?
         .parse()
         .ok()?;
-    level.checked_sub(1).filter(|level| *level < LEVELS)
+    level.checked_sub(1).filter(|level| *level < TEXT_LEVELS)
 }
 
 /// Whether an element sets or takes away a bullet.

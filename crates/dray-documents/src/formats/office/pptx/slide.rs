@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::layout::{Bullets, LEVELS, Layout, Role};
+use super::layout::{Bullets, Layout, Role, TEXT_LEVELS};
 use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
 use crate::formats::office::deck::Shape;
 use crate::formats::office::package::Relations;
@@ -85,7 +85,7 @@ pub(super) struct OpenShape {
     pub(super) alt: String,
     pub(super) image: String,
     /// The last number of each level.
-    pub(super) numbers: [Option<u64>; LEVELS],
+    pub(super) numbers: [Option<u64>; TEXT_LEVELS],
 }
 
 /// Marker that a paragraph asks for.
@@ -263,7 +263,7 @@ impl Walker {
         if para.text.is_blank() {
             return;
         }
-        let level = para.level.min(LEVELS - 1);
+        let level = para.level.min(TEXT_LEVELS - 1);
         let mark = para.mark.unwrap_or_else(|| self.inherited(level));
         let block = match mark {
             Mark::None => Block::Paragraph(para.text),

@@ -7,7 +7,7 @@ use pdfboss_core::Object;
 use crate::formats::pdf::metered::Metered;
 
 /// How far two colours may differ in one channel and still look the same.
-const SAME: f32 = 0.06;
+const MAX_CHANNEL_DIFFERENCE: f32 = 0.06;
 /// Colours that the table of an indexed space has at most.
 const MAX_INDEXED: usize = 256;
 
@@ -35,7 +35,10 @@ impl Ink {
     /// Whether a person cannot tell the two apart.
     pub(super) fn looks_like(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Color(a), Self::Color(b)) => a.iter().zip(b).all(|(a, b)| (a - b).abs() <= SAME),
+            (Self::Color(a), Self::Color(b)) => a
+                .iter()
+                .zip(b)
+                .all(|(a, b)| (a - b).abs() <= MAX_CHANNEL_DIFFERENCE),
             _ => false,
         }
     }

@@ -40,7 +40,7 @@ const SCAN_SHARE: f32 = 0.7;
 /// How far beyond the page text may lie and still touch it, points.
 const PAGE_TOLERANCE: f32 = 1.0;
 /// Horizontal bands in which paints are looked up.
-const BANDS: usize = 128;
+const BAND_COUNT: usize = 128;
 /// Pieces of text between two looks at the clock.
 const SPANS_PER_LOOK: usize = 64;
 
@@ -234,7 +234,7 @@ impl PaintedPage {
                 Sight::Hidden => {}
                 Sight::BehindPicture(at) => {
                     behind += visible_characters(&span.text);
-                    if !pictures.contains(at) && pictures.len() < BANDS {
+                    if !pictures.contains(at) && pictures.len() < BAND_COUNT {
                         pictures.push(*at);
                     }
                 }
@@ -252,7 +252,7 @@ impl PaintedPage {
 /// The mark that a piece of text carries.
 mod mark {
     /// Marks that can be told apart.
-    pub(super) const MAX: usize = 1 << 24;
+    pub(super) const MAX_MARKS: usize = 1 << 24;
 
     /// The operator that sets the mark of this number. Its three components are exact in single precision.
     pub(super) fn write(number: usize) -> String {
@@ -292,7 +292,7 @@ impl Bands {
     fn of(paints: &[Paint], page: Rect) -> Self {
         let mut bands = Self {
             page: page.normalize(),
-            bands: vec![Vec::new(); BANDS],
+            bands: vec![Vec::new(); BAND_COUNT],
         };
         for (at, paint) in paints.iter().enumerate() {
             let (first, last) = (
@@ -316,7 +316,7 @@ impl Bands {
             clippy::cast_precision_loss,
             reason = "the value is clamped to a small range"
         )]
-        let index = (share * BANDS as f32).clamp(0.0, BANDS as f32 - 1.0) as usize;
+        let index = (share * BAND_COUNT as f32).clamp(0.0, BAND_COUNT as f32 - 1.0) as usize;
         index
     }
 

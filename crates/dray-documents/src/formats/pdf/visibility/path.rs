@@ -7,7 +7,7 @@ const MAX_SHAPES: usize = 2_000;
 /// Corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
 const MAX_CORNERS: usize = 6;
 /// How far apart two coordinates may be to count as one.
-const TOLERANCE: f32 = 0.5;
+const COORDINATE_TOLERANCE: f32 = 0.5;
 /// The region of a page without a clip.
 const EVERYWHERE: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);
 
@@ -138,7 +138,7 @@ impl Path {
 
 /// Whether the corners are those of an upright rectangle.
 fn is_rectangle(corners: &[Point]) -> bool {
-    let near = |a: f32, b: f32| (a - b).abs() <= TOLERANCE;
+    let near = |a: f32, b: f32| (a - b).abs() <= COORDINATE_TOLERANCE;
     let [first, second, third, fourth, closing @ ..] = corners else {
         return false;
     };

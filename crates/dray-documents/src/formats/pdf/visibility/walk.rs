@@ -174,7 +174,7 @@ impl Walker<'_> {
     /// Records the state of text that is shown now; what is to be written before its operator.
     fn mark(&mut self, frame: &mut Frame<'_>) -> Option<String> {
         let number = self.painted.shown.len();
-        if number >= mark::MAX || frame.is_off() {
+        if number >= mark::MAX_MARKS || frame.is_off() {
             return None;
         }
         let shown = frame.state.shown(self.painted.paints.len());

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 /// Bytes of a quoted field; a longer one is a quote that was never closed.
-const QUOTED: usize = 64 * 1024;
+const MAX_QUOTED_BYTES: usize = 64 * 1024;
 /// Fields of a record that are kept.
-const FIELDS: usize = 4096;
+const MAX_FIELDS: usize = 4096;
 
 /// A quote that is not closed within reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl<'a> Records<'a> {
         let mut at = self.rest;
         loop {
             let (field, rest) = self.field(at)?;
-            if wanted && fields.len() < FIELDS {
+            if wanted && fields.len() < MAX_FIELDS {
                 fields.push(field);
             }
             match rest.as_bytes().first() {
@@ -105,7 +105,7 @@ fn closing(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {
-        let rest = bytes.get(at..bytes.len().min(QUOTED + 1))?;
+        let rest = bytes.get(at..bytes.len().min(MAX_QUOTED_BYTES + 1))?;
         let quote = at + rest.iter().position(|byte| *byte == b'"')?;
         if bytes.get(quote + 1) != Some(&b'"') {
             return Some(quote);

@@ -3,7 +3,7 @@
 use html5gum::StartTag;
 
 /// Bytes of a language's name that are kept.
-const LANGUAGE: usize = 32;
+const MAX_LANGUAGE_BYTES: usize = 32;
 
 /// A start tag as the tokenizer gives it.
 pub(super) type Tag = StartTag<()>;
@@ -66,6 +66,6 @@ pub(super) fn language(tag: &Tag) -> String {
         .unwrap_or_default()
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
-        .take(LANGUAGE)
+        .take(MAX_LANGUAGE_BYTES)
         .collect()
 }

@@ -73,7 +73,7 @@ fn run(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
 
 /// Whether the source says that it is XML.
 fn is_xml(source: &str) -> bool {
-    const NAMESPACE: &str = "http://www.w3.org/1999/xhtml";
+    const XHTML_NAMESPACE: &str = "http://www.w3.org/1999/xhtml";
     let head = source
         .get(..source.floor_char_boundary(1024))
         .unwrap_or(source);
@@ -82,17 +82,17 @@ fn is_xml(source: &str) -> bool {
             .split("xmlns=")
             .skip(1)
             .filter_map(|value| value.strip_prefix(['"', '\'']))
-            .any(|value| value.starts_with(NAMESPACE))
+            .any(|value| value.starts_with(XHTML_NAMESPACE))
 }
 
 /// CDATA sections as escaped text, which is what they mean in XML and what HTML does not know.
 fn cdata(source: &str) -> Cow<'_, str> {
-    const OPEN: &str = "<![CDATA[";
-    if !source.contains(OPEN) {
+    const CDATA_OPEN: &str = "<![CDATA[";
+    if !source.contains(CDATA_OPEN) {
         return source.into();
     }
     let mut out = String::with_capacity(source.len());
-    let mut pieces = source.split(OPEN);
+    let mut pieces = source.split(CDATA_OPEN);
     out.push_str(pieces.next().unwrap_or_default());
     for piece in pieces {
         let (text, rest) = piece.split_once("]]>").unwrap_or((piece, ""));

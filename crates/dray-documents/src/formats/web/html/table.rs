@@ -3,7 +3,7 @@
 use crate::markdown::{Cell, Inline, Style, Table};
 
 /// Cells of one row that are kept.
-const WIDTH: usize = 4096;
+const MAX_ROW_CELLS: usize = 4096;
 
 /// A table that is open.
 pub(super) struct Open {
@@ -68,7 +68,7 @@ impl Open {
     /// Closes the cell that is open.
     pub(super) fn end_cell(&mut self) {
         if let Some(cell) = self.cell.take()
-            && self.row.len() < WIDTH
+            && self.row.len() < MAX_ROW_CELLS
         {
             self.row.push(cell);
         }

@@ -6,7 +6,7 @@ use crate::limits::Limit;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
 /// Bytes of a title that are kept.
-const TITLE: usize = 1000;
+const MAX_TITLE_BYTES: usize = 1000;
 
 /// An element that is open.
 pub(super) struct Open {
@@ -141,8 +141,8 @@ impl<'o> Walker<'o> {
     pub(super) fn text(&mut self, text: &str) -> Result<(), Limit> {
         match self.open.last().map(|open| open.kind) {
             Some(Kind::Head) if !text.trim().is_empty() => self.pop()?,
-            Some(Kind::Title) if self.hidden == 1 && self.title.len() < TITLE => {
-                let end = text.floor_char_boundary(TITLE);
+            Some(Kind::Title) if self.hidden == 1 && self.title.len() < MAX_TITLE_BYTES => {
+                let end = text.floor_char_boundary(MAX_TITLE_BYTES);
                 self.title.push_str(text.get(..end).unwrap_or_default());
             }
             _ => {}
