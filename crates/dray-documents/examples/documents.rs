@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Converts one file as often as told.
+/// Converts one file as often as requested.
 fn one(path: &str, rounds: usize) -> Result<String, Box<dyn std::error::Error>> {
     let bytes = std::fs::read(path)?;
     let hint = hint(path);

@@ -21,7 +21,7 @@ impl<'i> Compound<'i> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`] for one that wraps an encrypted package, damage for what is no compound file.
+    /// [`Failure::Encrypted`] for one that wraps an encrypted package, damage for what is not a compound file.
     pub(crate) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
         let cfb = CompoundFile::open(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
         if cfb.exists("/EncryptedPackage") {

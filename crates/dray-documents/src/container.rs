@@ -112,7 +112,7 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Opens a ZIP file by its directory, whatever its number of entries.
+/// Opens a ZIP file by its directory, for any number of entries.
 ///
 /// # Errors
 ///

@@ -78,7 +78,7 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
     (all > 0 && plausible * 10 >= all * 9).then_some(Found::Known(encoding))
 }
 
-/// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from scripts nobody meant.
+/// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from unlikely scripts.
 fn is_ascii_with_zeros(sample: &[u8]) -> bool {
     let others = sample.iter().filter(|byte| **byte != 0).count();
     others * 4 > sample.len() * 3 && sample.is_ascii()
@@ -94,8 +94,8 @@ fn is_iso_2022_jp(sample: &[u8]) -> bool {
         && !ISO_2022_JP.decode_without_bom_handling(sample).1
 }
 
-/// The encoding of a text: by its mark, else ISO-2022-JP by its escapes, else UTF-8 when valid, else UTF-16 by its zeros, else by statistics.
-/// Never fails; the last resort is windows-1252.
+/// The encoding of a text: by its mark, else ISO-2022-JP by its escapes, else UTF-8 when valid, else UTF-16 by its
+/// zeros, else by statistics. Never fails; the last resort is windows-1252.
 pub fn find(bytes: &[u8]) -> Found {
     if let Some((found, _)) = of_mark(bytes) {
         return found;

@@ -7,7 +7,7 @@
 //! - [`encoding`]: bytes to text.
 //! - [`formats`]: one module for each family of formats.
 //!
-//! Conversion takes an open file and gives text. It opens no path, dials nobody and starts nothing; a file that
+//! Conversion takes an open file and gives text. It opens no path, no connection and no process; a file that
 //! drives a library mad is contained by running it in a worker process, which `dray-reading` does.
 
 pub mod classify;

@@ -176,7 +176,7 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    /// Waits until nobody else converts this.
+    /// Waits until no other task converts this (single-flight).
     pub(crate) async fn enter(&self, key: CacheKey) -> tokio::sync::OwnedMutexGuard<()> {
         let turn = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

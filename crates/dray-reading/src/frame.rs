@@ -10,7 +10,7 @@ use crate::message::escape_path;
 /// Draws before it is given up: the text would have to guess the nonce that often.
 const MAX_DRAWS: usize = 8;
 
-/// There is no frame without random numbers.
+/// A frame needs random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no random source for a frame")]
 pub struct NoRandom;
@@ -19,7 +19,7 @@ pub struct NoRandom;
 ///
 /// # Errors
 ///
-/// [`NoRandom`] when there is no random source.
+/// [`NoRandom`] without a random source.
 pub fn frame(header: &str, body: &str) -> Result<String, NoRandom> {
     frame_with(header, body, &mut system_nonce)
 }

@@ -10,7 +10,7 @@ use dray_documents::limits::{Damage, Limit};
 /// Longest path in a sentence, in characters.
 const LONGEST_PATH: usize = 300;
 
-/// Step 1: there is no path.
+/// Step 1: the path is missing.
 pub const FILE_PATH_REQUIRED: &str = "Error: file_path is required";
 /// Step 1: the path holds NUL or is too long.
 pub const FILE_PATH_INVALID: &str = "Error: file_path is not valid";

@@ -1,4 +1,5 @@
-//! Which part of a document is wanted: `pages 3-5`, `sheet Budget rows 1001-2000`, `bytes 100000-` (read-attachment 13).
+//! Which part of a document is wanted: `pages 3-5`, `sheet Budget rows 1001-2000`, `bytes 100000-` (read-attachment
+//! 13).
 
 use std::fmt;
 
@@ -67,7 +68,7 @@ impl Range {
         }
     }
 
-    /// What the converter is told. Lines and bytes are cut afterwards.
+    /// Options for the converter. Lines and bytes are cut afterwards.
     pub fn selection(&self) -> Selection {
         match self {
             Self::Parts(unit, span) => Selection::Parts {

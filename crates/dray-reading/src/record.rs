@@ -49,7 +49,7 @@ pub enum Code {
     RangeInvalid,
     /// The path lies in no root.
     OutsideWorkspace,
-    /// There is no such file.
+    /// The file does not exist.
     NotFound,
     /// The file cannot be looked at, opened or read, or changed meanwhile.
     Unreadable,
@@ -144,12 +144,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a document that is not read, for whoever had to bring it here first.
+    /// The record of a document that is not read, for callers that had to fetch it first.
     pub fn refused(code: Code, output: String) -> Self {
         Self::new(Outcome::Refuse, Some(code), output)
     }
 
-    /// The record of a document that nobody waits for any more, for whoever had to bring it here first. `shown` is what
+    /// The record of a document whose caller is gone, for callers that had to fetch it first. `shown` is what
     /// the model knows it by.
     pub fn cancelled(shown: &str) -> Self {
         Self::new(Outcome::Cancelled, None, message::cancelled(shown))
@@ -185,7 +185,7 @@ pub(crate) fn summarized(bytes: usize) -> String {
     format!("{bytes} bytes -> summary")
 }
 
-/// The file is not read: why, and what the model is told.
+/// The file is not read: why, and the message for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Why.

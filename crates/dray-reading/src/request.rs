@@ -48,8 +48,8 @@ impl Request {
         .tidied()
     }
 
-    /// The same, with what is blank absent and a focus of bounded length. Whoever fills in the fields from what
-    /// somebody typed calls it.
+    /// The same, with what is blank absent and a focus of bounded length. For callers that fill in the fields from what
+    /// a user typed.
     #[must_use]
     pub fn tidied(mut self) -> Self {
         let blank = |text: &String| text.trim().is_empty();

@@ -65,7 +65,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
 }
 
 impl Instance {
-    /// What tells it from every other that ever has this name: its first process and when that began.
+    /// Its identity among all that ever have this name: its first process and when that began.
     ///
     /// # Errors
     ///

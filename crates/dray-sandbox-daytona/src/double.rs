@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// The key that it takes.
 pub const KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
 
-/// What it is told to do wrong, once.
+/// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The next call to a toolbox whose path begins so is refused: path, status, words.
@@ -149,7 +149,7 @@ impl Double {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// What was told to happen and did not yet.
+    /// Faults that are still to happen.
     pub fn faults(&self) -> Vec<Fault> {
         self.server.shared().lock().faults.clone()
     }

@@ -159,7 +159,7 @@ impl Client {
         let mut request = self.archive(Method::PUT, container, directory).await?;
         *request.body_mut() = outgoing(tar);
         let mut connection = self.connect().await?;
-        // No limit: the answer comes after the last byte, and whoever owns the bytes watches their pace.
+        // No limit: the answer comes after the last byte, and the owner of the bytes watches their rate.
         let answer = connection.send(request).await?;
         let reply = Reply::new(connection, answer);
         if reply.status.is_success() {

@@ -30,7 +30,7 @@ pub(crate) struct Client {
     answer_timeout: Duration,
     shell_timeout: Duration,
     negotiated: OnceCell<(Docker, String)>,
-    /// Connections of the library, and ends of commands that nobody waits for any more.
+    /// Connections of the library, and ends of abandoned commands.
     tasks: TaskTracker,
 }
 

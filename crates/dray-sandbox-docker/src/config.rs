@@ -15,8 +15,8 @@ use crate::wire::Endpoint;
 pub struct Config {
     /// Where the engine listens: `unix:///var/run/docker.sock`; `https://HOST:PORT` for TLS with the certificates in
     /// `cert_path`; `ssh://USER@HOST[:PORT]` for `ssh … docker system dial-stdio`, without a password; or
-    /// `http://HOST:PORT` on a network that nobody else can reach. `tcp://` is `https://` with `tls_verify`, otherwise
-    /// `http://`. Whoever may talk to it is root on its host.
+    /// `http://HOST:PORT` on a private network. `tcp://` is `https://` with `tls_verify`, otherwise
+    /// `http://`. Its clients are root on its host.
     pub endpoint: String,
     /// Whether `tcp://` means TLS. Any text of `DOCKER_TLS_VERIFY` means yes. Default false.
     pub tls_verify: bool,

@@ -1,6 +1,6 @@
 //! Commands in a container, as its user (sandbox-transfer 4.5).
 //!
-//! The engine never ends a command whose stream was closed: whoever loses interest has it killed by a second command,
+//! The engine never ends a command whose stream was closed: a caller that is dropped has it killed by a second command,
 //! which finds the first and all its children by a mark in their environment.
 
 mod argument;
@@ -26,7 +26,7 @@ use end::{End, Ending};
 use output::Streams;
 use pending::Pending;
 
-/// Bytes that are read at once.
+/// Bytes that are read concurrently.
 const CAPACITY: usize = 256 * 1024;
 
 /// First pause between two questions whether a command has ended; each is twice as long as the one before.
@@ -57,7 +57,7 @@ impl DockerExec {
         }
     }
 
-    /// Waits for the end of commands that nobody wants any more: until then they may make what is looked for.
+    /// Waits for the end of abandoned commands: until then they may make what is looked for.
     pub(crate) async fn settle(&self) {
         self.pending.settle().await;
     }
@@ -87,8 +87,8 @@ impl Exec for DockerExec {
         Ok(())
     }
 
-    /// The full id is in every path, so a shell belongs to that container. What a command that is being ended may still make
-    /// must be there before a question about it.
+    /// The full id is in every path, so a shell belongs to that container. What a command that is being ended may still
+    /// make must be there before a question about it.
     fn asks_beside_ready(&self) -> bool {
         self.pending.is_none()
     }
@@ -142,7 +142,7 @@ type Output = std::pin::Pin<
 >;
 type Input = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
 
-/// Waits until a command has ended and gives its status. Its output has ended, or nobody has it.
+/// Waits until a command has ended and gives its status. Its output has ended, or is not read.
 async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
     let docker = client.docker().await?;
     let until = Instant::now() + client.patience();

@@ -1,6 +1,6 @@
 //! What the engine's refusals mean (sandbox-transfer 1.3).
 //!
-//! The engine tells kinds apart by sentences only. They are compared where a name from the sandbox cannot reach: at
+//! The engine distinguishes kinds by sentences only. They are compared where a name from the sandbox cannot reach: at
 //! their beginning and end. The sentence itself goes to the operator's log as the cause; it may hold host paths.
 
 use std::error::Error as StdError;

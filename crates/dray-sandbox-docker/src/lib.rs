@@ -1,7 +1,7 @@
 //! Files in Docker containers.
 //!
 //! Bytes travel through the archive calls of the engine, which work on any container in any state and need nothing in
-//! it. Whatever they cannot do (digests, renames, removing) and whatever they cannot see (memory file systems,
+//! it. What they cannot do (digests, renames, removing) and what they cannot see (memory file systems,
 //! `/proc`, `/dev`) is done by commands in the container, as its user.
 //!
 //! Source: sandbox-transfer 4. What it does not do: it decides nothing about what may be read or written, it makes no

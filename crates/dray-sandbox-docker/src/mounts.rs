@@ -1,7 +1,7 @@
 //! Which paths the archive calls cannot see (sandbox-transfer 4.2, R-6).
 //!
-//! The engine reads a container's file system from outside: whatever only exists in the container's own view is
-//! missing there, and what is written there lies beneath and nobody finds it.
+//! The engine reads a container's file system from outside: what only exists in the container's own view is
+//! missing there, and what is written there lies beneath and is not found.
 
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};

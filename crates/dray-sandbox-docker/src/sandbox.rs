@@ -164,7 +164,7 @@ impl DockerSandbox {
         }
     }
 
-    /// Makes sure that the archive calls wrote where they were told to: they follow a directory that became a link
+    /// Makes sure that the archive calls wrote to the right place: they follow a directory that became a link
     /// meanwhile, as root.
     async fn check_parent(&self, written: &SandboxPath) -> Result<(), Error> {
         let parent = written.parent();
@@ -312,8 +312,8 @@ impl Sandbox for DockerSandbox {
         under(path, &directory, listing)
     }
 
-    /// A command comes first: it holds nothing up, its user is that of the container, and the digest comes with the bytes.
-    /// The archive calls, which read and write as root, are for containers that run nothing.
+    /// A command comes first: it holds nothing up, its user is that of the container, and the digest comes with the
+    /// bytes. The archive calls, which read and write as root, are for containers that run nothing.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
         if !self.shell_less.load(Ordering::Relaxed) && !self.hangs() {
@@ -383,7 +383,7 @@ impl Sandbox for DockerSandbox {
         }
         begins_at_the_start(write.offset)?;
         if !self.archived(write.path) {
-            // Beneath a mount nobody would find it.
+            // Beneath a mount it would not be found.
             let unseen = "not for the archive calls";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
         }

@@ -1,8 +1,8 @@
 //! HTTP to the engine: what the client library does not carry.
 //!
-//! The archive calls need paths that are not UTF-8, a declared length, and answers that are told apart by their head.
-//! Each transfer has a connection of its own, driven by whoever reads or writes: dropping it closes it at once, which
-//! also frees the container that the engine holds meanwhile.
+//! The archive calls need paths that are not UTF-8, a declared length, and answers that are distinguished by their
+//! head. Each transfer has a connection of its own, driven by its reader or writer: dropping it closes it immediately,
+//! which also frees the container that the engine holds meanwhile.
 
 use std::future::poll_fn;
 use std::io;

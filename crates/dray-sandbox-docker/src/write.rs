@@ -27,7 +27,7 @@ pub(crate) async fn write(
     if name.is_empty() {
         return Err(Error::new(ErrorKind::IsDirectory, "writing a file"));
     }
-    // The engine would replace whatever has this name.
+    // The engine would replace an entry of this name.
     match client
         .look(&mut None, container, write.path.as_bytes())
         .await
@@ -36,7 +36,7 @@ pub(crate) async fn write(
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Nothing that others can write to, whatever was asked for.
+    // Nothing that others can write to, regardless of the request.
     let mode = write.mode & 0o775;
     let head = tar::file(name, write.size, mode, (user.uid, user.gid), now_s);
     let mut tail = vec![0; usize::try_from(tar::padding(write.size)).unwrap_or_default()];
@@ -49,7 +49,7 @@ pub(crate) async fn write(
 }
 
 /// Uploads a tar. When its source fails, the tar is cut where it is and the engine's answer is awaited all the same:
-/// so nothing appears after whatever the caller does next.
+/// so nothing appears after the caller's next step.
 pub(crate) async fn send(
     client: &Client,
     container: &str,

@@ -16,7 +16,7 @@ pub struct Config {
     pub access_token: Secret,
     /// Domain of the provider. Default `e2b.app`.
     pub domain: String,
-    /// Whether sandboxes are reached by one host that tells them apart by a header, and not each by its own.
+    /// Whether sandboxes are reached by one host that distinguishes them by a header, and not each by its own.
     pub shared_host: bool,
     /// Where the control API is. Default `https://api.DOMAIN`.
     pub api_url: Option<String>,

@@ -43,7 +43,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Erro
 }
 
 impl Info {
-    /// What tells this run of a sandbox from every other.
+    /// Identity of this run of a sandbox.
     fn incarnation(&self) -> String {
         format!("{}/{}", self.id, self.started_at)
     }

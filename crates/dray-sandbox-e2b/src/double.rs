@@ -26,7 +26,7 @@ pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// Life of a new sandbox, in milliseconds.
 const LIFE: u64 = 300_000;
 
-/// What it is told to do wrong, once.
+/// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The next call whose path begins so is refused: path, status, words.
@@ -154,7 +154,7 @@ impl Double {
         }
     }
 
-    /// Makes the daemon of a sandbox take another token than the control API tells.
+    /// Makes the daemon of a sandbox take another token than the control API returns.
     pub fn forget_token(&self, id: &str) {
         let mut state = self.server.shared().lock();
         if let Some(machine) = state.machines.get_mut(id) {
@@ -181,7 +181,7 @@ impl Double {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// What was told to happen and did not yet.
+    /// Faults that are still to happen.
     pub fn faults(&self) -> Vec<Fault> {
         self.server.shared().lock().faults.clone()
     }

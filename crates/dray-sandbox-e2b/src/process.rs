@@ -176,7 +176,7 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     }))
 }
 
-/// A command under way. One whose output nobody wants any more is killed.
+/// A command under way. One whose output is not needed any more is killed.
 #[derive(Debug)]
 struct Process {
     link: Arc<Link>,
@@ -246,7 +246,7 @@ impl Output {
             // Nothing is left to kill.
             self.process.pid = None;
             if let Some(told) = self.told.take() {
-                // Whoever does not wait for it does not want to know.
+                // A caller that does not wait for it ignores the result.
                 let _ = told.send(ended.into_exit(&self.stderr));
             }
         }

@@ -172,7 +172,7 @@ impl Cluster {
         }
         let retry_after = retry_after(response.headers());
         let body = self.read(ask.doing, response).await.unwrap_or_default();
-        // Whatever stands between may answer with a page instead of a Status.
+        // A proxy in between may answer with a page instead of a Status.
         let said = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(&body).into_owned(),
             ..Status::default()
@@ -239,7 +239,7 @@ impl Cluster {
             None => kube::Config::incluster_dns().map_err(|error| failed(error.into()))?,
         };
         config.connect_timeout = Some(self.config.connect_timeout.as_duration());
-        // Whoever asked decides whether to ask again.
+        // The caller decides whether to ask again.
         config.default_retry = false;
         let making = tokio::task::spawn_blocking(move || kube::Client::try_from(config));
         let made = making.await.map_err(|error| failed(error.into()))?;

@@ -65,7 +65,7 @@ impl Drop for ApiServer {
 }
 
 impl ApiServer {
-    /// Listens on a free loopback port. There are no pods yet.
+    /// Listens on a free loopback port. Pods do not exist yet.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl ApiServer {
         SharedState::url(self.server.shared())
     }
 
-    /// A directory for whatever a test needs; containers have theirs in it.
+    /// A directory for files of a test; containers have theirs in it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -177,7 +177,7 @@ impl ApiServer {
             .collect();
     }
 
-    /// Lets nobody in without this token.
+    /// Refuses clients without this token.
     pub fn require(&self, token: &str) {
         self.state().token = Some(token.to_owned());
     }

@@ -1,6 +1,6 @@
 //! Commands in a container (sandbox-transfer 6.1).
 //!
-//! Nothing promises that a command ends when its stream is closed: whoever loses interest has it killed by a second
+//! Nothing promises that a command ends when its stream is closed: a caller that is dropped has it killed by a second
 //! command, which finds the first and all its children by a mark in their environment.
 
 mod argument;
@@ -37,7 +37,7 @@ pub(crate) struct Place {
     pub(crate) target: Target,
     /// The container of the sandbox.
     pub(crate) container: String,
-    /// What tells it from every other.
+    /// Its identity.
     pub(crate) incarnation: String,
 }
 
@@ -128,7 +128,7 @@ impl Exec for PodExec {
             }
         })?;
         if counted && !connection.accepted.half_close {
-            // Another version than before: commands must be told the length of their input from now on.
+            // Another version than before: commands must get the length of their input from now on.
             self.half_close.store(false, Ordering::SeqCst);
             if stdin.is_some() {
                 let other = "the server speaks an older protocol than before";

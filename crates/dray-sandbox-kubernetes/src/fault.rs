@@ -40,7 +40,7 @@ pub(crate) struct Cause {
 }
 
 /// Texts and kinds, in lower case; the first that is found counts, so what explains more comes first. A command that
-/// cannot be started is told from a container by the word before.
+/// cannot be started is distinguished from a container by the word before.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),

@@ -21,7 +21,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-// `kube` wants the version of the API to be chosen by whoever uses it.
+// `kube` wants the version of the API to be chosen by its user.
 use k8s_openapi as _;
 
 pub use backend::KubernetesBackend;

@@ -109,7 +109,7 @@ impl Pod {
         }
     }
 
-    /// What tells this container from all others, when it runs now.
+    /// Identity of this container, when it runs now.
     ///
     /// # Errors
     ///

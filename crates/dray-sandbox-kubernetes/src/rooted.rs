@@ -79,7 +79,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
         self.files.stat(&self.outside(path)?, Follow::No).await
     }
 
-    /// Follows a path; the last part only when told. The end may be missing.
+    /// Follows a path; the last part only on request. The end may be missing.
     async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<Found, Error> {
         let mut left = parts(path.as_bytes());
         let mut here = SandboxPath::root();

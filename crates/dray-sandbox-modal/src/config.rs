@@ -95,7 +95,7 @@ impl Settings {
     }
 }
 
-/// Whether an address is one without TLS; `None` when it is no address.
+/// Whether an address is one without TLS; `None` when it is not an address.
 pub(crate) fn scheme(url: &str) -> Option<bool> {
     let uri: http::Uri = url.parse().ok()?;
     let authority = uri.authority()?;

@@ -1,7 +1,7 @@
 //! A server that speaks the wire of the provider: both services, on loopback, with commands that really run.
 //!
 //! Paths in its sandboxes are paths of this host. The file tool is answered by the server itself, as far as that is
-//! possible by real processes, so that they can be killed like any other. Its user is whoever runs the test.
+//! possible by real processes, so that they can be killed like any other. Its user is that of the test.
 
 mod command;
 mod fault;
@@ -144,7 +144,7 @@ impl Server {
         task_id
     }
 
-    /// Ends a sandbox and whatever runs in it.
+    /// Ends a sandbox and all that runs in it.
     pub fn terminate(&self, sandbox_id: &str) {
         if let Some(task) = lock(&self.state.sandboxes).get(sandbox_id) {
             task.ended.cancel();
@@ -188,7 +188,7 @@ impl Drop for Server {
 }
 
 impl State {
-    /// Notes a call, and fails it where it is told to.
+    /// Notes a call, and fails it where a fault is set.
     fn admit(&self, method: &str) -> Result<(), Status> {
         lock(&self.calls).push(method.to_owned());
         match fault::refusal(&mut lock(&self.faults), method) {

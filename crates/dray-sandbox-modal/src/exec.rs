@@ -88,7 +88,7 @@ fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// Why the input ended early, for whoever asks first.
+/// Why the input ended early, for the first caller.
 #[derive(Debug, Default)]
 struct Broken {
     told: CancellationToken,
@@ -123,7 +123,7 @@ impl Exec for ModalExec {
         let argv = text(argv)?;
         self.router.pending().settle().await;
         let exec_id = Uuid::new_v4().to_string();
-        // From here on whoever loses interest has it killed.
+        // From here on dropping it kills the command.
         let end = End::new(Arc::clone(&self.router), exec_id.clone());
         let reading = Ending::new(&end);
         let ending = Ending::new(&end);

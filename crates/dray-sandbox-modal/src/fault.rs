@@ -12,7 +12,7 @@ use crate::wire::{RetryPolicy, RpcStatus};
 
 /// Longest sentence that is kept.
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Shortest wait, whatever the provider says.
+/// Shortest wait, regardless of the provider's value.
 const SHORTEST_WAIT: f32 = 0.1;
 /// Longest wait that is believed.
 const LONGEST_WAIT: f32 = 3600.0;

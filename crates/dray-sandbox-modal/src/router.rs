@@ -85,7 +85,7 @@ impl Router {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gets a new credential, unless somebody else just did.
+    /// Gets a new credential, unless another task just did.
     pub(crate) async fn renew(&self, old: &Access) -> Result<(), Status> {
         let _one = self.renewing.lock().await;
         let current = self.access();
@@ -150,7 +150,7 @@ impl Router {
         }
     }
 
-    /// A stream of output. Not repeated here: whoever reads it knows the offset.
+    /// A stream of output. Not repeated here: its reader knows the offset.
     pub(crate) async fn output(
         &self,
         access: &Access,

@@ -15,7 +15,7 @@ use crate::exec::ModalExec;
 use crate::router::Router;
 use crate::tools::{Tools, regular};
 
-/// The owner's write bit: without it nobody can write to what was made.
+/// The owner's write bit: without it the result is not writable.
 const OWNER_WRITES: u32 = 0o200;
 
 /// Bytes of files by the file tool, everything else by a shell; where there is none, by the tool as far as it goes.
@@ -66,7 +66,7 @@ impl ModalSandbox {
         }
     }
 
-    /// The tool tells no inode, so what lies there is looked at before and after.
+    /// The tool reports no inode, so what lies there is looked at before and after.
     async fn read_by_tool(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.offset != 0 {
             return Err(Error::new(
@@ -158,7 +158,7 @@ impl ModalSandbox {
     }
 }
 
-/// Whether there is no shell, or it lacks something.
+/// Whether the shell is missing, or lacks something.
 fn missing<T>(asked: &Result<T, Error>) -> bool {
     asked
         .as_ref()
@@ -180,7 +180,7 @@ impl Sandbox for ModalSandbox {
                 ..probe?
             });
         }
-        // The tool must be there then, and whoever runs it is root.
+        // The tool must be there then, and its user is root.
         self.tools.stat(&SandboxPath::root(), Follow::No).await?;
         Ok(Probe {
             home: SandboxPath::root(),

@@ -16,10 +16,10 @@ use entry::Found;
 
 /// Where it is.
 const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
-/// Most bytes of an answer that is no file.
+/// Most bytes of an answer that is not a file.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// What it is told.
+/// Its input.
 #[derive(Debug, Serialize)]
 enum Command<'a> {
     ReadFile { path: &'a str },

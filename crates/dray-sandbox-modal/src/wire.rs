@@ -22,7 +22,7 @@ pub(crate) struct TaskId {
     pub(crate) task_result: Option<GenericResult>,
 }
 
-/// `modal.client.GenericResult`. Status 0 means that there is no result yet.
+/// `modal.client.GenericResult`. Status 0 means that the result is not there yet.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GenericResult {
     #[prost(int32, tag = "1")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-/// Work that nobody waits for, except who is about to change the same files.
+/// Background work, awaited only before the same files are changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Aftermath {
     tasks: TaskTracker,

@@ -19,7 +19,7 @@ use crate::target::Target;
 const PREFERRED_CIPHERS: &str =
     "aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr";
 
-/// What `ssh` is told whatever it does. The first value of an option wins, so no configuration file changes these.
+/// Options that `ssh` always gets. The first value of an option wins, so no configuration file changes these.
 const FIXED_OPTIONS: &[&str] = &[
     "BatchMode=yes",
     "GlobalKnownHostsFile=/dev/null",
@@ -41,7 +41,7 @@ const FIXED_OPTIONS: &[&str] = &[
     "TCPKeepAlive=yes",
 ];
 
-/// What of the effective configuration tells one machine from another behind the same user, host and port.
+/// Effective options that distinguish machines behind the same user, host and port.
 const ROUTE_OPTIONS: &[&str] = &[
     "proxyjump",
     "proxycommand",
@@ -154,7 +154,7 @@ impl Client {
         }
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         if let Some(file) = &self.settings.config.identity_file {
-            // Who has no key must not ride on the connection of somebody who has.
+            // A client without a key must not use the connection of one that has it.
             let _ = write!(text, "\nwith {}", file.display());
         }
         Ok(place(&text))

@@ -15,7 +15,7 @@ const LONGEST_SOCKET: usize = 107;
 /// appends while it makes the socket.
 const SOCKET_NAME: usize = 1 + 16 + 5 + 17;
 
-/// How the key of a host is judged. There is no way to accept a changed one.
+/// How the key of a host is judged. A changed one is never accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostKeys {
@@ -97,7 +97,7 @@ pub enum ConfigError {
         /// Bytes that it may have.
         allowed: usize,
     },
-    /// The directory is a link, somebody else's, or open to others.
+    /// The directory is a link, another user's, or open to others.
     #[error("the control directory {0} must be a directory of ours with mode 0700")]
     ControlDirectoryNotOurs(PathBuf),
     /// The directory cannot be made or looked at.
@@ -173,7 +173,7 @@ fn check_length(control: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Makes the directory, or makes sure that it belongs to nobody else.
+/// Makes the directory, or makes sure that it has no other owner.
 fn make_private(control: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::ControlDirectory(control.to_owned(), error);
     match fs::DirBuilder::new().mode(0o700).create(control) {

@@ -7,7 +7,7 @@ use dray_sandbox::{Error, ErrorKind};
 pub(crate) enum Refusal {
     /// This connection carries as many channels as the host allows; another connection can.
     Full(Error),
-    /// There is no connection behind the socket any more.
+    /// The connection behind the socket is gone.
     Gone(Error),
     /// Asking again is of no use.
     Final(Error),
@@ -27,7 +27,7 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("subsystem request failed", ErrorKind::ToolMissing),
 ];
 
-/// The failure that a text of `ssh` tells of. What is not known is a connection that did not hold.
+/// The failure that a text of `ssh` describes. What is not known is a connection that did not hold.
 pub(crate) fn failure(what: &str, text: &str) -> Error {
     let kind = ERROR_TEXTS
         .iter()

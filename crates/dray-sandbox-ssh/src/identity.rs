@@ -7,11 +7,12 @@ use crate::link::Link;
 use crate::sftp::{self, Pool};
 use crate::shell::Shell;
 
-/// Prints device, inode and (where it is known) birth of the session directory, then its path. Without an argument it is the home directory.
+/// Prints device, inode and (where it is known) birth of the session directory, then its path. Without an argument it
+/// is the home directory.
 const IDENTITY_SCRIPT: &str = r#"if [ -n "$1" ]; then cd -- "$1"; else cd; fi || exit 3
 stat -c %d:%i:%.9W . 2>/dev/null || stat -c %d:%i . 2>/dev/null || stat -f %d:%i . 2>/dev/null || ls -di . || exit 4
 pwd -P"#;
-/// More is no path.
+/// A longer one is not a path.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// What was found out about a host.
@@ -105,7 +106,7 @@ fn parse(output: &[u8]) -> Option<(String, SandboxPath)> {
     Some((word.to_owned(), SandboxPath::new(path).ok()?))
 }
 
-/// Without a shell there is no inode; the path and its owner must do.
+/// Without a shell the inode is unknown; the path and its owner must do.
 async fn over_sftp(
     pool: &Pool,
     directory: Option<&SandboxPath>,

@@ -38,7 +38,7 @@ pub(crate) struct Link {
     /// Key that the host must have; the first one seen when nothing else was asked for.
     expected: Mutex<Option<String>>,
     generation: AtomicU64,
-    /// Told when there is no room for a channel.
+    /// Notified when no channel is free.
     crowded: Notify,
     aftermath: Aftermath,
 }
@@ -80,7 +80,7 @@ impl Link {
         &self.aftermath
     }
 
-    /// Rises whenever a connection was found or made: what was known of the host must be asked anew.
+    /// Rises whenever a connection was found or made: what was known of the host must be asked again.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -123,7 +123,7 @@ impl Link {
         }
     }
 
-    /// Resolves when somebody finds no room for a channel.
+    /// Resolves when a caller finds no free channel.
     pub(crate) async fn crowded(&self) {
         self.crowded.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Shared connections: one `ssh` master per socket, which outlives us and serves whoever comes next.
+//! Shared connections: one `ssh` master per socket, which outlives us and serves later processes.
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind as IoKind;
@@ -55,7 +55,7 @@ impl Master {
         &self.socket
     }
 
-    /// Whether somebody listens.
+    /// Whether a process listens.
     pub(crate) async fn is_alive(&self) -> bool {
         UnixStream::connect(&self.socket).await.is_ok()
     }
@@ -66,7 +66,7 @@ impl Master {
         Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
     }
 
-    /// Uses the connection that is there, or makes one; a socket that nobody listens to any more is removed.
+    /// Uses the connection that is there, or makes one; a socket without a listener is removed.
     pub(crate) async fn connect(&self, client: &Client) -> Result<Connected, Error> {
         let _lock = self.lock().await?;
         if self.is_alive().await {
@@ -76,7 +76,7 @@ impl Master {
                     fresh: false,
                 });
             }
-            // A host that nobody can name is no sandbox.
+            // A host without a name cannot be a sandbox.
             self.exit(client).await;
         }
         for path in [&self.socket, &self.log] {
@@ -186,7 +186,7 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The key in the line in which `ssh` tells it; the last one, because jump hosts come before.
+/// The key in the line in which `ssh` prints it; the last one, because jump hosts come before.
 fn fingerprint(log: &str) -> Option<String> {
     let line = log
         .lines()

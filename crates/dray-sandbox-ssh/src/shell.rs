@@ -1,7 +1,7 @@
 //! Commands on the host, through the login shell of its user.
 //!
-//! What start files print is told from what the command prints by a line that nobody can guess. Without a terminal
-//! the server ends no command whose client is gone, so ending one means killing its process group.
+//! What start files print is separated from what the command prints by a line that cannot be guessed. Without a
+//! terminal the server ends no command whose client is gone, so ending one means killing its process group.
 
 mod group;
 mod job;
@@ -27,7 +27,7 @@ use crate::link::{Ask, Link};
 use crate::session::Session;
 
 /// Says that the command begins, and which process leads its group; the shell stays to tell how it ended. Who cannot
-/// say so has nobody who wants it.
+/// report is ended.
 const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
 /// Most bytes that start files may print.
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
@@ -51,7 +51,7 @@ impl Shell {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where there is no shell.
+    /// [`ErrorKind::ToolMissing`] without a shell.
     pub(crate) async fn output(
         &self,
         argv: Vec<Vec<u8>>,
@@ -135,7 +135,7 @@ impl Started {
     async fn new(command: Command, begin: &Begin) -> Result<Self, Refusal> {
         let (session, stdin, mut stdout) =
             Session::start(command, begin.input).map_err(Refusal::Final)?;
-        // From here on it may run, and whoever drops this future does not know it.
+        // From here on it may run, and a caller that drops this future does not know it.
         let mut group = Group::new(begin.shell.clone(), begin.nonce.clone());
         match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
             Ok(Ok(Some((leader, first)))) => {

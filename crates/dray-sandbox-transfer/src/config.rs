@@ -37,18 +37,18 @@ pub struct Config {
     pub max_tree_file: ByteSize,
     /// Most entries of a directory. Default 2000.
     pub max_tree_entries: usize,
-    /// Tenants that may name sandboxes by address and bind them to sessions; `*` is every tenant. Whoever may do that
+    /// Tenants that may name sandboxes by address and bind them to sessions; `*` is every tenant. Such a tenant
     /// reaches every sandbox that this service can reach. Default `default`, the tenant of the command line.
     pub address_tenants: Vec<String>,
     /// Paths that files may come from and go to.
     pub policy: PolicyOptions,
     /// Longest time without a byte before a stream is given up. Default `30s`.
     pub idle_timeout: Period,
-    /// Existing directory for what must be drained at once. Files there have no name. Default `/tmp`.
+    /// Existing directory for what must be drained immediately. Files there have no name. Default `/tmp`.
     pub spool_folder: PathBuf,
     /// Most bytes of one transfer in the spool folder. Default `16GiB`.
     pub spool_limit: ByteSize,
-    /// Largest file that is always digested in the sandbox, whatever that costs. Default `1024GiB`: every file. Set
+    /// Largest file that is always digested in the sandbox, at any cost. Default `1024GiB`: every file. Set
     /// lower, say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and
     /// after, when they were left alone for two seconds on a local file system; receipts say `size_mtime`, and a copy
     /// takes a fraction of the time.

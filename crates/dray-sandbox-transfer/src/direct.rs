@@ -1,4 +1,4 @@
-//! A sandbox opened by a command that serves nobody but its caller. Bytes go straight between the sandbox and files of
+//! A sandbox opened by a command that serves only its caller. Bytes go straight between the sandbox and files of
 //! this host, without a bus and a store between them: each is read once, hashed on its way and written once. Policy,
 //! proof and receipts are those of the service. Keeps no sessions.
 

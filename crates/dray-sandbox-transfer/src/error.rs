@@ -1,4 +1,4 @@
-//! What can go wrong here, and what callers are told of it.
+//! What can go wrong here, and the faults for callers.
 
 use dray_bus::KeyError;
 use dray_content::size::human_size;
@@ -29,10 +29,10 @@ pub enum Error {
     /// This tenant may not name sandboxes.
     #[error("the tenant may not name sandboxes by address")]
     AddressDenied,
-    /// Somebody else kept changing the same record.
+    /// Another writer kept changing the same record.
     #[error("the record keeps moving")]
     Contended,
-    /// The session has too many uploads that nobody asked after.
+    /// The session has too many uploads that were not collected.
     #[error("too many uploads wait")]
     TooManyUploads,
     /// The stored file cannot be read.

@@ -180,7 +180,7 @@ fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, E
     Ok(address.parse().map_err(invalid)?)
 }
 
-/// A sandbox that is open, with what holds for whoever asked.
+/// A sandbox that is open, with what holds for the caller.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) engine: Arc<Engine>,
@@ -205,7 +205,7 @@ impl Opened {
         let places = engine.places(working_directory.clone()).await?;
         let mut options = config.policy.clone();
         for root in &session.roots {
-            // Roots of a session are absolute; what is no text cannot be written into a policy.
+            // Roots of a session are absolute; what is not text cannot be written into a policy.
             options.roots.extend(String::from_utf8(root.clone()));
         }
         let uploads = match session.uploads_directory.as_slice() {
@@ -238,7 +238,7 @@ impl Opened {
     }
 }
 
-/// Tells the operator the whole chain and the caller the fault.
+/// Logs the whole chain for the operator and returns the fault to the caller.
 pub(crate) fn report(meta: &Meta, error: Error) -> Fault {
     tracing::warn!(
         error = &error as &dyn StdError,

@@ -38,7 +38,7 @@ fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> Stri
     } else {
         ""
     };
-    // Lengths keep the parts apart whatever they hold.
+    // Lengths keep the parts apart for any content.
     let name = [&chat.platform, &chat.account, &chat.chat, thread]
         .iter()
         .fold(String::new(), |name, part| {
@@ -105,7 +105,7 @@ impl Sessions {
         Err(Error::Contended)
     }
 
-    /// Forgets a session and its place in the index. Tells whether there was one.
+    /// Forgets a session and its place in the index. Returns whether it existed.
     ///
     /// # Errors
     ///

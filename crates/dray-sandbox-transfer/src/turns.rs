@@ -1,12 +1,12 @@
-//! One at a time for each session: whoever puts what waits into a sandbox, be it because work came or because somebody
-//! settles, does so alone.
+//! One at a time for each session: a task that puts waiting uploads into a sandbox, because work came or because a
+//! caller settles, does so alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
-/// Turns by key. Those that nobody holds or waits for are forgotten.
+/// Turns by key. Unused ones are forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<HashMap<String, Arc<Lock<()>>>>);
 

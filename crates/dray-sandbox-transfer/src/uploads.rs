@@ -1,7 +1,7 @@
-//! What users sent to each session, from the moment it is stored until the agent was told of it.
+//! What users sent to each session, from the moment it is stored until the agent has seen it.
 //!
 //! One record for each session in the bucket `dray_uploads`; every change is a compare-and-set, so that work, calls and
-//! their repeats may meet. Files wait there while there is no sandbox, and are put before the next tool call
+//! their repeats may meet. Files wait there without a sandbox, and are put before the next tool call
 //! (platform-delivery 11, R-14). Nothing is ever unpacked.
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use crate::store::StoreSource;
 pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
 /// Tries against others who change the same record.
 const MAX_WRITE_ATTEMPTS: usize = 16;
-/// Most uploads that one session remembers; those told of go first.
+/// Most uploads that one session remembers; reported ones go first.
 const MAX_UPLOADS: usize = 200;
 /// States of an upload.
 const WAITING_STATE: &str = "waiting";
@@ -116,7 +116,7 @@ impl Uploads {
     ///
     /// # Errors
     ///
-    /// [`Error::Contended`] when it is no longer remembered, and [`Error::Keys`].
+    /// [`Error::Contended`] when it was forgotten, and [`Error::Keys`].
     pub async fn find(
         &self,
         tenant: &TenantId,
@@ -130,7 +130,7 @@ impl Uploads {
             .ok_or(Error::Contended)
     }
 
-    /// Uploads that ended and were not told of before, each once; all of them with `all`.
+    /// Uploads that ended and were not reported before, each once; all of them with `all`.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ impl SandboxTransfer {
         session: &str,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // Two that put the same upload at once take each other's files away.
+        // Two that put the same upload concurrently take each other's files away.
         let _turn = self.turns.take(key(&meta.tenant, session)).await;
         let uploads = self.uploads.list(&meta.tenant, session).await?;
         if !uploads.iter().any(|upload| upload.state == WAITING_STATE) {

@@ -37,7 +37,8 @@ pub trait Backend: Debug + Send + Sync {
     /// [`ErrorKind::SandboxGone`] when the address now means another incarnation.
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error>;
 
-    /// Opens the incarnation that an address means now. Backends that learn on the way what opening needs ask for it once.
+    /// Opens the incarnation that an address means now. Backends that learn on the way what opening needs ask for it
+    /// once.
     ///
     /// # Errors
     ///
@@ -89,7 +90,7 @@ pub struct Write<'a> {
     pub mode: u32,
 }
 
-/// One opened incarnation. All methods may be called at once; each future may be dropped at any time, and then
+/// One opened incarnation. All methods may be called concurrently; each future may be dropped at any time, and then
 /// nothing keeps running in the sandbox for it.
 #[async_trait]
 pub trait Sandbox: Debug + Send + Sync {
@@ -173,7 +174,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where nothing tells it, or where it says too little; then digests decide.
+    /// [`ErrorKind::ToolMissing`] where nothing reports it, or where it says too little; then digests decide.
     /// [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
     async fn state(&self, _path: &SandboxPath) -> Result<State, Error> {
         Err(Error::new(

@@ -9,7 +9,7 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 
 use crate::error::{Error, ErrorKind};
 
-/// A stream of bytes. It ends without an error only when everything was delivered: whoever makes one turns a clean
+/// A stream of bytes. It ends without an error only when everything was delivered: its producer turns a clean
 /// but short end into [`ErrorKind::Truncated`]. Dropping it closes the remote stream and ends the remote process.
 pub struct Body(Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>);
 
@@ -33,7 +33,7 @@ impl Body {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] beyond the limit, and whatever the stream fails with.
+    /// [`ErrorKind::TooLarge`] beyond the limit, and every failure of the stream.
     pub async fn read_all(mut self, limit: usize) -> Result<Vec<u8>, Error> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await {

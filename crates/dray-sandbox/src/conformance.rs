@@ -69,9 +69,9 @@ pub trait Fixture: Debug + Send + Sync {
 pub struct Traits {
     /// Names that are not UTF-8 travel; otherwise they are `invalid_name`.
     pub byte_names: bool,
-    /// Symbolic links exist and are told from what they lead to.
+    /// Symbolic links exist and are distinguished from their targets.
     pub links: bool,
-    /// Named pipes exist and are told from files.
+    /// Named pipes exist and are distinguished from files.
     pub fifo: bool,
     /// Files get the mode bits that were asked for.
     pub modes: bool,

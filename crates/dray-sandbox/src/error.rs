@@ -1,4 +1,4 @@
-//! The one closed list of what can go wrong with a file in a sandbox, whatever the backend (sandbox-transfer 1.3).
+//! The one closed list of what can go wrong with a file in a sandbox on all backends (sandbox-transfer 1.3).
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -52,7 +52,7 @@ pub enum ErrorKind {
     SandboxPaused,
     /// Credential refused, or the host key changed.
     Auth,
-    /// Too much at once; [`Error::retry_after`] tells when.
+    /// Rate limited; [`Error::retry_after`] says for how long.
     RateLimited,
     /// Connect error, 5xx, channel dropped.
     Unavailable,
@@ -71,7 +71,7 @@ pub enum Again {
     BackOff(u32),
     /// Only over another transport.
     OtherTransport,
-    /// Only after the handle was resolved anew.
+    /// Only after the handle was resolved again.
     Resolve,
 }
 

@@ -1,8 +1,8 @@
-//! The universal way: whatever can run a command can move files (sandbox-transfer 11).
+//! The universal transport: every system that can run a command can move files (sandbox-transfer 11).
 //!
-//! [`ExecFiles`] does everything with files over an [`Exec`], whoever implements that. [`LocalExec`] runs processes on
-//! this host, which is also the way into whatever a command line leads to; [`CommandBackend`] makes sandboxes of such
-//! command lines.
+//! [`ExecFiles`] does everything with files over any implementation of [`Exec`]. [`LocalExec`] runs processes on
+//! this host, which is also the way into every system that a command line reaches; [`CommandBackend`] makes sandboxes
+//! of such command lines.
 
 mod channel;
 mod command;

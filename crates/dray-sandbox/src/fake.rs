@@ -61,7 +61,7 @@ pub enum Call {
 pub enum Fault {
     /// Nothing; the call behaves.
     None,
-    /// It fails at once.
+    /// It fails immediately.
     Fail(ErrorKind),
     /// It is refused for now, with when to come back.
     Later(Duration),
@@ -83,7 +83,7 @@ pub enum Fault {
     Meanwhile(u64, Change),
     /// A digest that is not the file's.
     WrongDigest,
-    /// A `stat` that tells this size.
+    /// A `stat` that reports this size.
     Size(u64),
     /// Before the call this happens to its path.
     Before(Change),
@@ -137,7 +137,7 @@ struct State {
     digests: Digests,
     /// Whether a digest is computed beside a write.
     digests_writes: bool,
-    /// Time before which files were left alone; nothing tells states without it.
+    /// Time before which files were left alone; states are not reported without it.
     settled: Option<i128>,
     renames: bool,
     tars: bool,
@@ -236,7 +236,7 @@ impl Fake {
         self.state().clock += passed;
     }
 
-    /// From now on the states of files are told, and what is there now has been left alone for long.
+    /// From now on the states of files are reported, and what is there now has been left alone for long.
     pub fn settle(&self) {
         let mut state = self.state();
         state.settled = Some(state.clock);
@@ -257,7 +257,7 @@ impl Fake {
         self.state().capacity = Some(bytes);
     }
 
-    /// Transfers that may run at once.
+    /// Transfers that may run concurrently.
     pub fn parallel(&self, parallel: usize) {
         self.state().parallel = parallel;
     }

@@ -51,7 +51,7 @@ impl fmt::Display for Address {
 pub struct Handle {
     /// What a person calls it.
     pub address: Address,
-    /// What tells this incarnation from every other; opaque outside the backend.
+    /// Identity of this incarnation; opaque outside the backend.
     pub incarnation: String,
 }
 

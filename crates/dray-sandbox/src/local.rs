@@ -75,7 +75,7 @@ impl LocalBackend {
             return Err(Error::new(ErrorKind::InvalidName, why));
         }
         let outside = || Error::new(ErrorKind::OutsideRoot, "not beneath an allowed directory");
-        // The text first, so that nobody can ask what else exists on this host.
+        // The text first, so that a caller cannot probe what else exists on this host.
         if has_parent_parts(said) {
             return Err(outside());
         }

@@ -79,7 +79,7 @@ pub struct Metadata {
     pub link_target: Option<Vec<u8>>,
     /// Number of hard links.
     pub links: Option<u64>,
-    /// Device and inode, when the backend tells them: what was checked is what was read.
+    /// Device and inode, when the backend reports them: what was checked is what was read.
     pub identity: Option<(u64, u64)>,
 }
 
@@ -109,7 +109,7 @@ pub struct Listing {
     pub truncated: bool,
 }
 
-/// What a sandbox incarnation offers; asked once and remembered by whoever holds the handle.
+/// What a sandbox incarnation offers; asked once and remembered by the holder of the handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Home of the sandbox user.
@@ -173,7 +173,7 @@ impl Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
-    /// No digest in the sandbox: size and times, and inode where it is told, were the same before and after. For a
+    /// No digest in the sandbox: size and times, and inode where it is reported, were the same before and after. For a
     /// written file: every byte was acknowledged and the size is right.
     SizeMtime,
     /// A checksum weaker than SHA-256 (POSIX `cksum`) and the size.
@@ -201,12 +201,12 @@ impl Integrity {
     }
 }
 
-/// Seconds that a file must have been left alone for a later write to show in its times, whatever their grain.
+/// Seconds that a file must have been left alone for a later write to show in its times, at any granularity.
 const SETTLED_S: i64 = 2;
 /// Nanoseconds of a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// What the sandbox says of a regular file that changes whenever its content does, told without reading it.
+/// What the sandbox says of a regular file that changes whenever its content does, known without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// What it is.
@@ -217,9 +217,9 @@ pub struct State {
     pub size: u64,
     /// When its content was written last, in nanoseconds since the epoch, as exact as the sandbox says it.
     pub modified_ns: i128,
-    /// When its content or attributes changed last, which nobody in a sandbox can set.
+    /// When its content or attributes changed last, which a process in a sandbox cannot set.
     pub changed_s: i64,
-    /// The time in the sandbox when this was told.
+    /// The time in the sandbox when this was read.
     pub now_s: i64,
     /// All of it as the sandbox said it, fractions of seconds included.
     pub said: String,

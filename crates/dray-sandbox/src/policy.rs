@@ -36,7 +36,7 @@ pub struct Policy {
     pub(crate) roots: Vec<SandboxPath>,
     /// Those of them that an operator wrote down as they are.
     pub(crate) written: Vec<SandboxPath>,
-    /// Homes of the sandbox user, as told and as resolved; empty when unknown.
+    /// Homes of the sandbox user, as reported and as resolved; empty when unknown.
     pub(crate) homes: Vec<SandboxPath>,
     /// What the operator lifts from the deny list.
     pub(crate) allow: Vec<Pattern>,

@@ -1,7 +1,7 @@
 //! Moving files safely, once for all backends (sandbox-transfer 1, 12, 13).
 //!
 //! An [`Engine`] belongs to one opened incarnation and is kept as long as that. It asks policy before a byte moves,
-//! counts and hashes, retries, chooses another transport, cleans up, and gives a [`Receipt`] whatever happens. What
+//! counts and hashes, retries, chooses another transport, cleans up, and always gives a [`Receipt`]. What
 //! it does not do: it keeps nothing on disk beyond a transfer and knows no store, bus or platform.
 //!
 //! ```text

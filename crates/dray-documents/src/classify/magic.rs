@@ -113,7 +113,7 @@ fn bitmap(head: &[u8]) -> Option<Magic> {
     (head.starts_with(b"BM") && DIB_SIZES.contains(&size)).then_some(Magic::Is(Image, "image/bmp"))
 }
 
-/// ISO base media: the brand tells a picture from a film.
+/// ISO base media: the brand distinguishes a picture from a video.
 fn base_media(head: &[u8]) -> Option<Magic> {
     if at(head, 4, 4)? != b"ftyp" {
         return None;
@@ -175,7 +175,7 @@ fn matroska(head: &[u8]) -> Option<Magic> {
 }
 
 /// Where a PDF begins that has something else before it: within the first 1024 bytes, with a version. In what is else a
-/// text, an object must follow too: a program that looks for PDF files is no PDF.
+/// text, an object must follow too: a program that looks for PDF files is not a PDF.
 pub(super) fn late_pdf(head: &[u8], is_text: bool) -> bool {
     let window = head.get(..1024).unwrap_or(head);
     let begins =

@@ -6,7 +6,7 @@ pub const OCTET_STREAM: &str = "application/octet-stream";
 pub const PDF: &str = "application/pdf";
 /// Rich text.
 pub const RTF: &str = "application/rtf";
-/// A ZIP that is no document, whatever its name.
+/// A ZIP that is not a document, under any name.
 pub const ZIP: &str = "application/zip";
 /// A tar archive.
 pub const TAR: &str = "application/x-tar";

@@ -67,7 +67,7 @@ pub struct Class {
     pub kind: Kind,
     /// Its media type, from the table in [`mime`] and the signatures.
     pub mime: &'static str,
-    /// Encoding of a text by its name, as far as the start tells.
+    /// Encoding of a text by its name, as far as the start shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
     /// A container that says itself that it is encrypted; conversion would only find that out again.

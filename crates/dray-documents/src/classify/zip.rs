@@ -1,7 +1,7 @@
 //! The central directory of a ZIP, read within bounds (read-attachment 5.2, APPNOTE 4.3).
 //!
 //! Only what decides the type is kept: a few entries by name, and whether some folders exist. So memory does not grow
-//! with the directory, and no number in the file is trusted. Conversion opens the file anew with a full reader.
+//! with the directory, and no number in the file is trusted. Conversion opens the file again with a full reader.
 
 use std::io::{self, BufReader, Read, SeekFrom};
 
@@ -47,7 +47,7 @@ pub(super) struct Contents {
     pub(super) damaged: bool,
 }
 
-/// Something whose presence counts, whatever its content.
+/// Something whose presence counts, with any content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// A name that ends in `.opf`.

@@ -25,7 +25,7 @@ use crate::markdown::{Markdown, Part, Picture, Selection};
 /// every change of what a converter writes.
 pub const VERSION: &str = "3";
 
-/// What a converter is told about the file besides its bytes.
+/// What a converter knows about the file besides its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
     /// Media type that classification gave.
@@ -104,7 +104,7 @@ pub struct Converted {
     pub parts_seen: u32,
     /// The limit that ended it early; what was written before stands.
     pub stopped: Option<Limit>,
-    /// Why there is no text, when there is none.
+    /// Why the text is missing, if it is.
     pub failure: Option<Failure>,
     /// What a reader should know. Words of ours, never of the file.
     pub warnings: Vec<String>,

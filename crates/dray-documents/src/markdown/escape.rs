@@ -86,7 +86,7 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
     line.into()
 }
 
-/// Bytes of a target; a longer one is no address that anybody follows.
+/// Bytes of a target; a longer one is not a usable address.
 const MAX_TARGET_BYTES: usize = 8 * 1024;
 
 /// The target of a link, ready for the parentheses; nothing when it may not be linked (`javascript:`, `data:`,

@@ -35,7 +35,7 @@ pub(crate) use child::child;
 pub(crate) const LAUNCHER_ARGUMENT: &str = "ocr-worker";
 /// Where the program is looked for when none is configured.
 const PROGRAM_PATHS: [&str; 2] = ["/usr/local/bin/tesseract", "/usr/bin/tesseract"];
-/// Pictures of one document that are worked on at once, if the workers allow.
+/// Pictures of one document that are processed concurrently, if the workers allow.
 const CONCURRENT_PICTURES: usize = 4;
 /// Bytes of an error message that are looked at.
 const MAX_MESSAGE_BYTES: u64 = 4096;
@@ -87,7 +87,7 @@ pub(crate) struct Ocr {
     program: Option<PathBuf>,
 }
 
-/// What the launcher is told.
+/// Options for the launcher.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct OcrJob {
     program: PathBuf,
@@ -114,7 +114,7 @@ impl Ocr {
         self.program.is_some()
     }
 
-    /// What the converter is told.
+    /// Options for the converter.
     pub(crate) fn hint(&self) -> OcrHint {
         OcrHint {
             max_pictures: self.settings.max_pictures,

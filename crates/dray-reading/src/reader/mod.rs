@@ -1,6 +1,6 @@
 //! The tool itself: the fixed order of read-attachment 3, from a path to a framed text.
 //!
-//! Nothing here fails: every way it can go is a record, and a last guard turns what nobody thought of into one too.
+//! Nothing here fails: every way it can go is a record, and a last guard turns unexpected failures into one too.
 
 mod announce;
 mod answer;
@@ -181,7 +181,7 @@ impl Reader {
     }
 
     /// Reads bytes that came from elsewhere than the workspace: steps 6 to 12. `shown` is what the model knows the
-    /// file by, `file` a regular file of which nobody else writes.
+    /// file by, `file` a regular file without other writers.
     pub async fn read_file(
         &self,
         shown: &str,
@@ -203,12 +203,12 @@ impl Reader {
     }
 
     /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs, never for a
-    /// model. Range and search apply; there is no summary and no budget, and kinds that
+    /// model. Range and search apply; no summary and no budget apply, and kinds that
     /// the tool refuses are converted when there is a converter.
     ///
     /// # Errors
     ///
-    /// The record that [`Reader::read`] would have given, when there is no text.
+    /// The record that [`Reader::read`] would have given, without a text.
     pub async fn markdown(
         &self,
         request: &Request,
@@ -316,7 +316,7 @@ impl Reader {
         Ok((self.blocking(shown, cancel, work).await?, range))
     }
 
-    /// Blocking work, until it is done, nobody wants it any more, or it takes longer than a conversion may.
+    /// Blocking work, until it is done, it is cancelled, or it takes longer than a conversion may.
     async fn blocking(
         &self,
         shown: &str,

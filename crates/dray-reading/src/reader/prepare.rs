@@ -40,7 +40,7 @@ pub(super) struct Prepared {
 pub(super) enum Gate {
     /// Documents, texts and archives.
     Read,
-    /// Whatever has a converter.
+    /// All kinds with a converter.
     Convert,
     /// All.
     Look,
@@ -61,11 +61,11 @@ pub(super) struct Preparing {
     pub(super) member: Option<String>,
     /// How the text of pictures is recognised.
     pub(super) ocr: Option<Ocr>,
-    /// Set when nobody wants it any more.
+    /// Set when it is cancelled.
     pub(super) cancel: CancellationToken,
 }
 
-/// How much is read at once.
+/// How much is read in one step.
 const READ_STEP_BYTES: usize = 64 * 1024;
 
 fn refuse(shown: &str, code: Code, reason: &str) -> Box<Record> {

@@ -28,7 +28,7 @@ pub struct SummaryLimits {
     pub max_bytes: usize,
     /// Model calls for one document.
     pub max_calls: usize,
-    /// Model calls at once.
+    /// Concurrent model calls.
     pub parallel: usize,
     /// About how many words the merged summary has; clamped to 50…4000.
     pub max_words: usize,
@@ -45,7 +45,7 @@ impl Default for SummaryLimits {
     }
 }
 
-/// Why there is no summary.
+/// Why the summary is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryFailure {
     /// The caller no longer wants it.
@@ -62,7 +62,7 @@ pub enum SummaryFailure {
     NoRandom,
 }
 
-/// Frames untrusted text with a fresh nonce; nothing when there is no random source.
+/// Frames untrusted text with a fresh nonce; nothing without a random source.
 pub type Framer<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
 
 /// Joined summaries up to this size are merged in one call, in bytes.

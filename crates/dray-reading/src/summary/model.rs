@@ -27,7 +27,7 @@ pub enum SummaryError {
     /// It answered with an error.
     #[error("the model answered with status {0}")]
     Refused(u16),
-    /// It answered something that is no completion.
+    /// It answered something that is not a completion.
     #[error("the model's answer is not a chat completion")]
     Malformed,
 }

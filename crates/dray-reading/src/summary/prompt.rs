@@ -1,6 +1,6 @@
 //! What the model is asked. Content never stands in these words; it comes framed, as the user's message.
 
-/// What a summary preserves when nobody says.
+/// What a summary preserves by default.
 pub(super) const DEFAULT_FOCUS: &str = "the key facts, structure, decisions and errors";
 
 /// For one piece of a document.

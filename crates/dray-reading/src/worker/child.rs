@@ -36,7 +36,7 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     })
 }
 
-/// Why there is no answer.
+/// Why the answer is missing.
 enum Failed {
     /// The memory does not even hold the converting thread.
     Room,
@@ -50,7 +50,7 @@ impl From<io::Error> for Failed {
 }
 
 fn work(job: Job) -> Result<(), Failed> {
-    // What a panic says may hold content; nobody reads it here.
+    // What a panic says may hold content; it is not read here.
     std::panic::set_hook(Box::new(|_| {}));
     confine::end_with_parent()?;
     let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);

@@ -19,7 +19,7 @@ const SPARE_SECONDS: u64 = 2;
 /// Descriptors: the three standard ones, the file again, and a few that libraries open for a moment.
 const MAX_DESCRIPTORS: u64 = 16;
 
-/// Nobody waits for an answer once the parent is gone, whatever ended it.
+/// The answer has no receiver once the parent is gone, for any reason.
 pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
@@ -53,7 +53,7 @@ fn within(wanted: u64, outer: Option<u64>) -> u64 {
 /// Leaves only the system calls that computing needs. Any other one fails with `EPERM` instead of ending the process:
 /// libraries ask for things that they can do without. New privileges are given up with it.
 ///
-/// Only `file` can be read and only the standard output and error written: whoever started the parent may have left
+/// Only `file` can be read and only the standard output and error written: the starter of the parent may have left
 /// descriptors open that are none of a document's business, and they are inherited.
 pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS

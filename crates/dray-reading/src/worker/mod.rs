@@ -70,7 +70,7 @@ pub enum Worked {
 #[derive(Clone, Debug)]
 pub struct Worker {
     executable: PathBuf,
-    /// Bounds how many run at once; each may use as much memory as its limits say.
+    /// Bounds how many run concurrently; each may use as much memory as its limits say.
     permits: Arc<tokio::sync::Semaphore>,
 }
 
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// How many run at once; by default as many as there are processors.
+    /// How many run concurrently; by default as many as there are processors.
     #[must_use]
     pub fn at_once(mut self, workers: usize) -> Self {
         self.permits = Arc::new(tokio::sync::Semaphore::new(workers.max(1)));
@@ -102,8 +102,8 @@ impl Worker {
 
     /// Converts an open file in a fresh worker.
     ///
-    /// The handle is the worker's from here on: both share one offset. Whatever happens there, the answer comes within
-    /// the limit of time and a second, or, when cancelled, at once.
+    /// The handle is the worker's from here on: both share one offset. In every case the answer comes within
+    /// the limit of time and a second, or, when cancelled, immediately.
     pub async fn convert(&self, file: File, job: &Job, cancel: &CancellationToken) -> Worked {
         let permit = tokio::select! {
             permit = self.permits.acquire() => permit,
@@ -199,7 +199,7 @@ pub(crate) fn end(child: &mut Child) {
     }
 }
 
-/// An answer counts when it is whole; otherwise the way the worker ended tells why.
+/// An answer counts when it is whole; otherwise the way the worker ended explains why.
 fn judge(bytes: &[u8], status: io::Result<ExitStatus>) -> Worked {
     if let Some(converted) = wire::read(bytes) {
         return Worked::Done(converted);

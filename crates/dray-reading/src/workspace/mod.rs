@@ -1,7 +1,7 @@
 //! Which files may be read: roots, containment before anything is looked at, links (read-attachment 3, 4).
 //!
 //! A path is resolved lexically, then where its directory really is; only when that lies in a root is anything below
-//! looked at. What is outside is never touched, so the answer is the same whatever is there. The directory is then
+//! looked at. What is outside is never touched, so the answer does not depend on what is there. The directory is then
 //! held open beneath its root, and looking and opening happen in that directory, so nothing can be swapped in between.
 
 pub(crate) mod errno;
@@ -51,10 +51,10 @@ impl Roots {
     ///
     /// # Errors
     ///
-    /// When it is no existing directory that can be read.
+    /// When it is not an existing readable directory.
     pub fn add(&mut self, root: &Path) -> io::Result<()> {
         let real = std::fs::canonicalize(root)?;
-        // Fails for what is no directory and for what cannot be read.
+        // Fails for what is not a directory and for what cannot be read.
         std::fs::read_dir(&real)?;
         if !self.real.contains(&real) {
             self.real.push(real);

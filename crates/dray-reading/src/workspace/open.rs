@@ -103,7 +103,7 @@ fn contained(roots: &Roots, shown: &str, file: BorrowedFd<'_>) -> Result<(), Ref
     }
 }
 
-/// What is no regular file, and the word for it.
+/// What is not a regular file, and the word for it.
 fn unusable(seen: &Stat) -> Option<(Code, &'static str)> {
     Some(match FileType::from_raw_mode(seen.st_mode) {
         FileType::RegularFile => return None,
@@ -177,7 +177,7 @@ impl<'a> Held<'a> {
 }
 
 /// Opens a directory beneath a root without following any link, or, on kernels that cannot, by its path; the second
-/// half of the answer tells which.
+/// half of the answer says which.
 fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
     let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
     let inside = if inside.as_os_str().is_empty() {

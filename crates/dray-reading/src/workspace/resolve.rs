@@ -17,14 +17,14 @@ pub(super) struct Place {
     pub(super) root: Option<PathBuf>,
 }
 
-/// What stands in a path for bytes that are no UTF-8.
+/// What stands in a path for bytes that are not UTF-8.
 const REPLACEMENT_CHARACTER: char = '\u{FFFD}';
 /// Entries of one directory that are compared with such a name.
 const MAX_ENTRIES: usize = 10_000;
 
 impl Place {
-    /// The place under the name that the disk has. Callers write names in UTF-8, with U+FFFD for every byte that is none;
-    /// where no entry has such a name and exactly one is written so, that one is meant. Only within the root.
+    /// The place under the name that the disk has. Callers write names in UTF-8, with U+FFFD for every byte that is
+    /// none; where no entry has such a name and exactly one is written so, that one is meant. Only within the root.
     pub(super) fn with_names_on_disk(mut self) -> Self {
         let below = self
             .root

@@ -1,4 +1,4 @@
-//! How a command ends, by itself or because nobody waits for it any more.
+//! How a command ends, by itself or because its caller is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,7 +115,7 @@ impl End {
     }
 }
 
-/// Whoever drops one before it is done has the command killed.
+/// Dropping one before it is done kills the command.
 #[derive(Debug)]
 pub(super) struct Ending {
     end: Option<Arc<End>>,

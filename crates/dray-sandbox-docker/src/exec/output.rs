@@ -153,7 +153,7 @@ fn lost(error: bollard::errors::Error) -> Error {
     fault::failed("reading the output of a command", error)
 }
 
-/// Feeds standard input and ends it. A command that does not want all of it is no failure; its status tells.
+/// Feeds standard input and ends it. A command that does not want all of it is not a failure; its status says so.
 async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
     while let Some(piece) = body.next().await {
         if input.write_all(&piece?).await.is_err() {

@@ -151,7 +151,7 @@ fn until_nul(bytes: &[u8]) -> Vec<u8> {
     text.unwrap_or_default().to_vec()
 }
 
-/// Reads `LENGTH KEY=VALUE\n` again and again. What pax says of a size counts, whatever the header says.
+/// Reads `LENGTH KEY=VALUE\n` again and again. The size of a pax record wins over that of the header.
 fn pax(mut data: &[u8], records: &mut Records) -> Result<(), Error> {
     let malformed = || wrong("the records of an entry are malformed");
     while !data.is_empty() {

@@ -17,7 +17,7 @@ const MAX_CHUNK_BYTES: usize = 32 << 10;
 /// The type of a stream of messages.
 const STREAM_MEDIA_TYPE: &str = "application/connect+json";
 
-/// `process.Process/Start`: all of a short command's output at once.
+/// `process.Process/Start`: all of a short command's output in one message.
 pub(super) async fn start(
     shared: &SharedState<State>,
     machine: &Machine,

@@ -53,7 +53,7 @@ pub(super) async fn run(command: Command, upgrade: OnUpgrade) {
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
     match &command.fault {
         Some(Fault::Silence) => {
-            // The connection is held and nobody looks at it.
+            // The connection is held and not read.
             std::future::pending::<()>().await;
             drop(socket);
         }

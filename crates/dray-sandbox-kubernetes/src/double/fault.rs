@@ -9,7 +9,7 @@ pub enum Fault {
     Page(u16),
     /// The connection breaks without an answer.
     Break,
-    /// The stream opens in a protocol that nobody offered.
+    /// The stream opens in a protocol that was not offered.
     Foreign,
     /// The stream breaks after so many bytes of output; the command goes on.
     Cut(usize),

@@ -1,4 +1,4 @@
-//! How a command ends, by itself or because nobody waits for it any more.
+//! How a command ends, by itself or because its caller is gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::PodExec;
 use super::streams::Streams;
 
-/// How often a command is looked for that nobody wants: it may not have been started yet.
+/// How often an abandoned command is looked for: it may not have been started yet.
 const MAX_LOOKS: usize = 3;
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -118,7 +118,7 @@ impl End {
     }
 }
 
-/// Whoever drops one before the command has ended has it killed.
+/// Dropping one before the command has ended kills it.
 #[derive(Debug)]
 pub(super) struct Ending(Arc<End>);
 

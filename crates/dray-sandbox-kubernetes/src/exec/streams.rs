@@ -114,7 +114,7 @@ impl Streams {
     ///
     /// A stream that breaks or ends without a status, and a command that was not run.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        // While nobody asked, nothing could come.
+        // Without a request nothing could come.
         self.moved = Instant::now();
         loop {
             let ended = self.status.is_some();
@@ -222,7 +222,7 @@ async fn write(
     half_close: bool,
     pause: Duration,
 ) -> Error {
-    // Of zero there is no interval.
+    // Zero is not a valid interval.
     let pause = pause.max(Duration::from_millis(1));
     let mut ticks = interval_at(Instant::now() + pause, pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

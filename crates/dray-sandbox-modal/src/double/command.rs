@@ -187,7 +187,7 @@ impl Command {
         let fresh = data.slice(known.min(data.len())..);
         let length = fresh.len() as u64;
         if !fresh.is_empty() {
-            // Whoever has stopped reading is not told more.
+            // A client that stopped reading gets no more.
             let _ = pieces.send(Ok(fresh));
         }
         input.written += length;

@@ -31,7 +31,7 @@ pub enum Fault {
     CutInput(u64),
     /// The next stream of standard input loses its answer.
     LoseInputAnswer,
-    /// Standard output ends cleanly after so many bytes, whatever the command says.
+    /// Standard output ends cleanly after so many bytes, regardless of the command.
     ShortOutput(u64),
     /// The provider names routers by addresses without TLS.
     PlainRouter,

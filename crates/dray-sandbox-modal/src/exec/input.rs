@@ -60,7 +60,7 @@ impl Input {
     }
 
     /// Feeds all of it. Fails when the source does or the router cannot be reached; a command that does not want all
-    /// of it is no failure, its status tells.
+    /// of it is not a failure, its status says so.
     pub(super) async fn feed(mut self) -> Result<(), Error> {
         if self.body.is_none() {
             return self.close().await;
@@ -232,7 +232,7 @@ impl Input {
     }
 }
 
-/// A call that has ended takes nothing more; its answer tells why.
+/// A call that has ended takes nothing more; its answer says why.
 async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: Payload) {
     let piece = StdinPiece {
         payload: Some(payload),

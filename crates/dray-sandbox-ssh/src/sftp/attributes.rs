@@ -1,4 +1,4 @@
-//! What SFTP tells of a file.
+//! What SFTP reports of a file.
 
 use dray_sandbox::{Error, FileKind};
 

@@ -10,7 +10,7 @@ use super::resolve::{POSIX_RENAME, real_path};
 use super::wire::kind;
 
 const HARD_LINK: &str = "hardlink@openssh.com";
-/// Names that are taken from a directory at once.
+/// Names per read of a directory.
 const READDIR_BATCH: usize = 1000;
 
 /// Makes a directory and its missing parents.
@@ -47,7 +47,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         .await?
         .done();
     if let Err(error) = made {
-        // Somebody else may have made it in the meantime.
+        // Another process may have made it in the meantime.
         return match stat(channel, path, Follow::Yes).await {
             Ok(found) if found.kind == FileKind::Directory => Ok(()),
             Ok(_) => Err(Error::new(ErrorKind::NotDirectory, "a file is in the way")),
@@ -66,7 +66,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         .done()
 }
 
-/// Renames; tells whether readers never saw half a file.
+/// Renames; returns whether readers never saw half a file.
 pub(crate) async fn rename(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -114,7 +114,7 @@ async fn replacing(
         ));
     }
     lstat(channel, from).await?;
-    // Without the extension nothing replaces: for a moment there is no file of this name.
+    // Without the extension nothing replaces: for a moment no file has this name.
     call_path(channel, kind::REMOVE, to).await?;
     plain(channel, from, to).await??;
     Ok(false)

@@ -16,9 +16,9 @@ const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 /// Room for small answers, and how little of it is left before there is more.
 const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
 const LITTLE_ROOM: usize = 4 * 1024;
-/// What every server of version 3 must read and write at once.
+/// What every server of version 3 must read and write in one request.
 const SMALLEST_LIMIT: u32 = 32 * 1024;
-/// More is not asked for at once, whatever the server allows.
+/// Larger requests are not made, even if the server allows them.
 const LARGEST_LIMIT: u32 = 255 * 1024;
 
 /// A server at the other end of a pair of pipes.
@@ -101,7 +101,7 @@ impl Channel {
         runs && self.owes_only(0)
     }
 
-    /// Whether requests that change files may still be carried out after nobody waits for them.
+    /// Whether requests that change files may still be carried out after their callers are gone.
     pub(super) fn is_writing(&self) -> bool {
         self.writing && !self.broken && self.pending > usize::from(self.torn)
     }
@@ -116,7 +116,7 @@ impl Channel {
         self.writing = false;
     }
 
-    /// Waits for answers that nobody else waits for.
+    /// Waits for answers without another waiter.
     pub(super) async fn drain(&mut self) {
         while self.is_writing() {
             if self.reply().await.is_err() {
@@ -125,7 +125,7 @@ impl Channel {
         }
     }
 
-    /// Whether answers can still be told apart.
+    /// Whether answers can still be distinguished.
     pub(super) const fn is_sound(&self) -> bool {
         !self.broken
     }
@@ -152,7 +152,7 @@ impl Channel {
             .any(|(name, _)| name == extension.as_bytes())
     }
 
-    /// Begins a request and tells its id.
+    /// Begins a request and returns its id.
     pub(super) fn request(&mut self, kind: u8) -> (u32, Packet) {
         self.next = self.next.wrapping_add(1);
         (self.next, Packet::new(kind).u32(self.next))

@@ -1,4 +1,4 @@
-//! What a status code does not tell: OpenSSH says "no such file" for loops and for files that are no directories, and
+//! What a status code does not say: OpenSSH says "no such file" for loops and for files that are not a directories, and
 //! "failure" for a full disk, a read-only mount and much else.
 
 use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};

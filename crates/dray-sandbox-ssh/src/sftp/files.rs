@@ -71,7 +71,7 @@ fn metadata(
     }
 }
 
-/// What is there itself, whatever it is.
+/// The entry itself, of any kind.
 pub(super) async fn lstat(channel: &mut Channel, path: &SandboxPath) -> Result<Attributes, Error> {
     let reply = channel
         .call(kind::LSTAT, |packet| packet.string(path.as_bytes()))

@@ -85,7 +85,7 @@ impl Pool {
     }
 }
 
-/// Whether the server is still there; asked before the use, for afterwards nobody knows what was done.
+/// Whether the server is still there; asked before the use, because afterwards it is unknown what was done.
 async fn answers(channel: &mut Channel) -> bool {
     let asked = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
     asked.await.is_ok()
@@ -138,7 +138,7 @@ async fn refused(error: Error, session: Session) -> Refusal {
     }
 }
 
-/// Ends channels that waited too long, and all that wait when there is no room for others.
+/// Ends channels that waited too long, and all that wait when others need the room.
 async fn sweep(link: Arc<Link>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
         let crowded = timeout(IDLE_TIMEOUT / 2, link.crowded()).await.is_ok();
@@ -166,8 +166,8 @@ impl From<Channel> for Lease {
     }
 }
 
-/// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process; when files
-/// are being changed, after the server did what it was sent.
+/// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process; when
+/// files are being changed, after the server did what it was sent.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// There until it is dropped.

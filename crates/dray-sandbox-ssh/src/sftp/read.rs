@@ -1,4 +1,4 @@
-//! Reading: checked before and after opening, then many requests under way at once.
+//! Reading: checked before and after opening, then many concurrent requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -88,7 +88,7 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
     }
 }
 
-/// Lets a server go that opened a FIFO and waits for somebody to write to it: opening it for both never waits. Done
+/// Lets a server go that opened a FIFO and waits for a writer: opening it for both never waits. Done
 /// on another channel, after [`download`] gave up the one that hangs.
 pub(crate) async fn release(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
     if lstat(channel, path).await?.kind() != FileKind::Fifo {
@@ -116,7 +116,7 @@ async fn check_opened(channel: &mut Channel, file: &Metadata, handle: &[u8]) -> 
     same(file, &lstat(channel, &file.real_path).await?)
 }
 
-/// Version 3 tells no inode; another kind, owner, mode, size or time is another file, or the same one changed.
+/// Version 3 has no inode; another kind, owner, mode, size or time is another file, or the same one changed.
 fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
     regular(found)?;
     let mtime = file.mtime_ns.map(|time| time.div_euclid(1_000_000_000));

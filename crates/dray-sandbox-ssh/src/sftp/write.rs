@@ -106,7 +106,7 @@ async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Er
         return diagnose::unwritable(channel, &path.parent(), 4096, error).await;
     }
     if error.kind() == ErrorKind::NotFound {
-        // It is the parent that is missing, or is no directory.
+        // The parent is missing, or not a directory.
         return match stat(channel, &path.parent(), Follow::Yes).await {
             Err(parent) => parent,
             Ok(parent) if parent.kind != dray_sandbox::FileKind::Directory => {
@@ -225,7 +225,7 @@ impl Writing<'_> {
     /// After a failure: what is still under way is awaited, so that the file can be closed.
     async fn settle(&mut self) {
         while !self.under_way.is_empty() && self.channel.is_sound() {
-            // One failure has been told already.
+            // One failure has been reported already.
             let _ = self.answer().await;
         }
     }

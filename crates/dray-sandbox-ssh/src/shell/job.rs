@@ -25,11 +25,11 @@ pub(super) struct Job {
 struct State {
     /// There until it is over or given up.
     group: Option<Group>,
-    /// There until somebody awaits it or gives up.
+    /// There until it is awaited or dropped.
     session: Option<Session>,
     /// The task that feeds it.
     input: JoinSet<()>,
-    /// How it ended: the error in parts, for it is told twice.
+    /// How it ended: the error in parts, because it is reported twice.
     end: Option<Result<Exit, (ErrorKind, String)>>,
 }
 
@@ -102,7 +102,7 @@ impl Job {
         }
     }
 
-    /// Ends the command unless it has ended. Nobody waits for it.
+    /// Ends the command unless it has ended. The end is not awaited.
     fn give_up(&self) {
         let mut state = self.state();
         let why = (
@@ -116,7 +116,7 @@ impl Job {
         drop((session, group));
     }
 
-    /// Ends the command because what it is fed with broke. Whoever awaits its end learns why when it is gone.
+    /// Ends the command because what it is fed with broke. The waiter for its end learns why when it is gone.
     async fn fail(&self, why: &Error) {
         let killing = {
             let mut state = self.state();

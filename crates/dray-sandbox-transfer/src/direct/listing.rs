@@ -120,7 +120,7 @@ impl DirectSandbox {
             let called = name::shown_text(&called, MAX_SHOWN);
             tree.skipped.push(format!("{called}: {}", why.sentence()));
         }
-        // The parts of a path, so that a directory comes before what it holds whatever its name sorts like.
+        // The parts of a path, so that a directory comes before what it holds in any sort order.
         tree.directories.sort_by_key(|name| {
             (
                 name.iter().filter(|byte| **byte == b'/').count(),

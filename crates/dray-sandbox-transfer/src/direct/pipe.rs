@@ -1,8 +1,8 @@
 //! Bytes from a get into a put, without a file between them.
 //!
 //! The last bytes are held back until the get has proved all of them, so that the put can neither finish nor publish
-//! what was not proved. A pipe goes one way once: a side that has to begin again breaks it, and the caller copies through
-//! a file instead.
+//! what was not proved. A pipe goes one way once: a side that has to begin again breaks it, and the caller copies
+//! through a file instead.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -41,7 +41,7 @@ pub(super) struct PipeSource<'a> {
     size: u64,
     /// Where the bytes come from, for a digest before the first of them.
     origin: (&'a Engine, &'a SandboxPath),
-    /// Taken by the first reader, which is told to `opened`.
+    /// Taken by the first reader, which is reported to `opened`.
     pieces: Mutex<Option<Opening>>,
 }
 
@@ -153,7 +153,7 @@ impl Source for PipeSource<'_> {
     async fn open(&self, offset: u64) -> Result<Body, Error> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let opening = pieces.take().filter(|_| offset == 0).ok_or_else(broken)?;
-        // Nobody waits any more when the get was cancelled; then the pieces end.
+        // The reader is gone when the get was cancelled; then the pieces end.
         let _ = opening.opened.send(());
         let state = Some((opening.pieces, Arc::clone(&self.shared)));
         Ok(Body::new(stream::unfold(state, |state| async move {

@@ -79,7 +79,7 @@ impl SandboxTransfer {
             .await
     }
 
-    /// Tells what is bound to a session.
+    /// Returns what is bound to a session.
     pub async fn show(
         self: Arc<Self>,
         request: Request<v1::ShowSessionRequest>,
@@ -132,7 +132,7 @@ impl SandboxTransfer {
         found.await.map_err(|error| report(&meta, error))
     }
 
-    /// Puts the waiting uploads of a session into its sandbox and tells of those that are new.
+    /// Puts the waiting uploads of a session into its sandbox and reports those that are new.
     pub async fn settle(
         self: Arc<Self>,
         request: Request<v1::SettleUploadsRequest>,

@@ -85,7 +85,7 @@ pub(super) async fn a_file_that_grows_is_cut_or_refused(world: &World<'_>) -> Re
 pub(super) async fn a_file_that_is_rewritten_keeps_its_length(
     world: &World<'_>,
 ) -> Result<(), Stop> {
-    // What is torn has the right length; only digests tell, and those are compared by whoever asked for the file.
+    // What is torn has the right length; only digests show it, and those are compared by the caller.
     let script = "dd if=/dev/zero of=changing bs=65536 count=96 conv=notrunc 2>/dev/null";
     changed_while_read(world, script, |found, bytes| {
         equal("length", found.len(), bytes.len())

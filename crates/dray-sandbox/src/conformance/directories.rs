@@ -167,7 +167,7 @@ pub(super) async fn directories_are_removed_only_when_told(world: &World<'_>) ->
     world.write(&deep.join("-rf")?, b"x").await?;
     let kept = world.put("kept", b"kept").await?;
     if world.traits.links {
-        // Where no script runs there is no link to walk into.
+        // Where no script runs no link can exist.
         match world.sh("ln -s ../kept full/link; ln -s .. full/up").await {
             Ok(_) | Err(Stop::Skip(_)) => {}
             Err(failed) => return Err(failed),

@@ -6,7 +6,7 @@ use crate::backend::Follow;
 use crate::error::{Error, ErrorKind};
 use crate::path::SandboxPath;
 
-/// What has broken somebody's quoting, globbing, splitting or URL.
+/// What has broken quoting, globbing, splitting or URL.
 const HOSTILE_NAMES: &[&str] = &[
     "two words",
     " leading",

@@ -83,22 +83,22 @@ pub trait Exec: Debug + Send + Sync {
     /// What the channel can carry.
     fn channel(&self) -> Channel;
 
-    /// Starts `argv` (the first is looked up in `PATH`), feeding it `stdin` and then, where the channel can, the end of it.
-    /// For [`Arguments::Shell`] channels `argv` is quoted by the implementation with [`super::quote`].
+    /// Starts `argv` (the first is looked up in `PATH`), feeding it `stdin` and then, where the channel can, the end of
+    /// it. For [`Arguments::Shell`] channels `argv` is quoted by the implementation with [`super::quote`].
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error>;
 
-    /// Whether a command could be started now, asked before a shell that runs already is told to do something. Waits
+    /// Whether a command could be started now, asked before a running shell is used. Waits
     /// for what must come before. A command that is started fails by itself where this does.
     ///
     /// # Errors
     ///
-    /// What [`Self::run`] would fail with at once, such as [`crate::ErrorKind::SandboxPaused`].
+    /// What [`Self::run`] would fail with immediately, such as [`crate::ErrorKind::SandboxPaused`].
     async fn ready(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether a question that changes nothing may be put to a shell while [`Self::ready`] is still asked: a shell that runs
-    /// can belong to no other incarnation, and only does not answer while that one is paused.
+    /// Whether a question that changes nothing may be put to a shell while [`Self::ready`] is still asked: a shell that
+    /// runs can belong to no other incarnation, and only does not answer while that one is paused.
     fn asks_beside_ready(&self) -> bool {
         false
     }

@@ -27,7 +27,7 @@ pub struct CommandConfig {
     /// Variables of its environment. Nothing else is handed on; without `PATH` the usual system folders are searched.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Program and arguments, run on this host, whose output tells this incarnation of the sandbox from every other
+    /// Program and arguments, run on this host, whose output identifies this incarnation of the sandbox
     /// and which fails when there is none. Empty: the sandbox is as lasting as this entry.
     #[serde(default)]
     pub incarnation: Vec<String>,
@@ -177,7 +177,7 @@ impl Guard for SameIncarnation {
     }
 }
 
-/// What tells this incarnation from every other: the words of the operator's command, or the entry itself.
+/// Identity of this incarnation: the words of the operator's command, or the entry itself.
 async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
     if config.incarnation.is_empty() {
         let entry = format!("{:?} {:?}", config.command, config.environment);

@@ -8,15 +8,15 @@ use flate2::write::GzDecoder;
 
 use crate::error::{Error, ErrorKind};
 
-/// Compressed bytes that are expanded at once: deflate makes at most 1032 of one, so 2 KiB become at most 2 MiB.
+/// Compressed bytes that are expanded in one step: deflate makes at most 1032 of one, so 2 KiB become at most 2 MiB.
 const SQUEEZED_STEP: usize = 2 * 1024;
 
 fn corrupted(why: &str) -> Error {
     Error::new(ErrorKind::Corrupted, why)
 }
 
-/// Takes lines of base64, or hexadecimal digits with any white space between them. Anything else is damage: tools that skip
-/// what they do not know would hide it.
+/// Takes lines of base64, or hexadecimal digits with any white space between them. Anything else is damage: tools that
+/// skip what they do not know would hide it.
 #[derive(Debug)]
 pub(super) struct Decoder {
     hex: bool,

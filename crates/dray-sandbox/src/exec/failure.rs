@@ -4,7 +4,7 @@ use super::channel::Exit;
 use crate::error::{Error, ErrorKind};
 
 /// What `strerror` says with glibc and with musl, and what shells say in its place. Compared in lower case with the
-/// end of a line, because a line may begin with a name that somebody chose.
+/// end of a line, because a line may begin with a name that a user chose.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("no such file or directory", ErrorKind::NotFound),
     ("no such file", ErrorKind::NotFound),
@@ -60,7 +60,7 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("unrecognized option", ErrorKind::ToolMissing),
 ];
 
-/// The kind of failure that the last telling line of an error output means, whoever wrote it: GNU, `BusyBox`, dash or
+/// The kind of failure that the last known line of an error output means, for all tools: GNU, `BusyBox`, dash or
 /// bash, with glibc or musl, in the C locale. `None` when no line is known.
 pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     text.lines().rev().find_map(|line| {

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
 use super::channel::{Channel, Exec};
-use super::list::SCRIPT as LIST;
+use super::list::LIST_SCRIPT;
 use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
 use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, one_line};
 use super::standing::{Repeat, Standing};
@@ -131,9 +131,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             Follow::Yes => b"yes",
             Follow::No => b"no",
         };
-        let reply = self
-            .ask(STAT_SCRIPT, &[word, path.as_bytes()], None)
-            .await?;
+        let reply = self.ask(STAT_SCRIPT, &[word, path.as_bytes()], None).await?;
         let spoken = match reply.get("ls") {
             Some(_) => "ls",
             None => "stat",
@@ -183,10 +181,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let (exec, nonce) = (self.exec.as_ref(), Nonce::new());
         let arguments = [path.as_bytes()];
         let running = if let Some(standing) = self.lends() {
-            standing.run(exec, DIGEST, &nonce, &arguments).await?
+            standing.run(exec, DIGEST_SCRIPT, &nonce, &arguments).await?
         } else {
             let text = !exec.channel().binary_output;
-            let argv = command(DIGEST, &nonce, text, &arguments);
+            let argv = command(DIGEST_SCRIPT, &nonce, text, &arguments);
             exec.run(argv, None).await?
         };
         Ok(async move {
@@ -205,7 +203,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         replace: bool,
     ) -> Result<bool, Error> {
         let arguments = [from.as_bytes(), to.as_bytes(), yes_or_no(replace)];
-        let reply = self.ask(RENAME, &arguments, None).await?;
+        let reply = self.ask(RENAME_SCRIPT, &arguments, None).await?;
         reply.check("text")?;
         Ok(reply.text("atomic") == "yes")
     }
@@ -241,7 +239,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 fn repeat(script: &'static str) -> Repeat {
     match script {
         RENAME_SCRIPT => Repeat::Never,
-        STAT_SCRIPT | STATE_SCRIPT | DIGEST_SCRIPT | LIST => Repeat::Harmless,
+        STAT_SCRIPT | STATE_SCRIPT | DIGEST_SCRIPT | LIST_SCRIPT => Repeat::Harmless,
         _ => Repeat::Idempotent,
     }
 }

@@ -22,7 +22,7 @@ const SAMPLE_BYTES: usize = 64 << 10;
 /// Less than this is not worth a second program.
 const MIN_COMPRESSED_BYTES: usize = 1024;
 
-/// Knows whether the source of an input failed, so that its error is told and not that of a command cut short.
+/// Knows whether the source of an input failed, so that its error is reported and not that of a command cut short.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     failure: Mutex<Option<Error>>,

@@ -13,7 +13,7 @@ pub(super) const LIST_SCRIPT: &str = include_str!("script/list.sh");
 const ENTRY_BYTES: usize = 600;
 /// Bytes of output for any listing, so that a long path fits also where few entries are wanted.
 const MIN_OUTPUT_BYTES: usize = 64 << 10;
-/// Most bytes of a listing that are kept at once.
+/// Most bytes of a listing that are kept in memory.
 const MAX_OUTPUT_BYTES: usize = 6 << 20;
 /// Deepest that `find` takes everywhere.
 const MAX_DEPTH: u32 = 10_000;

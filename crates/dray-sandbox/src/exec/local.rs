@@ -23,15 +23,15 @@ use crate::error::{Error, ErrorKind};
 
 /// Where programs are looked for unless the environment of the command says otherwise.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Bytes of output that are taken at once.
+/// Bytes of output per read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How long a program that has ended may leave its stderr open in other hands before that is no longer waited for.
+/// How long a program that has ended may leave its stderr open in other hands before the wait ends.
 const STDERR_LINGER: Duration = Duration::from_secs(1);
 
 /// What a way of running commands says of its own failure, as opposed to that of the command.
 pub type Failure = fn(&Exit) -> Option<Error>;
 
-/// Runs `PREFIX… ARGV…` in a process group of its own, which is killed when nobody wants its result any more. The
+/// Runs `PREFIX… ARGV…` in a process group of its own, which is killed when its result is not needed any more. The
 /// command sees no environment but what is given here, so that nothing of this service's leaks into a sandbox.
 #[derive(Clone, Debug)]
 pub struct LocalExec {

@@ -85,7 +85,7 @@ impl Facts {
         })
     }
 
-    /// From `ls -ldn`, where `stat` takes no format. Times are not told exactly there.
+    /// From `ls -ldn`, where `stat` takes no format. Times are not exact there.
     pub(super) fn of_ls(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let st_mode = mode_of(words.next()?)?;
@@ -266,7 +266,7 @@ mod tests {
         for local in ["ef53", "794c7630", "1021994", "58465342", "9123683e"] {
             assert!(keeps_times(local), "{local}");
         }
-        // NFS, FUSE, 9P, CIFS, and what cannot be told.
+        // NFS, FUSE, 9P, CIFS, and unknown ones.
         for other in ["6969", "65735546", "1021997", "ff534d42", "", "?"] {
             assert!(!keeps_times(other), "{other}");
         }

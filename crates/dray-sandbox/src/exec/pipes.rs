@@ -1,4 +1,4 @@
-//! What goes on around a process: stdin is fed, stderr is kept, the group is killed when nobody wants it any more.
+//! What goes on around a process: stdin is fed, stderr is kept, the group is killed when it is not needed any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

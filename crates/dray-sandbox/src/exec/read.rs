@@ -24,8 +24,8 @@ const READ_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
     include_str!("script/read.sh")
 );
-/// Largest file whose digest comes with it: what it takes longer than the copy comes after the last byte, without a sign
-/// of life.
+/// Largest file whose digest comes with it: what it takes longer than the copy comes after the last byte, without a
+/// sign of life.
 const MAX_BESIDE_BYTES: u64 = 1 << 30;
 /// Most output of one range, also where the channel would take more: 4 MiB as base64.
 const LONGEST_RANGE: usize = 6 << 20;
@@ -125,7 +125,7 @@ impl<E: Exec> Reading<E> {
             .size
             .checked_sub(self.position)
             .ok_or_else(|| changed("it is shorter than where to begin"))?;
-        // One byte more than there may be: whoever grows is noticed.
+        // One byte more than allowed: a growing file is noticed.
         let most = remaining + 1;
         let longest = self.exec.channel().longest_output;
         let room = longest.map_or(0, |longest| {
@@ -215,7 +215,7 @@ impl<E: Exec> Reading<E> {
                     let sha256 = trailer.digest.as_deref().map(str::parse);
                     close(run, trailer)?;
                     if let (Some(told), Some(Ok(sha256))) = (self.digest.take(), sha256) {
-                        // Nobody need wait for it.
+                        // No task needs to wait for it.
                         let _ = told.send(Fingerprint::Sha256(sha256, self.size));
                     }
                     if last {

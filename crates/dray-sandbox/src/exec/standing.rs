@@ -2,7 +2,7 @@
 //!
 //! Starting a command costs far more than running it: an engine makes a new process in a container, a host runs its
 //! start files. So questions are written as lines to the input of one shell, each with a process of its own that sees
-//! nothing of the others. Answers are told apart by their nonce. Whoever loses interest in the middle of an answer
+//! nothing of the others. Answers are distinguished by their nonce. A caller that is dropped in the middle of an answer
 //! takes the shell with it, so that nothing keeps running.
 
 mod feed;
@@ -61,7 +61,7 @@ pub(super) enum Repeat {
     Never,
 }
 
-/// How asking went when there is no answer.
+/// How asking went without an answer.
 #[derive(Debug)]
 struct Lost {
     error: Error,
@@ -100,8 +100,8 @@ impl Standing {
         asked.map_err(|lost| lost.error)
     }
 
-    /// Has the shell that waits, or a new one, run a script whose output is long. The shell waits for the next question once
-    /// all of it was read; whoever loses interest before takes the shell with it. Standard error is not part of it.
+    /// Has the shell that waits, or a new one, run a script whose output is long. The shell waits for the next question
+    /// once all of it was read; a caller that is dropped before ends the shell. Standard error is not part of it.
     pub(super) async fn run<E: Exec>(
         self: &Arc<Self>,
         exec: &E,
@@ -358,7 +358,7 @@ impl Lent {
         {
             self.standing.park(shell);
             if let Some(told) = self.status.take() {
-                // Nobody need wait for it.
+                // No task needs to wait for it.
                 let _ = told.send(status);
             }
         }

@@ -12,9 +12,10 @@ use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, find, find_last};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
-/// Longest trailer, with what a shell says after it. So many bytes are held back until it is known that they are content.
+/// Longest trailer, with what a shell says after it. So many bytes are held back until it is known that they are
+/// content.
 const MAX_TRAILER_BYTES: usize = 4096;
-/// Text that is decoded at once when it may expand.
+/// Text that is decoded in one step when it may expand.
 const DECODE_STEP_BYTES: usize = 4096;
 
 /// How the bytes come.
@@ -123,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// Why there is no answer.
+    /// Why the answer is missing.
     async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
         let exit = self.exit().await?;
         if find(noise, &self.nonce.mark("begin ")).is_some() {

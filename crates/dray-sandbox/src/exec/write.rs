@@ -143,7 +143,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             (Some(standing), Some(stdin)) if coding == Coding::Raw => {
                 let exec = self.exec.as_ref();
                 standing
-                    .ask_with_input(exec, SCRIPT, &arguments, stdin, LONGEST_ANSWER)
+                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, LONGEST_ANSWER)
                     .await
             }
             (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
@@ -154,8 +154,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Why there was no answer, where the disk tells: a full one ends a command before its input, and what breaks then
-    /// breaks with no reason given.
+    /// Why the answer is missing, as far as the disk explains it: a full one ends a command before its input, and what
+    /// breaks then breaks with no reason given.
     async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
         if !matches!(
             error.kind(),

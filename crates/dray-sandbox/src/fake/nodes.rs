@@ -17,7 +17,7 @@ pub struct Node {
     pub content: Vec<u8>,
     /// Mode bits.
     pub mode: u32,
-    /// Tells it from what takes its place.
+    /// Distinguishes it from its replacement.
     pub inode: u64,
     /// Nanoseconds since the epoch.
     pub mtime_ns: i128,

@@ -1,7 +1,7 @@
 //! Finding and opening what lies beneath a directory, and nothing else.
 //!
 //! [`Root::resolve`] finds where a path leads, links included, one descriptor at a time. [`Root::open`] opens a path
-//! in which no part may be a link. What was resolved is opened that way, so a link that somebody puts there in between
+//! in which no part may be a link. What was resolved is opened that way, so a link that is put there in between
 //! is an error and never followed.
 
 use std::collections::VecDeque;
@@ -207,7 +207,7 @@ const DIRECTORY_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// One part. A link where a directory was wanted is told apart from a file there.
+/// One part. A link where a directory was wanted is distinguished from a file there.
 fn step(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         Err(Errno::NOTDIR)
@@ -226,7 +226,7 @@ pub(super) fn link_target(link: &OwnedFd) -> Result<Vec<u8>, Error> {
         .map_err(failed("read a link"))
 }
 
-/// After a path was resolved there are no links in it: one that is met is new.
+/// After a path was resolved it contains no links: one that is met is new.
 pub(super) fn raced(error: Errno) -> Error {
     let kind = match error {
         Errno::LOOP => ErrorKind::ChangedDuringTransfer,

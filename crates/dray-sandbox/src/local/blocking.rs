@@ -1,16 +1,16 @@
-//! Work that blocks, off the runtime's threads, and told when nobody waits for it any more.
+//! Blocking work, off the runtime's threads, and cancelled when its caller is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind};
 
-/// Whether whoever asked has gone.
+/// Whether the caller has gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Abandoned(Arc<AtomicBool>);
 
 impl Abandoned {
-    /// Fails when nobody waits any more; long work asks at every step.
+    /// Fails when the caller is gone; long work asks at every step.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Unavailable, "nobody waits for it"));
@@ -27,7 +27,7 @@ impl Drop for Guard {
     }
 }
 
-/// Runs `work` on a thread that may block. When the future is dropped the work is told.
+/// Runs `work` on a thread that may block. When the future is dropped the work is cancelled.
 pub(super) async fn run<T: Send + 'static>(
     work: impl FnOnce(&Abandoned) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

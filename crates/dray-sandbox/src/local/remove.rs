@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::FileKind;
 use crate::path::SandboxPath;
 
-/// Directories held open at once; deeper ones are first moved up.
+/// Directories held open at the same time; deeper ones are first moved up.
 const MAX_OPEN_DIRECTORIES: usize = 64;
 
 impl Root {

@@ -48,7 +48,7 @@ impl Root {
         })
     }
 
-    /// What tells it from every other directory, also from a later one of the same name.
+    /// Its identity, different also from that of a later directory of the same name.
     pub(super) fn incarnation(&self) -> String {
         let (device, inode) = self.seen.identity;
         let born = self.seen.born_ns.unwrap_or_default();

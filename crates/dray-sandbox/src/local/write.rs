@@ -108,14 +108,14 @@ impl Root {
         let mode = Mode::from_raw_mode(0o755);
         match rustix::fs::mkdirat(&directory, name.as_slice(), mode) {
             Ok(()) => {}
-            // Somebody was faster; a file or a dangling link is found below.
+            // Another process was faster; a file or a dangling link is found below.
             Err(Errno::EXIST) => return self.is_directory(path),
             Err(error) => return Err(failed("make a directory")(error)),
         }
         let mut names = parent;
         names.push(name);
         let made = self.directory(&names)?;
-        // Whatever the umask took away. Where the descriptor is only a path, the umask stays.
+        // Bits that the umask removed. Where the descriptor is only a path, the umask stays.
         match rustix::fs::fchmod(&made, mode) {
             Ok(()) | Err(Errno::BADF) => {}
             Err(error) => return Err(failed("set the mode of a directory")(error)),

@@ -1,4 +1,4 @@
-//! Secrets in the content of files: private keys, and tokens that can be told by their form.
+//! Secrets in the content of files: private keys, and tokens that are recognised by their form.
 
 /// Files of more bytes than this are not scanned.
 pub const SCANNED: u64 = 1 << 20;

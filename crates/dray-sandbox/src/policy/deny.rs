@@ -10,7 +10,7 @@ const SYSTEM_DIRECTORIES: [&str; 10] = [
 /// Those of them in which homes are.
 const HOME_PARENTS: [&str; 2] = ["/root", "/var/lib"];
 
-/// What lies in a home and nobody should hand out.
+/// What lies in a home and must not be handed out.
 const DENIED_IN_HOME: [&str; 14] = [
     ".ssh",
     ".aws",

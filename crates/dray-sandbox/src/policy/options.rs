@@ -59,7 +59,7 @@ impl PolicyOptions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) for an entry that is no path; its context names it.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) for an entry that is not a path; its context names it.
     pub fn bind(&self, places: &Places) -> Result<Policy, Error> {
         let (mut roots, mut written) = (Vec::new(), Vec::new());
         for text in &self.roots {

@@ -1,4 +1,4 @@
-//! Where a sandbox has its places, and what a path means that somebody wrote.
+//! Where a sandbox has its places, and what a user's path means.
 
 use crate::error::{Error, ErrorKind};
 use crate::metadata::Probe;
@@ -7,7 +7,7 @@ use crate::path::SandboxPath;
 /// What `~` and relative paths stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Home of the sandbox user; `None` when nobody knows. A home that is `/` tells nothing and counts as unknown.
+    /// Home of the sandbox user; `None` when unknown. A home that is `/` counts as unknown.
     pub home: Option<SandboxPath>,
     /// Working directory of the session.
     pub working_directory: SandboxPath,

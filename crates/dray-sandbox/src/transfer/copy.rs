@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::Fingerprint;
 use crate::policy::{Finding, Policy, SCANNED, Scanner};
 
-/// Longest piece that is digested and handed on at once.
+/// Longest chunk that is digested and handed on in one step.
 const DIGEST_STEP_BYTES: usize = 256 << 10;
 
 /// What is known of the bytes that the sink has.
@@ -122,7 +122,7 @@ pub(super) struct Limits {
     pub(super) spool: Option<Spool>,
 }
 
-/// Reads a stream to its end into the sink. What `seen` says afterwards is what the sink has, whatever happens.
+/// Reads a stream to its end into the sink. What `seen` says afterwards is what the sink has, in every case.
 pub(super) async fn copy(
     body: Body,
     seen: &mut Seen,
@@ -187,7 +187,7 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
     queue.end(result);
 }
 
-/// The next piece with something in it: empty ones are no progress.
+/// The next piece with something in it: empty ones are not progress.
 async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
     loop {
         match body.next().await {

@@ -18,7 +18,7 @@ use crate::policy::{Places, Policy, PolicyOptions, Way};
 use crate::receipt::Skipped;
 
 /// Moves files for one opened incarnation. Keep it as long as that: it remembers what the sandbox offers and which
-/// transports failed, and lets only so many transfers run at once.
+/// transports failed, and lets only so many transfers run concurrently.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) sandbox: Arc<dyn Sandbox>,
@@ -85,7 +85,7 @@ impl Engine {
         Ok(Places::new(self.probe().await?, working_directory))
     }
 
-    /// The policy for this sandbox: roots and home count as told and as the sandbox resolves them, so that a home
+    /// The policy for this sandbox: roots and home count as reported and as the sandbox resolves them, so that a home
     /// which is a link is still the home.
     ///
     /// # Errors

@@ -76,7 +76,8 @@ impl Temporary {
 }
 
 /// A file of this host that gets its name when all of it was proved. Until then it has a name of its own in the same
-/// directory, mode 0600, which goes when this is dropped. Its owner may execute it in the end if that of the source may. Not synced to the disk, like the output of `cp`.
+/// directory, mode 0600, which goes when this is dropped. Its owner may execute it in the end if that of the source
+/// may. Not synced to the disk, like the output of `cp`.
 pub struct FileSink {
     target: PathBuf,
     /// `None` before the first byte of a resumable file, and once it has its name or was removed.
@@ -207,7 +208,7 @@ fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> 
         .map_err(|error| failed(&error))
 }
 
-/// A full disk is told apart: waiting does not help there, and it is not the sandbox that fails.
+/// A full disk is distinguished: waiting does not help there, and it is not the sandbox that fails.
 fn failed(error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

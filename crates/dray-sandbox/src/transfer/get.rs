@@ -296,7 +296,7 @@ impl Getting<'_> {
         })
     }
 
-    /// Compares what came with what the sandbox says is there. A failure to ask is asked again without copying anew.
+    /// Compares what came with what the sandbox says is there. A failed question is asked again without a new copy.
     async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
         let Partial {
             file, before, seen, ..

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use crate::policy::Policy;
 
-/// How an engine works, whatever it moves.
+/// Options of an engine, for all kinds of transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Longest time without a byte before a stream is given up. Default 30 s.
     pub idle: Duration,
-    /// Longest time for an answer that is no stream, such as `stat`. Default 60 s.
+    /// Longest time for an answer that is not a stream, such as `stat`. Default 60 s.
     pub answer: Duration,
     /// First pause before a retry; it doubles each time, up to 30 s, and what is waited is random between nothing and
     /// that. Default 1 s.
     pub backoff: Duration,
-    /// Files of up to this many bytes are digested in the sandbox whatever it costs. Larger ones are too, unless the
-    /// sandbox tells cheaply that nothing touched them ([`crate::Sandbox::state`]) and the transport hides no damage;
+    /// Files of up to this many bytes are digested in the sandbox at any cost. Larger ones are too, unless the
+    /// sandbox reports cheaply that nothing touched them ([`crate::Sandbox::state`]) and the transport hides no damage;
     /// the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
     pub digest_always_up_to: u64,
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
@@ -29,7 +29,7 @@ pub struct EngineOptions {
     /// Whether the digest before is computed while the copy runs. It then takes no time of its own; that what came is
     /// what was there afterwards is proved all the same. Default true.
     pub digest_while_reading: bool,
-    /// Existing directory for what must be drained at once. Files there have no name. Default `/tmp`.
+    /// Existing directory for what must be drained immediately. Files there have no name. Default `/tmp`.
     pub spool_dir: PathBuf,
     /// Most bytes that one transfer keeps in the spool directory. Default 16 GiB.
     pub spool_limit: u64,
@@ -76,7 +76,7 @@ pub struct PutOptions<'a> {
     pub epoch: u64,
 }
 
-/// What happens when a name is taken. The very same file there already is no collision.
+/// What happens when a name is taken. The very same file there already does not count as a collision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Collision {
     /// `report_2.csv`, `report_3.csv`, …

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::{Metadata, Transport};
 
 /// Where the bytes of a get go. Calls come in the order `begin`, `write`…, and again from `begin` when a copy starts
-/// anew, then `finish` or `abort` once. Nothing may be published before `finish`.
+/// again, then `finish` or `abort` once. Nothing may be published before `finish`.
 ///
 /// A failure of a sink ends the transfer: a retry here would be one inside a retry.
 #[async_trait]
@@ -26,14 +26,14 @@ pub trait Sink: Send + Sync {
     /// The next bytes.
     async fn write(&mut self, piece: Bytes) -> Result<(), Error>;
 
-    /// Waits until [`Self::sha256`] counts all that was written. A sink that works on another thread reports its failures
-    /// here at the latest.
+    /// Waits until [`Self::sha256`] counts all that was written. A sink that works on another thread reports its
+    /// failures here at the latest.
     async fn flush(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Digest of all that was written since `begin`, as of the last [`Self::flush`], from a sink that computes it anyway, from `begin` to `finish`. It
-    /// is not computed a second time then.
+    /// Digest of all that was written since `begin`, as of the last [`Self::flush`], from a sink that computes it
+    /// anyway, from `begin` to `finish`. It is not computed a second time then.
     fn sha256(&self) -> Option<Sha256Digest> {
         None
     }
@@ -58,8 +58,8 @@ pub trait Source: Send + Sync {
     /// Bytes in all.
     fn size(&self) -> u64;
 
-    /// Digest of all of it. Cheap after `open(0)` was read to its end; a source that does not know its digest yet may have
-    /// to read all of it.
+    /// Digest of all of it. Cheap after `open(0)` was read to its end; a source that does not know its digest yet may
+    /// have to read all of it.
     async fn sha256(&self) -> Result<Sha256Digest, Error>;
 
     /// The bytes from `offset` to the end. May be called again.
@@ -75,7 +75,7 @@ pub trait Progress: Send + Sync {
     fn moved(&self, _done: u64, _of: u64) {}
 }
 
-/// Nobody watches.
+/// Without an observer.
 impl Progress for () {}
 
 /// Bytes in one piece of a source at hand, as a file would come.

@@ -9,7 +9,7 @@ use crate::metadata::FileKind;
 use crate::path::{LONGEST_NAME, SandboxPath};
 use crate::policy::{Policy, Way};
 
-/// Epochs from here on are times in milliseconds, not counts of workers: nobody worked on the one before.
+/// Epochs from here on are times in milliseconds, not counts of workers: no worker had the one before.
 pub(super) const TIME_EPOCHS: u64 = 1 << 32;
 /// The epoch of temp files that stay for a later put of the same content to continue.
 pub(super) const KEPT_EPOCH: u64 = TIME_EPOCHS;
@@ -68,7 +68,7 @@ impl Engine {
         }
         policy.check(&real, Way::In)?;
         self.answer(self.sandbox.make_directory(&real)).await?;
-        // What was made meanwhile by somebody else may be a link.
+        // What was made meanwhile by another process may be a link.
         let made = self.answer(self.sandbox.stat(&real, Follow::Yes)).await?;
         policy.check(&made.real_path, Way::In)?;
         Ok(made.real_path)

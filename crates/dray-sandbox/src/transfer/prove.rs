@@ -4,7 +4,7 @@ use super::copy::Seen;
 use crate::error::ErrorKind;
 use crate::metadata::{Fingerprint, Integrity, Metadata};
 
-/// Whether both describe the same file in the same state, as far as that can be told without reading it.
+/// Whether both describe the same file in the same state, as far as that can be known without reading it.
 pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
     before.real_path == after.real_path
         && before.kind == after.kind
@@ -64,8 +64,8 @@ pub(super) fn judge(
     }
 }
 
-/// How sure it is of a file that did not change while it was read. `digest` was computed in the sandbox beside the copy,
-/// where something there computes one.
+/// How sure it is of a file that did not change while it was read. `digest` was computed in the sandbox beside the
+/// copy, where something there computes one.
 ///
 /// # Errors
 ///

@@ -57,8 +57,8 @@ impl Engine {
     /// The same for a transfer that a later one may continue: when it is cancelled, interrupted or killed, what was
     /// written keeps its temp name, and the next put with the same [`PutOptions::operation`] goes on there. That word
     /// must therefore stand for the content. A digest of the whole file decides whether both parts belong together; if
-    /// they do not, it is written again from its beginning. What is not continued within a day is removed by a later put
-    /// into the same directory. [`PutOptions::epoch`] counts for nothing.
+    /// they do not, it is written again from its beginning. What is not continued within a day is removed by a later
+    /// put into the same directory. [`PutOptions::epoch`] counts for nothing.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ impl<'a> Putting<'a> {
         }
     }
 
-    /// Fails early where it is known that there is no room or no life left.
+    /// Fails early where it is known that room or lifetime is not enough.
     async fn check_room(&self, directory: &SandboxPath) -> Result<(), Error> {
         let size = self.source.size();
         if size < SMALL_FILE_BYTES || self.receipt.attempts > 0 {

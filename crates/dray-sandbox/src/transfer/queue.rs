@@ -22,7 +22,7 @@ pub(super) const MAX_HELD_BYTES: usize = 1 << 20;
 /// How long the reader waits for room before it spools: one that is about as fast as we are costs no disk, and one
 /// that stands still holds nothing up.
 const SPOOL_GRACE: Duration = Duration::from_millis(20);
-/// Bytes read back from the spool at once.
+/// Bytes read back from the spool per read.
 const READ_BACK_BYTES: usize = 256 << 10;
 
 /// Where to keep what does not fit in memory, and how much of it.

@@ -19,7 +19,8 @@ use crate::metadata::Fingerprint;
 type Blame = Arc<Mutex<Option<Error>>>;
 
 impl Engine {
-    /// Writes what `write` asks for, with a digest computed beside it when that is wanted and can be done. A failure of the source is told from one of the sandbox.
+    /// Writes what `write` asks for, with a digest computed beside it when that is wanted and can be done. A failure of
+    /// the source is distinguished from one of the sandbox.
     pub(super) async fn send(
         &self,
         write: Write<'_>,

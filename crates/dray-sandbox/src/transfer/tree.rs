@@ -74,7 +74,7 @@ pub struct GotTree {
 
 impl Engine {
     /// Copies a directory into a sink as one archive: from a tar that the sandbox makes, or file by file where it makes
-    /// none. Links, special files and what policy refuses are left out and reported. A failure begins anew.
+    /// none. Links, special files and what policy refuses are left out and reported. After a failure it starts again.
     ///
     /// # Errors
     ///
@@ -147,7 +147,8 @@ impl Getting<'_> {
                 Err(trouble) => trouble,
             };
             if trouble.stage != Stage::Host {
-                // A tar has the bytes of a file that is too large, zeros of a sparse one included; a walk passes over it.
+                // A tar has the bytes of a file that is too large, zeros of a sparse one included; a walk passes over
+                // it.
                 let oversized =
                     trouble.error.kind() == ErrorKind::TooLarge && self.skips_oversized();
                 if !self.walk && (oversized || makes_no_tar(trouble.error.kind())) {

@@ -1,8 +1,8 @@
 //! What is asked of the sandbox before a copy, so that it can vouch for what came (sandbox-transfer 12).
 //!
-//! Digests need the file to be read once more, by whatever tool the sandbox has. A file that was left alone for a
-//! while needs none: a write shows in its times, which nobody in the sandbox can set back. Whoever reads the same file
-//! between two equal states has read what was there, if nothing can get lost on the way.
+//! Digests need the file to be read once more, by a tool that the sandbox has. A file that was left alone for a
+//! while needs none: a write shows in its times, which no process in the sandbox can set back. A transfer that reads
+//! the same file between two equal states has read what was there, if nothing can get lost on the way.
 
 use super::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -18,7 +18,7 @@ pub(super) enum Before {
     Due,
     /// A digest; nothing where there could be none, or none was asked for.
     Known(Option<Fingerprint>),
-    /// That the file has been left alone, and how it is told when it is not any more.
+    /// That the file has been left alone, and how a change is detected.
     Settled(State),
     /// The same, with a digest to be computed while the copy runs.
     Watched(State, Option<Fingerprint>),
@@ -48,8 +48,8 @@ impl Before {
 }
 
 impl Engine {
-    /// Chooses the evidence for a get: the cheapest that is enough. Bytes that an earlier transfer left (`continued`) are
-    /// proved by a digest only.
+    /// Chooses the evidence for a get: the cheapest that is enough. Bytes that an earlier transfer left (`continued`)
+    /// are proved by a digest only.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Engine {
         let state = match self.answer(self.sandbox.state(&file.real_path)).await {
             Ok(state) => state,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
-            // Whatever it is, digests meet it as well.
+            // The cause also affects digests.
             Err(_) => return Ok(None),
         };
         Ok(Some(state).filter(|state| state.is_settled() && is_of(state, file)))
@@ -103,7 +103,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// What asking fails with; then nobody knows.
+    /// The failure of asking; then the state is unknown.
     pub(super) async fn unchanged(
         &self,
         path: &SandboxPath,

@@ -40,7 +40,7 @@ pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Why> {
     }
 }
 
-/// Enough of a digest to tell names apart; nobody gains from finding two names with the same one.
+/// Enough of a digest to distinguish names; a collision gains an attacker nothing.
 type Key = [u8; 16];
 
 fn key(parent: Key, part: &[u8]) -> Key {

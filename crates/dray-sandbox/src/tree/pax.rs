@@ -13,7 +13,7 @@ pub(super) struct Pax {
     pub(super) sparse: bool,
 }
 
-/// Reads all records. Whatever could be read in two ways is refused: who reads it otherwise sees other members.
+/// Reads all records. Ambiguous records are refused: another reader would see other members.
 pub(super) fn parse(mut records: &[u8]) -> Result<Pax, Error> {
     let mut pax = Pax::default();
     while !records.is_empty() {

@@ -1,7 +1,7 @@
 //! Reading a tar that a sandbox made (sandbox-transfer 13).
 //!
-//! Where two readers could understand two things, this one stops: whoever checks an archive with one reader and
-//! unpacks it with another would otherwise get members that nobody checked (CVE-2025-62518).
+//! Where two readers could understand two things, this one stops: a service that checks an archive with one reader and
+//! unpacks it with another would otherwise get unchecked members (CVE-2025-62518).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 
 /// Bytes of the longest extended header.
 const LONGEST_EXTENSION: u64 = 128 << 10;
-/// Bytes read after the end of the archive, so that whoever makes it can end too.
+/// Bytes read after the end of the archive, so that its producer can end too.
 const LONGEST_END: u64 = 1 << 20;
 
 /// Members of a hostile tar.
@@ -189,7 +189,7 @@ impl Reader {
         }
         let name = pax.path.or(extra.name).unwrap_or(header.name);
         if size > self.limits.file && self.total.saturating_add(size) > self.limits.total {
-            // Whoever can read files one by one passes over this one without its bytes.
+            // A caller that can read files one by one skips this one without its bytes.
             self.report.skip(&name, Why::TooLarge);
         }
         self.count_bytes(size)?;
@@ -294,7 +294,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads what follows the archive, so that a failure of whoever makes it is seen.
+    /// Reads what follows the archive, so that a failure of its producer is seen.
     async fn end(&mut self) -> Result<(), Error> {
         let mut zeros = true;
         let mut seen = 0;
@@ -336,7 +336,7 @@ impl Members for Reader {
         if self.state == State::Ended {
             return Ok(None);
         }
-        // Stays so when the future is dropped half-way: nobody knows then where in the stream it is.
+        // Stays so when the future is dropped half-way: the position in the stream is unknown then.
         self.state = State::Failed;
         let next = self.read_next().await?;
         self.state = match next {

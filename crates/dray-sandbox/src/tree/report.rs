@@ -50,7 +50,7 @@ impl Why {
         }
     }
 
-    /// For whoever opens the archive.
+    /// For the reader of the archive.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Link => "a link",

@@ -38,7 +38,7 @@ impl std::fmt::Debug for Walk {
 }
 
 impl Walk {
-    /// Lists a real directory. Links in it are skipped, like everything that is no file or directory.
+    /// Lists a real directory. Links in it are skipped, like everything that is not a file or directory.
     ///
     /// # Errors
     ///

@@ -17,13 +17,13 @@ use records::{Central, Local, When};
 
 /// Bytes of content looked at before it is decided whether to compress it (sandbox-transfer R-3).
 const SAMPLE_BYTES: usize = 64 * 1024;
-/// Bytes given out at once, about.
+/// Bytes per chunk, about.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Sizes and offsets from here on need 64 bits; less than 4 GiB, since content that does not compress grows.
 const ZIP64_THRESHOLD_BYTES: u64 = 0xff00_0000;
 
-/// Members as a ZIP. What was skipped is listed in `_skipped.txt` at its end. It fails where the members fail, and then has
-/// no directory, which no reader takes for a whole ZIP.
+/// Members as a ZIP. What was skipped is listed in `_skipped.txt` at its end. It fails where the members fail, and then
+/// has no directory, which no reader takes for a whole ZIP.
 pub fn zip(members: impl Members + 'static) -> Body {
     zip_with(members, ZIP64_THRESHOLD_BYTES)
 }

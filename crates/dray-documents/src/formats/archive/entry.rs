@@ -49,7 +49,7 @@ pub(super) enum NameMatch {
 }
 
 impl Entry {
-    /// What a compressed file that is no archive holds.
+    /// What a compressed file that is not an archive holds.
     pub(super) fn compressed_file(bytes: u64) -> Self {
         Self {
             name: "(the compressed file)".to_owned(),

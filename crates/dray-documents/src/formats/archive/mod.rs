@@ -2,7 +2,7 @@
 //!
 //! ZIP and tar, the latter also within gzip, xz and Zstandard. Nothing is ever written anywhere: names are
 //! text to show and to compare, and a file of an archive is unpacked into memory and converted like any other
-//! document. A compressed file that is no tar archive stands for the one file in it.
+//! document. A compressed file that is not a tar archive stands for the one file in it.
 
 mod entry;
 mod listing;

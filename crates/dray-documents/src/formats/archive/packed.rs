@@ -14,7 +14,7 @@ use crate::limits::{Budget, Damage, Failure, Limit};
 
 /// Most memory that a dictionary or window may take; the strongest presets of `xz` and `zstd --ultra` need less.
 const MAX_WINDOW_BYTES: u64 = 128 << 20;
-/// Bytes read from the file at once.
+/// Bytes per read of the file.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// How a file is compressed.

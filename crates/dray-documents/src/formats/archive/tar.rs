@@ -95,7 +95,7 @@ impl<'a> Tar<'a> {
             b'0' | 0 | b'7' if !extension.is_sparse => EntryKind::File,
             _ => EntryKind::Other,
         };
-        // Links, devices, pipes and directories have no content, whatever their size says.
+        // Links, devices, pipes and directories have no content, regardless of their size field.
         let has_content = !matches!(header.kind(), b'1'..=b'6');
         self.opened(if has_content { bytes } else { 0 });
         let modified = extension.modified.or_else(|| {

@@ -89,7 +89,7 @@ fn entry(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Option<
     })
 }
 
-/// As the directory says; in the time zone of whoever packed it, which it does not say.
+/// As the directory says; in the time zone of its creator, which it does not say.
 fn shown_time(time: DateTime) -> String {
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02}:{:02}",

@@ -39,7 +39,7 @@ pub(super) fn convert(
     if bytes.trim_ascii().is_empty() {
         return Ok(());
     }
-    // A mailbox begins each message with a line that is no header.
+    // A mailbox begins each message with a line that is not a header.
     let bytes = match bytes.strip_prefix(b"From ") {
         Some(rest) => after_line(rest),
         None => bytes,
@@ -228,7 +228,7 @@ fn readable(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) -> Option<
     Some(text.into_owned().into_bytes())
 }
 
-/// A date as numbers; nothing when it is none, or when its zone is a word that tells no offset.
+/// A date as numbers; nothing when it is none, or when its zone is a word without a known offset.
 fn rfc3339(date: &str) -> Option<String> {
     let known = date
         .split('(')

@@ -4,7 +4,7 @@ use crate::formats::{rtf, web};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
-/// Quotes within quotes that are told apart.
+/// Quotes within quotes that are distinguished.
 const MAX_QUOTE_DEPTH: usize = 8;
 
 /// A person or a list of them.
@@ -94,7 +94,7 @@ impl Letter {
 }
 
 impl Address {
-    /// `Name <address>`; what is no address stays text.
+    /// `Name <address>`; what is not an address stays text.
     fn write(&self, line: &mut Inline) {
         let name = one_line(&self.name);
         let address = self.address.trim();

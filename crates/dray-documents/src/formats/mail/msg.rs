@@ -169,7 +169,7 @@ fn recipients(
             .number(RECIPIENT_TYPE)
         {
             Some(2) => cc.push(recipient),
-            // Blind copies are nobody's to see.
+            // Blind copies are hidden.
             Some(3) => {}
             _ => to.push(recipient),
         }

@@ -1,4 +1,4 @@
-//! Blocks that cannot be written at once: what a cell, a text box or a note holds.
+//! Blocks that cannot be written immediately: what a cell, a text box or a note holds.
 
 use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
@@ -80,7 +80,7 @@ pub(in crate::formats) fn line(blocks: Vec<Block>) -> Inline {
     all
 }
 
-/// Where blocks go: to the document, or to whatever is open inside it.
+/// Where blocks go: to the document, or to the block that is open inside it.
 #[derive(Debug, Default)]
 pub(in crate::formats) struct Sink {
     open: Vec<Vec<Block>>,

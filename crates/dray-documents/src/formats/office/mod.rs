@@ -43,7 +43,7 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
         "application/vnd.oasis.opendocument.presentation"
         | "application/vnd.oasis.opendocument.presentation-template"
         | "application/vnd.oasis.opendocument.presentation-flat-xml" => ("odp", odf::slides),
-        // An OLE2 file that holds an encrypted package: opening it says so, whatever the package would have been.
+        // An OLE2 file that holds an encrypted package: opening it says so, for any package.
         "application/x-ole-storage" => ("ole", docx::convert),
         _ => return None,
     };

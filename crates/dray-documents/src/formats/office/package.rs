@@ -192,7 +192,7 @@ pub(in crate::formats) fn resolve(folder: &str, target: &str) -> String {
     path.join("/")
 }
 
-/// Percent escapes decoded; what is no escape or no UTF-8 stays.
+/// Percent escapes decoded; what is not an escape or not UTF-8 stays.
 pub(in crate::formats) fn unpercent(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();

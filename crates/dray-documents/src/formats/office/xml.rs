@@ -157,7 +157,7 @@ impl Element<'_> {
 /// What comes next.
 #[derive(Debug)]
 pub(in crate::formats) enum Event<'x> {
-    /// An element opens; an empty one closes at once.
+    /// An element opens; an empty one closes immediately.
     Open(Element<'x>),
     /// The innermost element closes.
     Close,

@@ -71,10 +71,10 @@ impl Boss {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`] when a password is needed; damage when there is no structure that can be read or found
+    /// [`Failure::Encrypted`] when a password is needed; damage without a structure that can be read or found
     /// again by scanning the file.
     pub(super) fn open(data: Vec<u8>, budget: &Rc<Budget>) -> Result<Self, Failure> {
-        // A file that lacks its end has been cut off, whatever else is found wrong with it.
+        // A file that lacks its end has been cut off, regardless of other damage.
         let damage = if ended(&data) {
             Damage::Structure
         } else {
@@ -305,7 +305,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Loads a document. When its table of objects leads to fewer pages than it declares, or to none, the table is put
-/// aside and made anew from the objects that the file holds.
+/// aside and rebuilt from the objects that the file holds.
 fn load(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
     let document = match guarded(|| Document::load(data)).ok_or(damage)? {
         Ok(document) => document,

@@ -107,7 +107,7 @@ fn unknown(at: char) -> bool {
     matches!(at, '\u{fffd}' | '\u{e000}'..='\u{f8ff}')
 }
 
-/// Whether so much of the text is unknown that nobody can read it.
+/// Whether so much of the text is unknown that it is not readable.
 pub(super) fn unreadable<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let (mut all, mut strange) = (0_usize, 0_usize);
     for at in texts.flat_map(str::chars).filter(|c| !c.is_whitespace()) {

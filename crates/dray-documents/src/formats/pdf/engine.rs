@@ -43,7 +43,7 @@ pub(super) struct Page {
     pub(super) incomplete: bool,
     /// It was cut off at a limit.
     pub(super) cut: Option<Limit>,
-    /// Much of its text stands for characters that nobody knows.
+    /// Much of its text stands for unknown characters.
     pub(super) unreadable: bool,
     /// Characters that a person does not see on it.
     pub(super) hidden_characters: u64,

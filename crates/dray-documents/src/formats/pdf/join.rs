@@ -27,7 +27,7 @@ const RAGGED: f32 = 0.15;
 /// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
 const MIN_SENTENCE: usize = 12;
 /// How far in, in sizes of letters, the first line of a paragraph may begin.
-const INDENT: f32 = 0.5;
+const MAX_INDENT: f32 = 0.5;
 
 /// The column in which a block stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,8 +58,7 @@ impl Edges {
             let Some((left, mut right)) = own.get(at).copied().flatten() else {
                 return Column::default();
             };
-            let few =
-                    matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW_LINES);
+            let few = matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW_LINES);
             let beside = [at.checked_sub(1), Some(at + 1)];
             for near in beside.into_iter().flatten().filter(|_| few) {
                 if let Some((its_left, its_right)) = own.get(near).copied().flatten()
@@ -72,7 +71,7 @@ impl Edges {
             let others = own
                 .iter()
                 .flatten()
-                .filter(|its| its.1 > right - SLACK * 10.0);
+                .filter(|its| its.1 > right - LINE_SLACK * 10.0);
             let room = if others.count() > 1 {
                 right
             } else {
@@ -321,7 +320,7 @@ impl Shape {
         }
         let word = if unspaced { 1 } else { word };
         let width = (b.end - b.x).max(0.0) * fraction(word, all);
-        self.room(a, b, right) > width + SLACK * a.size.max(b.size)
+        self.room(a, b, right) > width + LINE_SLACK * a.size.max(b.size)
     }
 
     /// What is left of a line, which the next one follows, if lines end there.

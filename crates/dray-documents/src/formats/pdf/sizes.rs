@@ -12,7 +12,7 @@ use pdfboss_text::{Rect, TextSpan};
 const BLANK_WEIGHT: usize = 8;
 /// Characters of blank text that a page gets at most.
 const MAX_BLANK_CHARACTERS: usize = 64 * 1024;
-/// Sizes that are told apart.
+/// Sizes that are distinguished.
 const MAX_SIZES: usize = 64;
 /// Where the blank text stands.
 const BLANK_POSITION: f32 = -100_000.0;
@@ -55,7 +55,7 @@ impl Sizes {
     }
 }
 
-/// A size in half points, as the engine tells sizes apart.
+/// A size in half points, as the engine distinguishes sizes.
 fn bucket(size: f32) -> i32 {
     // Sizes are never negative and far below the largest integer; what is not is a lie and counts as the largest.
     #[expect(

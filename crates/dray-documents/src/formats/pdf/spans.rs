@@ -1,4 +1,4 @@
-//! Pieces of text mended before they are laid out.
+//! Pieces of text repaired before they are laid out.
 
 use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
@@ -19,7 +19,7 @@ pub(super) fn mend(spans: &mut [TextSpan]) {
     }
 }
 
-/// A character alone that nobody knows, or that is a sign of a symbol font, is a bullet: fonts of the standard
+/// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard
 /// encoding show one wherever a code means nothing else (ISO 32000-1, D.2).
 fn bullet(span: &mut TextSpan) {
     let mut shown = span.text.chars().filter(|c| !c.is_whitespace());

@@ -317,7 +317,7 @@ impl<'o> Blocks<'o> {
             if !row.is_empty() {
                 table.row(self.rows + 1, row.iter().map(Cell::lines).collect());
             }
-            // The limit that was reached before is the one that is told.
+            // The limit that was reached first is the one that is reported.
             let _limit = self.out.table_so_far(table);
         } else {
             for line in std::mem::take(&mut self.cell) {

@@ -44,7 +44,7 @@ fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<()
 ///
 /// # Errors
 ///
-/// Damage when it is no RTF; the limit that was reached, and what was read before stands.
+/// Damage when it is not RTF; the limit that was reached, and what was read before stands.
 pub(crate) fn rtf(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
     let bytes = bytes
         .strip_prefix(b"\xEF\xBB\xBF")

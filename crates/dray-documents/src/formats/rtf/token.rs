@@ -12,7 +12,7 @@ pub(super) enum Token<'a> {
     Close,
     /// `\word` with its number, if it has one.
     Word(&'a str, Option<i32>),
-    /// `\` and a character that is no letter.
+    /// `\` and a character that is not a letter.
     Symbol(u8),
     /// `\'hh`.
     Byte(u8),

@@ -66,9 +66,7 @@ impl Seen {
     /// Notes a record about a row or about columns (MS-XLS 2.4.221, 2.4.53).
     fn note_hidden(&mut self, sheet: usize, kind: u16, data: &[u8]) {
         match (kind, short(data, 0), short(data, 2)) {
-            (ROW_RECORD, Some(row), _)
-                if short(data, 12).is_some_and(|flags| flags & 0x20 != 0) =>
-            {
+            (ROW_RECORD, Some(row), _) if short(data, 12).is_some_and(|flags| flags & 0x20 != 0) => {
                 self.hidden_rows.insert((sheet, u32::from(row)));
             }
             (COLINFO_RECORD, Some(first), Some(last))

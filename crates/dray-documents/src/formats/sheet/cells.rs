@@ -42,7 +42,7 @@ struct Open {
     inline: Option<String>,
 }
 
-/// Cells that lead somewhere, each with the id of the relation that tells where.
+/// Cells that lead somewhere, each with the id of the relation that says where.
 pub(super) type Links = Vec<((u64, u32), String)>;
 
 /// Links that are read of one worksheet.

@@ -3,7 +3,7 @@
 /// What a number is shown as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
-    /// A number, whatever its decimals and currency.
+    /// A number, with any decimals and currency.
     #[default]
     General,
     Percent,

@@ -16,7 +16,7 @@ use crate::formats::Hint;
 use crate::limits::{Damage, Failure, Limit};
 use crate::markdown::{Markdown, Unit};
 
-/// The converter. A workbook that is XML in a ZIP, whatever it is called, is read as such.
+/// The converter. A workbook that is XML in a ZIP, under any name, is read as such.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &Hint,
@@ -155,7 +155,7 @@ pub(super) fn shown(data: &Data, style: &Style) -> Shown {
     style.text(text)
 }
 
-/// The library tells moments and durations apart, not dates and times: a whole day is a date, less than one a time.
+/// The library distinguishes moments and durations, not dates and times: a whole day is a date, less than one a time.
 fn moment(moment: &calamine::ExcelDateTime) -> String {
     let value = moment.as_f64();
     if moment.is_duration() {

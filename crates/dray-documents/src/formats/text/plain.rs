@@ -40,7 +40,7 @@ pub(super) fn markdown(
     Ok(())
 }
 
-/// The tag of the fence; nothing for text that is no code. The name's extension decides, then the media type.
+/// The tag of the fence; nothing for text that is not code. The name's extension decides, then the media type.
 fn language(hint: &Hint) -> Option<&'static str> {
     of_extension(&hint.extension).or(match hint.mime.as_str() {
         "application/yaml" | "application/x-yaml" => Some("yaml"),

@@ -16,7 +16,7 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
 }
 
 /// The name of the encoding in the head of a document. A document whose head can be read as ASCII is not in UTF-16,
-/// whatever it says (HTML standard, 13.2.3.3).
+/// regardless of what it says (HTML standard, 13.2.3.3).
 fn named(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let declared = head

@@ -35,7 +35,7 @@ fn text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<String, Fa
     Ok(source::line_feeds(text))
 }
 
-/// A page. One without any text, such as a program that draws it, is told from an empty file.
+/// A page. One without any text, such as a program that draws it, is distinguished from an empty file.
 fn page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let text = text(input, hint, out)?;
     html(&text, out)?;

@@ -17,7 +17,7 @@ const KEY_DIGITS: usize = 12;
 /// How the names end.
 const PARTIAL_SUFFIX: &str = ".part";
 
-/// A partial file that nobody else writes.
+/// A partial file with a single writer.
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) path: PathBuf,

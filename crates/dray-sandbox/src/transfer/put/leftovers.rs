@@ -10,8 +10,8 @@ use crate::path::SandboxPath;
 use crate::transfer::engine::Engine;
 use crate::transfer::place::{KEPT_EPOCH, temp_epoch};
 
-/// Age from which a temp file belongs to nobody: a live writer gives up after 30 s without a byte, and the digest of a
-/// written file takes minutes at most.
+/// Age from which a temp file counts as abandoned: a live writer gives up after 30 s without a byte, and the digest of
+/// a written file takes minutes at most.
 const ABANDONED_NS: i128 = 10 * 60 * 1_000_000_000;
 /// The same of a temp file that stays for a later put to continue.
 const KEPT_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
@@ -117,7 +117,7 @@ impl Putting<'_> {
     }
 
     /// Removes temp files that killed processes left in the directory, once for each engine. The file that was just
-    /// written tells the time of the sandbox. Best effort: nothing of this fails the put.
+    /// written shows the time of the sandbox. Best effort: nothing of this fails the put.
     pub(super) async fn sweep(&self, directory: &SandboxPath, placed: &Placed) {
         let engine = self.engine;
         if placed.existed || !engine.memory().swept.insert(directory.clone()) {

@@ -31,14 +31,14 @@ impl Putting<'_> {
         let renames = match tried {
             Err(error) if cannot_run(error.kind()) => false,
             Err(error) if forbids(&error) => return Err(error.into()),
-            // Whatever else it says of a file that is not there, something ran.
+            // Other messages about a missing file still prove that something ran.
             _ => true,
         };
         engine.memory().renames = Some(renames);
         Ok(renames)
     }
 
-    /// Gives the written file its name. Somebody may take that in between.
+    /// Gives the written file its name. Another process may take that in between.
     pub(super) async fn publish(
         &mut self,
         directory: &SandboxPath,
@@ -125,7 +125,7 @@ impl Putting<'_> {
         self.resume = None;
         if let Err(trouble) = written {
             if trouble.error.kind() == ErrorKind::Exists {
-                // Somebody made it since we looked.
+                // It was made since we looked.
                 return Err(Trouble::transport(Error::new(
                     ErrorKind::Unavailable,
                     "the name was taken meanwhile",

@@ -17,7 +17,7 @@ use crate::transfer::peer::Source;
 use crate::transfer::queue::{Spool, blocking};
 use crate::tree::Members;
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Content of one member.

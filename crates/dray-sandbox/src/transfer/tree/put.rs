@@ -51,7 +51,7 @@ pub struct PutTree {
 }
 
 impl Engine {
-    /// Unpacks a plain tar into an existing directory. The tar is read as hostile and written anew: regular files and
+    /// Unpacks a plain tar into an existing directory. The tar is read as hostile and written again: regular files and
     /// directories only. Where the sandbox cannot unpack, every file is put by itself.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl Putting<'_> {
         Engine::total(tar.size())
     }
 
-    /// An exit status is no proof: every file must be there in its size.
+    /// An exit status is not proof: every file must be there in its size.
     async fn check_sizes(
         &self,
         directory: &SandboxPath,
@@ -306,7 +306,7 @@ fn below(directory: &SandboxPath, name: &[u8]) -> Result<SandboxPath, Error> {
 #[derive(Debug, Default)]
 struct Notes {
     files: Vec<(Vec<u8>, u64)>,
-    /// The tar's own failure, as told from one of the sandbox.
+    /// The tar's own failure, as distinguished from one of the sandbox.
     failed: Option<Error>,
 }
 

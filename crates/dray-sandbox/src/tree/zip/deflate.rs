@@ -2,7 +2,7 @@
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
-/// Bytes of output asked for at once.
+/// Bytes of output per call.
 const OUTPUT_STEP_BYTES: usize = 32 * 1024;
 
 /// A deflate stream.
@@ -47,7 +47,7 @@ impl Deflate {
 
     fn step(&mut self, bytes: &[u8], flush: FlushCompress, out: &mut Vec<u8>) -> Status {
         out.reserve(OUTPUT_STEP_BYTES);
-        // In memory, with room to write to, this cannot fail: there is no state to get wrong.
+        // In memory, with room to write to, this cannot fail: no state can be wrong.
         self.stream
             .compress_vec(bytes, out, flush)
             .unwrap_or(Status::StreamEnd)

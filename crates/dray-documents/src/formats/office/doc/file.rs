@@ -51,7 +51,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`]; damage when there is no text stream or it is none of Word.
+    /// [`Failure::Encrypted`]; damage without a text stream of Word.
     pub(super) fn open(compound: &mut Compound<'_>, budget: &Budget) -> Result<Self, Failure> {
         let main = compound.needed("/WordDocument", budget)?;
         let structure = Failure::Corrupt(Damage::Structure);

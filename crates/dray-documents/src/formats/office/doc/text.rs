@@ -182,7 +182,7 @@ impl<'f> Walker<'f> {
         self.text(character, at, offset, out)
     }
 
-    /// One character that is no mark of a paragraph, cell or field.
+    /// One character that is not a mark of a paragraph, cell or field.
     fn text(
         &mut self,
         character: char,

@@ -87,7 +87,7 @@ impl Walker {
             }
             "txbxContent" => {
                 self.sink.begin();
-                // What the anchor hides is not what the box hides, and tables in it are no nested ones.
+                // What the anchor hides is not what the box hides, and tables in it are not nested ones.
                 Tag::Box(std::mem::take(&mut self.fields))
             }
             "footnote" | "endnote" | "comment" => {

@@ -241,7 +241,7 @@ impl Walker {
         }
     }
 
-    /// Writes blocks after the open paragraph, or at once when none is open.
+    /// Writes blocks after the open paragraph, or immediately when none is open.
     pub(super) fn anchor(&mut self, blocks: Vec<Block>, out: &mut Markdown) -> Result<(), Limit> {
         if let Some(para) = self.paras.last_mut() {
             para.after.extend(blocks);

@@ -91,7 +91,7 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`]; damage when there is no last edit.
+    /// [`Failure::Encrypted`]; damage without a last edit.
     pub(super) fn read(user: &[u8], stream: &[u8], budget: &Budget) -> Result<Self, Failure> {
         if u32_at(user, 12) == Some(ENCRYPTED) {
             return Err(Failure::Encrypted);

@@ -39,7 +39,7 @@ pub(super) struct Text {
     pub(super) text: String,
 }
 
-/// The texts of a container, in order. A header tells the kind of the text that follows.
+/// The texts of a container, in order. A header gives the kind of the text that follows.
 pub(super) fn texts(records: Records<'_>) -> Vec<Text> {
     let mut texts = Vec::new();
     let mut kind = TextKind::Other;

@@ -35,10 +35,7 @@ impl Ink {
     /// Whether a person cannot tell the two apart.
     pub(super) fn looks_like(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Color(a), Self::Color(b)) => a
-                .iter()
-                .zip(b)
-                .all(|(a, b)| (a - b).abs() <= MAX_CHANNEL_DIFFERENCE),
+            (Self::Color(a), Self::Color(b)) => a.iter().zip(b).all(|(a, b)| (a - b).abs() <= MAX_CHANNEL_DIFFERENCE),
             _ => false,
         }
     }
@@ -103,7 +100,7 @@ impl Space {
                 let last = table.len().saturating_sub(1);
                 table.get(number.min(last)).copied().unwrap_or(Ink::Unknown)
             }
-            (Self::Tint, _) if components.iter().all(|amount| *amount <= SAME) => Ink::PAPER,
+            (Self::Tint, _) if components.iter().all(|amount| *amount <= MAX_CHANNEL_DIFFERENCE) => Ink::PAPER,
             _ => Ink::Unknown,
         }
     }

@@ -251,7 +251,7 @@ impl PaintedPage {
 
 /// The mark that a piece of text carries.
 mod mark {
-    /// Marks that can be told apart.
+    /// Marks that can be distinguished.
     pub(super) const MAX_MARKS: usize = 1 << 24;
 
     /// The operator that sets the mark of this number. Its three components are exact in single precision.
@@ -338,7 +338,7 @@ fn core(span: &TextSpan) -> Rect {
     Rect::new(bbox.x0 + dx, bbox.y0 + dy, bbox.x1 - dx, bbox.y1 - dy)
 }
 
-/// Whether so much of the text lies within an area that nobody can read the rest.
+/// Whether so much of the text lies within an area that the rest is not readable.
 fn covers(area: Rect, core: Rect) -> bool {
     // A font without widths gives text without any.
     let core = Rect::new(

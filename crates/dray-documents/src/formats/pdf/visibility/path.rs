@@ -2,7 +2,7 @@
 
 use pdfboss_core::{Matrix, Point, Rect};
 
-/// Shapes of one path that are told apart; the others count as one that fills nothing.
+/// Shapes of one path that are distinguished; the others count as one that fills nothing.
 const MAX_SHAPES: usize = 2_000;
 /// Corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
 const MAX_CORNERS: usize = 6;

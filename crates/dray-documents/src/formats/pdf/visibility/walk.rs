@@ -42,7 +42,7 @@ impl MarkedStreams {
     }
 }
 
-/// What tells one content stream from another.
+/// Identity of a content stream.
 fn key(stream: &Stream) -> u64 {
     let mut hasher = DefaultHasher::new();
     stream.data.hash(&mut hasher);
@@ -279,7 +279,7 @@ impl Walker<'_> {
             return false;
         };
         let layer = match properties {
-            // The reference tells which layer it is.
+            // The reference says which layer it is.
             Object::Name(name) => find(frame.chain, "Properties", &name.0, self.source)
                 .map(|found| found.reference.map_or(found.object, Object::Ref)),
             other => Some(other.clone()),

@@ -1,6 +1,6 @@
 //! HTML to Markdown, token by token.
 //!
-//! There is no tree: a list of the elements that are open, as deep as the limit allows, and the line, the code or the
+//! No tree is built: a list of the elements that are open, as deep as the limit allows, and the line, the code or the
 //! table that is being collected. So nothing recurses, memory stays near the size of what is shown, and what a limit
 //! cuts off has been written before. Elements below the greatest depth are not opened; their text stays, flat.
 

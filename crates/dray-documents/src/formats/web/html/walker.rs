@@ -289,7 +289,7 @@ impl<'o> Walker<'o> {
         if self.tables.iter().any(|table| !table.layout) {
             self.rescue_table();
         } else if let Some(code) = self.code.take() {
-            // The limit that was reached before is the one that is told.
+            // The limit that was reached first is the one that is reported.
             let _limit = self.out.code(&code.language, &code.text);
         } else {
             self.heading = None;
