@@ -24,7 +24,7 @@ use crate::{list, read, user, write};
 
 /// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less per
 /// byte than the output of a command; a command costs less to start.
-const MIN_ARCHIVE_BYTES: u64 = 32 << 20;
+const MIN_ARCHIVE_BYTES: u64 = 16 << 20;
 /// How long a shell that hung is not asked again.
 const HUNG_TIME: Duration = Duration::from_mins(1);
 

@@ -270,7 +270,7 @@ async fn large_files_come_as_an_archive_with_a_digest_beside_it() {
         world.container.sh(&command);
         file
     };
-    let (large, small) = (make("large", 32), make("small", 31));
+    let (large, small) = (make("large", 16), make("small", 15));
     for file in [&large, &small] {
         settled(&world, file).await;
     }
@@ -285,7 +285,7 @@ async fn large_files_come_as_an_archive_with_a_digest_beside_it() {
 #[tokio::test]
 async fn a_large_file_that_the_user_may_not_read_does_not_come_as_an_archive() {
     let world = World::agent().await;
-    let make = "umask 077; head -c 33554432 /dev/zero >/workspace/closed";
+    let make = "umask 077; head -c 16777216 /dev/zero >/workspace/closed";
     world.container.sh(make);
     let policy = Policy::beneath([path("/workspace")]);
     let options = GetOptions {
