@@ -56,7 +56,7 @@ impl<'a> Container<'a> {
         let mut folded = HashMap::new();
         for (index, name) in names.iter().enumerate() {
             exact.entry(name.clone()).or_insert(index);
-            folded.entry(fold(name)).or_insert(index);
+            folded.entry(fold_name(name)).or_insert(index);
         }
         Ok(Self {
             zip,
@@ -77,7 +77,7 @@ impl<'a> Container<'a> {
         let name = name.trim_start_matches('/');
         self.exact
             .get(name)
-            .or_else(|| self.folded.get(&fold(name)))
+            .or_else(|| self.folded.get(&fold_name(name)))
             .copied()
     }
 
@@ -121,7 +121,7 @@ pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn
     let mut head = [0; 8];
     let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
     if head == OLE2_SIGNATURE {
-        return Err(ole2(input));
+        return Err(ole2_failure(input));
     }
     let damage = if read >= 2 && head.starts_with(b"PK") {
         Damage::Truncated
@@ -145,10 +145,10 @@ pub(crate) fn read_zip_entry(
 ) -> Result<Vec<u8>, Failure> {
     // Looked at before it is opened: not every kind of encryption is known to what opens it.
     let raw = zip.by_index_raw(index);
-    if raw.map_err(|error| refused(&error))?.encrypted() {
+    if raw.map_err(|error| entry_failure(&error))?.encrypted() {
         return Err(Failure::Encrypted);
     }
-    let mut entry = zip.by_index(index).map_err(|error| refused(&error))?;
+    let mut entry = zip.by_index(index).map_err(|error| entry_failure(&error))?;
     let (declared, packed) = (entry.size(), entry.compressed_size());
     if max_ratio.is_some_and(|max| exceeds_ratio(declared, packed, max)) {
         return Err(Failure::Stopped(Limit::Ratio));
@@ -159,7 +159,9 @@ pub(crate) fn read_zip_entry(
     let mut bytes = Vec::new();
     let mut step = vec![0; INFLATE_STEP_BYTES];
     loop {
-        let read = entry.read(&mut step).map_err(|error| broken(&error))?;
+        let read = entry
+            .read(&mut step)
+            .map_err(|error| read_failure(&error))?;
         if read == 0 {
             break;
         }
@@ -181,7 +183,7 @@ pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool 
 }
 
 /// A name as it is compared where no name is equal: some writers use the other slash.
-fn fold(name: &str) -> String {
+fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace('\\', "/")
 }
 
@@ -200,7 +202,7 @@ fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
 }
 
 /// What an OLE2 file means where a ZIP was expected: office programs wrap a package so to encrypt it.
-fn ole2(input: &mut dyn Input) -> Failure {
+fn ole2_failure(input: &mut dyn Input) -> Failure {
     match cfb::CompoundFile::open(input) {
         Ok(file) if file.exists("/EncryptedPackage") => Failure::Encrypted,
         _ => Failure::Corrupt(Damage::Structure),
@@ -208,7 +210,7 @@ fn ole2(input: &mut dyn Input) -> Failure {
 }
 
 /// What an entry that cannot be opened means.
-fn refused(error: &zip::result::ZipError) -> Failure {
+fn entry_failure(error: &zip::result::ZipError) -> Failure {
     match error {
         zip::result::ZipError::UnsupportedArchive(words)
             if *words == zip::result::ZipError::PASSWORD_REQUIRED =>
@@ -221,7 +223,7 @@ fn refused(error: &zip::result::ZipError) -> Failure {
 }
 
 /// What a read that fails means.
-fn broken(error: &io::Error) -> Failure {
+fn read_failure(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         Failure::Corrupt(Damage::Truncated)
     } else {

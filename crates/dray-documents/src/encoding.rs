@@ -96,7 +96,7 @@ fn is_iso_2022_jp(sample: &[u8]) -> bool {
 
 /// The encoding of a text: by its mark, else ISO-2022-JP by its escapes, else UTF-8 when valid, else UTF-16 by its
 /// zeros, else by statistics. Never fails; the last resort is windows-1252.
-pub fn find(bytes: &[u8]) -> Found {
+pub fn find_encoding(bytes: &[u8]) -> Found {
     if let Some((found, _)) = of_mark(bytes) {
         return found;
     }
@@ -122,27 +122,27 @@ pub fn find(bytes: &[u8]) -> Found {
     Found::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
 }
 
-/// Decodes with the given label when it is one, else with what [`find`] finds. A byte-order mark wins over both and
+/// Decodes with the given label when it is one, else with what [`find_encoding`] finds. A byte-order mark wins over both and
 /// does not appear in the text; what cannot be decoded becomes U+FFFD.
-pub fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
+pub fn decode_text<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
     let (found, mark) = match of_mark(bytes) {
         Some(marked) => marked,
         None => (
             label
                 .and_then(Found::of_label)
-                .unwrap_or_else(|| find(bytes)),
+                .unwrap_or_else(|| find_encoding(bytes)),
             0,
         ),
     };
     let bytes = bytes.get(mark..).unwrap_or_default();
     match found {
         Found::Known(encoding) => encoding.decode_without_bom_handling(bytes).0,
-        Found::Utf32Le => utf32(bytes, u32::from_le_bytes).into(),
-        Found::Utf32Be => utf32(bytes, u32::from_be_bytes).into(),
+        Found::Utf32Le => decode_utf32(bytes, u32::from_le_bytes).into(),
+        Found::Utf32Be => decode_utf32(bytes, u32::from_be_bytes).into(),
     }
 }
 
-fn utf32(bytes: &[u8], unit: fn([u8; 4]) -> u32) -> String {
+fn decode_utf32(bytes: &[u8], unit: fn([u8; 4]) -> u32) -> String {
     let chunks = bytes.chunks_exact(4);
     let rest = !chunks.remainder().is_empty();
     let mut text: String = chunks
@@ -165,27 +165,27 @@ mod tests {
 
     #[test]
     fn marks_win_and_do_not_appear() {
-        assert_eq!(decode(b"\xEF\xBB\xBFa\xC3\xA9", Some("latin1")), "aé");
+        assert_eq!(decode_text(b"\xEF\xBB\xBFa\xC3\xA9", Some("latin1")), "aé");
         let little: Vec<u8> = [vec![0xFF, 0xFE], utf16("é!", u16::to_le_bytes)].concat();
-        assert_eq!(decode(&little, None), "é!");
+        assert_eq!(decode_text(&little, None), "é!");
         let wide: Vec<u8> = [0xFEFFu32, 0xE9, 0x1F600]
             .iter()
             .flat_map(|c| c.to_be_bytes())
             .collect();
-        assert_eq!(decode(&wide, None), "é😀");
+        assert_eq!(decode_text(&wide, None), "é😀");
     }
 
     #[test]
     fn utf_16_without_a_mark_is_found_in_both_orders() {
         let text = "Name;Ort\r\nMüller;Köln\r\n";
-        assert_eq!(decode(&utf16(text, u16::to_le_bytes), None), text);
-        assert_eq!(decode(&utf16(text, u16::to_be_bytes), None), text);
+        assert_eq!(decode_text(&utf16(text, u16::to_le_bytes), None), text);
+        assert_eq!(decode_text(&utf16(text, u16::to_be_bytes), None), text);
     }
 
     #[test]
     fn a_zero_among_plain_ascii_does_not_make_it_utf_16() {
         let text = "some\0words that are read as they are\n";
-        assert_eq!(decode(text.as_bytes(), None), text);
+        assert_eq!(decode_text(text.as_bytes(), None), text);
     }
 
     #[test]
@@ -209,19 +209,19 @@ mod tests {
             ),
         ] {
             let (bytes, _, _) = encoding.encode(text);
-            assert_eq!(decode(&bytes, None), text, "{}", encoding.name());
+            assert_eq!(decode_text(&bytes, None), text, "{}", encoding.name());
         }
     }
 
     #[test]
     fn iso_2022_jp_is_known_by_its_escapes_and_colours_are_not_it() {
         let (bytes, _, _) = ISO_2022_JP.encode("これは日本語です。\nasdf");
-        assert_eq!(decode(&bytes, None), "これは日本語です。\nasdf");
+        assert_eq!(decode_text(&bytes, None), "これは日本語です。\nasdf");
         for text in [
             "\u{1B}[31mred\u{1B}[0m",
             "\u{1B}$B\u{1B}(B\u{1B}$Bx\u{1B}(B",
         ] {
-            assert_eq!(decode(text.as_bytes(), None), text);
+            assert_eq!(decode_text(text.as_bytes(), None), text);
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let mut bytes = "Größe und Länge prüfen, schön".as_bytes().to_vec();
         bytes.push(0xFF);
         assert_eq!(
-            decode(&bytes, None),
+            decode_text(&bytes, None),
             "Größe und Länge prüfen, schön\u{FFFD}"
         );
     }

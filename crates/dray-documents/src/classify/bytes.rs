@@ -7,11 +7,11 @@ use crate::container::Input;
 /// Fills `into` from an offset as far as the file goes; gives how much that was.
 pub(super) fn read_at(input: &mut dyn Input, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     input.seek(SeekFrom::Start(offset))?;
-    fill(input, into)
+    fill_buffer(input, into)
 }
 
 /// Fills `into` from where the file stands.
-pub(super) fn fill(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
+pub(super) fn fill_buffer(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match input.read(rest) {

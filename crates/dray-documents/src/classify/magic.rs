@@ -73,34 +73,34 @@ const PLAIN_SIGNATURES: &[(&[u8], Magic)] = &[
 const DIB_SIZES: [u32; 7] = [12, 40, 52, 56, 64, 108, 124];
 
 /// The signature at the start of `head`; nothing when there is none.
-pub(super) fn find(head: &[u8]) -> Option<Magic> {
+pub(super) fn find_signature(head: &[u8]) -> Option<Magic> {
     let plain = PLAIN_SIGNATURES
         .iter()
         .find(|(bytes, _)| head.starts_with(bytes))
         .map(|(_, magic)| *magic);
     plain
-        .or_else(|| riff(head))
-        .or_else(|| bitmap(head))
+        .or_else(|| riff_kind(head))
+        .or_else(|| bitmap_kind(head))
         .or_else(|| base_media(head))
-        .or_else(|| tar(head))
+        .or_else(|| tar_kind(head))
         .or_else(|| class_file(head))
-        .or_else(|| audio(head))
-        .or_else(|| matroska(head))
+        .or_else(|| audio_kind(head))
+        .or_else(|| matroska_kind(head))
 }
 
-fn at(head: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
+fn bytes_at(head: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
     head.get(offset..offset.checked_add(length)?)
 }
 
-fn word(head: &[u8], offset: usize) -> Option<[u8; 4]> {
-    at(head, offset, 4)?.try_into().ok()
+fn word_at(head: &[u8], offset: usize) -> Option<[u8; 4]> {
+    bytes_at(head, offset, 4)?.try_into().ok()
 }
 
-fn riff(head: &[u8]) -> Option<Magic> {
+fn riff_kind(head: &[u8]) -> Option<Magic> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
-    Some(match &word(head, 8).unwrap_or_default() {
+    Some(match &word_at(head, 8).unwrap_or_default() {
         b"WEBP" => Magic::Is(Image, "image/webp"),
         b"WAVE" => Magic::Is(Binary, "audio/wav"),
         b"AVI " => Magic::Is(Binary, "video/x-msvideo"),
@@ -108,23 +108,23 @@ fn riff(head: &[u8]) -> Option<Magic> {
     })
 }
 
-fn bitmap(head: &[u8]) -> Option<Magic> {
-    let size = u32::from_le_bytes(word(head, 14)?);
+fn bitmap_kind(head: &[u8]) -> Option<Magic> {
+    let size = u32::from_le_bytes(word_at(head, 14)?);
     (head.starts_with(b"BM") && DIB_SIZES.contains(&size)).then_some(Magic::Is(Image, "image/bmp"))
 }
 
 /// ISO base media: the brand distinguishes a picture from a video.
 fn base_media(head: &[u8]) -> Option<Magic> {
-    if at(head, 4, 4)? != b"ftyp" {
+    if bytes_at(head, 4, 4)? != b"ftyp" {
         return None;
     }
-    let size = u32::from_be_bytes(word(head, 0)?).clamp(16, 256);
+    let size = u32::from_be_bytes(word_at(head, 0)?).clamp(16, 256);
     let compatible = || {
         let end = usize::try_from(size).unwrap_or(16).min(head.len());
         let brands = head.get(16..end).unwrap_or_default();
         brands.chunks_exact(4).any(|brand| brand == b"avif")
     };
-    Some(match &word(head, 8)? {
+    Some(match &word_at(head, 8)? {
         b"avif" => Magic::Is(Image, "image/avif"),
         b"mif1" if compatible() => Magic::Is(Image, "image/avif"),
         b"heic" | b"heif" | b"mif1" => Magic::Is(Image, "image/heic"),
@@ -134,8 +134,8 @@ fn base_media(head: &[u8]) -> Option<Magic> {
     })
 }
 
-fn tar(head: &[u8]) -> Option<Magic> {
-    (at(head, 257, 5)? == b"ustar").then_some(Magic::Is(Archive, mime::TAR))
+fn tar_kind(head: &[u8]) -> Option<Magic> {
+    (bytes_at(head, 257, 5)? == b"ustar").then_some(Magic::Is(Archive, mime::TAR))
 }
 
 /// A Java class and a Mach-O file for several processors share a signature; the latter counts few of them.
@@ -143,7 +143,7 @@ fn class_file(head: &[u8]) -> Option<Magic> {
     if !head.starts_with(b"\xCA\xFE\xBA\xBE") {
         return None;
     }
-    let count = word(head, 4).map_or(0, u32::from_be_bytes);
+    let count = word_at(head, 4).map_or(0, u32::from_be_bytes);
     Some(if count < 40 {
         Magic::Is(Binary, "application/x-mach-binary")
     } else {
@@ -152,7 +152,7 @@ fn class_file(head: &[u8]) -> Option<Magic> {
 }
 
 /// MPEG audio: a tag, or a frame whose bit rate and sample rate exist.
-fn audio(head: &[u8]) -> Option<Magic> {
+fn audio_kind(head: &[u8]) -> Option<Magic> {
     let frame = matches!(
         *head,
         [0xFF, 0xFB | 0xF3 | 0xF2, third, _, ..] if !matches!(third >> 4, 0 | 15) && (third >> 2) & 3 != 3
@@ -160,7 +160,7 @@ fn audio(head: &[u8]) -> Option<Magic> {
     (frame || head.starts_with(b"ID3")).then_some(Magic::Is(Binary, "audio/mpeg"))
 }
 
-fn matroska(head: &[u8]) -> Option<Magic> {
+fn matroska_kind(head: &[u8]) -> Option<Magic> {
     if !head.starts_with(b"\x1A\x45\xDF\xA3") {
         return None;
     }

@@ -126,9 +126,9 @@ const MAIL_HEADER_FIELDS: &[&str] = &[
 ];
 
 /// Kind and media type of a text. `cut` says that the file goes on behind the sample.
-pub(super) fn look(sample: &str, extension: &str, cut: bool) -> (Kind, &'static str) {
+pub(super) fn classify_text(sample: &str, extension: &str, cut: bool) -> (Kind, &'static str) {
     let text = sample.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
-    if let Some(found) = markup(text, extension, cut) {
+    if let Some(found) = markup_type(text, extension, cut) {
         return (Kind::Text, found);
     }
     if extension == "ipynb" && is_notebook(text) {
@@ -187,7 +187,7 @@ struct Start<'a> {
     tag: &'a str,
 }
 
-fn markup(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
+fn markup_type(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
     let start = skip_prolog(text)?;
     let end = start
         .tag

@@ -114,7 +114,7 @@ impl Class {
 }
 
 /// The extension of a name, lower case and without the dot. Build files that have none give their name.
-pub fn extension(name: &str) -> String {
+pub fn file_extension(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let lower = last.to_lowercase();
     match lower.rsplit_once('.') {
@@ -128,7 +128,7 @@ pub fn extension(name: &str) -> String {
 fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
     let packed = matches!(mime, mime::GZIP | mime::XZ | mime::ZSTANDARD);
     let (stem, _) = name.rsplit_once('.').filter(|_| packed)?;
-    Some(extension(stem))
+    Some(file_extension(stem))
 }
 
 /// Finds out what an open file is. `name` refines the type of a text and of an encrypted package, nothing else.
@@ -137,25 +137,29 @@ fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
 ///
 /// Those of reading.
 pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
-    let extension = extension(name);
-    let sample = zip::sample(input, SAMPLE)?;
-    let class = match magic::find(&sample) {
+    let extension = file_extension(name);
+    let sample = zip::read_sample(input, SAMPLE)?;
+    let class = match magic::find_signature(&sample) {
         Some(magic::Magic::Is(kind, mime)) => Class::new(
             kind,
             mime,
             unpacked_extension(mime, name).unwrap_or(extension),
         ),
-        Some(magic::Magic::Zip) => container(input, &sample, extension)?,
-        Some(magic::Magic::Ole) => compound(input, extension)?,
-        None => unsigned(&sample, extension),
+        Some(magic::Magic::Zip) => classify_container(input, &sample, extension)?,
+        Some(magic::Magic::Ole) => classify_compound(input, extension)?,
+        None => classify_unsigned(&sample, extension),
     };
     input.rewind()?;
     Ok(class)
 }
 
-fn container(input: &mut dyn Input, sample: &[u8], extension: String) -> io::Result<Class> {
+fn classify_container(
+    input: &mut dyn Input,
+    sample: &[u8],
+    extension: String,
+) -> io::Result<Class> {
     let contents = zip::Contents::read(input, sample)?;
-    let named = office::look(input, &contents, &extension)?;
+    let named = office::find_document(input, &contents, &extension)?;
     let mut class = match named {
         Some((mime, warning)) => {
             let mut class = Class::new(Kind::Document, mime, extension);
@@ -172,8 +176,8 @@ fn container(input: &mut dyn Input, sample: &[u8], extension: String) -> io::Res
     Ok(class)
 }
 
-fn compound(input: &mut dyn Input, extension: String) -> io::Result<Class> {
-    Ok(match ole::look(input)? {
+fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Class> {
+    Ok(match ole::look_at_root(input)? {
         ole::Found::Encrypted => {
             let mime = mime::of_office_extension(&extension).unwrap_or(mime::OLE);
             let mut class = Class::new(Kind::Document, mime, extension);
@@ -185,9 +189,9 @@ fn compound(input: &mut dyn Input, extension: String) -> io::Result<Class> {
     })
 }
 
-fn unsigned(sample: &[u8], extension: String) -> Class {
+fn classify_unsigned(sample: &[u8], extension: String) -> Class {
     let cut = sample.len() >= SAMPLE;
-    let text = text::look(sample, cut);
+    let text = text::detect_text(sample, cut);
     if magic::late_pdf(sample, text.is_some()) {
         return Class::new(Kind::Document, mime::PDF, extension);
     }
@@ -202,7 +206,7 @@ fn unsigned(sample: &[u8], extension: String) -> Class {
     let (kind, mime) = if sample.is_empty() {
         (Kind::Text, mime::PLAIN)
     } else {
-        markup::look(&text.sample, &extension, cut)
+        markup::classify_text(&text.sample, &extension, cut)
     };
     let mut class = Class::new(kind, mime, extension);
     class.encoding = Some(text.encoding.name());

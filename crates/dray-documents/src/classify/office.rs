@@ -5,7 +5,7 @@ use std::io;
 use quick_xml::events::{BytesStart, Event};
 
 use super::mime;
-use super::zip::{Contents, Seen, part};
+use super::zip::{Contents, Seen, read_part};
 use crate::container::Input;
 
 /// Relationship types that name the main part: transitional and strict.
@@ -21,12 +21,12 @@ pub(super) type Named = (&'static str, Option<&'static str>);
 pub(super) const GUESSED_MAIN_WARNING: &str = "main part guessed";
 
 /// The document type of a container; nothing for an archive.
-pub(super) fn look(
+pub(super) fn find_document(
     input: &mut dyn Input,
     contents: &Contents,
     extension: &str,
 ) -> io::Result<Option<Named>> {
-    if let Some(found) = declared(input, contents)? {
+    if let Some(found) = declared_type(input, contents)? {
         return Ok(Some((found, None)));
     }
     if contents.entry("META-INF/container.xml").is_some() && contents.has(Seen::Package) {
@@ -36,12 +36,12 @@ pub(super) fn look(
         if manifest.encrypted && contents.has(Seen::Content) {
             let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
             return Ok(Some((
-                known(&named).unwrap_or(mime::ODT),
+                known_type(&named).unwrap_or(mime::ODT),
                 Some(GUESSED_MAIN_WARNING),
             )));
         }
-        let bytes = part(input, manifest)?;
-        if let Some(found) = root_entry(&bytes).as_deref().and_then(known) {
+        let bytes = read_part(input, manifest)?;
+        if let Some(found) = root_entry(&bytes).as_deref().and_then(known_type) {
             return Ok(Some((found, None)));
         }
     }
@@ -58,17 +58,17 @@ fn odf_word(extension: &str) -> &'static str {
 }
 
 /// What a first, stored entry `mimetype` says.
-fn declared(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<&'static str>> {
+fn declared_type(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<&'static str>> {
     let first = contents.first.as_ref();
     let Some(entry) = first.filter(|entry| entry.name == "mimetype" && entry.method == 0) else {
         return Ok(None);
     };
-    let bytes = part(input, entry)?;
-    Ok(std::str::from_utf8(&bytes).ok().and_then(known))
+    let bytes = read_part(input, entry)?;
+    Ok(std::str::from_utf8(&bytes).ok().and_then(known_type))
 }
 
 /// One of the types that a `mimetype` may name.
-fn known(text: &str) -> Option<&'static str> {
+fn known_type(text: &str) -> Option<&'static str> {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
     [mime::EPUB]
         .iter()
@@ -80,20 +80,21 @@ fn known(text: &str) -> Option<&'static str> {
 /// The media type of the entry `/` of an open document's manifest.
 fn root_entry(bytes: &[u8]) -> Option<String> {
     find_element(bytes, "file-entry", |element| {
-        (attribute(element, "full-path")? == "/").then(|| attribute(element, "media-type"))?
+        (attribute_value(element, "full-path")? == "/")
+            .then(|| attribute_value(element, "media-type"))?
     })
 }
 
 /// The OOXML type of a package.
 fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<Named>> {
     let types = match contents.entry("[Content_Types].xml") {
-        Some(entry) => part(input, entry)?,
+        Some(entry) => read_part(input, entry)?,
         // It may have stood in the part that is lost.
         None if contents.damaged => Vec::new(),
         None => return Ok(None),
     };
     let rels = match contents.entry("_rels/.rels") {
-        Some(entry) => part(input, entry)?,
+        Some(entry) => read_part(input, entry)?,
         None => Vec::new(),
     };
     let main = main_part(&rels);
@@ -114,8 +115,8 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
 /// The part that the package's relationships name as the office document, without a leading slash.
 fn main_part(rels: &[u8]) -> Option<String> {
     find_element(rels, "Relationship", |element| {
-        let kind = attribute(element, "Type")?;
-        let target = attribute(element, "Target")?;
+        let kind = attribute_value(element, "Type")?;
+        let target = attribute_value(element, "Target")?;
         let name = target.trim_start_matches("./").trim_start_matches('/');
         MAIN_RELATIONSHIPS
             .contains(&kind.trim())
@@ -126,15 +127,15 @@ fn main_part(rels: &[u8]) -> Option<String> {
 /// The content type of a part: its override, else that of its extension, when that is one of a main part.
 fn content_type(types: &[u8], part: &str) -> Option<String> {
     let own = find_element(types, "Override", |element| {
-        let name = attribute(element, "PartName")?;
+        let name = attribute_value(element, "PartName")?;
         let same = name.trim_start_matches('/').eq_ignore_ascii_case(part);
-        same.then(|| attribute(element, "ContentType"))?
+        same.then(|| attribute_value(element, "ContentType"))?
     });
     own.or_else(|| {
         let (_, extension) = part.rsplit_once('.')?;
         let default = find_element(types, "Default", |element| {
-            let same = attribute(element, "Extension")?.eq_ignore_ascii_case(extension);
-            same.then(|| attribute(element, "ContentType"))?
+            let same = attribute_value(element, "Extension")?.eq_ignore_ascii_case(extension);
+            same.then(|| attribute_value(element, "ContentType"))?
         });
         default.filter(|its| mime::of_main_part(its).is_some())
     })
@@ -146,7 +147,7 @@ fn find_element<T>(
     name: &str,
     answer: impl Fn(&BytesStart<'_>) -> Option<T>,
 ) -> Option<T> {
-    let text = crate::encoding::decode(bytes, Some("UTF-8"));
+    let text = crate::encoding::decode_text(bytes, Some("UTF-8"));
     let mut reader = quick_xml::Reader::from_str(&text);
     loop {
         match reader.read_event() {
@@ -163,7 +164,7 @@ fn find_element<T>(
     }
 }
 
-fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
+fn attribute_value(element: &BytesStart<'_>, name: &str) -> Option<String> {
     let found = element
         .attributes()
         .filter_map(Result::ok)

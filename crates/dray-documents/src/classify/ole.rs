@@ -48,7 +48,7 @@ struct Sectors<'a> {
 }
 
 /// Looks at the names in the root.
-pub(super) fn look(input: &mut dyn Input) -> io::Result<Found> {
+pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<Found> {
     let mut header = [0; 512];
     if read_at(input, 0, &mut header)? < header.len() {
         return Ok(Found::Other);
@@ -64,11 +64,11 @@ pub(super) fn look(input: &mut dyn Input) -> io::Result<Found> {
         hop: None,
     };
     let entries = sectors.directory()?;
-    Ok(verdict(&names_in_root(&entries)))
+    Ok(verdict_of_names(&names_in_root(&entries)))
 }
 
 /// The table of read-attachment 5.2, from the top.
-fn verdict(names: &[&str]) -> Found {
+fn verdict_of_names(names: &[&str]) -> Found {
     let has = |wanted: &str| names.iter().any(|name| name.eq_ignore_ascii_case(wanted));
     if has("EncryptedPackage") {
         Found::Encrypted
@@ -174,7 +174,7 @@ impl Sectors<'_> {
         while let Some(number) = sector {
             let read = self.read(number, &mut buffer)?;
             let whole = buffer.get(..read).unwrap_or_default();
-            entries.extend(whole.chunks_exact(128).map(entry));
+            entries.extend(whole.chunks_exact(128).map(parse_entry));
             if read < buffer.len() || entries.len() >= MAX_ENTRIES {
                 break;
             }
@@ -184,7 +184,7 @@ impl Sectors<'_> {
     }
 }
 
-fn entry(bytes: &[u8]) -> Entry {
+fn parse_entry(bytes: &[u8]) -> Entry {
     let length = usize::from(u16_at(bytes, 64)).saturating_sub(2).min(62);
     let units: Vec<u16> = bytes
         .get(..length)

@@ -18,9 +18,9 @@ pub(super) struct Text<'a> {
 const UTF_8: Found = Found::Known(encoding_rs::UTF_8);
 
 /// Whether a sample is text. `cut` says that the file goes on behind it.
-pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
+pub(super) fn detect_text(sample: &[u8], cut: bool) -> Option<Text<'_>> {
     if let Some((found, _)) = encoding::of_mark(sample)
-        && let Some(text) = marked(sample, found)
+        && let Some(text) = marked_text(sample, found)
     {
         return Some(text);
     }
@@ -28,13 +28,13 @@ pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
         let even = sample.get(..sample.len() & !1).unwrap_or(sample);
         let found = encoding::utf16_without_mark(even)?;
         return Some(Text {
-            sample: encoding::decode(even, Some(found.name())),
+            sample: encoding::decode_text(even, Some(found.name())),
             encoding: found,
             certain: true,
         });
     }
     let controls = sample.iter().filter(|byte| is_control(**byte)).count();
-    if let Some(valid) = utf8(sample, cut) {
+    if let Some(valid) = utf8_prefix(sample, cut) {
         return (controls * 10 <= sample.len() * 3).then_some(Text {
             sample: Cow::Borrowed(valid),
             encoding: UTF_8,
@@ -42,9 +42,9 @@ pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
         });
     }
     (controls * 20 <= sample.len()).then(|| {
-        let found = encoding::find(sample);
+        let found = encoding::find_encoding(sample);
         Text {
-            sample: encoding::decode(sample, Some(found.name())),
+            sample: encoding::decode_text(sample, Some(found.name())),
             encoding: found,
             certain: false,
         }
@@ -52,8 +52,8 @@ pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
 }
 
 /// Text in the encoding of its mark, when at most one character of a hundred cannot be decoded.
-fn marked(sample: &[u8], found: Found) -> Option<Text<'_>> {
-    let text = encoding::decode(sample, None);
+fn marked_text(sample: &[u8], found: Found) -> Option<Text<'_>> {
+    let text = encoding::decode_text(sample, None);
     let broken = text
         .chars()
         .filter(|c| *c == char::REPLACEMENT_CHARACTER)
@@ -67,7 +67,7 @@ fn marked(sample: &[u8], found: Found) -> Option<Text<'_>> {
 }
 
 /// The sample as UTF-8, without the part of a character that a cut may have left.
-fn utf8(sample: &[u8], cut: bool) -> Option<&str> {
+fn utf8_prefix(sample: &[u8], cut: bool) -> Option<&str> {
     match std::str::from_utf8(sample) {
         Ok(text) => Some(text),
         Err(error) if cut && error.error_len().is_none() => {

@@ -5,7 +5,7 @@
 
 use std::io::{self, BufReader, Read, SeekFrom};
 
-use super::bytes::{fill, read_at, read_up_to, u16_at, u32_at, u64_at};
+use super::bytes::{fill_buffer, read_at, read_up_to, u16_at, u32_at, u64_at};
 use crate::container::Input;
 
 /// Entries that are looked at.
@@ -72,7 +72,7 @@ impl Seen {
             _ if lower.starts_with("word/") => Self::Word,
             _ if lower.starts_with("xl/") => Self::Excel,
             _ if lower.starts_with("ppt/") => Self::Slides,
-            _ if super::extension(lower) == "opf" => Self::Package,
+            _ if super::file_extension(lower) == "opf" => Self::Package,
             _ => return None,
         })
     }
@@ -88,7 +88,7 @@ const DECIDING_PARTS: [&str; 5] = [
 ];
 
 impl Contents {
-    /// Reads the directory; where there is none, the headers within `sample`, the start of the file.
+    /// Reads the directory; where there is none, the headers within `read_sample`, the start of the file.
     pub(super) fn read(input: &mut dyn Input, sample: &[u8]) -> io::Result<Self> {
         if let Some((start, shift, end)) = find_directory(input)? {
             let mut contents = Self::default();
@@ -129,13 +129,13 @@ impl Contents {
         let mut header = [0; 46];
         let mut seen = 0;
         while seen < MAX_ENTRIES
-            && filled(&mut reader, &mut header)?
+            && fill_exactly(&mut reader, &mut header)?
             && header.starts_with(b"PK\x01\x02")
         {
             let mut name = vec![0; usize::from(u16_at(&header, 28))];
             let mut extra = vec![0; usize::from(u16_at(&header, 30))];
             let comment = u64::from(u16_at(&header, 32));
-            if !filled(&mut reader, &mut name)? || !filled(&mut reader, &mut extra)? {
+            if !fill_exactly(&mut reader, &mut name)? || !fill_exactly(&mut reader, &mut extra)? {
                 break;
             }
             io::copy(&mut Read::take(&mut reader, comment), &mut io::sink())?;
@@ -146,7 +146,7 @@ impl Contents {
                 compressed: Some(u64::from(u32_at(&header, 20))),
                 offset: u64::from(u32_at(&header, 42)),
             };
-            widen(&mut entry, &extra, u32_at(&header, 24) == u32::MAX);
+            apply_zip64(&mut entry, &extra, u32_at(&header, 24) == u32::MAX);
             entry.offset = entry.offset.saturating_add(shift);
             self.note(entry);
             seen += 1;
@@ -198,7 +198,7 @@ impl Contents {
 }
 
 /// Reads the start of a part. What is damaged ends where the damage is; an encrypted part has nothing.
-pub(super) fn part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> {
+pub(super) fn read_part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> {
     let mut header = [0; 30];
     let read = read_at(input, entry.offset, &mut header)?;
     if read < header.len() || !header.starts_with(b"PK\x03\x04") || entry.encrypted {
@@ -225,7 +225,7 @@ pub(super) fn part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> 
 }
 
 /// Takes sizes and offset from the 64-bit extra field where the short ones are full.
-fn widen(entry: &mut Entry, extra: &[u8], long_size: bool) {
+fn apply_zip64(entry: &mut Entry, extra: &[u8], long_size: bool) {
     let full = u64::from(u32::MAX);
     let mut rest = extra;
     while rest.len() >= 4 {
@@ -300,7 +300,7 @@ fn wide_record(input: &mut dyn Input, end: u64) -> io::Result<Option<(u64, u64, 
 }
 
 /// Whether there was enough to fill it.
-fn filled(reader: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
+fn fill_exactly(reader: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
     match reader.read_exact(into) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
@@ -309,10 +309,10 @@ fn filled(reader: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
 }
 
 /// The first bytes of the file.
-pub(super) fn sample(input: &mut dyn Input, length: usize) -> io::Result<Vec<u8>> {
+pub(super) fn read_sample(input: &mut dyn Input, length: usize) -> io::Result<Vec<u8>> {
     input.seek(SeekFrom::Start(0))?;
     let mut bytes = vec![0; length];
-    let read = fill(input, &mut bytes)?;
+    let read = fill_buffer(input, &mut bytes)?;
     bytes.truncate(read);
     Ok(bytes)
 }

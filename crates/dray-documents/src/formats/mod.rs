@@ -14,7 +14,7 @@ mod web;
 use std::rc::Rc;
 
 pub use archive::{Member, is_archive};
-pub use picture::{is_picture, recognized};
+pub use picture::{is_picture, recognized_markdown};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
@@ -126,14 +126,14 @@ pub fn convert(
     let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection)
         .with_hidden_content(hint.show_hidden)
         .with_pictures(hint.ocr.as_ref().map_or(0, |ocr| ocr.max_pictures));
-    let unpacked = archive::unpack(input, hint, out.budget());
+    let unpacked = archive::unpack_single(input, hint, out.budget());
     let member = match &unpacked {
         Ok(Some(unpacked)) => Some(unpacked.member.clone()),
         Ok(None) | Err(_) => None,
     };
     let (found, result) = match unpacked {
-        Ok(Some(mut file)) => run(&mut file.input, &file.hint, &mut out),
-        Ok(None) => run(input, hint, &mut out),
+        Ok(Some(mut file)) => run_converter(&mut file.input, &file.hint, &mut out),
+        Ok(None) => run_converter(input, hint, &mut out),
         Err(failure) => (archive::converter(hint), Err(failure)),
     };
     let empty = out.is_empty();
@@ -157,7 +157,7 @@ pub fn convert(
 }
 
 /// Runs the converter for a media type.
-fn run(
+fn run_converter(
     input: &mut dyn Input,
     hint: &Hint,
     out: &mut Markdown,

@@ -63,7 +63,7 @@ pub fn is_picture(bytes: &[u8]) -> bool {
 
 /// Recognised text as Markdown: paragraphs where blank lines are, lines joined, words put together that were divided at
 /// the end of a line. Characters that would be markup are escaped. What is beyond the limits is left out.
-pub fn recognized(text: &str, limits: &Limits) -> String {
+pub fn recognized_markdown(text: &str, limits: &Limits) -> String {
     let budget = Rc::new(Budget::new(limits.clone()));
     let mut out = Markdown::new(budget, Selection::All);
     let text = text.replace(['\u{c}', '\r'], "\n");
@@ -75,14 +75,14 @@ pub fn recognized(text: &str, limits: &Limits) -> String {
             }
             paragraph.clear();
         } else {
-            join(&mut paragraph, line);
+            join_line(&mut paragraph, line);
         }
     }
     out.finish().markdown
 }
 
 /// Appends a line to a paragraph.
-fn join(paragraph: &mut String, line: &str) {
+fn join_line(paragraph: &mut String, line: &str) {
     let divided = paragraph.strip_suffix('-').is_some_and(|before| {
         before.ends_with(char::is_lowercase) && line.starts_with(char::is_lowercase)
     });
@@ -102,14 +102,14 @@ mod tests {
     fn recognised_lines_become_paragraphs_and_markup_is_escaped() {
         let text = "The quick brown fox jum-\nps over *all* dogs.\n\n# No heading\n\u{c}\n1-\nA";
         assert_eq!(
-            recognized(text, &Limits::default()),
+            recognized_markdown(text, &Limits::default()),
             "The quick brown fox jumps over \\*all\\* dogs.\n\n\\# No heading\n\n1- A\n"
         );
         let few = Limits {
             max_text_bytes: 10,
             ..Limits::default()
         };
-        assert!(recognized(&"words ".repeat(100), &few).len() <= 11);
+        assert!(recognized_markdown(&"words ".repeat(100), &few).len() <= 11);
     }
 
     #[test]

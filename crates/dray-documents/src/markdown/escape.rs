@@ -4,11 +4,11 @@
 ///
 /// `previous` is the character that stands before it in the same line, for what depends on both sides. In a cell every
 /// backslash and pipe is marked too.
-pub(super) fn inline(text: &str, previous: Option<char>, in_cell: bool, out: &mut String) {
+pub(super) fn escape_inline(text: &str, previous: Option<char>, in_cell: bool, out: &mut String) {
     let mut before = previous;
     let mut rest = text.chars().peekable();
     while let Some(at) = rest.next() {
-        if (in_cell && matches!(at, '\\' | '|')) || special(before, at, rest.peek().copied()) {
+        if (in_cell && matches!(at, '\\' | '|')) || is_special(before, at, rest.peek().copied()) {
             out.push('\\');
         }
         out.push(at);
@@ -17,7 +17,7 @@ pub(super) fn inline(text: &str, previous: Option<char>, in_cell: bool, out: &mu
 }
 
 /// Whether a character, between its neighbours, would be read as markup.
-fn special(before: Option<char>, at: char, after: Option<char>) -> bool {
+fn is_special(before: Option<char>, at: char, after: Option<char>) -> bool {
     let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
     match at {
@@ -91,7 +91,7 @@ const MAX_TARGET_BYTES: usize = 8 * 1024;
 
 /// The target of a link, ready for the parentheses; nothing when it may not be linked (`javascript:`, `data:`,
 /// `file:`, `vbscript:`), is empty or longer than 8 KiB.
-pub fn target(url: &str) -> Option<String> {
+pub fn link_target(url: &str) -> Option<String> {
     if url.len() > MAX_TARGET_BYTES {
         return None;
     }
@@ -119,7 +119,7 @@ pub fn target(url: &str) -> Option<String> {
 }
 
 /// A fence that `text` cannot close: a backtick more than its longest run, at least three.
-pub fn fence(text: &str) -> String {
+pub fn fence_for(text: &str) -> String {
     "`".repeat(longest_run(text).saturating_add(1).max(3))
 }
 

@@ -102,7 +102,7 @@ impl Inline {
     /// Inside a link another one is not opened.
     pub fn begin_link(&mut self, url: &str) {
         if self.link.is_none() {
-            self.link = escape::target(url).map(Rc::from);
+            self.link = escape::link_target(url).map(Rc::from);
         }
     }
 
@@ -204,19 +204,19 @@ impl Inline {
                 for piece in now {
                     piece.render(place, &mut label);
                 }
-                let (before, label, after) = parts(&label);
+                let (before, label, after) = split_white_space(&label);
                 out.push_str(before);
                 out.push('[');
                 out.push_str(label);
                 out.push_str("](");
-                out.push_str(&cell(target, place));
+                out.push_str(&escape_cell(target, place));
                 out.push(')');
                 out.push_str(after);
             } else if let Some(piece) = now.first() {
                 piece.render(place, &mut out);
             }
         }
-        tidy(&out)
+        tidy_lines(&out)
     }
 }
 
@@ -233,13 +233,13 @@ impl Piece {
             Self::Text { text, style, .. } => render_text(text, *style, place, out),
             Self::Image { alt, name, .. } => {
                 let mut label = String::new();
-                escape::inline(alt, None, place == Place::Cell, &mut label);
+                escape::escape_inline(alt, None, place == Place::Cell, &mut label);
                 out.push_str("![");
                 out.push_str(&label);
                 out.push(']');
-                if let Some(target) = escape::target(name) {
+                if let Some(target) = escape::link_target(name) {
                     out.push('(');
-                    out.push_str(&cell(&target, place));
+                    out.push_str(&escape_cell(&target, place));
                     out.push(')');
                 }
             }
@@ -255,16 +255,16 @@ impl Piece {
 
 /// One run: markers never around white space, none in headings.
 fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
-    let (before, middle, after) = parts(text);
+    let (before, middle, after) = split_white_space(text);
     out.push_str(before);
     if !middle.is_empty() {
         if style.code {
-            out.push_str(&cell(&escape::code_span(middle), place));
+            out.push_str(&escape_cell(&escape::code_span(middle), place));
         } else {
             let marker = if place == Place::Heading {
                 String::new()
             } else {
-                marker(style)
+                style_marker(style)
             };
             out.push_str(&marker);
             let mut escaped = String::new();
@@ -273,7 +273,7 @@ fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
             } else {
                 None
             };
-            escape::inline(middle, previous, place == Place::Cell, &mut escaped);
+            escape::escape_inline(middle, previous, place == Place::Cell, &mut escaped);
             out.push_str(&escaped);
             out.extend(marker.chars().rev());
         }
@@ -282,7 +282,7 @@ fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
 }
 
 /// The opening marker of a style.
-fn marker(style: Style) -> String {
+fn style_marker(style: Style) -> String {
     let mut marker = String::new();
     if style.strike {
         marker.push_str("~~");
@@ -297,7 +297,7 @@ fn marker(style: Style) -> String {
 }
 
 /// White space before, what is between, white space after.
-fn parts(text: &str) -> (&str, &str, &str) {
+fn split_white_space(text: &str) -> (&str, &str, &str) {
     let trimmed = text.trim_start();
     let (before, rest) = text.split_at(text.len() - trimmed.len());
     let middle = rest.trim_end();
@@ -306,7 +306,7 @@ fn parts(text: &str) -> (&str, &str, &str) {
 }
 
 /// In a cell a pipe would end the cell.
-fn cell(text: &str, place: Place) -> std::borrow::Cow<'_, str> {
+fn escape_cell(text: &str, place: Place) -> std::borrow::Cow<'_, str> {
     if place == Place::Cell && text.contains('|') {
         text.replace('|', "\\|").into()
     } else {
@@ -315,7 +315,7 @@ fn cell(text: &str, place: Place) -> std::borrow::Cow<'_, str> {
 }
 
 /// Lines without white space around them, and at most one blank line in a row.
-fn tidy(text: &str) -> String {
+fn tidy_lines(text: &str) -> String {
     if !text.contains('\n') {
         return text.trim().to_owned();
     }

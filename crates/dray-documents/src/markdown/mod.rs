@@ -237,7 +237,7 @@ impl Markdown {
 
     /// A fenced block with a language, which may be empty.
     pub fn code(&mut self, language: &str, text: &str) -> Result<(), Limit> {
-        let fence = escape::fence(text);
+        let fence = escape::fence_for(text);
         let text = text.strip_suffix('\n').unwrap_or(text);
         self.block(&format!("{fence}{language}\n{text}\n{fence}"), Last::Block)
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use dray_documents::formats::{Converted, OcrHint, is_picture, recognized};
+use dray_documents::formats::{Converted, OcrHint, is_picture, recognized_markdown};
 use dray_documents::limits::{Limit, Limits};
 use dray_documents::markdown::Picture;
 use futures_util::{StreamExt as _, stream};
@@ -199,7 +199,7 @@ async fn picture_text(
             Recognition::Late => return PictureText::Late,
         }
     }
-    let markdown = recognized(&text, &job.limits);
+    let markdown = recognized_markdown(&text, &job.limits);
     if markdown.trim().is_empty() {
         PictureText::Nothing
     } else {

@@ -123,7 +123,7 @@ impl Reader {
             .read_to_end(&mut bytes)
             .map_err(|_| Code::Unreadable)?;
         let encoding = prepared.class.encoding;
-        let text = defang(&encoding::decode(&bytes, encoding));
+        let text = defang(&encoding::decode_text(&bytes, encoding));
         let cut = total > limit || text.len() > budget;
         let body = if prepared.blank {
             message::EMPTY

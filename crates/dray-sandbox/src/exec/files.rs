@@ -131,7 +131,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
             Follow::Yes => b"yes",
             Follow::No => b"no",
         };
-        let reply = self.ask(STAT_SCRIPT, &[word, path.as_bytes()], None).await?;
+        let reply = self
+            .ask(STAT_SCRIPT, &[word, path.as_bytes()], None)
+            .await?;
         let spoken = match reply.get("ls") {
             Some(_) => "ls",
             None => "stat",
@@ -181,7 +183,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let (exec, nonce) = (self.exec.as_ref(), Nonce::new());
         let arguments = [path.as_bytes()];
         let running = if let Some(standing) = self.lends() {
-            standing.run(exec, DIGEST_SCRIPT, &nonce, &arguments).await?
+            standing
+                .run(exec, DIGEST_SCRIPT, &nonce, &arguments)
+                .await?
         } else {
             let text = !exec.channel().binary_output;
             let argv = command(DIGEST_SCRIPT, &nonce, text, &arguments);

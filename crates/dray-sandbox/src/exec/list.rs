@@ -41,7 +41,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &depth.clamp(1, MAX_DEPTH).to_string().into_bytes(),
             &room.to_string().into_bytes(),
         ];
-        let reply = self.ask_up_to(enough * 2, LIST_SCRIPT, &arguments, None).await?;
+        let reply = self
+            .ask_up_to(enough * 2, LIST_SCRIPT, &arguments, None)
+            .await?;
         let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
         if whole_answer {
             reply.check("text")?;

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use super::super::Kind::{Binary, Document, Text};
-use super::super::{classify, extension, is_blank, mime};
+use super::super::{classify, file_extension, is_blank, mime};
 use super::{class, named};
 
 #[test]
@@ -223,11 +223,11 @@ fn blank_files_are_told_from_those_that_begin_blank() {
 
 #[test]
 fn extensions_are_those_of_the_last_name() {
-    assert_eq!(extension("/a.b/c.TXT"), "txt");
-    assert_eq!(extension("c:\\x.y\\name"), "");
-    assert_eq!(extension("archive.tar.gz"), "gz");
-    assert_eq!(extension("Dockerfile"), "dockerfile");
-    assert_eq!(extension("a.this is a sentence, not an extension"), "");
+    assert_eq!(file_extension("/a.b/c.TXT"), "txt");
+    assert_eq!(file_extension("c:\\x.y\\name"), "");
+    assert_eq!(file_extension("archive.tar.gz"), "gz");
+    assert_eq!(file_extension("Dockerfile"), "dockerfile");
+    assert_eq!(file_extension("a.this is a sentence, not an extension"), "");
 }
 
 #[test]

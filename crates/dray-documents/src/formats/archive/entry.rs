@@ -64,7 +64,7 @@ impl Entry {
 
     /// Its name with everything visible that could hide or turn text around.
     pub(super) fn shown_name(&self) -> String {
-        shown(&self.name)
+        listed_name(&self.name)
     }
 
     /// The word for what it is.
@@ -84,7 +84,7 @@ impl Entry {
         if let EntryKind::SymbolicLink(target) | EntryKind::HardLink(target) = &self.kind
             && !target.is_empty()
         {
-            notes.push(format!("to {}", shown(target)));
+            notes.push(format!("to {}", listed_name(target)));
         }
         if self.encrypted {
             notes.push("encrypted".to_owned());
@@ -130,7 +130,7 @@ pub(super) fn max_bytes(limits: &Limits) -> u64 {
 }
 
 /// A name as it stands in a listing: what cannot be seen, or turns text around, is written as `\u{…}`.
-pub(super) fn shown(name: &str) -> String {
+pub(super) fn listed_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {
         if is_unprintable(character) {
@@ -155,7 +155,7 @@ pub(super) fn name_of(bytes: &[u8]) -> String {
 }
 
 /// Seconds since 1970 as `2031-03-14 09:30:00`, UTC; nothing before the year 0 and beyond the year 9999.
-pub(super) fn utc(seconds: i64) -> Option<String> {
+pub(super) fn utc_text(seconds: i64) -> Option<String> {
     let time = Timestamp::from_second(seconds).ok()?;
     let time = time.to_zoned(TimeZone::UTC);
     (time.year() >= 0).then(|| time.strftime("%Y-%m-%d %H:%M:%S").to_string())

@@ -92,9 +92,9 @@ impl Listing {
     fn sums(&self, is_nested: bool) -> String {
         let others = self.entries - self.files - self.directories;
         let counts = [
-            counted(self.files, "file", "files"),
-            counted(self.directories, "directory", "directories"),
-            counted(others, "other entry", "other entries"),
+            counted_text(self.files, "file", "files"),
+            counted_text(self.directories, "directory", "directories"),
+            counted_text(others, "other entry", "other entries"),
         ];
         let counts: Vec<String> = counts.into_iter().flatten().collect();
         let how = if is_nested {
@@ -110,7 +110,7 @@ impl Listing {
     }
 }
 
-fn counted(count: u64, one: &str, several: &str) -> Option<String> {
+fn counted_text(count: u64, one: &str, several: &str) -> Option<String> {
     match count {
         0 => None,
         1 => Some(format!("1 {one}")),

@@ -55,7 +55,7 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
     };
     Some(Converter {
         name,
-        convert: list,
+        convert: write_listing,
     })
 }
 
@@ -65,11 +65,11 @@ pub fn is_archive(hint: &Hint) -> bool {
 }
 
 /// Writes the listing. Sizes are what the archive claims.
-fn list(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn write_listing(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
     let mut listing = Listing::new(out);
     let result = if hint.mime == mime::ZIP {
-        zip::entries(input, &budget, |entry| listing.add(entry))
+        zip::for_each_entry(input, &budget, |entry| listing.add(entry))
     } else {
         list_stream(input, hint, &budget, &mut listing)
     };
@@ -82,7 +82,7 @@ fn list_stream(
     budget: &Rc<Budget>,
     listing: &mut Listing,
 ) -> Result<(), Failure> {
-    let mut stream = stream(input, hint, MAX_ARCHIVE_RATIO, budget);
+    let mut stream = open_stream(input, hint, MAX_ARCHIVE_RATIO, budget);
     if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
         if hint.mime == mime::TAR {
             return Err(DAMAGED_STRUCTURE);
@@ -101,7 +101,7 @@ fn list_stream(
 
 const DAMAGED_STRUCTURE: Failure = Failure::Corrupt(Damage::Structure);
 
-fn stream<'a>(
+fn open_stream<'a>(
     input: &'a mut dyn Input,
     hint: &Hint,
     max_ratio: u64,
@@ -120,7 +120,7 @@ fn stream<'a>(
 ///
 /// [`Failure::NoMember`] when the archive has no such file; the limits of a conversion, the size of a file and the
 /// ratio of unpacked to packed bytes; encryption; damage.
-pub(super) fn unpack(
+pub(super) fn unpack_single(
     input: &mut dyn Input,
     hint: &Hint,
     budget: &Rc<Budget>,
@@ -129,11 +129,11 @@ pub(super) fn unpack(
         return only_file(input, hint, budget);
     };
     let (name, bytes) = match hint.mime.as_str() {
-        mime::ZIP => zip::member(input, wanted, budget)?,
+        mime::ZIP => zip::read_member(input, wanted, budget)?,
         _ if is_archive(hint) => tar_member(input, hint, wanted, budget)?,
         _ => return Err(Failure::NoMember),
     };
-    unpacked(&name, bytes, hint).map(Some)
+    classify_unpacked(&name, bytes, hint).map(Some)
 }
 
 /// The file that a compressed file stands for; nothing for an archive.
@@ -156,7 +156,7 @@ fn only_file(
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
     }
-    unpacked(&format!("file.{}", hint.extension), bytes, hint).map(Some)
+    classify_unpacked(&format!("file.{}", hint.extension), bytes, hint).map(Some)
 }
 
 /// The name and the bytes of the file that `wanted` means; of several, the last, as unpacking would leave it.
@@ -166,7 +166,7 @@ fn tar_member(
     wanted: &str,
     budget: &Rc<Budget>,
 ) -> Result<(String, Vec<u8>), Failure> {
-    let mut stream = stream(input, hint, MAX_ARCHIVE_RATIO, budget);
+    let mut stream = open_stream(input, hint, MAX_ARCHIVE_RATIO, budget);
     if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
         return Err(Failure::NoMember);
     }
@@ -189,7 +189,7 @@ fn tar_member(
 }
 
 /// Finds out what an unpacked file is.
-fn unpacked(name: &str, bytes: Vec<u8>, outer: &Hint) -> Result<Unpacked, Failure> {
+fn classify_unpacked(name: &str, bytes: Vec<u8>, outer: &Hint) -> Result<Unpacked, Failure> {
     let size = bytes.len() as u64;
     let mut input = Cursor::new(bytes);
     let class = classify::classify(&mut input, name).map_err(|_| Failure::Internal)?;

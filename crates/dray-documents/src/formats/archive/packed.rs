@@ -178,7 +178,7 @@ impl<'a> Stream<'a> {
             match self.reader.read(into) {
                 Ok(read) => break read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(broken(&error)),
+                Err(error) => return Err(read_failure(&error)),
             }
         };
         self.budget.inflated(read)?;
@@ -192,7 +192,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-fn broken(error: &io::Error) -> Failure {
+fn read_failure(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Failure::Corrupt(Damage::Truncated),
         io::ErrorKind::OutOfMemory => Failure::Stopped(Limit::Memory),

@@ -1,6 +1,6 @@
 //! Tar archives: ustar, GNU and POSIX extended headers (POSIX.1-2017 pax, tar(5)), read as a stream.
 
-use super::entry::{Entry, EntryKind, name_of, utc};
+use super::entry::{Entry, EntryKind, name_of, utc_text};
 use super::packed::Stream;
 use crate::limits::{Damage, Failure};
 
@@ -110,7 +110,7 @@ impl<'a> Tar<'a> {
             kind,
             bytes: extension.real_bytes.unwrap_or(bytes),
             packed_bytes: None,
-            modified: modified.and_then(utc),
+            modified: modified.and_then(utc_text),
             encrypted: false,
             is_unsupported: false,
         })

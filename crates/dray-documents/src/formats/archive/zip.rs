@@ -9,7 +9,7 @@ use crate::container::{Input, open_zip, read_zip_entry};
 use crate::limits::{Budget, Failure};
 
 /// Gives every entry of the directory, in its order. Nothing is unpacked.
-pub(super) fn entries(
+pub(super) fn for_each_entry(
     input: &mut dyn Input,
     budget: &Rc<Budget>,
     mut each: impl FnMut(&Entry),
@@ -17,7 +17,7 @@ pub(super) fn entries(
     let mut archive = open_zip(input)?;
     for index in 0..archive.len() {
         budget.element()?;
-        if let Some(entry) = entry(&mut archive, index) {
+        if let Some(entry) = entry_at(&mut archive, index) {
             each(&entry);
         }
     }
@@ -25,7 +25,7 @@ pub(super) fn entries(
 }
 
 /// The name and the bytes of the file that `wanted` means; of several, the last, as unpacking would leave it.
-pub(super) fn member(
+pub(super) fn read_member(
     input: &mut dyn Input,
     wanted: &str,
     budget: &Rc<Budget>,
@@ -36,7 +36,7 @@ pub(super) fn member(
         if index.is_multiple_of(256) {
             budget.clock()?;
         }
-        let Some(entry) = entry(&mut archive, index) else {
+        let Some(entry) = entry_at(&mut archive, index) else {
             continue;
         };
         if let Some(fits) = entry.matches(wanted)
@@ -54,7 +54,7 @@ pub(super) fn member(
     Ok((entry.name, bytes))
 }
 
-fn entry(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Option<Entry> {
+fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Option<Entry> {
     let entry = archive.by_index_raw(index).ok()?;
     // Many programs write UTF-8 and do not say so.
     let raw = entry.name_raw();

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::container::{Container, Input};
-use crate::formats::office::package::resolve;
-use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::office::package::resolve_part;
+use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::formats::{Hint, web};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Markdown, Unit};
@@ -36,11 +36,11 @@ pub(super) fn convert(
     let budget = Rc::clone(out.budget());
     let mut container = Container::open(input, &budget)?;
     if let Some(bytes) = container.part("META-INF/encryption.xml")?
-        && encrypted(&bytes, &budget)?
+        && is_encrypted(&bytes, &budget)?
     {
         return Err(Failure::Encrypted);
     }
-    let opf = package(&mut container, &budget)?;
+    let opf = package_name(&mut container, &budget)?;
     let folder = opf.rsplit_once('/').map_or("", |(folder, _)| folder);
     let book = Book::read(&container.needed(&opf)?, folder, &budget)?;
     let titles = book.titles(&mut container, &budget)?;
@@ -63,7 +63,7 @@ pub(super) fn convert(
         match container.part(&item.part) {
             Ok(Some(bytes)) => {
                 found = true;
-                web::html(&decoded(&bytes), out)?;
+                web::write_html(&decode_part(&bytes), out)?;
             }
             Ok(None) | Err(Failure::Corrupt(_)) => {
                 missing = true;
@@ -79,8 +79,8 @@ pub(super) fn convert(
 }
 
 /// Whether anything but fonts is encrypted.
-fn encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
-    let text = decoded(bytes);
+fn is_encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut obfuscated = false;
     loop {
@@ -108,14 +108,14 @@ fn encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
 }
 
 /// The name of the package document: what the container says, else the only one there is.
-fn package(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<String, Failure> {
+fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<String, Failure> {
     if let Some(bytes) = container.part("META-INF/container.xml")? {
-        let text = decoded(&bytes);
+        let text = decode_part(&bytes);
         let mut xml = Xml::new(&text, budget);
         loop {
             match xml.next() {
                 Ok(Event::Open(e)) if e.name() == "rootfile" => {
-                    let path = resolve("", &e.attr("full-path").unwrap_or_default());
+                    let path = resolve_part("", &e.attr("full-path").unwrap_or_default());
                     if container.has(&path) {
                         return Ok(path);
                     }
@@ -136,7 +136,7 @@ fn package(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<String,
 
 impl Book {
     fn read(bytes: &[u8], folder: &str, budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut book = Self::default();
         loop {
@@ -150,7 +150,7 @@ impl Book {
                             .attr("properties")
                             .is_some_and(|p| p.split_whitespace().any(|p| p == "nav"));
                         book.items.entry(id).or_insert(Item {
-                            part: resolve(folder, &href),
+                            part: resolve_part(folder, &href),
                             mime: e.attr("media-type").unwrap_or_default(),
                             nav,
                         });
@@ -202,7 +202,7 @@ fn read_titles(
     titles: &mut HashMap<String, String>,
 ) -> Result<(), Failure> {
     let folder = part.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let text = decoded(bytes);
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut label = String::new();
     loop {
@@ -211,13 +211,13 @@ fn read_titles(
                 "a" => {
                     if let Some(href) = e.attr("href") {
                         let title = xml.text()?;
-                        note(titles, resolve(folder, &href), &title);
+                        note_title(titles, resolve_part(folder, &href), &title);
                     }
                 }
                 "navLabel" => label = xml.text()?,
                 "content" => {
                     if let Some(href) = e.attr("src") {
-                        note(titles, resolve(folder, &href), &label);
+                        note_title(titles, resolve_part(folder, &href), &label);
                     }
                 }
                 _ => {}
@@ -229,7 +229,7 @@ fn read_titles(
 }
 
 /// The first title of a part is the chapter's.
-fn note(titles: &mut HashMap<String, String>, part: String, title: &str) {
+fn note_title(titles: &mut HashMap<String, String>, part: String, title: &str) {
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     if !title.is_empty() {
         titles.entry(part).or_insert(title);

@@ -1,12 +1,12 @@
 //! Transfer encodings of MIME, read with tolerance (RFC 2045, 6).
 
 /// Bytes of base64; what is none of its signs is passed over.
-pub(super) fn base64(text: &[u8]) -> Vec<u8> {
+pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let mut held: u32 = 0;
     let mut bits = 0;
     for byte in text {
-        let Some(six) = six(*byte) else {
+        let Some(six) = sextet_of(*byte) else {
             if *byte == b'=' {
                 // Padding ends a group; another text may follow.
                 bits = 0;
@@ -26,11 +26,14 @@ pub(super) fn base64(text: &[u8]) -> Vec<u8> {
 
 /// How many bytes a base64 text stands for.
 pub(super) fn base64_size(text: &[u8]) -> u64 {
-    let signs = text.iter().filter(|byte| six(**byte).is_some()).count() as u64;
+    let signs = text
+        .iter()
+        .filter(|byte| sextet_of(**byte).is_some())
+        .count() as u64;
     signs * 6 / 8
 }
 
-fn six(byte: u8) -> Option<u8> {
+fn sextet_of(byte: u8) -> Option<u8> {
     Some(match byte {
         b'A'..=b'Z' => byte - b'A',
         b'a'..=b'z' => byte - b'a' + 26,
@@ -51,7 +54,7 @@ pub(super) fn quoted_printable(text: &[u8]) -> Vec<u8> {
         let length = match escape {
             [_, b'\r', b'\n', ..] => 3,
             [_, b'\n', ..] => 2,
-            [_, high, low, ..] => match (digit(*high), digit(*low)) {
+            [_, high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
                 (Some(high), Some(low)) => {
                     out.push(high << 4 | low);
                     3
@@ -70,7 +73,7 @@ pub(super) fn quoted_printable(text: &[u8]) -> Vec<u8> {
 }
 
 /// Text of UTF-7 (RFC 2152), which WHATWG does not know; what is broken stays as it is or becomes U+FFFD.
-pub(super) fn utf7(text: &[u8]) -> String {
+pub(super) fn decode_utf7(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'+') {
@@ -82,7 +85,7 @@ pub(super) fn utf7(text: &[u8]) -> String {
             .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
             .count();
         let (signs, behind) = shifted.split_at(length);
-        let units = base64(signs);
+        let units = decode_base64(signs);
         let (pairs, _) = units.as_chunks::<2>();
         if pairs.is_empty() {
             out.push('+');
@@ -97,7 +100,7 @@ pub(super) fn utf7(text: &[u8]) -> String {
     out
 }
 
-fn digit(byte: u8) -> Option<u8> {
+fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte)
         .to_digit(16)
         .and_then(|digit| u8::try_from(digit).ok())
@@ -105,7 +108,7 @@ fn digit(byte: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{base64, base64_size, quoted_printable, utf7};
+    use super::{base64_size, decode_base64, decode_utf7, quoted_printable};
 
     #[test]
     fn base64_is_read_over_line_ends_and_noise() {
@@ -116,7 +119,7 @@ mod tests {
             ("", ""),
             ("S", ""),
         ] {
-            assert_eq!(base64(text.as_bytes()), bytes.as_bytes());
+            assert_eq!(decode_base64(text.as_bytes()), bytes.as_bytes());
         }
         assert_eq!(base64_size(b"SGVs\r\nbG8="), 5);
     }
@@ -137,7 +140,7 @@ mod tests {
             ("1 +- 1, a+b, +", "1 + 1, a+b, +"),
             ("+2D0-", "\u{FFFD}"),
         ] {
-            assert_eq!(utf7(text.as_bytes()), read);
+            assert_eq!(decode_utf7(text.as_bytes()), read);
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn convert(
     _hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let bytes = source::bytes(input, out.budget())?;
+    let bytes = source::read_bytes(input, out.budget())?;
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
     if bytes.trim_ascii().is_empty() {
         return Ok(());
@@ -86,7 +86,7 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn of(bytes: &'a [u8]) -> Self {
-        let (head, body) = cut(bytes);
+        let (head, body) = split_headers(bytes);
         // The parser wants a line end behind the last header.
         let head: Cow<'_, [u8]> = if head.ends_with(b"\n") {
             head.into()
@@ -101,7 +101,7 @@ impl<'a> Part<'a> {
             .header_raw(HeaderName::Date);
         let parsed = |head: &[u8]| parser.parse_headers(head).map(Message::into_owned);
         let headers = parsed(&head);
-        let headers = match readable(&head, bytes, headers.as_ref()) {
+        let headers = match readable_headers(&head, bytes, headers.as_ref()) {
             Some(readable) => parsed(&readable),
             None => headers,
         };
@@ -114,11 +114,11 @@ impl<'a> Part<'a> {
             return Letter::default();
         };
         let date = headers.header_raw(HeaderName::Date).unwrap_or_default();
-        let date = rfc3339(date).unwrap_or_else(|| date.to_owned());
+        let date = rfc3339_date(date).unwrap_or_else(|| date.to_owned());
         Letter {
-            from: addresses(headers.from()),
-            to: addresses(headers.to()),
-            cc: addresses(headers.cc()),
+            from: header_addresses(headers.from()),
+            to: header_addresses(headers.to()),
+            cc: header_addresses(headers.cc()),
             date,
             subject: headers.subject().unwrap_or_default().to_owned(),
             ..Letter::default()
@@ -165,22 +165,22 @@ impl<'a> Part<'a> {
     /// The content as text.
     fn text(&self, html: bool) -> String {
         let decoded = match self.transfer().as_str() {
-            "base64" => decode::base64(self.body),
+            "base64" => decode::decode_base64(self.body),
             "quoted-printable" => decode::quoted_printable(self.body),
             _ => self.body.to_vec(),
         };
         let named = self.attribute("charset");
         if named.is_some_and(|label| label.eq_ignore_ascii_case("utf-7")) {
-            return source::line_feeds(decode::utf7(&decoded));
+            return source::line_feeds(decode::decode_utf7(&decoded));
         }
         let label = named.filter(|label| Found::of_label(label).is_some());
         let text = match label {
             // What says that it is ASCII and is not, may be anything.
             Some(label) if !label.eq_ignore_ascii_case("us-ascii") => {
-                encoding::decode(&decoded, Some(label))
+                encoding::decode_text(&decoded, Some(label))
             }
             _ if html => web::page_text(&decoded, None),
-            _ => encoding::decode(&decoded, None),
+            _ => encoding::decode_text(&decoded, None),
         };
         source::line_feeds(text.into_owned())
     }
@@ -206,7 +206,7 @@ impl<'a> Part<'a> {
 }
 
 /// Headers with letters beyond ASCII that are not UTF-8, as UTF-8: old programs write them in the encoding of the body.
-fn readable(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) -> Option<Vec<u8>> {
+fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) -> Option<Vec<u8>> {
     if std::str::from_utf8(head).is_ok() {
         return None;
     }
@@ -222,14 +222,14 @@ fn readable(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) -> Option<
         .filter(|label| !label.eq_ignore_ascii_case("us-ascii"))
         .and_then(Found::of_label)
         .filter(usable)
-        .or_else(|| Some(encoding::find(sample)).filter(usable))
-        .unwrap_or_else(|| encoding::find(head));
-    let text = encoding::decode(head, Some(found.name()));
+        .or_else(|| Some(encoding::find_encoding(sample)).filter(usable))
+        .unwrap_or_else(|| encoding::find_encoding(head));
+    let text = encoding::decode_text(head, Some(found.name()));
     Some(text.into_owned().into_bytes())
 }
 
 /// A date as numbers; nothing when it is none, or when its zone is a word without a known offset.
-fn rfc3339(date: &str) -> Option<String> {
+fn rfc3339_date(date: &str) -> Option<String> {
     let known = date
         .split('(')
         .next()?
@@ -264,7 +264,7 @@ impl Parts<'_> {
                 self.deep = true;
                 return Ok(Vec::new());
             }
-            let inner = split(part.body, boundary.as_bytes());
+            let inner = split_parts(part.body, boundary.as_bytes());
             return self.several(kind, &inner, depth);
         }
         let shown = !part.is_attached() && (part.file_name().is_none() || depth == 0);
@@ -306,7 +306,7 @@ fn has_plain(bodies: &[Body]) -> bool {
 }
 
 /// Headers and body: what stands before and after the first blank line.
-fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
+fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     while let Some(length) = bytes
         .get(at..)
@@ -323,7 +323,7 @@ fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The parts between boundaries; what stands before the first is a note for old readers.
-fn split<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
+fn split_parts<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
     let mut parts = Vec::new();
     let mut start = None;
     let mut at = 0;
@@ -357,7 +357,7 @@ fn split<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
 }
 
 /// Names and addresses; groups are opened.
-fn addresses(header: Option<&Addresses<'_>>) -> Vec<Address> {
+fn header_addresses(header: Option<&Addresses<'_>>) -> Vec<Address> {
     header
         .into_iter()
         .flat_map(Addresses::iter)

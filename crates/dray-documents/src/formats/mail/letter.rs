@@ -58,7 +58,7 @@ impl Letter {
     pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
         for (label, addresses) in [("From", &self.from), ("To", &self.to), ("Cc", &self.cc)] {
             if !addresses.is_empty() {
-                let mut line = labelled(label);
+                let mut line = labelled_line(label);
                 for (index, address) in addresses.iter().enumerate() {
                     if index > 0 {
                         line.text(", ", Style::default());
@@ -71,16 +71,16 @@ impl Letter {
         for (label, text) in [("Date", &self.date), ("Subject", &self.subject)] {
             let text = one_line(text);
             if !text.is_empty() {
-                let mut line = labelled(label);
+                let mut line = labelled_line(label);
                 line.text(&text, Style::default());
                 out.item(0, Marker::Bullet, &line)?;
             }
         }
         for body in &self.bodies {
             match body {
-                Body::Plain(text) => plain(text, out)?,
-                Body::Html(source) => web::html(source, out)?,
-                Body::Rtf(bytes) => rtf::rtf(bytes, out)?,
+                Body::Plain(text) => write_plain_body(text, out)?,
+                Body::Html(source) => web::write_html(source, out)?,
+                Body::Rtf(bytes) => rtf::write_rtf(bytes, out)?,
             }
         }
         if !self.attachments.is_empty() {
@@ -131,7 +131,7 @@ impl Attachment {
     }
 }
 
-fn labelled(label: &str) -> Inline {
+fn labelled_line(label: &str) -> Inline {
     Inline::plain(&format!("{label}: "))
 }
 
@@ -140,11 +140,11 @@ fn one_line(text: &str) -> String {
 }
 
 /// A plain body: paragraphs with their lines, and what others said as quotes.
-fn plain(text: &str, out: &mut Markdown) -> Result<(), Failure> {
+fn write_plain_body(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     let mut open = 0;
     let mut lines: Vec<&str> = Vec::new();
     for line in text.lines() {
-        let (level, rest) = quoted(line);
+        let (level, rest) = quote_depth(line);
         if level != open || rest.trim().is_empty() {
             end_paragraph(&mut lines, out)?;
         }
@@ -177,7 +177,7 @@ fn end_paragraph(lines: &mut Vec<&str>, out: &mut Markdown) -> Result<(), Failur
 }
 
 /// How deep a line is quoted, and what it says.
-fn quoted(line: &str) -> (usize, &str) {
+fn quote_depth(line: &str) -> (usize, &str) {
     let mut level = 0;
     let mut rest = line;
     while level < MAX_QUOTE_DEPTH

@@ -10,19 +10,19 @@ const DICTIONARY_BYTES: usize = 4096;
 const INITIAL_DICTIONARY: &[u8] = b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript \\fdecor MS Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n\\par \\pard\\plain\\f0\\fs20\\b\\i\\u\\tab\\tx";
 
 /// The RTF in a compressed stream.
-pub(super) fn unpack(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
+pub(super) fn unpack_rtf(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
     let (Some(header), Some(content)) = (stream.get(..HEADER_BYTES), stream.get(HEADER_BYTES..))
     else {
         return Err(Failure::Corrupt(Damage::Truncated));
     };
     match header.get(8..12) {
         Some(b"MELA") => Ok(content.to_vec()),
-        Some(b"LZFu") => inflate(content, budget),
+        Some(b"LZFu") => inflate_rtf(content, budget),
         _ => Err(Failure::Corrupt(Damage::Compression)),
     }
 }
 
-fn inflate(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
+fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
     let max = usize::try_from(budget.limits().max_part_bytes).unwrap_or(usize::MAX);
     let mut ring = [b' '; DICTIONARY_BYTES];
     for (place, byte) in ring.iter_mut().zip(INITIAL_DICTIONARY) {
@@ -77,7 +77,7 @@ fn inflate(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::unpack;
+    use super::unpack_rtf;
     use crate::limits::{Budget, Damage, Failure, Limits};
 
     #[test]
@@ -95,11 +95,11 @@ mod tests {
         ];
         let budget = Budget::new(Limits::default());
         assert_eq!(
-            unpack(&simple, &budget).unwrap(),
+            unpack_rtf(&simple, &budget).unwrap(),
             b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
         );
         assert_eq!(
-            unpack(&crossing, &budget).unwrap(),
+            unpack_rtf(&crossing, &budget).unwrap(),
             b"{\\rtf1 WXYZWXYZWXYZWXYZWXYZ}"
         );
     }
@@ -108,16 +108,16 @@ mod tests {
     fn plain_and_damaged_streams() {
         let budget = Budget::new(Limits::default());
         let plain = [&[0_u8; 8][..], b"MELA", &[0; 4], b"{\\rtf1 x}"].concat();
-        assert_eq!(unpack(&plain, &budget).unwrap(), b"{\\rtf1 x}");
+        assert_eq!(unpack_rtf(&plain, &budget).unwrap(), b"{\\rtf1 x}");
         assert_eq!(
-            unpack(b"short", &budget),
+            unpack_rtf(b"short", &budget),
             Err(Failure::Corrupt(Damage::Truncated))
         );
         assert_eq!(
-            unpack(&[0; 20], &budget),
+            unpack_rtf(&[0; 20], &budget),
             Err(Failure::Corrupt(Damage::Compression))
         );
         let wild = [&[0_u8; 8][..], b"LZFu", &[0; 4], &[0xFF; 100]].concat();
-        assert!(unpack(&wild, &budget).is_ok());
+        assert!(unpack_rtf(&wild, &budget).is_ok());
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn convert(
     let budget = std::rc::Rc::clone(out.budget());
     let mut file = File::open(input)?;
     let mut warnings = Vec::new();
-    let letter = letter(&mut file, &mut warnings, &budget)?;
+    let letter = read_letter(&mut file, &mut warnings, &budget)?;
     letter.write(out)?;
     for warning in warnings {
         out.warn(warning);
@@ -65,7 +65,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-fn letter(
+fn read_letter(
     file: &mut File<'_>,
     warnings: &mut Vec<&'static str>,
     budget: &Budget,
@@ -79,14 +79,14 @@ fn letter(
         file.page = CodePage::of_number(page);
     }
     let html_page = fixed.number(INTERNET_CODE_PAGE).or(page);
-    let (to, cc) = recipients(file, budget)?;
+    let (to, cc) = read_recipients(file, budget)?;
     let mut sender = file.text(root, SENDER_SMTP, budget)?;
     if sender.is_empty() {
         sender = file.text(root, SENDER_ADDRESS, budget)?;
     }
     let from = Address {
         name: file.text(root, SENDER_NAME, budget)?,
-        address: smtp(sender),
+        address: smtp_address(sender),
     };
     let date = [SUBMIT_TIME, DELIVERY_TIME, CREATION_TIME]
         .into_iter()
@@ -101,16 +101,16 @@ fn letter(
         cc: or_shown(cc, file.text(root, DISPLAY_CC, budget)?),
         date: date.unwrap_or_default(),
         subject: file.text(root, SUBJECT, budget)?,
-        bodies: body(file, html_page, warnings, budget)?
+        bodies: read_body(file, html_page, warnings, budget)?
             .into_iter()
             .collect(),
-        attachments: attachments(file, budget)?,
+        attachments: read_attachments(file, budget)?,
     })
 }
 
 /// The plain body, else the HTML, else the compressed RTF, or the HTML in that. RTF that is damaged costs only itself,
 /// unless the message has nothing else to say.
-fn body(
+fn read_body(
     file: &mut File<'_>,
     html_page: Option<u32>,
     warnings: &mut Vec<&'static str>,
@@ -135,7 +135,7 @@ fn body(
     let Some(packed) = file.binary(root, RTF_COMPRESSED, budget)? else {
         return Ok(None);
     };
-    match lzfu::unpack(&packed, budget) {
+    match lzfu::unpack_rtf(&packed, budget) {
         Ok(rtf) => Ok(Some(match rtf::wrapped_html(&rtf) {
             Some(html) => Body::Html(source::line_feeds(html)),
             None => Body::Rtf(rtf),
@@ -149,7 +149,7 @@ fn body(
 }
 
 /// Those the message goes to, and those who get a copy.
-fn recipients(
+fn read_recipients(
     file: &mut File<'_>,
     budget: &Budget,
 ) -> Result<(Vec<Address>, Vec<Address>), Failure> {
@@ -162,7 +162,7 @@ fn recipients(
         }
         let recipient = Address {
             name: file.text(&storage, DISPLAY_NAME, budget)?,
-            address: smtp(address),
+            address: smtp_address(address),
         };
         match file
             .fixed(&storage, PART_HEADER, budget)?
@@ -191,7 +191,7 @@ fn or_shown(listed: Vec<Address>, shown: String) -> Vec<Address> {
 }
 
 /// Addresses within one organisation's directory say nothing outside of it.
-fn smtp(address: String) -> String {
+fn smtp_address(address: String) -> String {
     if address.contains('@') {
         address
     } else {
@@ -200,7 +200,7 @@ fn smtp(address: String) -> String {
 }
 
 /// Names, types and sizes. A message that is attached is a storage and has no size of its own.
-fn attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, Failure> {
+fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, Failure> {
     let mut all = Vec::new();
     for storage in file.storages("__attach_version1.0_", budget) {
         budget.element()?;

@@ -59,7 +59,7 @@ impl Block {
 }
 
 /// The lines of blocks where only lines have a place, such as a cell.
-pub(in crate::formats) fn lines(blocks: Vec<Block>) -> Vec<Inline> {
+pub(in crate::formats) fn lines_of_blocks(blocks: Vec<Block>) -> Vec<Inline> {
     let mut lines = Vec::new();
     for block in blocks {
         block.flatten(&mut lines);
@@ -69,9 +69,9 @@ pub(in crate::formats) fn lines(blocks: Vec<Block>) -> Vec<Inline> {
 }
 
 /// Blocks as one line, such as a note.
-pub(in crate::formats) fn line(blocks: Vec<Block>) -> Inline {
+pub(in crate::formats) fn one_line(blocks: Vec<Block>) -> Inline {
     let mut all = Inline::new();
-    for (index, next) in lines(blocks).into_iter().enumerate() {
+    for (index, next) in lines_of_blocks(blocks).into_iter().enumerate() {
         if index > 0 {
             all.text(" ", Style::default());
         }

@@ -1,6 +1,6 @@
 //! A slide, whichever program made it.
 
-use super::blocks::{Block, Sink, lines};
+use super::blocks::{Block, Sink, lines_of_blocks};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style, Unit};
 
@@ -32,7 +32,7 @@ impl Slide {
             .shapes
             .iter()
             .position(|shape| shape.title && !shape.blocks.is_empty())
-            .map(|at| heading(self.shapes.remove(at).blocks))
+            .map(|at| slide_heading(self.shapes.remove(at).blocks))
             .filter(|title| !title.is_blank());
         let plain = title.as_ref().map(Inline::to_plain);
         if !out.part(Unit::Slide, self.number, plain.as_deref())? {
@@ -57,9 +57,9 @@ impl Slide {
     }
 }
 
-fn heading(blocks: Vec<Block>) -> Inline {
+fn slide_heading(blocks: Vec<Block>) -> Inline {
     let mut title = Inline::new();
-    for line in lines(blocks) {
+    for line in lines_of_blocks(blocks) {
         if !title.is_blank() {
             title.text(" ", Style::default());
         }
@@ -70,7 +70,7 @@ fn heading(blocks: Vec<Block>) -> Inline {
 
 /// `> Notes: …`.
 fn write_notes(notes: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
-    let lines = lines(notes);
+    let lines = lines_of_blocks(notes);
     if lines.is_empty() {
         return Ok(());
     }

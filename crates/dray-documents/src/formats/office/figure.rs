@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::blocks::GridCell;
 use super::package::Package;
-use super::xml::{Event, Xml, decoded};
+use super::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Style};
 
@@ -104,8 +104,8 @@ enum Within {
 }
 
 /// Reads a chart part.
-pub(in crate::formats) fn chart(bytes: &[u8], budget: &Rc<Budget>) -> Result<Chart, Failure> {
-    let text = decoded(bytes);
+pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Result<Chart, Failure> {
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut chart = Chart::default();
     let mut within: Vec<Within> = Vec::new();
@@ -167,9 +167,9 @@ impl Chart {
                 self.title.push_str(text);
             }
             (Some(Within::Name), Some(series)) => series.name.push_str(text),
-            (Some(Within::Category), Some(series)) => place(&mut series.categories, at, text),
+            (Some(Within::Category), Some(series)) => place_at(&mut series.categories, at, text),
             (Some(Within::Value), Some(series)) => {
-                place(&mut series.values, at, &number(text));
+                place_at(&mut series.values, at, &number_text(text));
             }
             _ => {}
         }
@@ -177,14 +177,14 @@ impl Chart {
 }
 
 /// A cached value as a person would see it: without the noise of binary fractions.
-fn number(text: &str) -> String {
+fn number_text(text: &str) -> String {
     match text.parse::<f64>() {
-        Ok(value) => crate::formats::sheet::number(value),
+        Ok(value) => crate::formats::sheet::number_text(value),
         Err(_) => text.to_owned(),
     }
 }
 
-fn place(list: &mut Vec<String>, at: usize, text: &str) {
+fn place_at(list: &mut Vec<String>, at: usize, text: &str) {
     if at >= MAX_POINTS {
         return;
     }
@@ -197,11 +197,11 @@ fn place(list: &mut Vec<String>, at: usize, text: &str) {
 }
 
 /// The texts of a diagram, from its data part.
-pub(in crate::formats) fn diagram(
+pub(in crate::formats) fn read_diagram(
     bytes: &[u8],
     budget: &Rc<Budget>,
 ) -> Result<Vec<String>, Failure> {
-    let text = decoded(bytes);
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
@@ -229,7 +229,7 @@ pub(in crate::formats) fn diagram(
 }
 
 /// The lines of a chart or a diagram; none when its part is not there.
-pub(super) fn lines(
+pub(super) fn figure_lines(
     part: &str,
     is_chart: bool,
     package: &mut Package<'_>,
@@ -238,9 +238,9 @@ pub(super) fn lines(
         return Ok(Vec::new());
     };
     if is_chart {
-        Ok(chart(&bytes, package.budget())?.lines())
+        Ok(read_chart(&bytes, package.budget())?.lines())
     } else {
-        diagram(&bytes, package.budget())
+        read_diagram(&bytes, package.budget())
     }
 }
 
@@ -249,8 +249,8 @@ pub(in crate::formats) fn part_name(target: &str) -> &str {
     target.rsplit('/').next().unwrap_or(target)
 }
 
-/// `_(embedded object: {name})_`.
-pub(in crate::formats) fn embedded(name: &str) -> Inline {
+/// `_(embedded_note object: {name})_`.
+pub(in crate::formats) fn embedded_note(name: &str) -> Inline {
     let mut note = Inline::new();
     note.raw("_(embedded object: ");
     note.text(&name.replace(['\r', '\n'], " "), Style::default());

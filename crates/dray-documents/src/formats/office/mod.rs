@@ -39,10 +39,12 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
         | "application/vnd.oasis.opendocument.text-master"
         | "application/vnd.oasis.opendocument.text-master-template"
         | "application/vnd.oasis.opendocument.text-web"
-        | "application/vnd.oasis.opendocument.text-flat-xml" => ("odt", odf::text),
+        | "application/vnd.oasis.opendocument.text-flat-xml" => ("odt", odf::convert_text),
         "application/vnd.oasis.opendocument.presentation"
         | "application/vnd.oasis.opendocument.presentation-template"
-        | "application/vnd.oasis.opendocument.presentation-flat-xml" => ("odp", odf::slides),
+        | "application/vnd.oasis.opendocument.presentation-flat-xml" => {
+            ("odp", odf::convert_slides)
+        }
         // An OLE2 file that holds an encrypted package: opening it says so, for any package.
         "application/x-ole-storage" => ("ole", docx::convert),
         _ => return None,

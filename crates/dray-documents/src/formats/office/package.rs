@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::xml::{Event, Xml, decoded};
+use super::xml::{Event, Xml, decode_part};
 use crate::container::{Container, Input};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
@@ -122,7 +122,7 @@ impl<'a> Package<'a> {
         let Some(bytes) = self.container.part(&name)? else {
             return Ok(Relations::default());
         };
-        let text = decoded(&bytes);
+        let text = decode_part(&bytes);
         let mut xml = Xml::new(&text, &self.budget);
         let mut relations = Relations::default();
         loop {
@@ -141,7 +141,7 @@ impl<'a> Package<'a> {
                         target: if external {
                             target
                         } else {
-                            resolve(folder, &target)
+                            resolve_part(folder, &target)
                         },
                         external,
                     };
@@ -160,7 +160,7 @@ impl<'a> Package<'a> {
 }
 
 /// What a part yields that the text can do without: when it is damaged, nothing, and a warning.
-pub(in crate::formats) fn spared<T: Default>(
+pub(in crate::formats) fn spare_failure<T: Default>(
     read: Result<T, Failure>,
     out: &mut Markdown,
     what: &str,
@@ -175,9 +175,9 @@ pub(in crate::formats) fn spared<T: Default>(
 }
 
 /// The name of a part that `target` means in `folder`: never outside the package, without escapes.
-pub(in crate::formats) fn resolve(folder: &str, target: &str) -> String {
+pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
     let target = target.split(['#', '?']).next().unwrap_or_default();
-    let target = unpercent(&target.replace('\\', "/"));
+    let target = percent_decode(&target.replace('\\', "/"));
     let base = if target.starts_with('/') { "" } else { folder };
     let mut path: Vec<&str> = Vec::new();
     for step in base.split('/').chain(target.split('/')) {
@@ -193,7 +193,7 @@ pub(in crate::formats) fn resolve(folder: &str, target: &str) -> String {
 }
 
 /// Percent escapes decoded; what is not an escape or not UTF-8 stays.
-pub(in crate::formats) fn unpercent(text: &str) -> String {
+pub(in crate::formats) fn percent_decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();
     }

@@ -139,7 +139,7 @@ impl Element<'_> {
             .find(|a| {
                 a.key.local_name().as_ref() == name && a.key.prefix().is_none_or(|p| !p.is_xmlns())
             })
-            .map(|a| unescaped(&a.value))
+            .map(|a| unescape_attribute(&a.value))
     }
 
     /// An attribute that holds a number.
@@ -231,7 +231,7 @@ impl<'x> Xml<'x> {
                 Raw::End(_) if self.frames.pop() == Some(Frame::Seen) => return Ok(Event::Close),
                 Raw::Text(text) => return Ok(Event::Text(text.xml10_content())),
                 Raw::CData(text) => return Ok(Event::Text(text.xml10_content())),
-                Raw::GeneralRef(name) => return Ok(Event::Text(reference(&name).into())),
+                Raw::GeneralRef(name) => return Ok(Event::Text(reference_text(&name).into())),
                 Raw::Eof if self.frames.is_empty() => return Ok(Event::End),
                 Raw::Eof => return Err(Failure::Corrupt(Damage::Truncated)),
                 _ => {}
@@ -290,7 +290,7 @@ impl<'x> Xml<'x> {
                     && a.key.prefix().is_some()
                     && Ns::of(&self.reader.resolver().resolve_attribute(a.key).0) == Ns::Rel
             })
-            .map(|a| unescaped(&a.value))
+            .map(|a| unescape_attribute(&a.value))
     }
 
     /// How many elements are open.
@@ -340,19 +340,19 @@ impl<'x> Xml<'x> {
 }
 
 /// The characters of a part: its mark, else UTF-16 by its zeros, else UTF-8. Broken bytes become U+FFFD.
-pub(in crate::formats) fn decoded(bytes: &[u8]) -> Cow<'_, str> {
+pub(in crate::formats) fn decode_part(bytes: &[u8]) -> Cow<'_, str> {
     let label = if bytes.starts_with(b"<\0") {
         "utf-16le"
     } else if bytes.starts_with(b"\0<") {
         "utf-16be"
     } else {
-        declared(bytes).unwrap_or("utf-8")
+        declared_encoding(bytes).unwrap_or("utf-8")
     };
-    encoding::decode(bytes, Some(label))
+    encoding::decode_text(bytes, Some(label))
 }
 
 /// The encoding that an XML declaration names.
-fn declared(bytes: &[u8]) -> Option<&str> {
+fn declared_encoding(bytes: &[u8]) -> Option<&str> {
     let head = bytes.get(..bytes.len().min(200))?;
     let end = head.windows(2).position(|w| w == b"?>")?;
     let head = std::str::from_utf8(head.get(..end)?).ok()?;
@@ -363,7 +363,7 @@ fn declared(bytes: &[u8]) -> Option<&str> {
 }
 
 /// The text of a reference; one that is not known stays as it is.
-fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
+fn reference_text(name: &quick_xml::events::BytesRef<'_>) -> String {
     if let Ok(Some(c)) = name.resolve_char_ref() {
         // A carriage return that is spelled out is a line end as any other.
         return if c == '\r' { '\n' } else { c }.to_string();
@@ -375,7 +375,7 @@ fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
 }
 
 /// An attribute's value with its references resolved, where they can be.
-fn unescaped(value: &str) -> String {
+fn unescape_attribute(value: &str) -> String {
     let value = quick_xml::escape::unescape(value).unwrap_or(Cow::Borrowed(value));
     if value.contains(['\r', '\n']) {
         value.replace(['\r', '\n'], " ")

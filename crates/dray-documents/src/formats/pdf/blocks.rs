@@ -32,7 +32,7 @@ impl Reader<'_> {
         match block {
             boss::Block::Heading { level, lines, .. } => self
                 .all(&lines)
-                .map(|lines| heading(level, lines))
+                .map(|lines| to_heading(level, lines))
                 .into_iter()
                 .collect(),
             boss::Block::Paragraph { lines, role, .. } => self
@@ -68,7 +68,7 @@ impl Reader<'_> {
             skip = skip.saturating_sub(length);
             let style = self.style(inline, &text);
             for (text, link) in marks::parts(&text, self.targets) {
-                let text = characters::clean(&text);
+                let text = characters::clean_text(&text);
                 match runs.last_mut() {
                     Some(last) if last.style == style && last.link == link => {
                         last.text.push_str(&text);
@@ -171,7 +171,7 @@ impl Reader<'_> {
     /// A cell. Those that another one covers are not among the engine's. One that looks the same throughout is plain.
     fn cell(self, cell: &boss::Cell) -> Cell {
         let line = cell.line.as_ref().map(|its| self.line(its, 0));
-        let mut runs = join::flow(line.as_slice());
+        let mut runs = join::join_lines(line.as_slice());
         if let Some(first) = runs.first().map(|run| run.style)
             && runs.iter().all(|run| run.style == first)
         {
@@ -188,7 +188,7 @@ impl Reader<'_> {
 }
 
 /// A heading; but a label with a figure, such as a total in bold, is none.
-fn heading(level: u8, lines: Vec<Line>) -> Block {
+fn to_heading(level: u8, lines: Vec<Line>) -> Block {
     let text = join::one_line(&lines);
     let labelled = text.split_once(": ").is_some_and(|(label, value)| {
         let value = value.trim();

@@ -75,12 +75,12 @@ impl Boss {
     /// again by scanning the file.
     pub(super) fn open(data: Vec<u8>, budget: &Rc<Budget>) -> Result<Self, Failure> {
         // A file that lacks its end has been cut off, regardless of other damage.
-        let damage = if ended(&data) {
+        let damage = if has_end_marker(&data) {
             Damage::Structure
         } else {
             Damage::Truncated
         };
-        let document = load(data, Failure::Corrupt(damage))?;
+        let document = load_document(data, Failure::Corrupt(damage))?;
         budget.clock()?;
         let trailer = &document.xref().trailer;
         let source = Metered::new(&document, budget);
@@ -136,11 +136,11 @@ impl Boss {
         let page = self.document.page(index).map_err(|_| Trouble::Damaged)?;
         let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
         let reader = Metered::new(&self.document, &self.budget);
-        let walked = guarded(|| visibility::walk(&page, &reader, layers));
+        let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
         let (painted, marked_page, streams) = walked.ok_or(Trouble::Damaged)?;
         let cut = reader.reached();
         let source = Metered::new(&self.document, &self.budget).with_marked_streams(streams);
-        let extracted = guarded(|| {
+        let extracted = catch_panic(|| {
             block_on(
                 pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
                     &source,
@@ -161,7 +161,7 @@ impl Boss {
             .map_err(Trouble::Limit)?;
         let hidden_characters = self.sort_out(&mut spans, &hidden);
         let pictures = painted.pictures_beside(&spans, page.crop_box);
-        spans::mend(&mut spans);
+        spans::repair_spans(&mut spans);
         let watermarks = watermark::take(&mut spans, &painted);
         let annotations = Annotations::read(&page, &reader);
         retain_rulings_on_page(&mut rulings, &page);
@@ -201,7 +201,8 @@ impl Boss {
         } = self;
         form.get_or_insert_with(|| {
             let source = Metered::new(document, budget);
-            let found = guarded(|| block_on(form_fields_with(&source, &document.xref().trailer)));
+            let found =
+                catch_panic(|| block_on(form_fields_with(&source, &document.xref().trailer)));
             Form::new(found.unwrap_or_default())
         })
     }
@@ -245,7 +246,7 @@ impl Engine for Boss {
             raw
         };
         let watermarks = self.watermarks.settle(raw.watermarks, &mut raw.spans);
-        let unreadable = characters::unreadable(raw.spans.iter().map(|span| span.text.as_str()));
+        let unreadable = characters::is_unreadable(raw.spans.iter().map(|span| span.text.as_str()));
         raw.annotations.mark(&mut raw.spans);
         if !raw.annotations.widgets.is_empty() {
             let show_hidden = self.show_hidden;
@@ -258,7 +259,7 @@ impl Engine for Boss {
             emphasis: self.emphasis,
             targets: &raw.annotations.targets,
         };
-        let blocks = guarded(|| layout.blocks(raw.spans, &raw.rulings, raw.order))
+        let blocks = catch_panic(|| layout.blocks(raw.spans, &raw.rulings, raw.order))
             .ok_or(Trouble::Damaged)?;
         let is_picture = !raw.pictures.is_empty();
         self.pictures = (number, raw.pictures);
@@ -282,7 +283,7 @@ impl Engine for Boss {
         let source = Metered::new(&self.document, &self.budget);
         let image = |at: &ObjRef| {
             let picture = source.fetch(&Object::Ref(*at))?;
-            guarded(|| scan::image_of(picture.as_stream()?, &source))?
+            catch_panic(|| scan::image_of(picture.as_stream()?, &source))?
         };
         pictures.iter().filter_map(image).collect()
     }
@@ -300,14 +301,14 @@ fn is_incomplete(skipped: &[SkippedText]) -> bool {
 
 /// Runs the engine; nothing when it panics. One page that drives it mad costs that page and nothing else; what a panic
 /// does not cover is the concern of the process around it.
-fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 /// Loads a document. When its table of objects leads to fewer pages than it declares, or to none, the table is put
 /// aside and rebuilt from the objects that the file holds.
-fn load(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
-    let document = match guarded(|| Document::load(data)).ok_or(damage)? {
+fn load_document(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
+    let document = match catch_panic(|| Document::load(data)).ok_or(damage)? {
         Ok(document) => document,
         Err(pdfboss_core::Error::Encrypted) => return Err(Failure::Encrypted),
         Err(_) => return Err(damage),
@@ -318,7 +319,7 @@ fn load(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
         return Ok(document);
     }
     let scanned = without_table(document.bytes());
-    match guarded(|| Document::load(scanned)) {
+    match catch_panic(|| Document::load(scanned)) {
         Some(Ok(again)) if again.flattened_page_count() > found => Ok(again),
         Some(Err(pdfboss_core::Error::Encrypted)) if found == 0 => Err(Failure::Encrypted),
         _ if found > 0 => Ok(document),
@@ -327,7 +328,7 @@ fn load(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
 }
 
 /// Whether the file ends as a PDF does.
-fn ended(data: &[u8]) -> bool {
+fn has_end_marker(data: &[u8]) -> bool {
     let tail = data.get(data.len().saturating_sub(1024)..).unwrap_or(data);
     tail.windows(5).any(|at| at == b"%%EOF")
 }

@@ -56,7 +56,7 @@ const ARABIC_FIRST: u32 = 0xfe80;
 const LAM_ALEF_FIRST: u32 = 0xfef5;
 
 /// Text with ligatures and presentation forms as letters, every kind of space as a space, and control characters gone.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|b| (b' '..0x7f).contains(&b)) {
         return text.into();
     }
@@ -67,7 +67,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
                 let index = at as usize - 0xfb00;
                 out.push_str(LATIN_LIGATURES.get(index).copied().unwrap_or_default());
             }
-            '\u{fe80}'..='\u{fefc}' => arabic(at, &mut out),
+            '\u{fe80}'..='\u{fefc}' => push_arabic_letter(at, &mut out),
             // White space that a line does not hold, and the spaces of typography.
             '\t'
             | '\n'
@@ -87,7 +87,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// A presentation form as the letter it is a form of.
-fn arabic(form: char, out: &mut String) {
+fn push_arabic_letter(form: char, out: &mut String) {
     let mut first = ARABIC_FIRST;
     for (letter, forms) in ARABIC_FORMS {
         if (first..first + forms).contains(&(form as u32)) {
@@ -103,23 +103,23 @@ fn arabic(form: char, out: &mut String) {
 }
 
 /// Whether a character is the engine's word for one that it does not know.
-fn unknown(at: char) -> bool {
+fn is_unknown(at: char) -> bool {
     matches!(at, '\u{fffd}' | '\u{e000}'..='\u{f8ff}')
 }
 
 /// Whether so much of the text is unknown that it is not readable.
-pub(super) fn unreadable<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
+pub(super) fn is_unreadable<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let (mut all, mut strange) = (0_usize, 0_usize);
     for at in texts.flat_map(str::chars).filter(|c| !c.is_whitespace()) {
         all += 1;
-        strange += usize::from(unknown(at));
+        strange += usize::from(is_unknown(at));
     }
     // A few symbols on a page are bullets and arrows.
     strange > 8 && strange * 3 > all
 }
 
 /// Whether a script is written without spaces between words, so that joined lines take none.
-pub(super) fn unspaced(at: char) -> bool {
+pub(super) fn is_unspaced(at: char) -> bool {
     matches!(at,
         '\u{2e80}'..='\u{2fdf}'
         | '\u{3000}'..='\u{30ff}'

@@ -290,13 +290,13 @@ fn is_prose(lines: &[Line]) -> bool {
     let all: Vec<char> = lines.iter().flat_map(|line| line.text.chars()).collect();
     let shown = all.iter().filter(|c| !c.is_whitespace()).count();
     let letters = all.iter().filter(|c| c.is_alphabetic()).count();
-    let unspaced = all.iter().filter(|c| characters::unspaced(**c)).count() * 2 > shown;
+    let unspaced = all.iter().filter(|c| characters::is_unspaced(**c)).count() * 2 > shown;
     let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
     let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
     let full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
     let goes_on = |line: &&Line| {
         let first = line.text.chars().next();
-        first.is_some_and(|c| c.is_lowercase() || characters::unspaced(c))
+        first.is_some_and(|c| c.is_lowercase() || characters::is_unspaced(c))
     };
     let enough = if unspaced {
         MIN_CHARACTERS / 2

@@ -55,7 +55,7 @@ impl Form {
     pub(super) fn left(&self) -> Vec<Field> {
         let open = self.fields.iter().zip(&self.settled);
         open.filter(|(_, settled)| !**settled)
-            .filter_map(|(field, _)| filled(field))
+            .filter_map(|(field, _)| filled_fields(field))
             .collect()
     }
 
@@ -76,7 +76,7 @@ impl Form {
             else {
                 continue;
             };
-            let Some(content) = filled(field).filter(|_| is_on(field, place)) else {
+            let Some(content) = filled_fields(field).filter(|_| is_on(field, place)) else {
                 continue;
             };
             if widget.is_hidden {
@@ -190,7 +190,7 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
 }
 
 /// One field; nothing when it is empty, a button to press, a signature, or a password.
-fn filled(field: &FormField) -> Option<Field> {
+fn filled_fields(field: &FormField) -> Option<Field> {
     if field.flags.password() {
         return None;
     }
@@ -201,11 +201,11 @@ fn filled(field: &FormField) -> Option<Field> {
                 .selected()
                 .into_iter()
                 .take(MAX_CHOICES)
-                .map(|export| shown(field, export))
+                .map(|export| option_name(field, export))
                 .collect();
             chosen.join(", ")
         }
-        FieldType::Button => button(field)?,
+        FieldType::Button => button_value(field)?,
         FieldType::Signature => return None,
     };
     let label = field
@@ -218,13 +218,13 @@ fn filled(field: &FormField) -> Option<Field> {
         return None;
     }
     Some(Field {
-        label: line(label),
-        value: line(value),
+        label: one_line(label),
+        value: one_line(value),
     })
 }
 
 /// The name of an option, where its value for computers is another one.
-fn shown(field: &FormField, export: String) -> String {
+fn option_name(field: &FormField, export: String) -> String {
     field
         .options
         .iter()
@@ -233,7 +233,7 @@ fn shown(field: &FormField, export: String) -> String {
 }
 
 /// What a box or a set of buttons is set to; nothing when it is off.
-fn button(field: &FormField) -> Option<String> {
+fn button_value(field: &FormField) -> Option<String> {
     let state = field.state().filter(|state| *state != "Off")?;
     let on = field.on_widgets();
     let option = on.first().and_then(|at| field.options.get(*at));
@@ -241,11 +241,11 @@ fn button(field: &FormField) -> Option<String> {
 }
 
 /// Text on one line for each line that was typed.
-fn line(text: &str) -> String {
+fn one_line(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<_> = text
         .split('\n')
-        .map(|line| characters::clean(line).trim().to_owned())
+        .map(|line| characters::clean_text(line).trim().to_owned())
         .filter(|line| !line.is_empty())
         .collect();
     lines.join("\n")

@@ -110,19 +110,19 @@ enum Between {
 }
 
 /// The paragraphs of a run of lines that stands in a column.
-pub(super) fn paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
+pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
     let shape = Shape::of(lines, column);
     let mut paragraphs = Vec::new();
     let mut current = Vec::new();
     let mut before: Option<&Line> = None;
-    for line in lines.iter().filter(|line| !blank(line)) {
+    for line in lines.iter().filter(|line| !is_blank(line)) {
         match before.map(|before| shape.between(before, line)) {
             None => {}
             Some(Between::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
-            Some(Between::Break) => push(&mut current, Run::plain("\n")),
-            Some(Between::Nothing) => glue(&mut current, line),
+            Some(Between::Break) => push_text(&mut current, Run::plain("\n")),
+            Some(Between::Nothing) => glue_line(&mut current, line),
         }
-        append(&mut current, line);
+        append_line(&mut current, line);
         before = Some(line);
     }
     paragraphs.push(current);
@@ -146,18 +146,18 @@ impl Flow {
     /// Takes the lines of the next block; gives the paragraphs that are whole.
     pub(super) fn take(&mut self, lines: &[Line], column: Column) -> Vec<Vec<Run>> {
         let mut whole = Vec::new();
-        let mut new = paragraphs(lines, column);
+        let mut new = join_paragraphs(lines, column);
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
             return whole;
         };
         if let Some(mut open) = self.last.take() {
             let upwards = first.y > open.y + first.size;
-            let goes_on = !closes(&open.runs) && starts_small(first);
+            let goes_on = !ends_sentence(&open.runs) && starts_small(first);
             if upwards && goes_on && !new.is_empty() {
-                glue(&mut open.runs, first);
+                glue_line(&mut open.runs, first);
                 let more = new.remove(0);
                 for run in more {
-                    push(&mut open.runs, run);
+                    push_text(&mut open.runs, run);
                 }
                 new.insert(0, open.runs);
             } else {
@@ -179,28 +179,28 @@ impl Flow {
 
 /// Whether a line begins with a small letter.
 fn starts_small(line: &Line) -> bool {
-    first(line).is_some_and(char::is_lowercase)
+    first_character(line).is_some_and(char::is_lowercase)
 }
 
 /// Lines as one paragraph, whatever their shape.
-pub(super) fn flow(lines: &[Line]) -> Vec<Run> {
+pub(super) fn join_lines(lines: &[Line]) -> Vec<Run> {
     let mut runs = Vec::new();
-    for line in lines.iter().filter(|line| !blank(line)) {
+    for line in lines.iter().filter(|line| !is_blank(line)) {
         if !runs.is_empty() {
-            glue(&mut runs, line);
+            glue_line(&mut runs, line);
         }
-        append(&mut runs, line);
+        append_line(&mut runs, line);
     }
     runs
 }
 
 /// Lines as the text of one line.
 pub(super) fn one_line(lines: &[Line]) -> String {
-    flow(lines).into_iter().map(|run| run.text).collect()
+    join_lines(lines).into_iter().map(|run| run.text).collect()
 }
 
 /// Whether a line shows nothing.
-fn blank(line: &Line) -> bool {
+fn is_blank(line: &Line) -> bool {
     line.runs.iter().all(|run| run.text.trim().is_empty())
 }
 
@@ -231,7 +231,7 @@ impl Shape {
         let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
         let further = lines
             .iter()
-            .filter(|line| indented(line, column.left))
+            .filter(|line| is_indented(line, column.left))
             .count();
         let near = (column.right - column.left) * RAGGED;
         let reaching = lines.iter().filter(|line| line.end > column.right - near);
@@ -252,8 +252,8 @@ impl Shape {
                 within += usize::from(!are_sentences(a, b));
             } else {
                 full += 1;
-                let goes_on = |c: char| c.is_lowercase() || characters::unspaced(c);
-                going_on += usize::from(first(b).is_some_and(goes_on));
+                let goes_on = |c: char| c.is_lowercase() || characters::is_unspaced(c);
+                going_on += usize::from(first_character(b).is_some_and(goes_on));
             }
         }
         let is_prose = full > 0 && going_on * 3 >= full;
@@ -265,7 +265,7 @@ impl Shape {
         if a.is_entry || b.is_entry {
             return Between::Paragraph;
         }
-        if hyphenated(&a.runs, b) || compound(&a.runs, b) {
+        if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
             return Between::Nothing;
         }
         let step = a.y - b.y;
@@ -275,15 +275,15 @@ impl Shape {
         }
         let short = self.loose || self.ended(a, b);
         let begins = if self.hanging {
-            indented(a, self.column.left) && !indented(b, self.column.left)
+            is_indented(a, self.column.left) && !is_indented(b, self.column.left)
         } else {
-            indented(b, self.column.left) && !indented(a, self.column.left)
+            is_indented(b, self.column.left) && !is_indented(a, self.column.left)
         };
         let width = self.column.right - self.column.left;
         let sentences =
             are_sentences(a, b) && self.room(a, b, self.column.room) > width * LAST_LINE;
         let ends = begins || sentences || wide(GAP_AFTER_SHORT);
-        if short && ends || begins && closes(&a.runs) {
+        if short && ends || begins && ends_sentence(&a.runs) {
             return Between::Paragraph;
         }
         if sentences && self.is_edge_unknown && self.has_room(a, b, self.column.room) {
@@ -311,15 +311,15 @@ impl Shape {
         if all == 0 {
             return false;
         }
-        if leads(a) {
+        if has_leader_dots(a) {
             return true;
         }
-        let unspaced = text.chars().next().is_some_and(characters::unspaced);
-        if !unspaced && length(a) < NARROW_CHARACTERS {
+        let unspaced = text.chars().next().is_some_and(characters::is_unspaced);
+        if !unspaced && shown_length(a) < NARROW_CHARACTERS {
             return true;
         }
         let word = if unspaced { 1 } else { word };
-        let width = (b.end - b.x).max(0.0) * fraction(word, all);
+        let width = (b.end - b.x).max(0.0) * fraction_of(word, all);
         self.room(a, b, right) > width + LINE_SLACK * a.size.max(b.size)
     }
 
@@ -334,18 +334,18 @@ impl Shape {
 }
 
 /// A share of a whole, both small.
-fn fraction(part: usize, whole: usize) -> f32 {
+fn fraction_of(part: usize, whole: usize) -> f32 {
     let small = |n: usize| f32::from(u16::try_from(n).unwrap_or(u16::MAX));
     small(part) / small(whole).max(1.0)
 }
 
 /// Whether a line begins further in than the edge.
-fn indented(line: &Line, left: f32) -> bool {
+fn is_indented(line: &Line, left: f32) -> bool {
     line.x - left > line.size * MAX_INDENT
 }
 
 /// Whether a line has dots that lead to a page number, as in a table of contents.
-fn leads(line: &Line) -> bool {
+fn has_leader_dots(line: &Line) -> bool {
     let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
     let text = text.trim_end();
     let numbered = text.ends_with(|c: char| c.is_alphanumeric());
@@ -353,13 +353,13 @@ fn leads(line: &Line) -> bool {
 }
 
 /// How many characters a line shows.
-fn length(line: &Line) -> usize {
+fn shown_length(line: &Line) -> usize {
     let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
     text.trim().chars().count()
 }
 
 /// Whether text ends as sentences do.
-fn closes(runs: &[Run]) -> bool {
+fn ends_sentence(runs: &[Run]) -> bool {
     runs.iter()
         .rev()
         .find_map(|run| run.text.trim_end().chars().last())
@@ -376,8 +376,9 @@ fn are_sentences(a: &Line, b: &Line) -> bool {
         )
     });
     let ends = last.is_some_and(|c| matches!(c, '.' | '!' | '?' | '…' | '。' | '！' | '？'));
-    let begins = first(b).is_some_and(|c| !c.is_lowercase() && !matches!(c, '-' | '–' | ','));
-    ends && begins && length(a) >= MIN_SENTENCE
+    let begins =
+        first_character(b).is_some_and(|c| !c.is_lowercase() && !matches!(c, '-' | '–' | ','));
+    ends && begins && shown_length(a) >= MIN_SENTENCE
 }
 
 /// Whether a line runs from right to left, by its first letter.
@@ -389,12 +390,12 @@ fn right_to_left(line: &Line) -> bool {
 }
 
 /// A hyphen at the end of a line, as typesetters set it.
-fn hyphen(at: char) -> bool {
+fn is_hyphen(at: char) -> bool {
     matches!(at, '-' | '\u{2010}' | '\u{ad}')
 }
 
 /// Whether the lines divide a word: a letter and a hyphen, then a letter, both small.
-fn hyphenated(runs: &[Run], next: &Line) -> bool {
+fn is_hyphenated(runs: &[Run], next: &Line) -> bool {
     let Some(run) = runs.last() else {
         return false;
     };
@@ -402,20 +403,20 @@ fn hyphenated(runs: &[Run], next: &Line) -> bool {
     let (Some(last), Some(letter)) = (end.next(), end.next()) else {
         return false;
     };
-    let first = first(next);
-    hyphen(last) && letter.is_lowercase() && first.is_some_and(char::is_lowercase)
+    let first = first_character(next);
+    is_hyphen(last) && letter.is_lowercase() && first.is_some_and(char::is_lowercase)
 }
 
 /// The first character that a line shows.
-fn first(line: &Line) -> Option<char> {
+fn first_character(line: &Line) -> Option<char> {
     line.runs
         .iter()
         .find_map(|run| run.text.trim_start().chars().next())
 }
 
 /// Prepares the end of what was joined so far for the next line: a hyphen taken away, or a space set.
-fn glue(runs: &mut Vec<Run>, next: &Line) {
-    let whole = hyphenated(runs, next);
+fn glue_line(runs: &mut Vec<Run>, next: &Line) {
+    let whole = is_hyphenated(runs, next);
     let Some(run) = runs.last_mut() else {
         return;
     };
@@ -426,29 +427,29 @@ fn glue(runs: &mut Vec<Run>, next: &Line) {
         run.text.pop();
         return;
     }
-    if compound(runs, next) {
+    if is_compound(runs, next) {
         return;
     }
-    let first = first(next);
-    if !(last.is_some_and(characters::unspaced) && first.is_some_and(characters::unspaced)) {
-        push(runs, Run::plain(" "));
+    let first = first_character(next);
+    if !(last.is_some_and(characters::is_unspaced) && first.is_some_and(characters::is_unspaced)) {
+        push_text(runs, Run::plain(" "));
     }
 }
 
 /// Whether the lines divide a compound: `Smith-` and `Jones` are written together, `1990 -` and `1995` are not.
-fn compound(runs: &[Run], next: &Line) -> bool {
+fn is_compound(runs: &[Run], next: &Line) -> bool {
     let mut end = runs
         .last()
         .map_or("", |run| run.text.trim_end())
         .chars()
         .rev();
-    end.next().is_some_and(hyphen)
+    end.next().is_some_and(is_hyphen)
         && end.next().is_some_and(char::is_alphanumeric)
-        && first(next).is_some_and(char::is_alphanumeric)
+        && first_character(next).is_some_and(char::is_alphanumeric)
 }
 
 /// Appends a line without the blanks around it.
-fn append(runs: &mut Vec<Run>, line: &Line) {
+fn append_line(runs: &mut Vec<Run>, line: &Line) {
     let count = line.runs.len();
     for (at, run) in line.runs.iter().enumerate() {
         let mut text = run.text.as_str();
@@ -458,7 +459,7 @@ fn append(runs: &mut Vec<Run>, line: &Line) {
         if at + 1 == count {
             text = text.trim_end();
         }
-        push(
+        push_text(
             runs,
             Run {
                 text: text.to_owned(),
@@ -469,7 +470,7 @@ fn append(runs: &mut Vec<Run>, line: &Line) {
 }
 
 /// Appends a run to the last one if it is of the same kind. A blank goes with what stands before it.
-fn push(runs: &mut Vec<Run>, run: Run) {
+fn push_text(runs: &mut Vec<Run>, run: Run) {
     if run.text.is_empty() {
         return;
     }

@@ -133,9 +133,11 @@ impl<'a> Metered<'a> {
         let mut cut = None;
         for (at, bytes) in data.windows(3).enumerate() {
             let limit = match bytes {
-                [b'(' | b'<', ..] => grown(&self.strings, MAX_STRINGS).then_some(Limit::Element),
+                [b'(' | b'<', ..] => {
+                    count_exceeds(&self.strings, MAX_STRINGS).then_some(Limit::Element)
+                }
                 [b'B', b'M' | b'D', b'C'] => {
-                    grown(&self.marks, MAX_MARKED_SEQUENCES).then_some(Limit::Element)
+                    count_exceeds(&self.marks, MAX_MARKED_SEQUENCES).then_some(Limit::Element)
                 }
                 [_, b'q', end] if end.is_ascii_whitespace() => {
                     states += 1;
@@ -160,7 +162,7 @@ impl<'a> Metered<'a> {
 }
 
 /// Counts one more; whether that is too many.
-fn grown(count: &Cell<usize>, most: usize) -> bool {
+fn count_exceeds(count: &Cell<usize>, most: usize) -> bool {
     count.set(count.get() + 1);
     count.get() > most
 }

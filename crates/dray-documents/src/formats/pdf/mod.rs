@@ -43,14 +43,14 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 
 /// Reads the file whole, which the engine needs, and writes it page by page.
 fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let data = whole(input, out)?;
+    let data = read_whole(input, out)?;
     let budget = std::rc::Rc::clone(out.budget());
     let mut engine = boss::Boss::open(data, &budget)?.with_hidden_text(out.shows_hidden());
-    write(&mut engine, out)
+    write_pages(&mut engine, out)
 }
 
 /// The bytes of the file. Its size is limited before, by what a caller may hand over; here only memory is minded.
-fn whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure> {
+fn read_whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure> {
     let most = out.budget().limits().max_inflated_bytes;
     let mut data = Vec::new();
     input
@@ -79,7 +79,7 @@ impl Tally {
 }
 
 /// Writes all wanted pages and the form.
-fn write(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failure> {
+fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failure> {
     let pages = engine.pages();
     if pages == 0 {
         return Err(Failure::Corrupt(Damage::MissingPart));
@@ -89,11 +89,11 @@ fn write(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failure> {
         out.budget().clock()?;
         out.budget().inflated(0)?;
         if out.part(Unit::Page, number, None)? {
-            one(engine, number, &mut tally, out)?;
+            write_page(engine, number, &mut tally, out)?;
         }
     }
     if matches!(out.selection(), Selection::All) {
-        form(engine, out)?;
+        write_form(engine, out)?;
     }
     // Without a word of text it matters whether there was none or none could be read.
     match tally.trouble {
@@ -105,7 +105,7 @@ fn write(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failure> {
 }
 
 /// Writes one page. One that fails is passed over with a warning, unless a limit of the whole conversion is reached.
-fn one(
+fn write_page(
     engine: &mut dyn Engine,
     number: u32,
     tally: &mut Tally,
@@ -128,9 +128,9 @@ fn one(
                 ));
             }
             let is_picture = page.is_picture;
-            body(page, out)?;
+            write_body(page, out)?;
             if is_picture && out.wants_pictures() {
-                picture(engine, number, out)?;
+                hand_over_picture(engine, number, out)?;
             }
             Ok(())
         }
@@ -149,7 +149,11 @@ fn one(
 }
 
 /// Hands over the picture that a page is.
-fn picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(), Limit> {
+fn hand_over_picture(
+    engine: &mut dyn Engine,
+    number: u32,
+    out: &mut Markdown,
+) -> Result<(), Limit> {
     if !out.takes_images() {
         return out.picture(Some(number), Vec::new());
     }
@@ -164,7 +168,7 @@ fn picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(
 }
 
 /// The blocks of a page.
-fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
+fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
     let edges = join::Edges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
     let mut code: Vec<Line> = Vec::new();
@@ -181,12 +185,12 @@ fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
         } = &block
         {
             for paragraph in flow.take(lines, edges.at(at)) {
-                out.paragraph(&inline(&paragraph))?;
+                out.paragraph(&to_inline(&paragraph))?;
             }
             continue;
         }
         end_flow(&mut flow, out)?;
-        other(block, edges.at(at), out)?;
+        write_block(block, edges.at(at), out)?;
     }
     end_flow(&mut flow, out)?;
     end_code(&mut code, out)?;
@@ -196,7 +200,7 @@ fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
 /// Writes the paragraph that was left open.
 fn end_flow(flow: &mut join::Flow, out: &mut Markdown) -> Result<(), Limit> {
     match flow.end() {
-        Some(paragraph) => out.paragraph(&inline(&paragraph)),
+        Some(paragraph) => out.paragraph(&to_inline(&paragraph)),
         None => Ok(()),
     }
 }
@@ -206,7 +210,7 @@ fn end_code(code: &mut Vec<Line>, out: &mut Markdown) -> Result<(), Limit> {
     let lines = std::mem::take(code);
     match lines.len() {
         0 => Ok(()),
-        1 => out.paragraph(&inline(&join::flow(&lines))),
+        1 => out.paragraph(&to_inline(&join::join_lines(&lines))),
         _ => out.code("", &code::text(&lines)),
     }
 }
@@ -223,27 +227,33 @@ fn watermarks(texts: &[String], out: &mut Markdown) -> Result<(), Limit> {
 }
 
 /// A block that no other one continues.
-fn other(block: Block, column: join::Column, out: &mut Markdown) -> Result<(), Limit> {
+fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result<(), Limit> {
     match block {
-        Block::Heading { level, lines } => out.heading(level, &inline(&join::flow(&lines))),
+        Block::Heading { level, lines } => {
+            out.heading(level, &to_inline(&join::join_lines(&lines)))
+        }
         Block::Paragraph { lines, .. } => {
             out.open_quote();
-            let written = join::paragraphs(&lines, column)
+            let written = join::join_paragraphs(&lines, column)
                 .iter()
-                .try_for_each(|paragraph| out.paragraph(&inline(paragraph)));
+                .try_for_each(|paragraph| out.paragraph(&to_inline(paragraph)));
             out.close();
             written
         }
         Block::List { items } => items.iter().try_for_each(|item| {
             let marker = item.number.map_or(Marker::Bullet, Marker::Number);
-            out.item(item.depth, marker, &inline(&join::flow(&item.lines)))
+            out.item(
+                item.depth,
+                marker,
+                &to_inline(&join::join_lines(&item.lines)),
+            )
         }),
-        Block::Table { rows } => table(rows, out),
+        Block::Table { rows } => write_table(rows, out),
     }
 }
 
 /// Joined runs as inline text. A link whose text says already where it leads to is text.
-fn inline(runs: &[Run]) -> Inline {
+fn to_inline(runs: &[Run]) -> Inline {
     let mut inline = Inline::new();
     for linked in runs.chunk_by(|a, b| a.link == b.link) {
         let text: String = linked.iter().map(|run| run.text.as_str()).collect();
@@ -273,14 +283,14 @@ fn says(text: &str, url: &str) -> bool {
 }
 
 /// A table.
-fn table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), Limit> {
+fn write_table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), Limit> {
     let mut table = out.new_table();
     for (index, row) in rows.into_iter().enumerate() {
         out.budget().element()?;
         let number = index as u64 + 1;
         if table.wants(number) {
             let cell = |cell: &engine::Cell| {
-                Cell::new(&inline(&cell.runs))
+                Cell::new(&to_inline(&cell.runs))
                     .columns(cell.columns)
                     .rows(cell.rows)
             };
@@ -293,7 +303,7 @@ fn table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), Limit> 
 }
 
 /// What was filled into the form: `{label}: {value}` for each field.
-fn form(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Limit> {
+fn write_form(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Limit> {
     for field in engine.fields() {
         out.paragraph(&Inline::plain(&format!("{}: {}", field.label, field.value)))?;
     }

@@ -18,7 +18,7 @@ pub(super) fn image_of(stream: &Stream, source: &Metered<'_>) -> Option<Vec<u8>>
         starts(b"\xFF\xD8\xFF") || starts(b"\0\0\0\x0CjP  ") || starts(b"\xFF\x4F\xFF\x51");
     match last_filter(&stream.dict, source).as_deref() {
         Some("DCTDecode" | "DCT" | "JPXDecode") => packed.then_some(data),
-        _ => samples(&stream.dict, &data, source),
+        _ => samples_to_png(&stream.dict, &data, source),
     }
 }
 
@@ -32,7 +32,7 @@ fn last_filter(dict: &Dict, source: &Metered<'_>) -> Option<String> {
 }
 
 /// Samples as a PNG file.
-fn samples(dict: &Dict, data: &[u8], source: &Metered<'_>) -> Option<Vec<u8>> {
+fn samples_to_png(dict: &Dict, data: &[u8], source: &Metered<'_>) -> Option<Vec<u8>> {
     let get = |name: &str, short: &str| dict.get(name).or_else(|| dict.get(short));
     let number = |name, short| source.fetch(get(name, short)?)?.as_int();
     let size = |name, short| usize::try_from(number(name, short)?).ok();
@@ -44,7 +44,8 @@ fn samples(dict: &Dict, data: &[u8], source: &Metered<'_>) -> Option<Vec<u8>> {
     let (space, bits) = if is_mask {
         (Space::Gray, 1)
     } else {
-        let space = get("ColorSpace", "CS").and_then(|it| space(&source.fetch(it)?, source, 0));
+        let space =
+            get("ColorSpace", "CS").and_then(|it| read_color_space(&source.fetch(it)?, source, 0));
         let bits = size("BitsPerComponent", "BPC").unwrap_or(1);
         (space.unwrap_or(Space::Gray), bits)
     };
@@ -102,7 +103,7 @@ impl Space {
 }
 
 /// Reads a colour space. Alternatives of others nest, at most so deep as anybody writes.
-fn space(object: &Object, source: &Metered<'_>, depth: u8) -> Option<Space> {
+fn read_color_space(object: &Object, source: &Metered<'_>, depth: u8) -> Option<Space> {
     if depth > 3 {
         return None;
     }
@@ -126,20 +127,20 @@ fn space(object: &Object, source: &Metered<'_>, depth: u8) -> Option<Space> {
             _ => None,
         },
         "Indexed" | "I" => {
-            let base = space(&part(1)?, source, depth + 1)?;
+            let base = read_color_space(&part(1)?, source, depth + 1)?;
             let table = part(3)?;
             let table = match table.as_stream() {
                 Some(stream) => source.picture(stream)?,
                 None => table.as_str_bytes()?.to_vec(),
             };
-            palette(&base, &table).map(Space::Indexed)
+            palette_rgb(&base, &table).map(Space::Indexed)
         }
         _ => None,
     }
 }
 
 /// The colours of a table as red, green and blue; at most as many as a byte can name.
-fn palette(base: &Space, table: &[u8]) -> Option<Vec<u8>> {
+fn palette_rgb(base: &Space, table: &[u8]) -> Option<Vec<u8>> {
     let colors = table.chunks_exact(base.components()).take(256);
     let palette: Vec<u8> = match base {
         Space::Rgb => colors.flatten().copied().collect(),

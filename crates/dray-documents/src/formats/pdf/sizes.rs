@@ -25,7 +25,7 @@ impl Sizes {
     /// Counts a page.
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         for span in spans {
-            let half_points = bucket(span.size);
+            let half_points = size_bucket(span.size);
             if self.0.len() >= MAX_SIZES && !self.0.contains_key(&half_points) {
                 continue;
             }
@@ -50,13 +50,13 @@ impl Sizes {
             .clamp(1, MAX_BLANK_CHARACTERS);
         for (half_points, count) in &self.0 {
             let characters = (count.saturating_mul(weight) / total.max(1)).max(1);
-            spans.push(blank(&model, *half_points, characters, rotate));
+            spans.push(blank_span(&model, *half_points, characters, rotate));
         }
     }
 }
 
 /// A size in half points, as the engine distinguishes sizes.
-fn bucket(size: f32) -> i32 {
+fn size_bucket(size: f32) -> i32 {
     // Sizes are never negative and far below the largest integer; what is not is a lie and counts as the largest.
     #[expect(
         clippy::cast_possible_truncation,
@@ -67,7 +67,7 @@ fn bucket(size: f32) -> i32 {
 }
 
 /// Blank text of one size.
-fn blank(model: &TextSpan, half_points: i32, characters: usize, rotate: i32) -> TextSpan {
+fn blank_span(model: &TextSpan, half_points: i32, characters: usize, rotate: i32) -> TextSpan {
     #[expect(
         clippy::cast_precision_loss,
         reason = "sizes are clamped to a range that is exact"

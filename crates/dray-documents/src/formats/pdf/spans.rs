@@ -10,18 +10,18 @@ const BULLET_SYMBOLS: [char; 9] = [
 ];
 
 /// Mends all pieces of a page.
-pub(super) fn mend(spans: &mut [TextSpan]) {
+pub(super) fn repair_spans(spans: &mut [TextSpan]) {
     for span in spans {
-        bullet(span);
+        repair_bullet(span);
         if !span.logical {
-            ligatures(span);
+            repair_ligatures(span);
         }
     }
 }
 
 /// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard
 /// encoding show one wherever a code means nothing else (ISO 32000-1, D.2).
-fn bullet(span: &mut TextSpan) {
+fn repair_bullet(span: &mut TextSpan) {
     let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
     let (Some(only), None) = (shown.next(), shown.next()) else {
         return;
@@ -34,7 +34,7 @@ fn bullet(span: &mut TextSpan) {
 
 /// Turns around the letters of one glyph of a script that runs from right to left. The engine takes every letter of
 /// such text for a glyph of its own and reverses them all; those of a ligature stand in reading order already.
-fn ligatures(span: &mut TextSpan) {
+fn repair_ligatures(span: &mut TextSpan) {
     if span.glyph_x.len() < 2 {
         return;
     }

@@ -57,7 +57,13 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
     for pair in spans.windows(2) {
         let [a, b] = pair else { continue };
         if !is_single(a) || !is_single(b) {
-            other += usize::from(a.text.chars().filter(|c| characters::unspaced(*c)).count() > 1);
+            other += usize::from(
+                a.text
+                    .chars()
+                    .filter(|c| characters::is_unspaced(*c))
+                    .count()
+                    > 1,
+            );
             continue;
         }
         let size = a.size.max(b.size);
@@ -74,7 +80,7 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
 
 fn is_single(span: &TextSpan) -> bool {
     let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
-    span.rotate == 0 && shown.next().is_some_and(characters::unspaced) && shown.next().is_none()
+    span.rotate == 0 && shown.next().is_some_and(characters::is_unspaced) && shown.next().is_none()
 }
 
 /// Where vertical lines stand: their middles and how far they reach, in whole points.

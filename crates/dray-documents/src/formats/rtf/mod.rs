@@ -32,8 +32,8 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 
 /// A file.
 fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let bytes = source::bytes(input, out.budget())?;
-    rtf(&bytes, out)?;
+    let bytes = source::read_bytes(input, out.budget())?;
+    write_rtf(&bytes, out)?;
     if out.is_empty() && !bytes.trim_ascii().is_empty() {
         return Err(Failure::NoText);
     }
@@ -45,7 +45,7 @@ fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<()
 /// # Errors
 ///
 /// Damage when it is not RTF; the limit that was reached, and what was read before stands.
-pub(crate) fn rtf(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
+pub(crate) fn write_rtf(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
     let bytes = bytes
         .strip_prefix(b"\xEF\xBB\xBF")
         .unwrap_or(bytes)

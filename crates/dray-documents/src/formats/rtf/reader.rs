@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::blocks::{Blocks, Paragraph};
 use super::codepage::CodePage;
 use super::token::{Token, Tokens};
-use super::words::{Destination, character, destination, heading, marker, target};
+use super::words::{
+    Destination, character_of, destination_of, field_target, heading_level, list_marker,
+};
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Markdown, Style, visible_characters};
 
@@ -217,7 +219,7 @@ impl<'o> Reader<'o> {
                 self.short.clear();
             }
             Destination::Result => {
-                if let Some(url) = target(&self.short) {
+                if let Some(url) = field_target(&self.short) {
                     self.blocks.begin_link(url);
                 }
                 self.short.clear();
@@ -246,7 +248,7 @@ impl<'o> Reader<'o> {
             self.skip -= 1;
             return Ok(());
         }
-        if fresh && let Some(wanted) = destination(word, starred) {
+        if fresh && let Some(wanted) = destination_of(word, starred) {
             if word == "pict" {
                 self.blocks.out().warn("images are left out");
             }
@@ -256,7 +258,7 @@ impl<'o> Reader<'o> {
         if self.is_dropped() {
             return Ok(());
         }
-        if let Some(text) = character(word) {
+        if let Some(text) = character_of(word) {
             return self.show(text);
         }
         if self.format(word, number) {
@@ -443,7 +445,7 @@ impl<'o> Reader<'o> {
     /// The end of a style: a heading is known by its name, where it has no level.
     fn end_style(&mut self) {
         let name = std::mem::take(&mut self.short);
-        if let Some(level) = heading(&name)
+        if let Some(level) = heading_level(&name)
             && self.headings.len() < MAX_NAMES
         {
             self.headings.entry(self.style).or_insert(level);
@@ -454,7 +456,7 @@ impl<'o> Reader<'o> {
     /// The end of a list item's marker: a number, or any sign.
     fn end_marker(&mut self) {
         let text = std::mem::take(&mut self.short);
-        if let Some(marker) = marker(&text) {
+        if let Some(marker) = list_marker(&text) {
             self.blocks.marker = Some(marker);
         }
     }

@@ -1,11 +1,13 @@
 //! RTF: what is kept, what is dropped, what is hostile.
 
-use super::rtf;
-use crate::formats::text::testing::{converted, hint, markdown, stopped};
+use super::write_rtf;
+use crate::formats::text::testing::{
+    convert_bytes, convert_to_markdown, convert_until_limit, test_hint,
+};
 use crate::limits::{Damage, Failure, Limit, Limits};
 
 fn shown(source: &[u8]) -> String {
-    markdown("application/rtf", "rtf", source)
+    convert_to_markdown("application/rtf", "rtf", source)
 }
 
 /// A document with that content.
@@ -61,8 +63,8 @@ fn groups_that_are_no_text_are_dropped() {
 
 #[test]
 fn what_is_left_out_is_told() {
-    let got = converted(
-        &hint("application/rtf", "rtf"),
+    let got = convert_bytes(
+        &test_hint("application/rtf", "rtf"),
         b"{\\rtf1 a{\\pict 00}{\\v x}",
         Limits::default(),
     );
@@ -158,8 +160,8 @@ fn nesting_of_any_depth_keeps_the_text_and_drops_what_is_none() {
         "{".repeat(100_000),
         "}".repeat(100_000)
     );
-    let got = converted(
-        &hint("application/rtf", "rtf"),
+    let got = convert_bytes(
+        &test_hint("application/rtf", "rtf"),
         source.as_bytes(),
         Limits::default(),
     );
@@ -173,7 +175,7 @@ fn nesting_of_any_depth_keeps_the_text_and_drops_what_is_none() {
 #[test]
 fn limits_keep_what_was_read() {
     let source = format!("{{\\rtf1 a\\par {}}}", "word ".repeat(1_200_000));
-    let (text, limit) = stopped("application/rtf", "rtf", source.as_bytes());
+    let (text, limit) = convert_until_limit("application/rtf", "rtf", source.as_bytes());
     assert_eq!(limit, Limit::Size);
     assert!(text.starts_with("a\n\nword word") && text.len() > 4_900_000);
     let rows = "\\trowd\\pard\\intbl x\\cell\\row".repeat(10);
@@ -181,8 +183,8 @@ fn limits_keep_what_was_read() {
         max_elements: 3,
         ..Limits::default()
     };
-    let got = converted(
-        &hint("application/rtf", "rtf"),
+    let got = convert_bytes(
+        &test_hint("application/rtf", "rtf"),
         format!("{{\\rtf1 {rows}}}").as_bytes(),
         limits,
     );
@@ -198,8 +200,8 @@ fn an_endless_table_shows_a_thousand_rows_and_counts_the_rest() {
 
 #[test]
 fn damaged_files() {
-    let got = converted(
-        &hint("application/rtf", "rtf"),
+    let got = convert_bytes(
+        &test_hint("application/rtf", "rtf"),
         b"{\\pwd}",
         Limits::default(),
     );
@@ -209,7 +211,11 @@ fn damaged_files() {
         b"{\\rtf1 {\\field{\\fldrslt",
         b"{\\rtf1 {\\pict 00}}",
     ] {
-        let got = converted(&hint("application/rtf", "rtf"), blank, Limits::default());
+        let got = convert_bytes(
+            &test_hint("application/rtf", "rtf"),
+            blank,
+            Limits::default(),
+        );
         assert_eq!(got.failure, Some(Failure::NoText));
     }
     for (source, text) in [
@@ -238,6 +244,6 @@ fn the_body_of_a_mail_goes_the_same_way() {
     use crate::markdown::{Markdown, Selection};
 
     let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
-    rtf(b"{\\rtf1\\fromhtml1 {\\*\\htmltag <p>}a\\par}", &mut out).unwrap();
+    write_rtf(b"{\\rtf1\\fromhtml1 {\\*\\htmltag <p>}a\\par}", &mut out).unwrap();
     assert_eq!(out.finish().markdown, "a\n");
 }

@@ -29,7 +29,7 @@ pub(super) enum Destination {
 
 /// The destination that a control word begins; nothing when it begins none. `starred` ones that are not known are
 /// dropped, as the format asks for.
-pub(super) fn destination(word: &str, starred: bool) -> Option<Destination> {
+pub(super) fn destination_of(word: &str, starred: bool) -> Option<Destination> {
     Some(match word {
         "fonttbl" => Destination::Fonts,
         "stylesheet" => Destination::Styles,
@@ -62,7 +62,7 @@ pub(super) fn destination(word: &str, starred: bool) -> Option<Destination> {
 }
 
 /// The character that a control word stands for.
-pub(super) fn character(word: &str) -> Option<&'static str> {
+pub(super) fn character_of(word: &str) -> Option<&'static str> {
     Some(match word {
         "emdash" => "—",
         "endash" => "–",
@@ -79,7 +79,7 @@ pub(super) fn character(word: &str) -> Option<&'static str> {
 }
 
 /// The level of a style that is a heading by its name.
-pub(super) fn heading(style: &str) -> Option<u8> {
+pub(super) fn heading_level(style: &str) -> Option<u8> {
     style
         .trim()
         .trim_end_matches(';')
@@ -90,7 +90,7 @@ pub(super) fn heading(style: &str) -> Option<u8> {
 }
 
 /// The marker of a list item by its text: a number, or any sign.
-pub(super) fn marker(text: &str) -> Option<Marker> {
+pub(super) fn list_marker(text: &str) -> Option<Marker> {
     let text = text.trim();
     if text.is_empty() {
         return None;
@@ -105,7 +105,7 @@ pub(super) fn marker(text: &str) -> Option<Marker> {
 }
 
 /// Where a field links to.
-pub(super) fn target(instruction: &str) -> Option<String> {
+pub(super) fn field_target(instruction: &str) -> Option<String> {
     let rest = instruction.trim().strip_prefix("HYPERLINK")?.trim_start();
     let (local, rest) = match rest.strip_prefix("\\l") {
         Some(rest) => ("#", rest.trim_start()),

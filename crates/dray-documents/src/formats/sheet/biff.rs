@@ -65,12 +65,14 @@ impl Seen {
 
     /// Notes a record about a row or about columns (MS-XLS 2.4.221, 2.4.53).
     fn note_hidden(&mut self, sheet: usize, kind: u16, data: &[u8]) {
-        match (kind, short(data, 0), short(data, 2)) {
-            (ROW_RECORD, Some(row), _) if short(data, 12).is_some_and(|flags| flags & 0x20 != 0) => {
+        match (kind, u16_at(data, 0), u16_at(data, 2)) {
+            (ROW_RECORD, Some(row), _)
+                if u16_at(data, 12).is_some_and(|flags| flags & 0x20 != 0) =>
+            {
                 self.hidden_rows.insert((sheet, u32::from(row)));
             }
             (COLINFO_RECORD, Some(first), Some(last))
-                if short(data, 8).is_some_and(|flags| flags & 1 != 0)
+                if u16_at(data, 8).is_some_and(|flags| flags & 1 != 0)
                     && self.hidden_columns.len() < HIDDEN_RANGES =>
             {
                 self.hidden_columns
@@ -99,14 +101,14 @@ impl Seen {
 }
 
 /// One record: its type and its data.
-pub(super) fn record(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
+pub(super) fn record_at(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
     let head = stream.get(at..at.checked_add(4)?)?;
-    let (kind, length) = (short(head, 0)?, usize::from(short(head, 2)?));
+    let (kind, length) = (u16_at(head, 0)?, usize::from(u16_at(head, 2)?));
     let data = stream.get(at + 4..at + 4 + length)?;
     Some((kind, data, at + 4 + length))
 }
 
-pub(super) fn short(data: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(data: &[u8], at: usize) -> Option<u16> {
     let bytes = data.get(at..at + 2)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -117,9 +119,9 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
     if !matches!(kind, 0x06 | 0x203..=0x205 | 0x27E | 0xFD | MULRK | 0xD6) {
         return None;
     }
-    let (row, first, _style) = (short(data, 0)?, short(data, 2)?, short(data, 4)?);
+    let (row, first, _style) = (u16_at(data, 0)?, u16_at(data, 2)?, u16_at(data, 4)?);
     let end = data.len().checked_sub(2).filter(|_| kind == MULRK);
-    let last = end.and_then(|at| short(data, at)).unwrap_or(first);
+    let last = end.and_then(|at| u16_at(data, at)).unwrap_or(first);
     Some((row, first, last.max(first)))
 }
 
@@ -129,14 +131,14 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
 ///
 /// [`Failure::Encrypted`]; the memory limit when the rectangles around the cells of all sheets would be too large;
 /// damage when a sheet lies outside of the stream.
-pub(super) fn look(stream: &mut [u8]) -> Result<Seen, Failure> {
+pub(super) fn scan_stream(stream: &mut [u8]) -> Result<Seen, Failure> {
     let mut at = 0;
     let mut records = StyleRecords::default();
     let mut sheets: Vec<usize> = Vec::new();
-    while let Some((kind, data, next)) = record(stream, at) {
+    while let Some((kind, data, next)) = record_at(stream, at) {
         at = next;
         match kind {
-            0x2F if short(data, 0) != Some(0) => return Err(Failure::Encrypted),
+            0x2F if u16_at(data, 0) != Some(0) => return Err(Failure::Encrypted),
             0x85 => {
                 let place = data
                     .get(..4)
@@ -183,13 +185,13 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> 
     let mut depth = 0_u32;
     let mut rows: Option<(u16, u16)> = None;
     let mut columns: Option<(u16, u16)> = None;
-    while let Some((kind, data, next)) = record(stream, at) {
+    while let Some((kind, data, next)) = record_at(stream, at) {
         at = next;
         match kind {
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,
             0x0A => depth -= 1,
-            0x200 if claimed(data) > MAX_CLAIMED_CELLS => {
+            0x200 if claimed_cells(data) > MAX_CLAIMED_CELLS => {
                 let begun = next - data.len() - 4;
                 seen.claims
                     .extend(stream.get(begun..next).map(<[u8]>::to_vec));
@@ -199,11 +201,11 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> 
                 let Some((row, column, last)) = cell_columns(kind, data) else {
                     continue;
                 };
-                widen(&mut rows, row, row);
-                widen(&mut columns, column, last);
+                widen_range(&mut rows, row, row);
+                widen_range(&mut columns, column, last);
                 for (offset, column) in (column..=last).enumerate() {
-                    if let Some(style) = short(data, 4 + offset * 6) {
-                        note(seen, (index, u32::from(row), u32::from(column)), style);
+                    if let Some(style) = u16_at(data, 4 + offset * 6) {
+                        note_cell(seen, (index, u32::from(row), u32::from(column)), style);
                     }
                 }
             }
@@ -218,7 +220,7 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> 
 }
 
 /// How many cells a record of dimensions claims; rows are four bytes wide, in old files two.
-fn claimed(data: &[u8]) -> u64 {
+fn claimed_cells(data: &[u8]) -> u64 {
     let long = |at: usize| {
         let bytes = data.get(at..at + 4).and_then(|b| b.try_into().ok());
         bytes.map_or(0, u32::from_le_bytes)
@@ -226,17 +228,17 @@ fn claimed(data: &[u8]) -> u64 {
     let (rows, columns) = if data.len() >= 14 {
         (long(4).abs_diff(long(0)), 8)
     } else {
-        let first = short(data, 0).unwrap_or(0);
-        let last = short(data, 2).unwrap_or(0);
+        let first = u16_at(data, 0).unwrap_or(0);
+        let last = u16_at(data, 2).unwrap_or(0);
         (u32::from(last.abs_diff(first)), 4)
     };
-    let first = short(data, columns).unwrap_or(0);
-    let last = short(data, columns + 2).unwrap_or(0);
+    let first = u16_at(data, columns).unwrap_or(0);
+    let last = u16_at(data, columns + 2).unwrap_or(0);
     (u64::from(rows) + 1) * (u64::from(last.abs_diff(first)) + 1)
 }
 
 /// Remembers how a cell looks, unless it looks as any other.
-fn note(seen: &mut Seen, cell: (usize, u32, u32), number: u16) {
+fn note_cell(seen: &mut Seen, cell: (usize, u32, u32), number: u16) {
     let style = seen.styles.get(usize::from(number));
     let plain = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
     if !plain && seen.cells.len() < MAX_STYLED_CELLS {
@@ -244,7 +246,7 @@ fn note(seen: &mut Seen, cell: (usize, u32, u32), number: u16) {
     }
 }
 
-fn widen(range: &mut Option<(u16, u16)>, first: u16, last: u16) {
+fn widen_range(range: &mut Option<(u16, u16)>, first: u16, last: u16) {
     *range = Some(match *range {
         Some((low, high)) => (low.min(first), high.max(last)),
         None => (first, last),
@@ -286,15 +288,15 @@ mod tests {
     fn a_far_cell_is_moved_to_the_others_and_keeps_its_look() {
         let mut near = stream((3, 2));
         let before = near.clone();
-        let seen = look(&mut near).unwrap();
+        let seen = scan_stream(&mut near).unwrap();
         assert_eq!(seen.style(0, 3, 2), Style::built_in(9));
         assert_eq!(seen.style(0, 1, 1), Style::default());
         assert_eq!((near, seen.moved.place(0, 3, 2)), (before, (3, 2)));
         let mut far = stream((65_535, 255));
-        let seen = look(&mut far).unwrap();
+        let seen = scan_stream(&mut far).unwrap();
         assert_eq!(seen.style(0, 65_535, 255), Style::built_in(9));
         assert_eq!(seen.moved.place(0, 1, 1), (65_535, 255));
-        let (_, data, _) = record(&far, far.len() - 4 - 18).unwrap();
+        let (_, data, _) = record_at(&far, far.len() - 4 - 18).unwrap();
         assert_eq!(data.get(..4), Some([1, 0, 1, 0].as_slice()));
     }
 
@@ -309,7 +311,7 @@ mod tests {
             &[0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 255, 0, 0, 0],
         );
         bytes.splice(at..at, claim.iter().copied());
-        let seen = look(&mut bytes.clone()).unwrap();
+        let seen = scan_stream(&mut bytes.clone()).unwrap();
         let mut file = [b"head".as_slice(), &bytes].concat();
         seen.disarm(&mut file).unwrap();
         assert_eq!(&file[at + 4..at + 6], UNKNOWN_RECORD);
@@ -321,7 +323,7 @@ mod tests {
         let mut encrypted = Vec::new();
         put(&mut encrypted, 0x809, &[0; 16]);
         put(&mut encrypted, 0x2F, &[1, 0]);
-        assert_eq!(look(&mut encrypted).unwrap_err(), Failure::Encrypted);
+        assert_eq!(scan_stream(&mut encrypted).unwrap_err(), Failure::Encrypted);
     }
 
     #[test]
@@ -329,7 +331,7 @@ mod tests {
         let mut out = Vec::new();
         put(&mut out, 0x85, &[0xFF, 0xFF, 0xFF, 0x7F, 0, 0]);
         assert_eq!(
-            look(&mut out).unwrap_err(),
+            scan_stream(&mut out).unwrap_err(),
             Failure::Corrupt(Damage::Truncated)
         );
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::biff::short;
+use super::biff::u16_at;
 use super::color::Rgb;
 use super::style::Style;
 
@@ -38,7 +38,7 @@ impl StyleRecords {
     /// Notes a record.
     pub(super) fn note(&mut self, kind: u16, data: &[u8]) {
         match kind {
-            FONT => self.fonts.push(short(data, 4).unwrap_or(0x7FFF)),
+            FONT => self.fonts.push(u16_at(data, 4).unwrap_or(0x7FFF)),
             PALETTE => {
                 let colors = data.get(2..).unwrap_or_default().chunks_exact(4);
                 self.palette = colors
@@ -60,10 +60,10 @@ impl StyleRecords {
                     let bytes = data.get(at..at + 4)?.try_into().ok()?;
                     Some(u32::from_le_bytes(bytes))
                 };
-                let fill = long(14).zip(short(data, 18));
+                let fill = long(14).zip(u16_at(data, 18));
                 self.formats.push(CellFormat {
-                    font: short(data, 0).unwrap_or(0),
-                    code: short(data, 2).unwrap_or(0),
+                    font: u16_at(data, 0).unwrap_or(0),
+                    code: u16_at(data, 2).unwrap_or(0),
                     fill: fill.map(|(pattern, colors)| (pattern >> 26, u32::from(colors) & 0x7F)),
                 });
             }
@@ -113,11 +113,11 @@ impl StyleRecords {
 
 /// Id and code of a number format: 16-bit or 8-bit characters after their count.
 fn format_code(data: &[u8]) -> Option<(u16, String)> {
-    let id = short(data, 0)?;
+    let id = u16_at(data, 0)?;
     let wide = data.get(4)? & 1 == 1;
     let rest = data.get(5..)?;
     let code = if wide {
-        let units: Vec<u16> = rest.chunks_exact(2).filter_map(|c| short(c, 0)).collect();
+        let units: Vec<u16> = rest.chunks_exact(2).filter_map(|c| u16_at(c, 0)).collect();
         String::from_utf16_lossy(&units)
     } else {
         rest.iter().map(|b| char::from(*b)).collect()

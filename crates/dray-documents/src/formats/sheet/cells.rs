@@ -1,8 +1,8 @@
 //! The cells of one worksheet part, one after the other.
 
-use super::strings::{Strings, rich_text, unescaped};
+use super::strings::{Strings, rich_text, unescape_text};
 use super::style::{Shown, Style};
-use super::used::{Area, Used, place};
+use super::used::{Area, Used, parse_reference};
 use super::value;
 use crate::formats::office::xml::{Element, Event, Xml};
 use crate::limits::Failure;
@@ -49,7 +49,7 @@ pub(super) type Links = Vec<((u64, u32), String)>;
 const MAX_LINKS: usize = 10_000;
 
 /// Reads the cells and merged areas of a worksheet; answers its links.
-pub(super) fn read(
+pub(super) fn read_cells(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
     used: &mut Used,
@@ -79,13 +79,13 @@ pub(super) fn read(
                     }
                 }
                 "mergeCell" => {
-                    if let Some(area) = e.attr("ref").and_then(|r| area(&r)) {
+                    if let Some(area) = e.attr("ref").and_then(|r| parse_area(&r)) {
                         used.merge(area);
                     }
                 }
                 "hyperlink" if links.len() < MAX_LINKS => {
                     let cell = e.attr("ref").unwrap_or_default();
-                    let first = cell.split(':').next().and_then(place);
+                    let first = cell.split(':').next().and_then(parse_reference);
                     if let (Some(first), Some(id)) = (first, xml.relation(&e, "id")) {
                         links.push((first, id));
                     }
@@ -116,7 +116,7 @@ fn read_row(
     loop {
         match xml.next()? {
             Event::Open(e) if e.name() == "c" => {
-                if let Some((at, named)) = e.attr("r").and_then(|r| place(&r)) {
+                if let Some((at, named)) = e.attr("r").and_then(|r| parse_reference(&r)) {
                     (*row, column) = (at, named);
                 }
                 let open = read_cell(&e, xml, context, (*row, column))?;
@@ -181,11 +181,11 @@ impl Open {
                 self.style.is_invisible &= !context.strings.is_coloured(index);
                 context.strings.get(index).unwrap_or_default().to_owned()
             }
-            Some("str") => unescaped(value).into_owned(),
+            Some("str") => unescape_text(value).into_owned(),
             Some("inlineStr") => self.inline.unwrap_or_else(|| value.to_owned()),
-            Some("b") => boolean(value).to_owned(),
+            Some("b") => boolean_text(value).to_owned(),
             Some("e") => value.trim().to_owned(),
-            Some("d") => value::iso(value, self.style.format),
+            Some("d") => value::iso_text(value, self.style.format),
             _ => {
                 let trimmed = value.trim();
                 if trimmed.is_empty() {
@@ -216,7 +216,7 @@ fn url_of_formula(formula: &str) -> Option<&str> {
     (name.eq_ignore_ascii_case("HYPERLINK") && !url.starts_with('#')).then_some(url)
 }
 
-fn boolean(value: &str) -> &'static str {
+fn boolean_text(value: &str) -> &'static str {
     match value.trim() {
         "" => "",
         "0" | "false" => "FALSE",
@@ -225,9 +225,9 @@ fn boolean(value: &str) -> &'static str {
 }
 
 /// `A1:B2`, or one cell.
-pub(super) fn area(reference: &str) -> Option<Area> {
+pub(super) fn parse_area(reference: &str) -> Option<Area> {
     let (first, last) = reference.split_once(':').unwrap_or((reference, reference));
-    let (first, last) = (place(first)?, place(last)?);
+    let (first, last) = (parse_reference(first)?, parse_reference(last)?);
     Some(Area {
         first: (first.0.min(last.0), first.1.min(last.1)),
         last: (first.0.max(last.0), first.1.max(last.1)),

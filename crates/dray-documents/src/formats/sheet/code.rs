@@ -2,7 +2,7 @@
 //!
 //! Dates, times and durations are not written by their codes: they come in the order of ISO 8601, whatever the file asks.
 
-use super::value::number;
+use super::value::number_text;
 
 /// Longest code that is read, characters, and most sections of one.
 const MAX_CODE: usize = 255;
@@ -114,7 +114,7 @@ impl Code {
             return None;
         }
         if section.is_general {
-            return Some(Seen::Text(section.around(&number(value))));
+            return Some(Seen::Text(section.around(&number_text(value))));
         }
         if section.pieces.is_empty() {
             return Some(Seen::Nothing);
@@ -250,8 +250,8 @@ impl Section {
     /// All digits of a number, as a percentage where the section shows one.
     fn exact(&self, value: f64) -> String {
         match self.percents {
-            1 => format!("{}%", number(value * 100.0)),
-            _ => number(value),
+            1 => format!("{}%", number_text(value * 100.0)),
+            _ => number_text(value),
         }
     }
 
@@ -263,7 +263,7 @@ impl Section {
 
     /// The text of a number that is not negative, and the number that it says.
     fn apply(&self, value: f64) -> (String, f64) {
-        let digits = rounded(&number(value * self.factor()), self.decimals.0);
+        let digits = rounded(&number_text(value * self.factor()), self.decimals.0);
         let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
         let whole = whole.trim_start_matches('0');
         let kept = fraction.trim_end_matches('0').len().max(self.decimals.1);

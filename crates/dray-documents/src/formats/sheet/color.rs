@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::formats::office::xml::{Element, Event, Xml, decoded};
+use crate::formats::office::xml::{Element, Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// How far two colours may differ in one channel, of 255, and still look the same.
@@ -81,7 +81,7 @@ pub(super) struct Colors {
 impl Colors {
     /// Reads the colours of a theme: two dark and light ones, then the accents.
     pub(super) fn of_theme(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut scheme: Vec<Option<Rgb>> = Vec::new();
         let mut inside = None;

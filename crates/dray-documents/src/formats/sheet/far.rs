@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::biff::{cell_columns, record, short};
+use super::biff::{cell_columns, record_at, u16_at};
 
 /// Cells of the rectangle around all that a sheet uses, from which on it is moved together.
 pub(super) const MAX_RECTANGLE: u64 = 1 << 18;
@@ -50,7 +50,7 @@ impl Moved {
             put(at + 4, rank(&rows, row));
             put(at + 6, rank(&columns, first));
             if last > first {
-                let length = usize::from(short(stream, at + 2).unwrap_or(0));
+                let length = usize::from(u16_at(stream, at + 2).unwrap_or(0));
                 if let Some(place) = stream.get_mut(at + 4 + length - 2..at + 4 + length) {
                     place.copy_from_slice(&rank(&columns, last));
                 }
@@ -67,7 +67,7 @@ fn cells(stream: &[u8], start: usize) -> Vec<(usize, u16, u16, u16)> {
     let mut cells = Vec::new();
     let mut at = start;
     let mut depth = 0_u32;
-    while let Some((kind, data, next)) = record(stream, at) {
+    while let Some((kind, data, next)) = record_at(stream, at) {
         match kind {
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,

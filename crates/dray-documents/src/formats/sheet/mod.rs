@@ -21,7 +21,7 @@ mod xlsx;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub(super) use value::number;
+pub(super) use value::number_text;
 
 use super::{Converter, Hint};
 

@@ -6,11 +6,11 @@ use super::code::{MAX_LOSS, rounded};
 use super::format::Format;
 use super::used::{Area, Used, column_name};
 use super::value;
-use super::xlsx::heading;
+use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::Hint;
 use crate::formats::office::odf::{self, Source};
-use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::Failure;
 use crate::markdown::{Markdown, Unit};
 
@@ -28,7 +28,7 @@ pub(super) fn convert(
     let budget = Rc::clone(out.budget());
     let mut source = Source::open(input, &budget)?;
     let bytes = source.content()?;
-    let text = decoded(&bytes);
+    let text = decode_part(&bytes);
     let hidden = odf::hidden_tables(&text, &budget)?;
     let mut xml = Xml::new(&text, &budget);
     let mut number = 0;
@@ -42,7 +42,7 @@ pub(super) fn convert(
                     continue;
                 }
                 let hide = e.attr("style-name").is_some_and(|s| hidden.contains(&s));
-                heading(&name, hide, out)?;
+                write_heading(&name, hide, out)?;
                 let mut sheet = Sheet {
                     used: Used::new(out),
                     row: 0,
@@ -201,10 +201,10 @@ impl Cell {
         loop {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => {
-                    comment = Some(odf::annotation(xml)?.text);
+                    comment = Some(odf::read_annotation(xml)?.text);
                 }
                 Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
-                    lines.push(odf::linked(xml, &mut link)?);
+                    lines.push(odf::linked_text(xml, &mut link)?);
                 }
                 Event::Open(e) if e.ns == Ns::OdfDraw || e.name() == "table" => xml.skip()?,
                 Event::Close if xml.depth() < depth => break,
@@ -253,7 +253,7 @@ impl Typed {
             "percentage" => return Some(Self::Number(value()?, "%".to_owned(), 100.0)),
             "date" => e.attr("date-value").map(|v| {
                 if v.contains('T') {
-                    value::iso(&v, Format::DateTime { fraction: false })
+                    value::iso_text(&v, Format::DateTime { fraction: false })
                 } else {
                     v
                 }
@@ -274,7 +274,7 @@ impl Typed {
             Self::Text(text) => return text,
             Self::Number(value, unit, factor) => (value, unit, factor),
         };
-        let exact = value::number(value * factor);
+        let exact = value::number_text(value * factor);
         let Some(rounded) = as_displayed(&exact, displayed) else {
             return format!("{exact}{unit}");
         };

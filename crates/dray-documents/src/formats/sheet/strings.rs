@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// All shared strings.
@@ -18,7 +18,7 @@ pub(super) struct Strings {
 impl Strings {
     /// Reads `sharedStrings.xml`. What it says about its own length is not looked at.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut strings = Self::default();
         loop {
@@ -63,7 +63,7 @@ pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<(String, bool), Failure> {
             Event::Open(e) => match e.name() {
                 "t" => {
                     let text = xml.text()?;
-                    out.push_str(&unescaped(&text));
+                    out.push_str(&unescape_text(&text));
                 }
                 "rPh" | "phoneticPr" => xml.skip()?,
                 "color" => is_coloured = true,
@@ -77,7 +77,7 @@ pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<(String, bool), Failure> {
 }
 
 /// `_x000D_` is how workbooks spell a character that XML does not allow.
-pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
+pub(super) fn unescape_text(text: &str) -> Cow<'_, str> {
     if !text.contains("_x") {
         return text.into();
     }
@@ -118,7 +118,7 @@ mod tests {
             ("snake_xcase_", "snake_xcase_"),
             ("_xÄÖÜß_", "_xÄÖÜß_"),
         ] {
-            assert_eq!(unescaped(text), plain);
+            assert_eq!(unescape_text(text), plain);
         }
     }
 }

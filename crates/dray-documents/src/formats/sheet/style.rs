@@ -7,7 +7,7 @@ use super::code::{Code, Seen};
 use super::color::{Colors, Rgb};
 use super::format::Format;
 use super::value;
-use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// The look of a cell.
@@ -49,7 +49,7 @@ impl Style {
 
     /// A number as a person sees it.
     pub(super) fn number(&self, value: f64, epoch_1904: bool) -> Shown {
-        let plain = || value::shown(value, self.format, epoch_1904);
+        let plain = || value::formatted_text(value, self.format, epoch_1904);
         let seen = match (&self.code, self.format) {
             (Some(code), Format::General | Format::Percent) => code.apply(value),
             _ => None,
@@ -60,7 +60,7 @@ impl Style {
                 is_hidden: self.is_invisible,
             },
             Some(Seen::Nothing) => Shown {
-                text: value::number(value),
+                text: value::number_text(value),
                 is_hidden: true,
             },
             None => Shown {
@@ -86,7 +86,7 @@ pub(super) fn styles(
     mut colors: Colors,
     budget: &Rc<Budget>,
 ) -> Result<Vec<Style>, Failure> {
-    let text = decoded(bytes);
+    let text = decode_part(bytes);
     // The palette stands behind what refers to it.
     let mut xml = Xml::new(&text, budget);
     loop {

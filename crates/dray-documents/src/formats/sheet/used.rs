@@ -282,7 +282,7 @@ impl Used {
                 }
             }
             last = Some(number);
-            table.row(number + 1, dense(&columns, number, cells, &self.links));
+            table.row(number + 1, dense_row(&columns, number, cells, &self.links));
         }
         let counted = self.window.map_or(1, |w| w.first);
         for _ in 0..self.beyond {
@@ -318,7 +318,7 @@ impl Used {
 }
 
 /// The cells of a row at the places of the columns that are used.
-fn dense(
+fn dense_row(
     columns: &[u32],
     number: u64,
     cells: Vec<(u32, String)>,
@@ -331,7 +331,7 @@ fn dense(
         };
         row.resize(at, Cell::default());
         row.push(match links.get(&(number, column)) {
-            Some(url) if !says(&text, url) => linked(&text, url),
+            Some(url) if !already_says(&text, url) => linked_cell(&text, url),
             _ => Cell::plain(&text),
         });
     }
@@ -339,12 +339,12 @@ fn dense(
 }
 
 /// Whether a text already says where it leads to.
-fn says(text: &str, url: &str) -> bool {
+fn already_says(text: &str, url: &str) -> bool {
     let bare = url.strip_prefix("mailto:").unwrap_or(url);
     text.contains(bare.trim_end_matches('/'))
 }
 
-fn linked(text: &str, url: &str) -> Cell {
+fn linked_cell(text: &str, url: &str) -> Cell {
     let mut inline = Inline::new();
     inline.begin_link(url);
     inline.text(text.trim(), Style::default());
@@ -365,7 +365,7 @@ pub(super) fn column_name(column: u32) -> String {
 }
 
 /// Row and column, from zero, of a reference such as `$B$7`.
-pub(super) fn place(reference: &str) -> Option<(u64, u32)> {
+pub(super) fn parse_reference(reference: &str) -> Option<(u64, u32)> {
     let mut column = 0_u32;
     let mut row = 0_u64;
     for c in reference.trim().chars() {

@@ -13,7 +13,7 @@ const LAST_DAY: f64 = 2_958_466.0;
 const DAY_MS: i64 = 86_400_000;
 
 /// A number to 15 significant digits, without exponent and without trailing zeros.
-pub(in crate::formats) fn number(value: f64) -> String {
+pub(in crate::formats) fn number_text(value: f64) -> String {
     if !value.is_finite() {
         return "#NUM!".to_owned();
     }
@@ -52,21 +52,21 @@ pub(in crate::formats) fn number(value: f64) -> String {
 }
 
 /// A number in its format. `epoch_1904` chooses the date system.
-pub(super) fn shown(value: f64, format: Format, epoch_1904: bool) -> String {
+pub(super) fn formatted_text(value: f64, format: Format, epoch_1904: bool) -> String {
     match format {
-        Format::General => number(value),
-        Format::Percent => format!("{}%", number(value * 100.0)),
-        Format::Duration => duration(value),
+        Format::General => number_text(value),
+        Format::Percent => format!("{}%", number_text(value * 100.0)),
+        Format::Duration => duration_text(value),
         Format::Date | Format::Time { .. } | Format::DateTime { .. } => {
-            moment(value, format, epoch_1904).unwrap_or_else(|| number(value))
+            moment_text(value, format, epoch_1904).unwrap_or_else(|| number_text(value))
         }
     }
 }
 
 /// `[h]:mm:ss`.
-fn duration(days: f64) -> String {
+fn duration_text(days: f64) -> String {
     if !days.is_finite() || days.abs() > 1e9 {
-        return number(days);
+        return number_text(days);
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded above")]
     let seconds = (days.abs() * 86_400.0).round() as i64;
@@ -80,7 +80,7 @@ fn duration(days: f64) -> String {
 }
 
 /// A serial number as date, time or both; nothing when it is outside of what has a date.
-fn moment(serial: f64, format: Format, epoch_1904: bool) -> Option<String> {
+fn moment_text(serial: f64, format: Format, epoch_1904: bool) -> Option<String> {
     if !(0.0..LAST_DAY).contains(&serial) {
         return None;
     }
@@ -140,7 +140,7 @@ fn date_of(days: i64) -> String {
 }
 
 /// An ISO moment as files spell it, `2031-03-14T09:30:00.000Z`, as a person reads it. Midnight of a date is the date.
-pub(super) fn iso(text: &str, format: Format) -> String {
+pub(super) fn iso_text(text: &str, format: Format) -> String {
     let text = text.trim().trim_end_matches('Z');
     let Some((date, time)) = text.split_once('T') else {
         return text.to_owned();
@@ -225,7 +225,7 @@ mod tests {
             (100.0, "100"),
             (f64::NAN, "#NUM!"),
         ] {
-            assert_eq!(number(value), text);
+            assert_eq!(number_text(value), text);
         }
     }
 
@@ -256,17 +256,27 @@ mod tests {
                 "12:00:00.500",
             ),
         ] {
-            assert_eq!(shown(value, format, epoch), text, "{value} {format:?}");
+            assert_eq!(
+                formatted_text(value, format, epoch),
+                text,
+                "{value} {format:?}"
+            );
         }
     }
 
     #[test]
     fn iso_moments_lose_what_nobody_reads() {
         let both = Format::DateTime { fraction: false };
-        assert_eq!(iso("2031-03-14T09:30:00.000Z", both), "2031-03-14 09:30:00");
-        assert_eq!(iso("2031-03-14T00:00:00", Format::General), "2031-03-14");
-        assert_eq!(iso("2031-03-14T00:00:00", both), "2031-03-14 00:00:00");
-        assert_eq!(iso("2031-03-14", Format::General), "2031-03-14");
+        assert_eq!(
+            iso_text("2031-03-14T09:30:00.000Z", both),
+            "2031-03-14 09:30:00"
+        );
+        assert_eq!(
+            iso_text("2031-03-14T00:00:00", Format::General),
+            "2031-03-14"
+        );
+        assert_eq!(iso_text("2031-03-14T00:00:00", both), "2031-03-14 00:00:00");
+        assert_eq!(iso_text("2031-03-14", Format::General), "2031-03-14");
         assert_eq!(iso_duration("PT27H30M00S").as_deref(), Some("27:30:00"));
         assert_eq!(iso_duration("PT9H5M7.6S").as_deref(), Some("09:05:08"));
         assert_eq!(iso_duration("tomorrow"), None);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::formats::office::package::Relations;
-use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// What a sheet is.
@@ -40,7 +40,7 @@ impl Workbook {
         relations: &Relations,
         budget: &Rc<Budget>,
     ) -> Result<Self, Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut book = Self::default();
         loop {

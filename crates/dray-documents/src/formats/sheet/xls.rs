@@ -10,7 +10,7 @@ use super::format::Format;
 use super::style::{Shown, Style};
 use super::used::{Area, Used};
 use super::value;
-use super::xlsx::heading;
+use super::xlsx::write_heading;
 use crate::container::{Container, Input};
 use crate::formats::Hint;
 use crate::limits::{Damage, Failure, Limit};
@@ -38,7 +38,7 @@ pub(super) fn convert(
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
     }
-    let seen = look(&mut bytes, out)?;
+    let seen = scan_workbook(&mut bytes, out)?;
     seen.disarm(&mut bytes)?;
     let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -53,18 +53,18 @@ pub(super) fn convert(
         if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
             continue;
         }
-        heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
+        write_heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
         if sheet.typ == SheetType::ChartSheet {
             out.note("chart sheet")?;
             continue;
         }
-        write(&mut book, index, &sheet.name, &seen, out)?;
+        write_sheet(&mut book, index, &sheet.name, &seen, out)?;
     }
     Ok(())
 }
 
 /// Looks over the stream of the workbook.
-fn look(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
+fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
     let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -81,7 +81,7 @@ fn look(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
     out.budget().clock()?;
     let before = stream.clone();
-    let seen = biff::look(&mut stream)?;
+    let seen = biff::scan_stream(&mut stream)?;
     if stream != before {
         file.open_stream(name)
             .and_then(|mut s| s.write_all(&stream))
@@ -91,7 +91,7 @@ fn look(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-fn write(
+fn write_sheet(
     book: &mut Xls<Cursor<Vec<u8>>>,
     index: usize,
     name: &str,
@@ -121,7 +121,7 @@ fn write(
         if seen.is_hidden_row(index, row) {
             used.hide_row(u64::from(row));
         }
-        let mut seen = shown(data, &seen.style(index, row, column));
+        let mut seen = value_text(data, &seen.style(index, row, column));
         if seen.text.is_empty()
             && let Some(formula) = formula.filter(|formula| !formula.is_empty())
         {
@@ -136,7 +136,7 @@ fn write(
 }
 
 /// What a person sees of a value that the library read.
-pub(super) fn shown(data: &Data, style: &Style) -> Shown {
+pub(super) fn value_text(data: &Data, style: &Style) -> Shown {
     let text = match data {
         Data::Empty => String::new(),
         Data::String(text) => text.clone(),
@@ -148,18 +148,18 @@ pub(super) fn shown(data: &Data, style: &Style) -> Shown {
             return style.number(value, false);
         }
         Data::Float(value) => return style.number(*value, false),
-        Data::DateTime(moment) => self::moment(moment),
-        Data::DateTimeIso(text) => value::iso(text, Format::General),
+        Data::DateTime(moment) => self::moment_text(moment),
+        Data::DateTimeIso(text) => value::iso_text(text, Format::General),
         Data::DurationIso(text) => value::iso_duration(text).unwrap_or_else(|| text.clone()),
     };
     style.text(text)
 }
 
 /// The library distinguishes moments and durations, not dates and times: a whole day is a date, less than one a time.
-fn moment(moment: &calamine::ExcelDateTime) -> String {
+fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     let value = moment.as_f64();
     if moment.is_duration() {
-        return value::shown(value, Format::Duration, false);
+        return value::formatted_text(value, Format::Duration, false);
     }
     // It also counts 1904 on, so its own calendar is asked for what the system is.
     let (year, ..) = moment.to_ymd_hms_milli();
@@ -172,7 +172,7 @@ fn moment(moment: &calamine::ExcelDateTime) -> String {
     } else {
         Format::DateTime { fraction: false }
     };
-    value::shown(value, format, epoch_1904)
+    value::formatted_text(value, format, epoch_1904)
 }
 
 /// Reads every part of a package once within the limits, so that a library that knows none can read it again.

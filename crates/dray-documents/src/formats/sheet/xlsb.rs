@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
 
 use super::used::Used;
-use super::xls::{shown, within_limits};
+use super::xls::{value_text, within_limits};
 use super::xlsb_looks::Looks;
-use super::xlsx::heading;
+use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::Hint;
-use crate::formats::office::package::spared;
+use crate::formats::office::package::spare_failure;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Markdown, Unit};
 
@@ -24,7 +24,7 @@ pub(super) fn convert(
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
     let looks = Looks::read(input, out);
-    let looks = spared(looks, out, "number formats are")?;
+    let looks = spare_failure(looks, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
         .map_err(|_| damaged)?
@@ -35,14 +35,14 @@ pub(super) fn convert(
         if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
             continue;
         }
-        heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
+        write_heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
         if sheet.typ != SheetType::WorkSheet {
             out.note("chart sheet")?;
             continue;
         }
         let mut used = Used::new(out);
         let read = catch_unwind(AssertUnwindSafe(|| {
-            read(&mut book, (index, &sheet.name), &looks, &mut used, out)
+            read_sheet(&mut book, (index, &sheet.name), &looks, &mut used, out)
         }))
         .unwrap_or(Err(damaged));
         match read {
@@ -60,7 +60,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-fn read(
+fn read_sheet(
     book: &mut Xlsb<&mut dyn Input>,
     (index, name): (usize, &str),
     looks: &Looks,
@@ -84,7 +84,7 @@ fn read(
             out.budget().clock()?;
         }
         let (row, column) = cell.get_position();
-        let shown = shown(
+        let shown = value_text(
             &Data::from(cell.get_value().clone()),
             &looks.style(index, row, column),
         );

@@ -14,8 +14,8 @@ use super::used::{Area, Used};
 use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::Hint;
-use crate::formats::office::package::{Package, Relations, spared};
-use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::office::package::{Package, Relations, spare_failure};
+use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
 
@@ -39,15 +39,15 @@ pub(super) fn convert(
     let strings = part_of(&mut package, &relations, "sharedStrings").and_then(|part| {
         part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
     });
-    let strings = spared(strings, out, "shared strings are")?;
+    let strings = spare_failure(strings, out, "shared strings are")?;
     let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
         part.map_or_else(|| Ok(Colors::default()), |b| Colors::of_theme(&b, &budget))
     });
-    let colors = spared(colors, out, "colours are")?;
+    let colors = spare_failure(colors, out, "colours are")?;
     let styles = part_of(&mut package, &relations, "styles").and_then(|part| {
         part.map_or_else(|| Ok(Vec::new()), |b| style::styles(&b, colors, &budget))
     });
-    let styles = spared(styles, out, "number formats are")?;
+    let styles = spare_failure(styles, out, "number formats are")?;
     let context = Context {
         strings: &strings,
         styles: &styles,
@@ -60,7 +60,7 @@ pub(super) fn convert(
         if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
             continue;
         }
-        match write(sheet, &context, &mut package, out) {
+        match write_sheet(sheet, &context, &mut package, out) {
             Err(failure @ Failure::Corrupt(_)) => {
                 out.warn(format!("sheet {number} is damaged"));
                 damaged = Some(failure);
@@ -89,7 +89,7 @@ fn part_of(
 }
 
 /// `## {name}`, `## {name} (hidden)`.
-pub(super) fn heading(name: &str, hidden: bool, out: &mut Markdown) -> Result<(), Failure> {
+pub(super) fn write_heading(name: &str, hidden: bool, out: &mut Markdown) -> Result<(), Failure> {
     let mut title = name.replace(['\r', '\n'], " ").trim().to_owned();
     if hidden {
         title.push_str(" (hidden)");
@@ -98,13 +98,13 @@ pub(super) fn heading(name: &str, hidden: bool, out: &mut Markdown) -> Result<()
     Ok(())
 }
 
-fn write(
+fn write_sheet(
     sheet: &Sheet,
     context: &Context<'_>,
     package: &mut Package<'_>,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    heading(&sheet.name, sheet.hidden, out)?;
+    write_heading(&sheet.name, sheet.hidden, out)?;
     match sheet.kind {
         Kind::Chart => {
             out.note("chart sheet")?;
@@ -121,14 +121,14 @@ fn write(
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let budget = Rc::clone(package.budget());
     let mut used = Used::new(out);
-    let text = decoded(&bytes);
+    let text = decode_part(&bytes);
     let coloured = coloured(&text, &sheet.part, package);
     let context = &Context {
         coloured: &coloured,
         ..*context
     };
     let mut xml = Xml::new(&text, &budget);
-    match cells::read(&mut xml, context, &mut used, out) {
+    match cells::read_cells(&mut xml, context, &mut used, out) {
         Ok(links) => {
             let more = package.relations(&sheet.part).and_then(|relations| {
                 for (place, id) in links {
@@ -136,9 +136,9 @@ fn write(
                         used.link(place, &relation.target);
                     }
                 }
-                comments(&relations, package, &mut used)
+                sheet_comments(&relations, package, &mut used)
             });
-            spared(more, out, "comments are")?;
+            spare_failure(more, out, "comments are")?;
             used.finish(out)
         }
         Err(failure) => {
@@ -157,7 +157,12 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
     {
         let tag = text.get(at..).unwrap_or_default().split('>').next();
         let range = tag.and_then(|tag| tag.split("sqref=\"").nth(1)?.split('"').next());
-        areas.extend(range.unwrap_or_default().split(' ').filter_map(cells::area));
+        areas.extend(
+            range
+                .unwrap_or_default()
+                .split(' ')
+                .filter_map(cells::parse_area),
+        );
     }
     let tables = match package.relations(part) {
         Ok(relations) => relations
@@ -170,19 +175,19 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
         let Ok(Some(bytes)) = package.part(table) else {
             continue;
         };
-        let text = decoded(&bytes);
+        let text = decode_part(&bytes);
         let range = text
             .split(" ref=\"")
             .nth(1)
             .and_then(|rest| rest.split('"').next());
-        areas.extend(range.and_then(cells::area));
+        areas.extend(range.and_then(cells::parse_area));
     }
     areas.truncate(MAX_COLOURED_AREAS);
     areas
 }
 
 /// Comments of a sheet; a thread hides the note that stands for it in older programs.
-fn comments(
+fn sheet_comments(
     relations: &Relations,
     package: &mut Package<'_>,
     used: &mut Used,
@@ -215,7 +220,7 @@ fn read_comments(
     name: &str,
     budget: &Rc<Budget>,
 ) -> Result<Vec<(String, String)>, Failure> {
-    let text = decoded(bytes);
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut comments = Vec::new();
     let mut cell = String::new();

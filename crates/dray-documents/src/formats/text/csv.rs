@@ -23,19 +23,19 @@ pub(super) fn convert(
     hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = source::text(input, hint, out.budget())?;
+    let text = source::read_text(input, hint, out.budget())?;
     let text = terminal::without_escapes(&text);
     let tabs = hint.mime == "text/tab-separated-values"
         || matches!(hint.extension.as_str(), "tsv" | "tab");
-    let (delimiter, text) = match named(&text) {
+    let (delimiter, text) = match declared_delimiter(&text) {
         Some((delimiter, rest)) => (delimiter, rest),
-        None => (delimiter(&text, tabs), &*text),
+        None => (detect_delimiter(&text, tabs), &*text),
     };
-    let (table, result) = match table(Records::new(text, delimiter, true), out) {
+    let (table, result) = match read_table(Records::new(text, delimiter, true), out) {
         Err(Flaw) => {
             out.warn("a quote is never closed; quotes are shown as text");
             // Without quotes there is none that could be left open.
-            table(Records::new(text, delimiter, false), out).unwrap_or_default()
+            read_table(Records::new(text, delimiter, false), out).unwrap_or_default()
         }
         Ok(done) => done,
     };
@@ -50,7 +50,7 @@ pub(super) fn convert(
 }
 
 /// All records as a table, and the limit that ended it early.
-fn table(mut records: Records<'_>, out: &Markdown) -> Result<(Table, Option<Limit>), Flaw> {
+fn read_table(mut records: Records<'_>, out: &Markdown) -> Result<(Table, Option<Limit>), Flaw> {
     let budget = out.budget();
     let room = budget.text_left();
     let mut table = out.new_table();
@@ -89,7 +89,7 @@ fn table(mut records: Records<'_>, out: &Markdown) -> Result<(Table, Option<Limi
 }
 
 /// The delimiter that a first line `sep=;` names, and what follows that line.
-fn named(text: &str) -> Option<(u8, &str)> {
+fn declared_delimiter(text: &str) -> Option<(u8, &str)> {
     let (line, rest) = text.split_once('\n')?;
     let value = line.trim_matches('"').strip_prefix("sep=")?;
     match value.as_bytes() {
@@ -100,10 +100,10 @@ fn named(text: &str) -> Option<(u8, &str)> {
 
 /// The delimiter that cuts most of the first records into the same number of fields. A comma also stands in numbers
 /// and sentences, so it comes last where several cut alike; where none cuts, it is the comma or, by name, the tab.
-fn delimiter(text: &str, tabs: bool) -> u8 {
+fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     let mut best = (0, if tabs { b'\t' } else { b',' });
     for candidate in *b"\t;|," {
-        let share = consistency(text, candidate);
+        let share = delimiter_consistency(text, candidate);
         if tabs && candidate == b'\t' && share > 0 {
             return candidate;
         }
@@ -115,7 +115,7 @@ fn delimiter(text: &str, tabs: bool) -> u8 {
 }
 
 /// How many of a hundred records have the most frequent number of fields; none when that is one.
-fn consistency(text: &str, delimiter: u8) -> usize {
+fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);
     let mut all = 0;

@@ -19,18 +19,18 @@ pub(super) fn convert(
     hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = source::text(input, hint, out.budget())?;
-    write(&text, out)
+    let text = source::read_text(input, hint, out.budget())?;
+    write_json(&text, out)
 }
 
 /// Writes a JSON text, as it is when it cannot be read.
-pub(super) fn write(text: &str, out: &mut Markdown) -> Result<(), Failure> {
+pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     if text.trim().is_empty() {
         return Ok(());
     }
     let room = usize::try_from(out.budget().text_left()).unwrap_or(usize::MAX);
     let budget = out.budget().clone();
-    match print(text, Form::Indented, room, &budget) {
+    match pretty_print(text, Form::Indented, room, &budget) {
         Ok(pretty) => out.code("json", &pretty)?,
         Err(Flaw::Limit(limit)) => return Err(limit.into()),
         Err(Flaw::Malformed) => {
@@ -46,8 +46,12 @@ pub(super) fn write(text: &str, out: &mut Markdown) -> Result<(), Failure> {
 }
 
 /// Lines of JSON, each compact; a line that cannot be read stays as it is.
-pub(super) fn lines(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let text = source::text(input, hint, out.budget())?;
+pub(super) fn write_json_lines(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let text = source::read_text(input, hint, out.budget())?;
     let budget = out.budget().clone();
     let room = usize::try_from(budget.text_left()).unwrap_or(usize::MAX);
     let mut all = String::new();
@@ -62,7 +66,7 @@ pub(super) fn lines(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> R
         if time.is_err() || all.len() > room {
             break;
         }
-        if let Ok(compact) = print(line, Form::Compact, room, &budget) {
+        if let Ok(compact) = pretty_print(line, Form::Compact, room, &budget) {
             all.push_str(&compact);
         } else {
             out.warn("a line is no JSON and shown as it is");
@@ -95,7 +99,7 @@ enum Flaw {
 
 /// Lays a JSON text out. What is more than `room` bytes is left off, but read to its end: a text that turns out to be
 /// malformed is not laid out at all.
-fn print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, Flaw> {
+fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, Flaw> {
     let mut printer = Printer {
         rest: text.trim_start_matches('\u{FEFF}'),
         out: String::with_capacity(text.len().min(room)),
@@ -253,7 +257,7 @@ impl<'a> Printer<'a> {
             }
             Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => self.take(2),
             Some(b'u') => {
-                let unit = unit(self.rest).ok_or(Flaw::Malformed)?;
+                let unit = code_unit(self.rest).ok_or(Flaw::Malformed)?;
                 let pair = self.rest.get(6..).and_then(unit_of_pair);
                 let units = [
                     Some(unit),
@@ -300,7 +304,7 @@ impl<'a> Printer<'a> {
 }
 
 /// The code unit of `\uXXXX` at the start of a text.
-fn unit(text: &str) -> Option<u16> {
+fn code_unit(text: &str) -> Option<u16> {
     let digits = text.get(2..6)?;
     digits
         .bytes()
@@ -309,7 +313,7 @@ fn unit(text: &str) -> Option<u16> {
 }
 
 fn unit_of_pair(text: &str) -> Option<u16> {
-    text.starts_with("\\u").then(|| unit(text))?
+    text.starts_with("\\u").then(|| code_unit(text))?
 }
 
 /// Whether a character is better read than its escape: neither ASCII nor invisible.

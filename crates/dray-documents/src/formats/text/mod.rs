@@ -35,10 +35,10 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {
         "text/csv" | "text/tab-separated-values" => ("csv", csv::convert),
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
-            ("jsonl", json::lines)
+            ("jsonl", json::write_json_lines)
         }
         "application/x-ipynb+json" => ("notebook", notebook::convert),
-        "text/markdown" | "text/x-markdown" => ("markdown", plain::markdown),
+        "text/markdown" | "text/x-markdown" => ("markdown", plain::convert_markdown),
         "application/json" | "text/json" => ("json", json::convert),
         mime if mime.ends_with("+json") => ("json", json::convert),
         mime if NON_TEXT_FAMILY_TYPES.contains(&mime) || mime.ends_with("+xml") => return None,

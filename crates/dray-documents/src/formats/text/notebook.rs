@@ -19,12 +19,12 @@ pub(super) fn convert(
     hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = source::text(input, hint, out.budget())?;
+    let text = source::read_text(input, hint, out.budget())?;
     let Ok(notebook) = serde_json::from_str::<Value>(&text) else {
-        return json::write(&text, out);
+        return json::write_json(&text, out);
     };
     out.budget().clock()?;
-    let language = language(&notebook);
+    let language = kernel_language(&notebook);
     let sheets = notebook.get("worksheets").and_then(Value::as_array);
     let holders: Vec<&Value> = match sheets {
         Some(sheets) => sheets.iter().collect(),
@@ -34,7 +34,7 @@ pub(super) fn convert(
         .iter()
         .any(|holder| holder.get("cells").is_some_and(Value::is_array))
     {
-        return json::write(&text, out);
+        return json::write_json(&text, out);
     }
     for cell in holders
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn convert(
 
 /// One cell and what it printed.
 fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Failure> {
-    let text = joined(cell.get("source").or_else(|| cell.get("input")));
+    let text = joined_text(cell.get("source").or_else(|| cell.get("input")));
     match cell
         .get("cell_type")
         .and_then(Value::as_str)
@@ -67,7 +67,7 @@ fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Fa
         "code" => {
             if !text.trim().is_empty() {
                 // The third version names the language in each cell.
-                let own = cell.get("language").and_then(Value::as_str).map(tag);
+                let own = cell.get("language").and_then(Value::as_str).map(fence_tag);
                 let own = own.filter(|own| language.is_empty() && !own.is_empty());
                 out.code(own.as_deref().unwrap_or(language), &text)?;
             }
@@ -83,7 +83,7 @@ fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Fa
 
 /// Markdown as it is, but for payloads.
 fn write_markdown(text: &str, out: &mut Markdown) -> Result<(), Failure> {
-    let text = payload::without(text.trim_matches('\n'));
+    let text = payload::without_payloads(text.trim_matches('\n'));
     if !text.trim().is_empty() {
         out.as_is(text.trim_end())?;
     }
@@ -93,7 +93,7 @@ fn write_markdown(text: &str, out: &mut Markdown) -> Result<(), Failure> {
 /// Text, an image's place, or an error's trace.
 fn write_output(output: &Value, out: &mut Markdown) -> Result<(), Failure> {
     if let Some(text) = output.get("text").filter(|_| output.get("data").is_none()) {
-        return write_lines(&joined(Some(text)), out);
+        return write_lines(&joined_text(Some(text)), out);
     }
     if let Some(trace) = output.get("traceback").and_then(Value::as_array) {
         let lines: Vec<&str> = trace.iter().filter_map(Value::as_str).collect();
@@ -102,7 +102,7 @@ fn write_output(output: &Value, out: &mut Markdown) -> Result<(), Failure> {
         }
     }
     if let Some(name) = output.get("ename").and_then(Value::as_str) {
-        let value = joined(output.get("evalue"));
+        let value = joined_text(output.get("evalue"));
         return write_lines(&format!("{name}: {value}"), out);
     }
     // The third version of the format has the bundle in the output itself, under short names.
@@ -116,17 +116,17 @@ fn write_output(output: &Value, out: &mut Markdown) -> Result<(), Failure> {
         out.note("image output")?;
     }
     if let Some(plain) = bundle.get("text/plain") {
-        let plain = joined(Some(plain));
+        let plain = joined_text(Some(plain));
         // Beside an image stands what it is called in memory, which says nothing.
         if !(image && plain.trim_start().starts_with('<')) {
             write_lines(&plain, out)?;
         }
     } else if let Some(markdown) = bundle.get("text/markdown") {
-        write_markdown(&joined(Some(markdown)), out)?;
+        write_markdown(&joined_text(Some(markdown)), out)?;
     } else if let Some(page) = bundle.get("text/html").or_else(|| bundle.get("html")) {
-        web::html(&joined(Some(page)), out)?;
+        web::write_html(&joined_text(Some(page)), out)?;
     } else if let Some(formula) = bundle.get("text/latex").or_else(|| bundle.get("latex")) {
-        write_lines(&joined(Some(formula)), out)?;
+        write_lines(&joined_text(Some(formula)), out)?;
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ fn write_lines(text: &str, out: &mut Markdown) -> Result<(), Failure> {
 }
 
 /// A text that is one string or a list of them.
-fn joined(value: Option<&Value>) -> String {
+fn joined_text(value: Option<&Value>) -> String {
     let text = match value {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(lines)) => lines.iter().filter_map(Value::as_str).collect(),
@@ -162,15 +162,15 @@ fn joined(value: Option<&Value>) -> String {
 }
 
 /// The language of the kernel, as a tag.
-fn language(notebook: &Value) -> String {
+fn kernel_language(notebook: &Value) -> String {
     let metadata = notebook.get("metadata");
     let of = |place: &str, key: &str| metadata?.get(place)?.get(key)?.as_str();
     let name = of("language_info", "name").or_else(|| of("kernelspec", "language"));
-    tag(name.unwrap_or_default())
+    fence_tag(name.unwrap_or_default())
 }
 
 /// A language's name as the tag of a fence.
-fn tag(name: &str) -> String {
+fn fence_tag(name: &str) -> String {
     name.to_lowercase()
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
@@ -180,11 +180,11 @@ fn tag(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::formats::text::testing::{converted, hint, markdown};
+    use crate::formats::text::testing::{convert_bytes, convert_to_markdown, test_hint};
     use crate::limits::Limits;
 
     fn notebook(source: &str) -> String {
-        markdown("application/x-ipynb+json", "ipynb", source.as_bytes())
+        convert_to_markdown("application/x-ipynb+json", "ipynb", source.as_bytes())
     }
 
     #[test]
@@ -240,8 +240,8 @@ mod tests {
             "```json\n{\n  \"nbformat\": 4\n}\n```\n"
         );
         let deep = format!("{{\"nbformat\":4,\"cells\":{}", "[".repeat(100_000));
-        let got = converted(
-            &hint("application/x-ipynb+json", "ipynb"),
+        let got = convert_bytes(
+            &test_hint("application/x-ipynb+json", "ipynb"),
             deep.as_bytes(),
             Limits::default(),
         );

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const MAX_HEAD_BYTES: usize = 256;
 
 /// Removes the target of a link or image that is a `data:` URL, and elsewhere the base64 payload of one.
-pub(crate) fn without(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
     const DATA_SCHEME: &str = "data:";
     const BASE64_MARKER: &str = ";base64,";
     let mut out = String::new();
@@ -52,7 +52,7 @@ pub(crate) fn without(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::without;
+    use super::without_payloads;
 
     #[test]
     fn targets_go_and_payloads_elsewhere_too() {
@@ -72,13 +72,13 @@ mod tests {
             ("![a](data:image/png;base64,AA", "![a]"),
             ("metadata:data:,", "metadata:data:,"),
         ] {
-            assert_eq!(without(text), shown);
+            assert_eq!(without_payloads(text), shown);
         }
     }
 
     #[test]
     fn schemes_without_end_take_no_square_of_the_time() {
         let text = "data:".repeat(20_000);
-        assert_eq!(without(&text), text);
+        assert_eq!(without_payloads(&text), text);
     }
 }

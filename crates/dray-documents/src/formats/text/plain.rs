@@ -12,12 +12,12 @@ pub(super) fn convert(
     hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = source::text(input, hint, out.budget())?;
+    let text = source::read_text(input, hint, out.budget())?;
     let text = terminal::without_escapes(&text);
     if text.trim().is_empty() {
         return Ok(());
     }
-    match language(hint) {
+    match fence_language(hint) {
         Some(language) => out.code(language, &text)?,
         None => out.as_is(&text)?,
     }
@@ -25,23 +25,23 @@ pub(super) fn convert(
 }
 
 /// Markdown, unchanged but for line ends, terminal escapes and payloads.
-pub(super) fn markdown(
+pub(super) fn convert_markdown(
     input: &mut dyn Input,
     hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = source::text(input, hint, out.budget())?;
+    let text = source::read_text(input, hint, out.budget())?;
     let text = terminal::without_escapes(&text);
     if text.trim().is_empty() {
         return Ok(());
     }
-    let text = payload::without(&text);
+    let text = payload::without_payloads(&text);
     out.as_is(&text)?;
     Ok(())
 }
 
 /// The tag of the fence; nothing for text that is not code. The name's extension decides, then the media type.
-fn language(hint: &Hint) -> Option<&'static str> {
+fn fence_language(hint: &Hint) -> Option<&'static str> {
     of_extension(&hint.extension).or(match hint.mime.as_str() {
         "application/yaml" | "application/x-yaml" => Some("yaml"),
         "application/toml" => Some("toml"),
@@ -104,13 +104,13 @@ fn of_extension(extension: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::formats::text::testing::{converted, markdown, stopped};
+    use crate::formats::text::testing::{convert_bytes, convert_to_markdown, convert_until_limit};
     use crate::limits::{Limit, Limits};
 
     #[test]
     fn text_passes_as_it_is_with_line_feeds() {
         assert_eq!(
-            markdown("text/plain", "txt", b"a  \r\n\r\n\r\n# b *c*\rd\r\n"),
+            convert_to_markdown("text/plain", "txt", b"a  \r\n\r\n\r\n# b *c*\rd\r\n"),
             "a  \n\n\n# b *c*\nd\n"
         );
     }
@@ -164,12 +164,12 @@ mod tests {
             ("makefile", "makefile"),
         ] {
             assert_eq!(
-                markdown("text/plain", extension, b"x = '```'\r\n"),
+                convert_to_markdown("text/plain", extension, b"x = '```'\r\n"),
                 format!("````{tag}\nx = '```'\n````\n"),
             );
         }
         assert_eq!(
-            markdown("application/yaml", "", b"a: 1\n"),
+            convert_to_markdown("application/yaml", "", b"a: 1\n"),
             "```yaml\na: 1\n```\n"
         );
     }
@@ -178,29 +178,32 @@ mod tests {
     fn markdown_passes_and_carries_no_payload() {
         let source = "# T\r\n\r\n\r\n- a  \n![x](data:image/png;base64,AAAABBBB) and `data:x`\n";
         assert_eq!(
-            markdown("text/markdown", "md", source.as_bytes()),
+            convert_to_markdown("text/markdown", "md", source.as_bytes()),
             "# T\n\n\n- a  \n![x] and `data:x`\n"
         );
     }
 
     #[test]
     fn encodings_are_found_and_a_lying_label_does_no_harm() {
-        assert_eq!(markdown("text/plain", "txt", b"\xFF\xFEh\0\xE9\0"), "hé\n");
         assert_eq!(
-            markdown("text/plain", "txt", "Größe und Länge, schön".as_bytes()),
+            convert_to_markdown("text/plain", "txt", b"\xFF\xFEh\0\xE9\0"),
+            "hé\n"
+        );
+        assert_eq!(
+            convert_to_markdown("text/plain", "txt", "Größe und Länge, schön".as_bytes()),
             "Größe und Länge, schön\n"
         );
-        let mut hint = crate::formats::text::testing::hint("text/plain", "txt");
+        let mut hint = crate::formats::text::testing::test_hint("text/plain", "txt");
         hint.encoding = Some("shift_jis".to_owned());
-        let got = converted(&hint, b"abc \xFF\xFF def", Limits::default());
+        let got = convert_bytes(&hint, b"abc \xFF\xFF def", Limits::default());
         assert!(got.markdown.starts_with("abc ") && got.markdown.ends_with(" def\n"));
     }
 
     #[test]
     fn a_blank_file_writes_nothing_and_is_no_failure() {
         for source in [&b""[..], b" \n\t\r\n ", b"\xEF\xBB\xBF", b"\x1b[0m\n"] {
-            let hint = crate::formats::text::testing::hint("text/plain", "py");
-            let got = converted(&hint, source, Limits::default());
+            let hint = crate::formats::text::testing::test_hint("text/plain", "py");
+            let got = convert_bytes(&hint, source, Limits::default());
             assert_eq!((got.markdown.as_str(), got.failure), ("", None));
         }
     }
@@ -208,9 +211,9 @@ mod tests {
     #[test]
     fn a_line_of_five_megabytes_is_cut_at_the_limit() {
         let source = "é".repeat(2_600_000);
-        let (text, limit) = stopped("text/plain", "txt", source.as_bytes());
+        let (text, limit) = convert_until_limit("text/plain", "txt", source.as_bytes());
         assert_eq!((text.len(), limit), (5_000_001, Limit::Size));
-        let (text, limit) = stopped("text/plain", "rs", source.as_bytes());
+        let (text, limit) = convert_until_limit("text/plain", "rs", source.as_bytes());
         assert_eq!(limit, Limit::Size);
         assert!(text.starts_with("```rust\né") && text.ends_with("é\n```\n"));
     }

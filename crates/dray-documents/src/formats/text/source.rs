@@ -16,7 +16,7 @@ const READ_STEP_BYTES: u64 = 1 << 20;
 ///
 /// The size limit when it is larger than [`crate::limits::Limits::max_part_bytes`]; [`Failure::Internal`] when it
 /// cannot be read.
-pub(crate) fn bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read_bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u8>, Failure> {
     let max = budget.limits().max_part_bytes;
     input
         .seek(SeekFrom::Start(0))
@@ -42,10 +42,14 @@ pub(crate) fn bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u8>, F
 ///
 /// # Errors
 ///
-/// As [`bytes`].
-pub(crate) fn text(input: &mut dyn Input, hint: &Hint, budget: &Budget) -> Result<String, Failure> {
-    let bytes = bytes(input, budget)?;
-    let text = encoding::decode(&bytes, hint.encoding.as_deref()).into_owned();
+/// As [`read_bytes`].
+pub(crate) fn read_text(
+    input: &mut dyn Input,
+    hint: &Hint,
+    budget: &Budget,
+) -> Result<String, Failure> {
+    let bytes = read_bytes(input, budget)?;
+    let text = encoding::decode_text(&bytes, hint.encoding.as_deref()).into_owned();
     budget.clock()?;
     Ok(line_feeds(text))
 }

@@ -17,14 +17,16 @@ pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
     while let Some(at) = rest.find(SEQUENCE_OPENERS) {
         let (before, sequence) = rest.split_at(at);
         out.push_str(before);
-        rest = sequence.get(length(sequence)..).unwrap_or_default();
+        rest = sequence
+            .get(sequence_length(sequence)..)
+            .unwrap_or_default();
     }
     out.push_str(rest);
     out.into()
 }
 
 /// Bytes of the sequence that a text begins with.
-fn length(sequence: &str) -> usize {
+fn sequence_length(sequence: &str) -> usize {
     let mut chars = sequence.chars();
     let first = chars.next().unwrap_or_default();
     let (introducer, opener) = if first == '\u{1b}' {
@@ -46,15 +48,15 @@ fn length(sequence: &str) -> usize {
     let rest = sequence.get(introducer..).unwrap_or_default();
     introducer
         + match opener {
-            '[' => control(rest),
-            ']' | 'P' | 'X' | '^' | '_' => string(rest),
+            '[' => control_length(rest),
+            ']' | 'P' | 'X' | '^' | '_' => string_length(rest),
             ' '..='/' => usize::from(rest.starts_with(|c: char| c.is_ascii_graphic())),
             _ => 0,
         }
 }
 
 /// Parameters, intermediates and the final byte (ECMA-48, 5.4).
-fn control(rest: &str) -> usize {
+fn control_length(rest: &str) -> usize {
     let parameters = rest
         .bytes()
         .take_while(|byte| (0x30..=0x3F).contains(byte))
@@ -72,7 +74,7 @@ fn control(rest: &str) -> usize {
 }
 
 /// A control string up to its terminator; nothing when it has none nearby.
-fn string(rest: &str) -> usize {
+fn string_length(rest: &str) -> usize {
     let near = rest
         .get(..rest.floor_char_boundary(MAX_CONTROL_STRING_BYTES))
         .unwrap_or_default();

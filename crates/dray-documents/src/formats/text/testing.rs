@@ -7,7 +7,7 @@ use crate::limits::{Limit, Limits};
 use crate::markdown::Selection;
 
 /// A hint of a media type and an extension.
-pub(crate) fn hint(mime: &str, extension: &str) -> Hint {
+pub(crate) fn test_hint(mime: &str, extension: &str) -> Hint {
     Hint {
         mime: mime.to_owned(),
         extension: extension.to_owned(),
@@ -16,19 +16,19 @@ pub(crate) fn hint(mime: &str, extension: &str) -> Hint {
 }
 
 /// The whole answer.
-pub(crate) fn converted(hint: &Hint, bytes: &[u8], limits: Limits) -> Converted {
+pub(crate) fn convert_bytes(hint: &Hint, bytes: &[u8], limits: Limits) -> Converted {
     convert(&mut Cursor::new(bytes), hint, limits, Selection::All)
 }
 
 /// The Markdown of a document that must convert to its end.
-pub(crate) fn markdown(mime: &str, extension: &str, bytes: &[u8]) -> String {
-    let got = converted(&hint(mime, extension), bytes, Limits::default());
+pub(crate) fn convert_to_markdown(mime: &str, extension: &str, bytes: &[u8]) -> String {
+    let got = convert_bytes(&test_hint(mime, extension), bytes, Limits::default());
     assert_eq!((got.stopped, got.failure), (None, None), "{}", got.markdown);
     got.markdown
 }
 
 /// The Markdown of a document that runs into a default limit, and which.
-pub(crate) fn stopped(mime: &str, extension: &str, bytes: &[u8]) -> (String, Limit) {
-    let got = converted(&hint(mime, extension), bytes, Limits::default());
+pub(crate) fn convert_until_limit(mime: &str, extension: &str, bytes: &[u8]) -> (String, Limit) {
+    let got = convert_bytes(&test_hint(mime, extension), bytes, Limits::default());
     (got.markdown, got.stopped.unwrap())
 }

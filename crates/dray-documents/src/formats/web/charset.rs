@@ -9,24 +9,24 @@ const CHARSET_SEARCH_BYTES: usize = 1024;
 
 /// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then what the bytes
 /// look like. A name of UTF-8 that the bytes belie does not count.
-pub(crate) fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
-    let named = named(bytes.get(..CHARSET_SEARCH_BYTES).unwrap_or(bytes))
+pub(crate) fn decode_page<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
+    let named = declared_charset(bytes.get(..CHARSET_SEARCH_BYTES).unwrap_or(bytes))
         .filter(|name| name != "UTF-8" || std::str::from_utf8(bytes).is_ok());
-    encoding::decode(bytes, named.as_deref().or(label))
+    encoding::decode_text(bytes, named.as_deref().or(label))
 }
 
 /// The name of the encoding in the head of a document. A document whose head can be read as ASCII is not in UTF-16,
 /// regardless of what it says (HTML standard, 13.2.3.3).
-fn named(head: &[u8]) -> Option<String> {
+fn declared_charset(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let declared = head
         .strip_prefix("<?xml")
         .and_then(|rest| rest.split_once("?>"))
-        .and_then(|(declaration, _)| after(declaration, "encoding"));
+        .and_then(|(declaration, _)| value_after(declaration, "encoding"));
     let label = declared.or_else(|| {
         head.split("<meta")
             .skip(1)
-            .find_map(|rest| after(rest.split('>').next().unwrap_or_default(), "charset"))
+            .find_map(|rest| value_after(rest.split('>').next().unwrap_or_default(), "charset"))
     })?;
     let name = Found::of_label(label)?.name();
     Some(if name.starts_with("UTF-") {
@@ -37,7 +37,7 @@ fn named(head: &[u8]) -> Option<String> {
 }
 
 /// The value after a name and an equals sign, with or without quotes.
-fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = text;
     loop {
         let (_, behind) = rest.split_once(name)?;
@@ -56,7 +56,7 @@ fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::decode_page;
 
     #[test]
     fn the_encoding_that_a_page_names_is_used() {
@@ -67,19 +67,19 @@ mod tests {
             "<title>charset</title><meta name=x content=y><meta charset = iso-8859-2 >",
         ] {
             let page = [head.as_bytes(), b"\xB1\xE6"].concat();
-            assert!(decode(&page, None).ends_with("ąć"), "{head}");
+            assert!(decode_page(&page, None).ends_with("ąć"), "{head}");
         }
     }
 
     #[test]
     fn a_lying_name_does_not_hurt() {
         let latin = b"<meta charset=utf-8>Gr\xF6\xDFe und L\xE4nge, sch\xF6n und gr\xFCn";
-        assert!(decode(latin, None).ends_with("Größe und Länge, schön und grün"));
+        assert!(decode_page(latin, None).ends_with("Größe und Länge, schön und grün"));
         let wide = "<meta charset=utf-16>Größe".as_bytes();
-        assert!(decode(wide, None).ends_with("Größe"));
-        assert!(decode(b"\xEF\xBB\xBF<meta charset=koi8-r>\xC3\xA9", None).ends_with('é'));
+        assert!(decode_page(wide, None).ends_with("Größe"));
+        assert!(decode_page(b"\xEF\xBB\xBF<meta charset=koi8-r>\xC3\xA9", None).ends_with('é'));
         assert_eq!(
-            decode(b"<meta charset=nonsense>a", None),
+            decode_page(b"<meta charset=nonsense>a", None),
             "<meta charset=nonsense>a"
         );
     }
@@ -87,6 +87,6 @@ mod tests {
     #[test]
     fn a_name_beyond_the_first_kilobyte_is_not_seen() {
         let page = format!("{}<meta charset=koi8-r>é", " ".repeat(1024));
-        assert!(decode(page.as_bytes(), None).ends_with('é'));
+        assert!(decode_page(page.as_bytes(), None).ends_with('é'));
     }
 }

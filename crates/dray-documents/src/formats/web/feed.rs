@@ -3,7 +3,7 @@
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use super::{html, xml};
+use super::{write_html, xml};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown};
 
@@ -28,7 +28,7 @@ struct Entry {
 }
 
 /// Reads a feed; nothing when it is malformed, too deep or has neither title nor entries.
-pub(super) fn read(text: &str, budget: &Budget) -> Result<Option<Feed>, Limit> {
+pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Limit> {
     let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
     let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
     reader.config_mut().allow_dangling_amp = true;
@@ -109,7 +109,7 @@ impl Feed {
 
     /// Writes it.
     pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
-        out.heading(1, &line(&self.about.title))?;
+        out.heading(1, &inline_line(&self.about.title))?;
         self.about.write(out)?;
         for entry in &self.entries {
             let title = if entry.title.is_empty() {
@@ -117,7 +117,7 @@ impl Feed {
             } else {
                 &entry.title
             };
-            out.heading(2, &line(title))?;
+            out.heading(2, &inline_line(title))?;
             entry.write(out)?;
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Entry {
     fn take(&mut self, tag: &BytesStart<'_>, inner: &str) {
         let attribute = |name: &str| {
             let found = tag.try_get_attribute(name).ok().flatten()?;
-            Some(decoded(&found.value))
+            Some(decode_element(&found.value))
         };
         let field = match tag.local_name().as_ref() {
             "title" => &mut self.title,
@@ -138,7 +138,7 @@ impl Entry {
             "encoded" | "content" => &mut self.content,
             "link" => {
                 let other = attribute("rel").is_some_and(|rel| rel != "alternate");
-                let link = attribute("href").unwrap_or_else(|| decoded(inner));
+                let link = attribute("href").unwrap_or_else(|| decode_element(inner));
                 if self.link.is_empty() && !other {
                     link.trim().clone_into(&mut self.link);
                 }
@@ -150,7 +150,7 @@ impl Entry {
             *field = if attribute("type").as_deref() == Some("xhtml") {
                 inner.to_owned()
             } else {
-                decoded(inner)
+                decode_element(inner)
             };
         }
     }
@@ -162,14 +162,14 @@ impl Entry {
             link.end_link();
             out.paragraph(&link)?;
         }
-        out.paragraph(&line(&self.date))?;
+        out.paragraph(&inline_line(&self.date))?;
         let text = if self.content.trim().is_empty() {
             &self.summary
         } else {
             &self.content
         };
         if text.contains(['<', '&']) {
-            html(text, out)
+            write_html(text, out)
         } else {
             out.paragraph(&Inline::plain(text.trim()))
                 .map_err(Failure::from)
@@ -178,12 +178,12 @@ impl Entry {
 }
 
 /// One line of text; titles may hold markup too.
-fn line(text: &str) -> Inline {
+fn inline_line(text: &str) -> Inline {
     Inline::plain(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The text in an element: references resolved, CDATA as text, tags left out.
-fn decoded(inner: &str) -> String {
+fn decode_element(inner: &str) -> String {
     let mut reader = Reader::from_str(inner);
     reader.config_mut().allow_dangling_amp = true;
     reader.config_mut().check_end_names = false;
@@ -192,7 +192,7 @@ fn decoded(inner: &str) -> String {
         match reader.read_event() {
             Ok(Event::Text(piece)) => text.push_str(&piece),
             Ok(Event::CData(piece)) => text.push_str(&piece),
-            Ok(Event::GeneralRef(reference)) => text.push_str(&xml::resolved(&reference)),
+            Ok(Event::GeneralRef(reference)) => text.push_str(&xml::resolve_reference(&reference)),
             Ok(Event::Eof) | Err(_) => return text,
             Ok(_) => {}
         }
@@ -201,7 +201,7 @@ fn decoded(inner: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::formats::text::testing::markdown;
+    use crate::formats::text::testing::convert_to_markdown;
 
     #[test]
     fn entries_of_rss_have_title_link_date_and_text() {
@@ -212,7 +212,7 @@ mod tests {
             <item><title><![CDATA[Two < 3]]></title><description>short</description>\
             <c:encoded><![CDATA[<p>long</p><img src='data:image/png;base64,AAAA'>]]></c:encoded></item></channel></rss>";
         assert_eq!(
-            markdown("application/rss+xml", "xml", source.as_bytes()),
+            convert_to_markdown("application/rss+xml", "xml", source.as_bytes()),
             "# News & more\n\n[https://a.example/](https://a.example/)\n\nAll of it\n\n## One\n\n\
              [https://a.example/1](https://a.example/1)\n\nMon, 03 Mar 2031\n\nSome **text**\n\n## Two < 3\n\nlong\n"
         );
@@ -225,7 +225,7 @@ mod tests {
             <updated>2031-03-03T00:00:00Z</updated><summary>s</summary>\
             <content type='xhtml'><div xmlns='http://www.w3.org/1999/xhtml'><h3>x</h3>y</div></content></entry></feed>";
         assert_eq!(
-            markdown("application/atom+xml", "atom", source.as_bytes()),
+            convert_to_markdown("application/atom+xml", "atom", source.as_bytes()),
             "# F\n\n## E\n\n[https://a.example/e?a=1&b=2](https://a.example/e?a=1&b=2)\n\n2031-03-03T00:00:00Z\n\n\
              ### x\n\ny\n"
         );
@@ -234,11 +234,11 @@ mod tests {
     #[test]
     fn what_is_no_feed_is_xml() {
         assert_eq!(
-            markdown("application/rss+xml", "rss", b"<rss><x/></rss>"),
+            convert_to_markdown("application/rss+xml", "rss", b"<rss><x/></rss>"),
             "```xml\n<rss>\n  <x/>\n</rss>\n```\n"
         );
         assert_eq!(
-            markdown(
+            convert_to_markdown(
                 "application/rss+xml",
                 "rss",
                 b"<rss><channel><title>T</title>"

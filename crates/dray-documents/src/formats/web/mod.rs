@@ -5,8 +5,8 @@ mod feed;
 mod html;
 mod xml;
 
-pub(crate) use charset::decode as page_text;
-pub(crate) use html::html;
+pub(crate) use charset::decode_page as page_text;
+pub(crate) use html::write_html;
 
 use super::text::{payload, source};
 use super::{Convert, Converter, Hint};
@@ -17,8 +17,8 @@ use crate::markdown::Markdown;
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {
-        "text/html" | "application/xhtml+xml" => ("html", page),
-        "image/svg+xml" => ("svg", svg),
+        "text/html" | "application/xhtml+xml" => ("html", convert_page),
+        "image/svg+xml" => ("svg", convert_svg),
         "application/rss+xml" | "application/atom+xml" => ("feed", feed_or_xml),
         "application/xml" | "text/xml" => ("xml", plain_xml),
         mime if mime.ends_with("+xml") => ("xml", plain_xml),
@@ -28,17 +28,17 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 }
 
 /// The file as text with `\n` line ends, by the encoding that it names for itself.
-fn text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<String, Failure> {
-    let bytes = source::bytes(input, out.budget())?;
-    let text = charset::decode(&bytes, hint.encoding.as_deref()).into_owned();
+fn read_text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<String, Failure> {
+    let bytes = source::read_bytes(input, out.budget())?;
+    let text = charset::decode_page(&bytes, hint.encoding.as_deref()).into_owned();
     out.budget().clock()?;
     Ok(source::line_feeds(text))
 }
 
 /// A page. One without any text, such as a program that draws it, is distinguished from an empty file.
-fn page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let text = text(input, hint, out)?;
-    html(&text, out)?;
+fn convert_page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let text = read_text(input, hint, out)?;
+    write_html(&text, out)?;
     if out.is_empty() && !text.trim().is_empty() {
         return Err(Failure::NoText);
     }
@@ -47,36 +47,36 @@ fn page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Fa
 
 /// XML, indented.
 fn plain_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    xml::write(&text(input, hint, out)?, out)
+    xml::write_xml(&read_text(input, hint, out)?, out)
 }
 
 /// A feed by its entries; as XML when it has none.
 fn feed_or_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let text = text(input, hint, out)?;
-    match feed::read(&text, out.budget())? {
+    let text = read_text(input, hint, out)?;
+    match feed::read_feed(&text, out.budget())? {
         Some(feed) => feed.write(out),
-        None => xml::write(&text, out),
+        None => xml::write_xml(&text, out),
     }
 }
 
 /// A drawing, as it is but for payloads.
-fn svg(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let text = text(input, hint, out)?;
+fn convert_svg(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let text = read_text(input, hint, out)?;
     if !text.trim().is_empty() {
-        out.code("xml", &payload::without(&text))?;
+        out.code("xml", &payload::without_payloads(&text))?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::formats::text::testing::{converted, hint};
+    use crate::formats::text::testing::{convert_bytes, test_hint};
     use crate::limits::{Failure, Limits};
 
     #[test]
     fn a_page_without_text_is_told_from_an_empty_file() {
         let failure = |source: &[u8]| {
-            let got = converted(&hint("text/html", "html"), source, Limits::default());
+            let got = convert_bytes(&test_hint("text/html", "html"), source, Limits::default());
             assert_eq!(got.markdown, "");
             got.failure
         };

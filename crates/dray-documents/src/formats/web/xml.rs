@@ -14,14 +14,14 @@ use crate::markdown::Markdown;
 const EVENTS_PER_LOOK: u32 = 1024;
 
 /// Writes an XML document in a fence, as it is when it is malformed.
-pub(super) fn write(text: &str, out: &mut Markdown) -> Result<(), Failure> {
+pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     if text.trim().is_empty() {
         return Ok(());
     }
     let budget = out.budget().clone();
-    let flaw = match print(text, &budget) {
+    let flaw = match pretty_print(text, &budget) {
         Ok(pretty) => {
-            out.code("xml", &payload::without(&pretty))?;
+            out.code("xml", &payload::without_payloads(&pretty))?;
             return Ok(());
         }
         Err(Flaw::Limit(limit)) => return Err(limit.into()),
@@ -29,7 +29,7 @@ pub(super) fn write(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         Err(Flaw::Deep) => "the XML is nested too deeply and shown as it is",
     };
     out.warn(flaw);
-    out.code("xml", &payload::without(text))?;
+    out.code("xml", &payload::without_payloads(text))?;
     Ok(())
 }
 
@@ -42,7 +42,7 @@ enum Flaw {
 }
 
 /// Lays a document out. What is more than can be written is left off, but read to its end.
-fn print(text: &str, budget: &Budget) -> Result<String, Flaw> {
+fn pretty_print(text: &str, budget: &Budget) -> Result<String, Flaw> {
     let mut printer = Printer {
         out: String::new(),
         room: usize::try_from(budget.text_left()).unwrap_or(usize::MAX),
@@ -113,7 +113,7 @@ impl Printer {
             }
             Event::Text(text) => self.collect(&text)?,
             Event::CData(text) => self.collect(&text)?,
-            Event::GeneralRef(reference) => self.collect(&resolved(&reference))?,
+            Event::GeneralRef(reference) => self.collect(&resolve_reference(&reference))?,
             Event::Comment(text) => self.own_line(["<!--", &text, "-->"]),
             Event::Decl(text) => self.own_line(["<?", &text, "?>"]),
             Event::PI(text) => self.own_line(["<?", &text, "?>"]),
@@ -185,7 +185,7 @@ impl Printer {
 }
 
 /// What a reference stands for; itself when it is neither predefined nor a number.
-pub(super) fn resolved(reference: &BytesRef<'_>) -> String {
+pub(super) fn resolve_reference(reference: &BytesRef<'_>) -> String {
     let name: &str = reference;
     if let Ok(Some(character)) = reference.resolve_char_ref() {
         return character.to_string();

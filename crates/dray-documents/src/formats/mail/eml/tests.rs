@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::formats::text::testing::{converted, hint, markdown};
+use crate::formats::text::testing::{convert_bytes, convert_to_markdown, test_hint};
 use crate::limits::{Limit, Limits};
 
 fn eml(source: &str) -> String {
-    markdown("message/rfc822", "eml", source.as_bytes())
+    convert_to_markdown("message/rfc822", "eml", source.as_bytes())
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn blank_alternatives_do_not_count() {
 fn legacy_bodies_without_a_name_of_their_encoding_are_found_out() {
     let source = b"Subject: s\nContent-Type: text/plain; charset=us-ascii\n\nGr\xF6\xDFe und L\xE4nge, sch\xF6n und gr\xFCn";
     assert_eq!(
-        markdown("message/rfc822", "eml", source),
+        convert_to_markdown("message/rfc822", "eml", source),
         "- Subject: s\n\nGröße und Länge, schön und grün\n"
     );
 }
@@ -116,8 +116,8 @@ fn parts_of_any_depth_and_number_end() {
         );
     }
     source.push_str("\ndeep");
-    let got = converted(
-        &hint("message/rfc822", "eml"),
+    let got = convert_bytes(
+        &test_hint("message/rfc822", "eml"),
         source.as_bytes(),
         Limits::default(),
     );
@@ -128,8 +128,8 @@ fn parts_of_any_depth_and_number_end() {
     assert_eq!(got.warnings, ["parts nested too deeply are not shown"]);
 
     let nested = "Content-Type: message/rfc822\n\n".repeat(50_000);
-    let got = converted(
-        &hint("message/rfc822", "eml"),
+    let got = convert_bytes(
+        &test_hint("message/rfc822", "eml"),
         nested.as_bytes(),
         Limits::default(),
     );
@@ -143,8 +143,8 @@ fn parts_of_any_depth_and_number_end() {
         "Content-Type: multipart/mixed; boundary=b\n\n{}",
         "--b\nX: y\n\nz\n".repeat(60_000)
     );
-    let got = converted(
-        &hint("message/rfc822", "eml"),
+    let got = convert_bytes(
+        &test_hint("message/rfc822", "eml"),
         many.as_bytes(),
         Limits::default(),
     );
@@ -163,7 +163,7 @@ fn headers_in_the_encoding_of_the_body_are_readable() {
              Привет всем, это письмо\r\n"
         );
         bytes.extend_from_slice(&encoding_rs::WINDOWS_1251.encode(&text).0);
-        markdown("message/rfc822", "eml", &bytes)
+        convert_to_markdown("message/rfc822", "eml", &bytes)
     };
     for charset in ["; charset=windows-1251", "", "; charset=us-ascii"] {
         assert_eq!(
@@ -186,7 +186,7 @@ fn headers_beside_a_body_of_utf_8_are_readable_too() {
     bytes.extend_from_slice(
         format!("\nContent-Type: text/plain; charset=utf-8\n\n{body}\n").as_bytes(),
     );
-    let text = markdown("message/rfc822", "eml", &bytes);
+    let text = convert_to_markdown("message/rfc822", "eml", &bytes);
     assert!(
         text.starts_with("- Subject: Größe und Länge prüfen, bitte schön\n\nGröße и"),
         "{text}"

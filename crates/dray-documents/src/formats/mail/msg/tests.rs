@@ -2,7 +2,7 @@
 
 use std::io::{Cursor, Write as _};
 
-use crate::formats::text::testing::{converted, hint, markdown};
+use crate::formats::text::testing::{convert_bytes, convert_to_markdown, test_hint};
 use crate::limits::{Damage, Failure, Limits};
 
 /// A compound file of those streams.
@@ -34,7 +34,7 @@ fn fixed(header: usize, entries: &[(u32, u64)]) -> Vec<u8> {
 }
 
 fn msg(streams: &[(&str, Vec<u8>)]) -> String {
-    markdown("application/vnd.ms-outlook", "msg", &file(streams))
+    convert_to_markdown("application/vnd.ms-outlook", "msg", &file(streams))
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn html_and_then_compressed_rtf_stand_in_for_the_body() {
 #[test]
 fn damaged_files_are_told() {
     let convert = |bytes: &[u8]| {
-        converted(
-            &hint("application/vnd.ms-outlook", "msg"),
+        convert_bytes(
+            &test_hint("application/vnd.ms-outlook", "msg"),
             bytes,
             Limits::default(),
         )
@@ -172,7 +172,11 @@ fn a_body_beyond_the_limit_is_cut() {
         ..Limits::default()
     };
     let whole = file(&[("__substg1.0_1000001F", wide(&"text ".repeat(5000)))]);
-    let got = converted(&hint("application/vnd.ms-outlook", "msg"), &whole, limits);
+    let got = convert_bytes(
+        &test_hint("application/vnd.ms-outlook", "msg"),
+        &whole,
+        limits,
+    );
     assert!(got.stopped.is_some() && got.markdown.len() > 900);
 }
 
@@ -221,8 +225,8 @@ fn a_damaged_body_costs_only_itself() {
             wide("x.bin"),
         ),
     ]);
-    let got = converted(
-        &hint("application/vnd.ms-outlook", "msg"),
+    let got = convert_bytes(
+        &test_hint("application/vnd.ms-outlook", "msg"),
         &whole,
         Limits::default(),
     );

@@ -115,7 +115,7 @@ impl File {
 }
 
 /// Positions of a table of positions with data of this size behind them (a PLC, MS-DOC 2.8).
-pub(super) fn positions(table: &[u8], data: usize) -> impl Iterator<Item = usize> {
+pub(super) fn table_positions(table: &[u8], data: usize) -> impl Iterator<Item = usize> {
     let count = table.len().saturating_sub(4) / (4 + data) + 1;
     (0..count.min(table.len() / 4)).map_while(|index| offset_at(table, index * 4))
 }
@@ -133,7 +133,7 @@ pub(super) struct Piece {
 }
 
 /// The pieces of the text in their order (MS-DOC 2.9.177); those that go backwards are left out.
-pub(super) fn pieces(file: &File) -> Vec<Piece> {
+pub(super) fn text_pieces(file: &File) -> Vec<Piece> {
     if let Some(plain) = &file.plain {
         return vec![Piece {
             first: 0,

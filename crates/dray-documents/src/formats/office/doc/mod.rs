@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use self::file::{File, Table, positions};
+use self::file::{File, Table, table_positions};
 use self::text::Walker;
 use super::deck::write_comments;
 use crate::compound::Compound;
@@ -30,12 +30,12 @@ pub(super) fn convert(
     let budget = Rc::clone(out.budget());
     let mut compound = Compound::open(input)?;
     let file = File::open(&mut compound, &budget)?;
-    let pieces = file::pieces(&file);
+    let pieces = file::text_pieces(&file);
     if pieces.is_empty() && file.stories.body > 0 {
         return Err(Failure::Corrupt(Damage::MissingPart));
     }
     let mut walker = Walker::new(&file, pieces, &budget)?;
-    walker.references = references(&file);
+    walker.references = note_references(&file);
     let stories = &file.stories;
     walker.write(0..stories.body, out)?;
     let footnotes = stories.body..stories.body + stories.footnotes;
@@ -44,7 +44,7 @@ pub(super) fn convert(
     let endnotes = comments.end..comments.end + stories.endnotes;
     let boxes = endnotes.end..endnotes.end + stories.text_boxes;
     walker.write(boxes, out)?;
-    notes(
+    write_notes(
         &mut walker,
         &file,
         Table::FootnoteTexts,
@@ -52,7 +52,7 @@ pub(super) fn convert(
         ("Footnotes", ""),
         out,
     )?;
-    notes(
+    write_notes(
         &mut walker,
         &file,
         Table::EndnoteTexts,
@@ -61,7 +61,7 @@ pub(super) fn convert(
         out,
     )?;
     let mut texts = Vec::new();
-    for range in parts(&file, Table::CommentTexts, comments) {
+    for range in story_parts(&file, Table::CommentTexts, comments) {
         budget.element()?;
         texts.push((String::new(), walker.line(range, out)?.to_plain()));
     }
@@ -69,10 +69,10 @@ pub(super) fn convert(
 }
 
 /// Where notes are referred to in the body, and the mark of each.
-fn references(file: &File) -> HashMap<usize, String> {
+fn note_references(file: &File) -> HashMap<usize, String> {
     // The last position is the end of the story.
     let places = |table| {
-        let mut places: Vec<usize> = positions(file.table(table), 2).collect();
+        let mut places: Vec<usize> = table_positions(file.table(table), 2).collect();
         places.pop();
         places
     };
@@ -87,8 +87,8 @@ fn references(file: &File) -> HashMap<usize, String> {
 }
 
 /// The texts of notes or comments, each a range of characters.
-fn parts(file: &File, table: Table, story: Range<usize>) -> Vec<Range<usize>> {
-    let starts: Vec<usize> = positions(file.table(table), 0).collect();
+fn story_parts(file: &File, table: Table, story: Range<usize>) -> Vec<Range<usize>> {
+    let starts: Vec<usize> = table_positions(file.table(table), 0).collect();
     starts
         .windows(2)
         .filter_map(|pair| match pair {
@@ -100,7 +100,7 @@ fn parts(file: &File, table: Table, story: Range<usize>) -> Vec<Range<usize>> {
 }
 
 /// `### Footnotes` and one paragraph for each.
-fn notes(
+fn write_notes(
     walker: &mut Walker<'_>,
     file: &File,
     table: Table,
@@ -109,7 +109,7 @@ fn notes(
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let mut begun = false;
-    for (number, range) in (1..).zip(parts(file, table, story)) {
+    for (number, range) in (1..).zip(story_parts(file, table, story)) {
         let text = walker.line(range, out)?;
         if text.is_blank() {
             continue;

@@ -107,7 +107,7 @@ impl<L: Copy + Default> Runs<L> {
 }
 
 /// The looks of all characters.
-pub(super) fn characters(file: &File, budget: &Budget) -> Result<Runs<CharacterLook>, Failure> {
+pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<CharacterLook>, Failure> {
     Runs::read(file, Table::CharacterRuns, budget, |page, count, at| {
         let place = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
         let length = usize::from(u8_at(page, place).filter(|_| place > 0)?);
@@ -128,7 +128,7 @@ pub(super) fn characters(file: &File, budget: &Budget) -> Result<Runs<CharacterL
 }
 
 /// The looks of all paragraphs.
-pub(super) fn paragraphs(file: &File, budget: &Budget) -> Result<Runs<ParagraphLook>, Failure> {
+pub(super) fn paragraph_runs(file: &File, budget: &Budget) -> Result<Runs<ParagraphLook>, Failure> {
     Runs::read(file, Table::ParagraphRuns, budget, |page, count, at| {
         let place = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
         let (start, length) = match usize::from(u8_at(page, place).filter(|_| place > 0)?) {
@@ -208,12 +208,12 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
         at += 2 + length + length % 2;
     }
     (0..styles.len())
-        .map(|style| inherited(&styles, style))
+        .map(|style| inherited_level(&styles, style))
         .collect()
 }
 
 /// The level of a style, or of what it is based on.
-fn inherited(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
+fn inherited_level(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
     let mut at = style;
     for _ in 0..16 {
         let (level, base) = styles.get(at)?;

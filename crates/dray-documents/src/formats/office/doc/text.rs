@@ -51,8 +51,8 @@ impl<'f> Walker<'f> {
         Ok(Self {
             file,
             pieces,
-            characters: runs::characters(file, budget)?,
-            paragraphs: runs::paragraphs(file, budget)?,
+            characters: runs::character_runs(file, budget)?,
+            paragraphs: runs::paragraph_runs(file, budget)?,
             headings: runs::heading_styles(file),
             references: HashMap::new(),
             narrow: encoding_rs::WINDOWS_1252
@@ -96,7 +96,7 @@ impl<'f> Walker<'f> {
         let walked = self.write(range, out);
         let blocks = self.sink.end();
         walked?;
-        Ok(blocks::line(blocks))
+        Ok(blocks::one_line(blocks))
     }
 
     fn walk(&mut self, range: Range<usize>, out: &mut Markdown) -> Result<(), Failure> {
@@ -243,7 +243,7 @@ impl<'f> Walker<'f> {
     /// A field's instruction ends and its result begins.
     fn separate_field(&mut self) {
         if let Some(Field::Instruction(instruction)) = self.fields.pop() {
-            let target = field::link(&instruction);
+            let target = field::hyperlink_target(&instruction);
             if let Some(target) = &target {
                 self.line.begin_link(target);
             }

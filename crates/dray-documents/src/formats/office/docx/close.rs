@@ -30,7 +30,7 @@ impl Walker {
             }
             Some(Tag::Note { id, author }) => {
                 out.budget().element()?;
-                let text = blocks::line(self.sink.end());
+                let text = blocks::one_line(self.sink.end());
                 self.collected.push(Note { id, author, text });
             }
             _ => {}
@@ -87,7 +87,7 @@ impl Walker {
     }
 
     fn end_cell(&mut self) {
-        let lines = blocks::lines(self.sink.end());
+        let lines = blocks::lines_of_blocks(self.sink.end());
         let Some(table) = self.tables.last_mut() else {
             return;
         };

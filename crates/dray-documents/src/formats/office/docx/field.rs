@@ -24,7 +24,7 @@ impl Field {
 }
 
 /// The target of a `HYPERLINK` instruction; nothing for other fields and for places within the document.
-pub(in crate::formats::office) fn link(instruction: &str) -> Option<String> {
+pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<String> {
     let mut words = Words(instruction);
     if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
         return None;
@@ -101,7 +101,11 @@ mod tests {
             ("", None),
             ("HYPERLINK \"never closed", Some("never closed")),
         ] {
-            assert_eq!(link(instruction).as_deref(), target, "{instruction}");
+            assert_eq!(
+                hyperlink_target(instruction).as_deref(),
+                target,
+                "{instruction}"
+            );
         }
     }
 }

@@ -27,8 +27,8 @@ impl Spelling {
 
     fn spell(self, number: u64) -> String {
         let (spelled, upper) = match self {
-            Self::Letters { upper } => (letters(number), upper),
-            Self::Roman { upper } => (roman(number), upper),
+            Self::Letters { upper } => (letters_of(number), upper),
+            Self::Roman { upper } => (roman_of(number), upper),
             Self::Digits => (None, false),
         };
         match spelled {
@@ -40,7 +40,10 @@ impl Spelling {
 }
 
 /// The pattern of a level with its `%1` to `%9` replaced by what `level` answers for 0 to 8.
-pub(super) fn label(pattern: &str, level: impl Fn(usize) -> Option<(Spelling, u64)>) -> String {
+pub(super) fn level_label(
+    pattern: &str,
+    level: impl Fn(usize) -> Option<(Spelling, u64)>,
+) -> String {
     let mut out = String::new();
     let mut signs = pattern.chars().peekable();
     while let Some(sign) = signs.next() {
@@ -63,14 +66,14 @@ pub(super) fn label(pattern: &str, level: impl Fn(usize) -> Option<(Spelling, u6
 }
 
 /// `a` to `z`, then `aa`, `bb`.
-fn letters(number: u64) -> Option<String> {
+fn letters_of(number: u64) -> Option<String> {
     let before = number.checked_sub(1).filter(|before| *before < 26 * 16)?;
     let letter = char::from(b'a' + u8::try_from(before % 26).ok()?);
     let times = usize::try_from(before / 26 + 1).ok()?;
     Some(letter.to_string().repeat(times))
 }
 
-fn roman(number: u64) -> Option<String> {
+fn roman_of(number: u64) -> Option<String> {
     const ROMAN_SIGNS: [(u64, &str); 13] = [
         (1000, "m"),
         (900, "cm"),
@@ -99,7 +102,7 @@ fn roman(number: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Spelling, label};
+    use super::{Spelling, level_label};
 
     #[test]
     fn numbers_are_spelled_as_their_level_asks() {
@@ -126,7 +129,7 @@ mod tests {
             ("100% %0 %9.", "100% %0 ."),
             ("%", "%"),
         ] {
-            assert_eq!(label(pattern, level), shown);
+            assert_eq!(level_label(pattern, level), shown);
         }
     }
 }

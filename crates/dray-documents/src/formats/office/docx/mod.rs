@@ -12,8 +12,8 @@ use numbering::Numbering;
 use state::{Note, Notes, Walker};
 use styles::Styles;
 
-use super::package::{Package, Relations, spared};
-use super::xml::{Event, Xml, decoded};
+use super::package::{Package, Relations, spare_failure};
+use super::xml::{Event, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::Hint;
 use crate::limits::{Damage, Failure};
@@ -28,23 +28,23 @@ pub(super) fn convert(
     let budget = std::rc::Rc::clone(out.budget());
     let mut package = Package::open(input, &budget)?;
     let main = package.main(&["word/document.xml"])?;
-    let relations = spared(package.relations(&main), out, "relationships are")?;
-    let styles = optional(&mut package, &relations, "styles")
+    let relations = spare_failure(package.relations(&main), out, "relationships are")?;
+    let styles = optional_part(&mut package, &relations, "styles")
         .and_then(|part| part.map_or_else(|| Ok(Styles::default()), |b| Styles::read(&b, &budget)));
-    let styles = spared(styles, out, "styles are")?;
-    let numbering = optional(&mut package, &relations, "numbering").and_then(|part| {
+    let styles = spare_failure(styles, out, "styles are")?;
+    let numbering = optional_part(&mut package, &relations, "numbering").and_then(|part| {
         part.map_or_else(
             || Ok(Numbering::default()),
             |b| Numbering::read(&b, &budget),
         )
     });
-    let numbering = spared(numbering, out, "lists are")?;
+    let numbering = spare_failure(numbering, out, "lists are")?;
     let body = package
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let mut walker = Walker::new(styles, numbering, relations.clone());
     walker.show_hidden = out.shows_hidden();
-    walk(&mut walker, &body, &mut package, out)?;
+    walk_part(&mut walker, &body, &mut package, out)?;
     drop(body);
     let notes = std::mem::take(&mut walker.notes);
     for (kind, title, mark, wanted) in [
@@ -54,18 +54,18 @@ pub(super) fn convert(
         if wanted.is_empty() {
             continue;
         }
-        let found = collect(&mut walker, &mut package, &relations, kind, out);
-        let found = spared(found, out, "notes are")?;
+        let found = collect_notes(&mut walker, &mut package, &relations, kind, out);
+        let found = spare_failure(found, out, "notes are")?;
         write_notes(title, mark, wanted, &found, out)?;
     }
-    let comments = collect(&mut walker, &mut package, &relations, "comments", out);
-    let comments = spared(comments, out, "comments are")?;
+    let comments = collect_notes(&mut walker, &mut package, &relations, "comments", out);
+    let comments = spare_failure(comments, out, "comments are")?;
     write_comments(&comments, out)?;
     Ok(())
 }
 
 /// A part that need not be there.
-fn optional(
+fn optional_part(
     package: &mut Package<'_>,
     relations: &Relations,
     kind: &str,
@@ -80,22 +80,22 @@ fn optional(
 }
 
 /// Walks one part. Of a table that runs into a limit the rows before are written.
-fn walk(
+fn walk_part(
     walker: &mut Walker,
     bytes: &[u8],
     package: &mut Package<'_>,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = decoded(bytes);
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, package.budget());
-    let result = events(walker, &mut xml, package, out);
+    let result = walk_events(walker, &mut xml, package, out);
     if let Err(Failure::Stopped(_)) = result {
         walker.rescue(out)?;
     }
     result
 }
 
-fn events(
+fn walk_events(
     walker: &mut Walker,
     xml: &mut Xml<'_>,
     package: &mut Package<'_>,
@@ -116,7 +116,7 @@ fn events(
 }
 
 /// The notes of one part, each as one line.
-fn collect(
+fn collect_notes(
     walker: &mut Walker,
     package: &mut Package<'_>,
     relations: &Relations,
@@ -130,7 +130,7 @@ fn collect(
         return Ok(Vec::new());
     };
     walker.begin_story(package.relations(&name)?);
-    walk(walker, &bytes, package, out)?;
+    walk_part(walker, &bytes, package, out)?;
     Ok(std::mem::take(&mut walker.collected))
 }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::label::{Spelling, label};
+use super::label::{Spelling, level_label};
 use super::styles::Listed;
-use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Marker;
 
@@ -104,7 +104,7 @@ pub(super) struct Numbering {
 impl Numbering {
     /// Reads `numbering.xml`.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut numbering = Self::default();
         loop {
@@ -220,7 +220,7 @@ impl Numbering {
             Kind::Bullet => (Marker::Bullet, String::new()),
             Kind::Number => (
                 Marker::Number(number),
-                full(&level, definition, levels, counts),
+                full_label(&level, definition, levels, counts),
             ),
             Kind::None => return None,
         };
@@ -233,13 +233,13 @@ impl Numbering {
 }
 
 /// The number of a level in full, as its pattern asks.
-fn full(
+fn full_label(
     level: &Level,
     definition: &Definition,
     levels: &[Level],
     counts: &[Option<u64>; LIST_LEVELS],
 ) -> String {
-    label(&level.pattern, |at| {
+    level_label(&level.pattern, |at| {
         let of = definition.levels.get(&at).or_else(|| levels.get(at))?;
         let spelling = if level.legal {
             Spelling::Digits
@@ -257,7 +257,7 @@ fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
     loop {
         match xml.next()? {
             Event::Open(e) if e.ns == Ns::Word => match e.name() {
-                "start" => level.start = number(&e).unwrap_or(1),
+                "start" => level.start = number_value(&e).unwrap_or(1),
                 "lvlText" => {
                     level.pattern = e.attr("val").unwrap_or_default();
                     let end = level.pattern.floor_char_boundary(MAX_PATTERN_BYTES);
@@ -294,7 +294,9 @@ fn read_definition(xml: &mut Xml<'_>) -> Result<Definition, Failure> {
                 "abstractNumId" => definition.of = e.attr("val").unwrap_or_default(),
                 "lvlOverride" => level = e.number("ilvl").unwrap_or(0),
                 "startOverride" => {
-                    definition.starts.insert(level, number(&e).unwrap_or(1));
+                    definition
+                        .starts
+                        .insert(level, number_value(&e).unwrap_or(1));
                 }
                 "lvl" => {
                     let read = read_level(xml)?;
@@ -309,6 +311,6 @@ fn read_definition(xml: &mut Xml<'_>) -> Result<Definition, Failure> {
     }
 }
 
-fn number(element: &Element<'_>) -> Option<u64> {
+fn number_value(element: &Element<'_>) -> Option<u64> {
     element.number("val")
 }

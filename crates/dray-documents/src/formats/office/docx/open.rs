@@ -4,7 +4,7 @@ use super::field::{self, Field};
 use super::state::{OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid, GridCell};
 use crate::formats::office::figure;
-use crate::formats::office::package::{Package, spared};
+use crate::formats::office::package::{Package, spare_failure};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
@@ -225,7 +225,7 @@ impl Walker {
                 Tag::Plain
             }
             "fldSimple" => {
-                let link = field::link(&e.attr("instr").unwrap_or_default());
+                let link = field::hyperlink_target(&e.attr("instr").unwrap_or_default());
                 Tag::Link(self.begin_link(link))
             }
             "hyperlink" => {
@@ -299,7 +299,7 @@ impl Walker {
             "begin" => self.fields.push(Field::Instruction(String::new())),
             "separate" => {
                 if let Some(Field::Instruction(text)) = self.fields.pop() {
-                    let link = field::link(&text);
+                    let link = field::hyperlink_target(&text);
                     self.fields.push(Field::Result(link.clone()));
                     self.begin_link(link);
                 }
@@ -364,8 +364,8 @@ impl Walker {
                     .filter(|r| !r.external)
                     .map(|r| r.target.clone());
                 if let Some(part) = part {
-                    let lines = figure::lines(&part, e.name() == "chart", package);
-                    let lines = spared(lines, out, "a figure is")?;
+                    let lines = figure::figure_lines(&part, e.name() == "chart", package);
+                    let lines = spare_failure(lines, out, "a figure is")?;
                     let blocks = lines.iter().map(|l| Block::bullet(l)).collect();
                     self.anchor(blocks, out)?;
                 }
@@ -405,7 +405,7 @@ impl Walker {
                     .filter(|name| !name.is_empty())
                     .or_else(|| e.attr("ProgID"))
                     .unwrap_or_default();
-                let note = figure::embedded(&name);
+                let note = figure::embedded_note(&name);
                 if !self.mute()
                     && let Some(para) = self.paras.last_mut()
                 {

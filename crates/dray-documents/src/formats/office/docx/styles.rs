@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::formats::office::xml::{Event, Ns, Xml, decoded};
+use crate::formats::office::xml::{Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// Styles in one chain of `basedOn`; a longer one, or a circle, is cut.
@@ -44,7 +44,7 @@ pub(super) struct Styles {
 impl Styles {
     /// Reads `styles.xml`.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut styles = Self::default();
         loop {

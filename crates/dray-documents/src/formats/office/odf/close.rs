@@ -127,7 +127,7 @@ impl Walker {
 
     fn end_annotation(&mut self, out: &Markdown) -> Result<(), Failure> {
         out.budget().element()?;
-        let text = blocks::line(self.end_aside()).to_plain();
+        let text = blocks::one_line(self.end_aside()).to_plain();
         let comment = (std::mem::take(&mut self.author), text);
         match &mut self.slide {
             Some(slide) => slide.comments.push(comment),
@@ -137,7 +137,7 @@ impl Walker {
     }
 
     fn end_cell(&mut self, times: usize) {
-        let lines = blocks::lines(self.sink.end());
+        let lines = blocks::lines_of_blocks(self.sink.end());
         let Some(table) = self.tables.last_mut() else {
             return;
         };
@@ -185,7 +185,7 @@ impl Walker {
         if let Some(object) = &frame.object {
             let name = figure::part_name(object.trim_end_matches('/'));
             let name = if name.is_empty() { alt.as_str() } else { name };
-            blocks.push(Block::Paragraph(figure::embedded(name)));
+            blocks.push(Block::Paragraph(figure::embedded_note(name)));
         } else if let Some(image) = &frame.image {
             let name = figure::part_name(image);
             let mut text = crate::markdown::Inline::new();

@@ -13,21 +13,21 @@ pub(in crate::formats) use source::Source;
 use state::Walker;
 use styles::Styles;
 
-use super::blocks::line;
+use super::blocks::one_line;
 use super::deck::write_comments;
-use super::xml::{Event, Ns, Xml, decoded};
+use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::Hint;
 use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Markdown};
 
 /// The converter of texts.
-pub(in crate::formats) fn text(
+pub(in crate::formats) fn convert_text(
     input: &mut dyn Input,
     _hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let mut walker = walk(input, out)?;
+    let mut walker = walk_document(input, out)?;
     let notes = std::mem::take(&mut walker.notes);
     for (title, mark, notes) in [
         ("Footnotes", "", notes.footnotes),
@@ -40,7 +40,7 @@ pub(in crate::formats) fn text(
         for (index, blocks) in notes.into_iter().enumerate() {
             let mut text = Inline::new();
             text.raw(&format!("[^{mark}{}]: ", index + 1));
-            text.append(line(blocks));
+            text.append(one_line(blocks));
             out.paragraph(&text)?;
         }
     }
@@ -48,29 +48,29 @@ pub(in crate::formats) fn text(
 }
 
 /// The converter of presentations; slides are written as they end.
-pub(in crate::formats) fn slides(
+pub(in crate::formats) fn convert_slides(
     input: &mut dyn Input,
     _hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    walk(input, out)?;
+    walk_document(input, out)?;
     Ok(())
 }
 
-fn walk(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Failure> {
+fn walk_document(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Failure> {
     let budget = Rc::clone(out.budget());
     let mut source = Source::open(input, &budget)?;
     let mut styles = Styles::default();
     if let Some(bytes) = source.styles()? {
-        styles.read(&decoded(&bytes), &budget)?;
+        styles.read(&decode_part(&bytes), &budget)?;
     }
     let content = source.content()?;
-    let text = decoded(&content);
+    let text = decode_part(&content);
     styles.read(&text, &budget)?;
     let mut walker = Walker::new(styles);
     walker.show_hidden = out.shows_hidden();
     let mut xml = Xml::new(&text, &budget);
-    let result = events(&mut walker, &mut xml, out);
+    let result = walk_events(&mut walker, &mut xml, out);
     if let Err(Failure::Stopped(_)) = result {
         walker.rescue(out)?;
     }
@@ -78,7 +78,7 @@ fn walk(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Failure> {
     Ok(walker)
 }
 
-fn events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Result<(), Failure> {
+fn walk_events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Result<(), Failure> {
     loop {
         match xml.next()? {
             Event::Open(element) => {
@@ -101,14 +101,14 @@ pub(in crate::formats) struct Annotation {
 }
 
 /// Reads a comment, after its start.
-pub(in crate::formats) fn annotation(xml: &mut Xml<'_>) -> Result<Annotation, Failure> {
+pub(in crate::formats) fn read_annotation(xml: &mut Xml<'_>) -> Result<Annotation, Failure> {
     let depth = xml.depth();
     let mut found = Annotation::default();
     loop {
         match xml.next()? {
             Event::Open(e) if e.name() == "creator" => found.author = xml.text()?,
             Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
-                let text = plain(xml)?;
+                let text = plain_text(xml)?;
                 if !found.text.is_empty() {
                     found.text.push('\n');
                 }
@@ -125,12 +125,12 @@ pub(in crate::formats) fn annotation(xml: &mut Xml<'_>) -> Result<Annotation, Fa
 }
 
 /// The plain text of a paragraph, after its start: white space collapsed, spaces and tabs as they are meant.
-pub(in crate::formats) fn plain(xml: &mut Xml<'_>) -> Result<String, Failure> {
-    linked(xml, &mut None)
+pub(in crate::formats) fn plain_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
+    linked_text(xml, &mut None)
 }
 
-/// As [`plain`]; the first link that is found goes to `link`, unless there is one already.
-pub(in crate::formats) fn linked(
+/// As [`plain_text`]; the first link that is found goes to `link`, unless there is one already.
+pub(in crate::formats) fn linked_text(
     xml: &mut Xml<'_>,
     link: &mut Option<String>,
 ) -> Result<String, Failure> {
@@ -138,7 +138,7 @@ pub(in crate::formats) fn linked(
     let mut out = String::new();
     loop {
         match xml.next()? {
-            Event::Text(text) => collapse(&text, &mut out),
+            Event::Text(text) => collapse_white_space(&text, &mut out),
             Event::Open(e) if e.ns == Ns::OdfText => match e.name() {
                 "s" => {
                     let count = e.number::<usize>("c").unwrap_or(1).min(64);
@@ -159,7 +159,7 @@ pub(in crate::formats) fn linked(
 }
 
 /// Appends text with each run of white space as one space, and none at the beginning of a line.
-pub(super) fn collapse(text: &str, out: &mut String) {
+pub(super) fn collapse_white_space(text: &str, out: &mut String) {
     for c in text.chars() {
         if matches!(c, ' ' | '\t' | '\n' | '\r') {
             if !out.is_empty() && !out.ends_with([' ', '\n']) {

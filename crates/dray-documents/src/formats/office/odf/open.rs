@@ -235,7 +235,7 @@ impl Walker {
             place: e
                 .attr("y")
                 .zip(e.attr("x"))
-                .map(|(y, x)| (length(&y), length(&x))),
+                .map(|(y, x)| (parse_length(&y), parse_length(&x))),
             shape,
             ..Frame::default()
         });
@@ -290,7 +290,7 @@ impl Walker {
 }
 
 /// A length as files spell it, in thousandths of a millimetre; of an unknown unit as it is.
-fn length(text: &str) -> i64 {
+fn parse_length(text: &str) -> i64 {
     let text = text.trim();
     let end = text
         .find(|c: char| c.is_ascii_alphabetic())

@@ -4,7 +4,7 @@ use std::io::{Read as _, SeekFrom};
 use std::rc::Rc;
 
 use crate::container::{Container, Input};
-use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure, Limit};
 
 /// An open document.
@@ -26,12 +26,12 @@ impl<'a> Source<'a> {
         input: &'a mut dyn Input,
         budget: &Rc<Budget>,
     ) -> Result<Self, Failure> {
-        if let Some(bytes) = flat(input, budget)? {
+        if let Some(bytes) = read_flat(input, budget)? {
             return Ok(Self::Flat(bytes));
         }
         let mut container = Container::open(input, budget)?;
         if let Some(manifest) = container.part("META-INF/manifest.xml")?
-            && encrypted(&manifest, budget)?
+            && is_encrypted(&manifest, budget)?
         {
             return Err(Failure::Encrypted);
         }
@@ -60,7 +60,7 @@ impl<'a> Source<'a> {
 }
 
 /// All bytes of a file that is XML.
-fn flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8>>, Failure> {
+fn read_flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |_| Failure::Corrupt(Damage::Structure);
     input.seek(SeekFrom::Start(0)).map_err(broken)?;
     let mut bytes = Vec::new();
@@ -68,7 +68,7 @@ fn flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8>>, F
         .take(64)
         .read_to_end(&mut bytes)
         .map_err(broken)?;
-    let text = decoded(&bytes);
+    let text = decode_part(&bytes);
     if !text.trim_start().starts_with('<') {
         return Ok(None);
     }
@@ -84,8 +84,8 @@ fn flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8>>, F
 }
 
 /// Whether a manifest names an encrypted entry.
-fn encrypted(manifest: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
-    let text = decoded(manifest);
+fn is_encrypted(manifest: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
+    let text = decode_part(manifest);
     let mut xml = Xml::new(&text, budget);
     loop {
         match xml.next() {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use self::records::{Objects, Records, kind};
-use self::shapes::{ShapeReader, Text, texts};
+use self::shapes::{ShapeReader, Text, container_texts};
 use super::deck::Slide;
 use crate::compound::{Compound, u16_at, u32_at};
 use crate::container::Input;
@@ -53,15 +53,15 @@ pub(super) fn convert(
     let document = objects
         .document(&stream)
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
-    let notes: HashMap<u32, u32> = list(document.clone(), NOTES_INSTANCE)
+    let notes: HashMap<u32, u32> = slide_list(document.clone(), NOTES_INSTANCE)
         .into_iter()
         .map(|entry| (entry.identifier, entry.object))
         .collect();
     let mut missing = 0;
-    for (number, entry) in (1..).zip(list(document, SLIDES_INSTANCE)) {
+    for (number, entry) in (1..).zip(slide_list(document, SLIDES_INSTANCE)) {
         budget.clock()?;
         budget.inflated(0)?;
-        let (slide, found) = read(number, &entry, &objects, &notes, &stream, &budget)?;
+        let (slide, found) = read_slide(number, &entry, &objects, &notes, &stream, &budget)?;
         if !found {
             missing += 1;
             out.warn(format!("slide {number} is damaged"));
@@ -75,7 +75,7 @@ pub(super) fn convert(
 }
 
 /// The entries of a list of slides, in order.
-fn list(document: Records<'_>, instance: u16) -> Vec<Entry<'_>> {
+fn slide_list(document: Records<'_>, instance: u16) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     let lists = document
         .into_iter()
@@ -108,7 +108,7 @@ fn texts_until_next(data: &[u8]) -> &[u8] {
 }
 
 /// Reads one slide; whether its record was found.
-fn read(
+fn read_slide(
     number: u32,
     entry: &Entry<'_>,
     objects: &Objects,
@@ -116,7 +116,7 @@ fn read(
     stream: &[u8],
     budget: &Budget,
 ) -> Result<(Slide, bool), Failure> {
-    let outline: Vec<Text> = texts(Records(entry.records));
+    let outline: Vec<Text> = container_texts(Records(entry.records));
     let mut shapes = ShapeReader::new(&outline, budget);
     let record = objects.object(entry.object, kind::SLIDE, stream);
     let mut hidden = false;

@@ -40,7 +40,7 @@ pub(super) struct Text {
 }
 
 /// The texts of a container, in order. A header gives the kind of the text that follows.
-pub(super) fn texts(records: Records<'_>) -> Vec<Text> {
+pub(super) fn container_texts(records: Records<'_>) -> Vec<Text> {
     let mut texts = Vec::new();
     let mut kind = TextKind::Other;
     for record in records {
@@ -69,7 +69,7 @@ fn text_of(record: Record<'_>) -> Option<String> {
 }
 
 /// The paragraphs of a text as blocks.
-pub(super) fn blocks(text: &Text) -> Vec<Block> {
+pub(super) fn text_blocks(text: &Text) -> Vec<Block> {
     text.text
         .split('\r')
         .filter(|paragraph| !paragraph.trim().is_empty())
@@ -138,7 +138,7 @@ impl<'a> ShapeReader<'a> {
             .map(|(text, _)| text)
             .collect();
         for text in rest {
-            self.shapes.push(shape(text, None));
+            self.shapes.push(text_shape(text, None));
         }
     }
 
@@ -176,7 +176,7 @@ impl<'a> ShapeReader<'a> {
         records: &Records<'_>,
         place: Option<(i64, i64)>,
     ) -> Result<Option<(i64, i64)>, Failure> {
-        let own = records.of(kind::CLIENT_ANCHOR).and_then(anchor);
+        let own = records.of(kind::CLIENT_ANCHOR).and_then(shape_anchor);
         let placeholder = records
             .of(kind::CLIENT_DATA)
             .and_then(|data| Records(data.data).of(kind::PLACEHOLDER))
@@ -188,7 +188,7 @@ impl<'a> ShapeReader<'a> {
             return Ok(own);
         };
         let client = Records(client.data);
-        let mut found = texts(client.clone());
+        let mut found = container_texts(client.clone());
         if let Some(index) = client
             .of(kind::OUTLINE_TEXT)
             .and_then(|reference| offset_at(reference.data, 0))
@@ -205,25 +205,25 @@ impl<'a> ShapeReader<'a> {
                 return Err(Limit::Size.into());
             }
             if text.kind == TextKind::Notes {
-                self.notes.extend(blocks(&text));
+                self.notes.extend(text_blocks(&text));
             } else {
-                self.shapes.push(shape(&text, place.or(own)));
+                self.shapes.push(text_shape(&text, place.or(own)));
             }
         }
         Ok(own)
     }
 }
 
-fn shape(text: &Text, place: Option<(i64, i64)>) -> Shape {
+fn text_shape(text: &Text, place: Option<(i64, i64)>) -> Shape {
     Shape {
         title: text.kind == TextKind::Title,
         place,
-        blocks: blocks(text),
+        blocks: text_blocks(text),
     }
 }
 
 /// Top and left of a shape (MS-PPT 2.7.1).
-fn anchor(record: Record<'_>) -> Option<(i64, i64)> {
+fn shape_anchor(record: Record<'_>) -> Option<(i64, i64)> {
     let data = record.data;
     if data.len() >= 16 {
         let part = |at| Some(i64::from(u32_at(data, at)?.cast_signed()));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// Levels of text.
@@ -59,7 +59,7 @@ pub(super) struct Layout {
 impl Layout {
     /// Reads a layout or a master.
     pub(super) fn read(&mut self, bytes: &[u8], budget: &Rc<Budget>) -> Result<(), Failure> {
-        let text = decoded(bytes);
+        let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut now: Option<Placeholder> = None;
         let mut level = None;
@@ -130,7 +130,7 @@ impl Layout {
             let behind = master
                 .placeholders
                 .iter()
-                .find(|m| alike(&m.role.kind, &own.role.kind));
+                .find(|m| are_alike(&m.role.kind, &own.role.kind));
             if let Some(behind) = behind {
                 own.place = own.place.or(behind.place);
                 for (place, bullet) in own.bullets.iter_mut().zip(behind.bullets) {
@@ -149,7 +149,7 @@ impl Layout {
         by_index.or_else(|| {
             self.placeholders
                 .iter()
-                .find(|p| alike(&p.role.kind, &role.kind))
+                .find(|p| are_alike(&p.role.kind, &role.kind))
         })
     }
 
@@ -171,7 +171,7 @@ impl Layout {
 }
 
 /// Kinds that stand for each other between slide, layout and master.
-fn alike(one: &str, other: &str) -> bool {
+fn are_alike(one: &str, other: &str) -> bool {
     let base = |kind: &str| match kind {
         "ctrTitle" => "title".to_owned(),
         "subTitle" | "obj" => "body".to_owned(),

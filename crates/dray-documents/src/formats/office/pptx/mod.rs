@@ -12,8 +12,8 @@ use slide::Walker;
 
 use super::blocks::Block;
 use super::deck::{Shape, Slide};
-use super::package::{Package, Relations, spared};
-use super::xml::{Event, Ns, Xml, decoded};
+use super::package::{Package, Relations, spare_failure};
+use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::Hint;
 use crate::limits::{Budget, Damage, Failure};
@@ -32,14 +32,18 @@ pub(super) fn convert(
     let bytes = package
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
-    let order = order(&bytes, &relations, &budget)?;
-    let authors = spared(authors(&relations, &mut package), out, "comments are")?;
+    let order = slide_order(&bytes, &relations, &budget)?;
+    let authors = spare_failure(
+        comment_authors(&relations, &mut package),
+        out,
+        "comments are",
+    )?;
     let mut layouts = Layouts::default();
     let mut damaged = None;
     let mut whole = false;
     for (number, part) in (1..).zip(&order) {
         budget.clock()?;
-        match read(number, part, &mut package, &mut layouts, &authors, out) {
+        match read_slide(number, part, &mut package, &mut layouts, &authors, out) {
             Ok(()) => whole = true,
             Err(failure @ Failure::Corrupt(_)) => {
                 out.warn(format!("slide {number} is damaged"));
@@ -60,8 +64,12 @@ pub(super) fn convert(
 }
 
 /// The parts of the slides, in order; an empty name for one that leads nowhere.
-fn order(bytes: &[u8], relations: &Relations, budget: &Rc<Budget>) -> Result<Vec<String>, Failure> {
-    let text = decoded(bytes);
+fn slide_order(
+    bytes: &[u8],
+    relations: &Relations,
+    budget: &Rc<Budget>,
+) -> Result<Vec<String>, Failure> {
+    let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut order = Vec::new();
     loop {
@@ -80,7 +88,7 @@ fn order(bytes: &[u8], relations: &Relations, budget: &Rc<Budget>) -> Result<Vec
 }
 
 /// Names of those who commented, by id.
-fn authors(
+fn comment_authors(
     relations: &Relations,
     package: &mut Package<'_>,
 ) -> Result<HashMap<String, String>, Failure> {
@@ -92,7 +100,7 @@ fn authors(
         let Some(bytes) = package.part(name)? else {
             continue;
         };
-        let text = decoded(&bytes);
+        let text = decode_part(&bytes);
         let mut xml = Xml::new(&text, package.budget());
         loop {
             match xml.next()? {
@@ -147,7 +155,7 @@ impl Layouts {
 }
 
 /// Reads and writes one slide.
-fn read(
+fn read_slide(
     number: u32,
     part: &str,
     package: &mut Package<'_>,
@@ -169,7 +177,7 @@ fn read(
         ..Slide::default()
     };
     let mut walker = Walker::new(relations.clone(), layout);
-    let walked = walk(&mut walker, &bytes, package, out);
+    let walked = walk_slide(&mut walker, &bytes, package, out);
     slide.hidden = walker.hidden;
     slide.shapes = std::mem::take(&mut walker.shapes);
     if let Err(failure @ Failure::Stopped(_)) = walked {
@@ -178,19 +186,19 @@ fn read(
         return Err(failure);
     }
     walked?;
-    slide.notes = spared(notes(&relations, package, out), out, "notes are")?;
-    let comments = comments(&relations, package, authors);
-    slide.comments = spared(comments, out, "comments are")?;
+    slide.notes = spare_failure(slide_notes(&relations, package, out), out, "notes are")?;
+    let comments = slide_comments(&relations, package, authors);
+    slide.comments = spare_failure(comments, out, "comments are")?;
     slide.write(out)
 }
 
-fn walk(
+fn walk_slide(
     walker: &mut Walker,
     bytes: &[u8],
     package: &mut Package<'_>,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let text = decoded(bytes);
+    let text = decode_part(bytes);
     let budget = Rc::clone(package.budget());
     let mut xml = Xml::new(&text, &budget);
     loop {
@@ -208,7 +216,7 @@ fn walk(
 }
 
 /// The speaker's notes: the body of the notes page, not its picture, number or header.
-fn notes(
+fn slide_notes(
     relations: &Relations,
     package: &mut Package<'_>,
     out: &mut Markdown,
@@ -221,13 +229,13 @@ fn notes(
     };
     let mut walker = Walker::new(package.relations(&part)?, Rc::default());
     walker.only_body();
-    walk(&mut walker, &bytes, package, out)?;
+    walk_slide(&mut walker, &bytes, package, out)?;
     let shapes: Vec<Shape> = walker.shapes;
     Ok(shapes.into_iter().flat_map(|shape| shape.blocks).collect())
 }
 
 /// Comments, of both generations.
-fn comments(
+fn slide_comments(
     relations: &Relations,
     package: &mut Package<'_>,
     authors: &HashMap<String, String>,
@@ -241,7 +249,7 @@ fn comments(
         let Some(bytes) = package.part(&part)? else {
             continue;
         };
-        let text = decoded(&bytes);
+        let text = decode_part(&bytes);
         let mut xml = Xml::new(&text, package.budget());
         let mut author = String::new();
         loop {

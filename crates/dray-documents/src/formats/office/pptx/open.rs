@@ -4,7 +4,7 @@ use super::layout::{Role, bullet_of, level_of};
 use super::slide::{Group, Mark, OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid};
 use crate::formats::office::figure;
-use crate::formats::office::package::{Package, spared};
+use crate::formats::office::package::{Package, spare_failure};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
@@ -74,7 +74,7 @@ impl Walker {
                     .filter(|name| !name.is_empty())
                     .or_else(|| e.attr("progId"))
                     .unwrap_or_default();
-                self.keep(Block::Paragraph(figure::embedded(&name)));
+                self.keep(Block::Paragraph(figure::embedded_note(&name)));
                 return None;
             }
             "bg" | "timing" | "transition" | "extLst" | "style" => return None,
@@ -245,13 +245,17 @@ impl Walker {
             return Ok(());
         };
         if kind != "chart" {
-            let lines = figure::diagram(&bytes, package.budget());
-            for line in spared(lines, out, "a figure is")? {
+            let lines = figure::read_diagram(&bytes, package.budget());
+            for line in spare_failure(lines, out, "a figure is")? {
                 self.keep(Block::bullet(&line));
             }
             return Ok(());
         }
-        let chart = spared(figure::chart(&bytes, package.budget()), out, "a figure is")?;
+        let chart = spare_failure(
+            figure::read_chart(&bytes, package.budget()),
+            out,
+            "a figure is",
+        )?;
         if !chart.title().is_empty() {
             self.keep(Block::Paragraph(Inline::plain(chart.title())));
         }

@@ -194,7 +194,7 @@ impl Walker {
                 }
             }
             Some(Tag::Cell(covered)) => {
-                let lines = blocks::lines(self.sink.end());
+                let lines = blocks::lines_of_blocks(self.sink.end());
                 if let Some(table) = self.tables.last_mut() {
                     table.cells.push(GridCell {
                         lines: if covered { Vec::new() } else { lines },

@@ -1,7 +1,7 @@
 //! Lines joined into paragraphs, hyphens, characters.
 
 use super::{line, lines};
-use crate::formats::pdf::characters::{clean, unreadable};
+use crate::formats::pdf::characters::{clean_text, is_unreadable};
 use crate::formats::pdf::engine::{Block, Line};
 use crate::formats::pdf::join;
 
@@ -11,7 +11,7 @@ fn joined(lines: &[Line]) -> Vec<String> {
         quote: false,
     };
     let edges = join::Edges::of(&[block], 0.0);
-    join::paragraphs(lines, edges.at(0))
+    join::join_paragraphs(lines, edges.at(0))
         .into_iter()
         .map(|runs| runs.into_iter().map(|run| run.text).collect())
         .collect()
@@ -89,7 +89,7 @@ fn two_sentences_that_leave_room_on_the_page_are_two_paragraphs() {
     };
     let split = |width: f32| {
         let edges = join::Edges::of(&[block(&lines)], width);
-        join::paragraphs(&lines, edges.at(0)).len()
+        join::join_paragraphs(&lines, edges.at(0)).len()
     };
     assert_eq!(split(612.0), 2);
     // On a narrow page the first line is full.
@@ -227,23 +227,23 @@ fn a_paragraph_below_is_another_one_though_it_begins_small() {
 #[test]
 fn ligatures_and_presentation_forms_are_letters() {
     assert_eq!(
-        clean("e\u{fb03}cient \u{fb01}re \u{fb06}"),
+        clean_text("e\u{fb03}cient \u{fb01}re \u{fb06}"),
         "efficient fire st"
     );
     assert_eq!(
-        clean("\u{fe80}\u{fe8d}\u{fea9}\u{feed}\u{fef1}\u{fef4}"),
+        clean_text("\u{fe80}\u{fe8d}\u{fea9}\u{feed}\u{fef1}\u{fef4}"),
         "ءادويي"
     );
-    assert_eq!(clean("\u{fef5}\u{fefb}\u{fefc}"), "لآلالا");
-    assert_eq!(clean("a\u{a0}b\u{7}c\td"), "a bc d");
+    assert_eq!(clean_text("\u{fef5}\u{fefb}\u{fefc}"), "لآلالا");
+    assert_eq!(clean_text("a\u{a0}b\u{7}c\td"), "a bc d");
 }
 
 #[test]
 fn a_page_of_unknown_characters_is_told_from_a_few_symbols() {
-    assert!(unreadable(
+    assert!(is_unreadable(
         ["\u{fffd}".repeat(40).as_str(), "one line"].into_iter()
     ));
-    assert!(!unreadable(
+    assert!(!is_unreadable(
         ["\u{fffd}\u{e001} and a long line of readable text"].into_iter()
     ));
 }

@@ -64,7 +64,7 @@ impl Engine for Told {
 
 fn written(pages: Vec<Result<Page, Trouble>>) -> (Result<(), Failure>, String, Vec<String>) {
     let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
-    let result = super::write(&mut Told(pages), &mut out);
+    let result = super::write_pages(&mut Told(pages), &mut out);
     let written = out.finish();
     (result, written.markdown, written.warnings)
 }

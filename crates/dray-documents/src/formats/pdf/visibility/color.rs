@@ -35,7 +35,10 @@ impl Ink {
     /// Whether a person cannot tell the two apart.
     pub(super) fn looks_like(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Color(a), Self::Color(b)) => a.iter().zip(b).all(|(a, b)| (a - b).abs() <= MAX_CHANNEL_DIFFERENCE),
+            (Self::Color(a), Self::Color(b)) => a
+                .iter()
+                .zip(b)
+                .all(|(a, b)| (a - b).abs() <= MAX_CHANNEL_DIFFERENCE),
             _ => false,
         }
     }
@@ -100,7 +103,13 @@ impl Space {
                 let last = table.len().saturating_sub(1);
                 table.get(number.min(last)).copied().unwrap_or(Ink::Unknown)
             }
-            (Self::Tint, _) if components.iter().all(|amount| *amount <= MAX_CHANNEL_DIFFERENCE) => Ink::PAPER,
+            (Self::Tint, _)
+                if components
+                    .iter()
+                    .all(|amount| *amount <= MAX_CHANNEL_DIFFERENCE) =>
+            {
+                Ink::PAPER
+            }
             _ => Ink::Unknown,
         }
     }

@@ -77,7 +77,7 @@ impl<'a> Records<'a> {
             let (field, rest) = text.split_at(self.end(text));
             return Ok((field.into(), rest));
         };
-        let close = closing(quoted).ok_or(Flaw)?;
+        let close = closing_quote(quoted).ok_or(Flaw)?;
         let (inner, rest) = quoted.split_at(close);
         let rest = rest.get(1..).unwrap_or_default();
         // What stands between a closing quote and the delimiter belongs to the field.
@@ -101,7 +101,7 @@ impl<'a> Records<'a> {
 }
 
 /// The quote that closes a field, if it is near enough.
-fn closing(text: &str) -> Option<usize> {
+fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {

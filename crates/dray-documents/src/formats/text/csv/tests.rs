@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::Cursor;
 
 use crate::formats::convert;
-use crate::formats::text::testing::{converted, hint, markdown};
+use crate::formats::text::testing::{convert_bytes, convert_to_markdown, test_hint};
 use crate::limits::{Limit, Limits};
 use crate::markdown::{Selection, Span};
 
 fn csv(source: &str) -> String {
-    markdown("text/csv", "csv", source.as_bytes())
+    convert_to_markdown("text/csv", "csv", source.as_bytes())
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_delimiter_is_the_consistent_one() {
         assert_eq!(csv(source), shown, "{source}");
     }
     assert_eq!(
-        markdown(
+        convert_to_markdown(
             "text/tab-separated-values",
             "tsv",
             b"a,b\tc,d\n1,2\t3,4\n\t\nx\ty\n"
@@ -74,8 +74,8 @@ fn a_quote_that_is_never_closed_swallows_nothing() {
         "a,b\n\"1,2\n3,4\n".to_owned(),
         format!("a,b\n\"1,2\n3,4\n{}\"\n", "\n".repeat(70_000)),
     ] {
-        let got = converted(
-            &hint("text/csv", "csv"),
+        let got = convert_bytes(
+            &test_hint("text/csv", "csv"),
             source.as_bytes(),
             Limits::default(),
         );
@@ -106,8 +106,8 @@ fn ten_megabytes_behind_an_open_quote_are_read_once_more() {
 #[test]
 fn quotes_at_every_record_are_not_read_again_and_again() {
     let source = "\"a\"\"".repeat(200_000);
-    let got = converted(
-        &hint("text/csv", "csv"),
+    let got = convert_bytes(
+        &test_hint("text/csv", "csv"),
         source.as_bytes(),
         Limits::default(),
     );
@@ -128,7 +128,7 @@ fn a_window_of_rows_counts_as_the_file_does() {
     };
     let got = convert(
         &mut Cursor::new(source.as_bytes()),
-        &hint("text/csv", "csv"),
+        &test_hint("text/csv", "csv"),
         Limits::default(),
         selection,
     );
@@ -141,7 +141,7 @@ fn rows_count_as_elements_and_those_before_the_limit_stay() {
         max_elements: 3,
         ..Limits::default()
     };
-    let got = converted(&hint("text/csv", "csv"), b"a\n1\n2\n3\n4\n", limits);
+    let got = convert_bytes(&test_hint("text/csv", "csv"), b"a\n1\n2\n3\n4\n", limits);
     assert_eq!(got.stopped, Some(Limit::Element));
     assert_eq!(got.markdown, "| a |\n|---|\n| 1 |\n| 2 |\n");
 }
@@ -153,7 +153,7 @@ fn rows_wider_than_the_text_limit_stop_it() {
         ..Limits::default()
     };
     let source = format!("a,b\n1,2\n{},z\n3,4\n", "y".repeat(200));
-    let got = converted(&hint("text/csv", "csv"), source.as_bytes(), limits);
+    let got = convert_bytes(&test_hint("text/csv", "csv"), source.as_bytes(), limits);
     assert_eq!(got.stopped, Some(Limit::Size));
     assert_eq!(got.markdown, "| a | b |\n|---|---|\n| 1 | 2 |\n");
 }
@@ -161,8 +161,8 @@ fn rows_wider_than_the_text_limit_stop_it() {
 #[test]
 fn a_row_of_half_a_million_fields_and_nulls_pass() {
     let source = format!("{}\n\0,\0\n", ",".repeat(500_000));
-    let got = converted(
-        &hint("text/csv", "csv"),
+    let got = convert_bytes(
+        &test_hint("text/csv", "csv"),
         source.as_bytes(),
         Limits::default(),
     );

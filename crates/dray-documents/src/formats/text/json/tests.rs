@@ -1,10 +1,12 @@
 //! JSON and its kin: order, spelling, depth.
 
-use crate::formats::text::testing::{converted, hint, markdown, stopped};
+use crate::formats::text::testing::{
+    convert_bytes, convert_to_markdown, convert_until_limit, test_hint,
+};
 use crate::limits::{Limit, Limits};
 
 fn json(source: &str) -> String {
-    markdown("application/json", "json", source.as_bytes())
+    convert_to_markdown("application/json", "json", source.as_bytes())
 }
 
 #[test]
@@ -62,8 +64,8 @@ fn what_cannot_be_parsed_is_shown_as_it_is() {
         "[1,]",
         "-",
     ] {
-        let got = converted(
-            &hint("application/json", "json"),
+        let got = convert_bytes(
+            &test_hint("application/json", "json"),
             source.as_bytes(),
             Limits::default(),
         );
@@ -76,8 +78,8 @@ fn what_cannot_be_parsed_is_shown_as_it_is() {
 fn what_is_too_deep_is_shown_as_it_is() {
     for open in ["[", "{\"a\":"] {
         let source = open.repeat(100_000);
-        let got = converted(
-            &hint("application/json", "json"),
+        let got = convert_bytes(
+            &test_hint("application/json", "json"),
             source.as_bytes(),
             Limits::default(),
         );
@@ -99,15 +101,15 @@ fn indentation_does_not_grow_past_the_limit() {
         "1,".repeat(50_000),
         "]".repeat(255)
     );
-    let (text, limit) = stopped("application/json", "json", source.as_bytes());
+    let (text, limit) = convert_until_limit("application/json", "json", source.as_bytes());
     assert_eq!(limit, Limit::Size);
     assert!(text.len() < 5_100_000 && text.ends_with("\n```\n"));
 }
 
 #[test]
 fn lines_are_compact_in_one_fence() {
-    let got = converted(
-        &hint("application/x-ndjson", "jsonl"),
+    let got = convert_bytes(
+        &test_hint("application/x-ndjson", "jsonl"),
         b"{\"a\": [1, 2.0]}\r\n\r\n  {\"b\" : null }\nnot json\n",
         Limits::default(),
     );

@@ -9,20 +9,20 @@ const MAX_LANGUAGE_BYTES: usize = 32;
 pub(super) type Tag = StartTag<()>;
 
 /// An attribute's value.
-pub(super) fn value(tag: &Tag, name: &[u8]) -> Option<String> {
+pub(super) fn attribute_value(tag: &Tag, name: &[u8]) -> Option<String> {
     tag.attributes
         .get(name)
         .map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The number that an item has of its own.
-pub(super) fn number(tag: &Tag) -> Option<u64> {
-    value(tag, b"value")?.trim().parse().ok()
+pub(super) fn item_number(tag: &Tag) -> Option<u64> {
+    attribute_value(tag, b"value")?.trim().parse().ok()
 }
 
 /// How far a cell reaches; one when it does not say.
-pub(super) fn span(tag: &Tag, name: &[u8]) -> usize {
-    let text = value(tag, name).unwrap_or_default();
+pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
+    let text = attribute_value(tag, name).unwrap_or_default();
     let digits: String = text
         .trim()
         .chars()
@@ -38,10 +38,10 @@ pub(super) fn span(tag: &Tag, name: &[u8]) -> usize {
 
 /// Whether an element says that it is not shown.
 pub(super) fn is_hidden(tag: &Tag) -> bool {
-    if value(tag, b"hidden").is_some_and(|its| !its.eq_ignore_ascii_case("until-found")) {
+    if attribute_value(tag, b"hidden").is_some_and(|its| !its.eq_ignore_ascii_case("until-found")) {
         return true;
     }
-    value(tag, b"style").is_some_and(|style| {
+    attribute_value(tag, b"style").is_some_and(|style| {
         style.split(';').any(|rule| {
             rule.split_once(':').is_some_and(|(property, value)| {
                 property.trim().eq_ignore_ascii_case("display")
@@ -54,9 +54,9 @@ pub(super) fn is_hidden(tag: &Tag) -> bool {
     })
 }
 
-/// The language of code, from `class="language-x"`.
-pub(super) fn language(tag: &Tag) -> String {
-    let classes = value(tag, b"class").unwrap_or_default();
+/// The language of code, from `class="code_language-x"`.
+pub(super) fn code_language(tag: &Tag) -> String {
+    let classes = attribute_value(tag, b"class").unwrap_or_default();
     let named = classes.split_whitespace().find_map(|class| {
         class
             .strip_prefix("language-")

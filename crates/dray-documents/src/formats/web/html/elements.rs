@@ -1,6 +1,6 @@
 //! What each element does when it begins and ends.
 
-use super::attributes::{Tag, language, number, span, value};
+use super::attributes::{Tag, attribute_value, cell_span, code_language, item_number};
 use super::kinds::Kind;
 use super::table;
 use super::walker::{Code, Walker};
@@ -15,11 +15,11 @@ impl Walker<'_> {
             Kind::Italic => self.formats.italic += 1,
             Kind::Strike => self.formats.strike += 1,
             Kind::Code => match &mut self.code {
-                Some(code) if code.language.is_empty() => code.language = language(tag),
+                Some(code) if code.language.is_empty() => code.language = code_language(tag),
                 Some(_) => {}
                 None => self.formats.code += 1,
             },
-            Kind::Anchor if self.code.is_none() => self.begin_link(value(tag, b"href")),
+            Kind::Anchor if self.code.is_none() => self.begin_link(attribute_value(tag, b"href")),
             Kind::Marks => self.text("\"")?,
             Kind::Break => self.line_break()?,
             Kind::Rule if self.code.is_none() => {
@@ -29,8 +29,8 @@ impl Walker<'_> {
                 }
             }
             Kind::Image if !self.muted && self.code.is_none() => {
-                let alt = value(tag, b"alt").unwrap_or_default();
-                let name = value(tag, b"src").unwrap_or_default();
+                let alt = attribute_value(tag, b"alt").unwrap_or_default();
+                let name = attribute_value(tag, b"src").unwrap_or_default();
                 let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
                 self.show_link();
                 self.line.image(&alt, &name);
@@ -38,10 +38,10 @@ impl Walker<'_> {
             }
             Kind::Input
                 if self.open.iter().any(|open| open.kind == Kind::Item)
-                    && value(tag, b"type")
+                    && attribute_value(tag, b"type")
                         .is_some_and(|its| its.eq_ignore_ascii_case("checkbox")) =>
             {
-                let checked = value(tag, b"checked").is_some();
+                let checked = attribute_value(tag, b"checked").is_some();
                 self.line.raw(if checked { "[x] " } else { "[ ] " });
             }
             _ => {}
@@ -82,12 +82,12 @@ impl Walker<'_> {
             _ => self.flush()?,
         }
         let kind = self.settled(kind)?;
-        let (number, first) = (number(&tag), value(&tag, b"start"));
+        let (number, first) = (item_number(&tag), attribute_value(&tag, b"start"));
         let ordered = tag.name.as_slice() == b"ol";
-        let pre = (kind == Kind::Pre).then(|| language(&tag));
-        let spans = (span(&tag, b"colspan"), span(&tag, b"rowspan"));
-        let layout =
-            value(&tag, b"role").is_some_and(|role| matches!(role.trim(), "presentation" | "none"));
+        let pre = (kind == Kind::Pre).then(|| code_language(&tag));
+        let spans = (cell_span(&tag, b"colspan"), cell_span(&tag, b"rowspan"));
+        let layout = attribute_value(&tag, b"role")
+            .is_some_and(|role| matches!(role.trim(), "presentation" | "none"));
         if !self.push(tag.name.into(), kind, false) {
             return Ok(());
         }

@@ -32,11 +32,15 @@ const TOKENS_PER_LOOK: u32 = 256;
 /// # Errors
 ///
 /// The limit that was reached; what was read before stands.
-pub(crate) fn html(source: &str, out: &mut Markdown) -> Result<(), Failure> {
+pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure> {
     let xml = is_xml(source);
-    let source = if xml { cdata(source) } else { source.into() };
+    let source = if xml {
+        escape_cdata(source)
+    } else {
+        source.into()
+    };
     let mut walker = Walker::new(out, xml);
-    let result = run(&source, &mut walker).and_then(|()| walker.end());
+    let result = feed_tokens(&source, &mut walker).and_then(|()| walker.end());
     if let Err(limit) = result {
         walker.rescue();
         return Err(Failure::Stopped(limit));
@@ -45,7 +49,7 @@ pub(crate) fn html(source: &str, out: &mut Markdown) -> Result<(), Failure> {
 }
 
 /// Feeds all tokens.
-fn run(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
+fn feed_tokens(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
     let mut tokens = Tokenizer::new(source);
     let mut looked = 0;
     while let Some(Ok(token)) = tokens.next() {
@@ -86,7 +90,7 @@ fn is_xml(source: &str) -> bool {
 }
 
 /// CDATA sections as escaped text, which is what they mean in XML and what HTML does not know.
-fn cdata(source: &str) -> Cow<'_, str> {
+fn escape_cdata(source: &str) -> Cow<'_, str> {
     const CDATA_OPEN: &str = "<![CDATA[";
     if !source.contains(CDATA_OPEN) {
         return source.into();

@@ -78,7 +78,7 @@ impl Open {
     pub(super) fn end_row(&mut self) -> Option<Inline> {
         let row = std::mem::take(&mut self.row);
         if self.nested {
-            return flat(row);
+            return flatten_row(row);
         }
         if self.table.wants(self.rows) {
             let cells = row.into_iter().map(Filling::into_cell).collect();
@@ -96,7 +96,7 @@ impl Open {
 }
 
 /// A row of a nested table: its cells with semicolons between them.
-fn flat(mut row: Vec<Filling>) -> Option<Inline> {
+fn flatten_row(mut row: Vec<Filling>) -> Option<Inline> {
     let used = |cell: &Filling| cell.lines.iter().any(|line| !line.is_blank());
     let last = row.iter().rposition(used)?;
     row.truncate(last + 1);

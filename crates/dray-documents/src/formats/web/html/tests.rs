@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use super::html;
+use super::write_html;
 use crate::limits::{Budget, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Selection, Span, Written};
 
 fn within(source: &str, limits: Limits, selection: Selection) -> (Written, Result<(), Failure>) {
     let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection);
-    let result = html(source, &mut out);
+    let result = write_html(source, &mut out);
     (out.finish(), result)
 }
 

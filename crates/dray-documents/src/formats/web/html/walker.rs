@@ -157,7 +157,7 @@ impl<'o> Walker<'o> {
             code.text.push_str(text);
             return self.count(text.len());
         }
-        let text = collapsed(text, self.line.ends_blank());
+        let text = collapse_white_space(text, self.line.ends_blank());
         if text.is_empty() {
             return Ok(());
         }
@@ -278,7 +278,7 @@ impl<'o> Walker<'o> {
         self.end_link();
         self.flush()?;
         if self.out.is_empty() {
-            let title = collapsed(&self.title, true);
+            let title = collapse_white_space(&self.title, true);
             self.out.heading(1, &Inline::plain(&title))?;
         }
         Ok(())
@@ -324,7 +324,7 @@ impl<'o> Walker<'o> {
 }
 
 /// Runs of white space as one space; none where one stands before.
-fn collapsed(text: &str, mut blank: bool) -> String {
+fn collapse_white_space(text: &str, mut blank: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         if matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{C}') {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::formats::text::testing::{converted, hint, markdown, stopped};
+use crate::formats::text::testing::{
+    convert_bytes, convert_to_markdown, convert_until_limit, test_hint,
+};
 use crate::limits::{Limit, Limits};
 
 fn xml(source: &str) -> String {
-    markdown("application/xml", "xml", source.as_bytes())
+    convert_to_markdown("application/xml", "xml", source.as_bytes())
 }
 
 #[test]
@@ -35,8 +37,8 @@ fn malformed_documents_are_shown_as_they_are() {
         "<a><!-- </a>",
         "<",
     ] {
-        let got = converted(
-            &hint("application/xml", "xml"),
+        let got = convert_bytes(
+            &test_hint("application/xml", "xml"),
             source.as_bytes(),
             Limits::default(),
         );
@@ -70,8 +72,8 @@ fn external_entities_are_not_fetched() {
 #[test]
 fn what_is_too_deep_is_shown_as_it_is() {
     let source = "<a>".repeat(100_000);
-    let got = converted(
-        &hint("application/xml", "xml"),
+    let got = convert_bytes(
+        &test_hint("application/xml", "xml"),
         source.as_bytes(),
         Limits::default(),
     );
@@ -80,8 +82,8 @@ fn what_is_too_deep_is_shown_as_it_is() {
         got.warnings,
         ["the XML is nested too deeply and shown as it is"]
     );
-    let feed = converted(
-        &hint("application/rss+xml", "rss"),
+    let feed = convert_bytes(
+        &test_hint("application/rss+xml", "rss"),
         source.as_bytes(),
         Limits::default(),
     );
@@ -96,7 +98,7 @@ fn indentation_does_not_grow_past_the_limit() {
         "<b/>".repeat(20_000),
         "</a>".repeat(250)
     );
-    let (text, limit) = stopped("application/xml", "xml", source.as_bytes());
+    let (text, limit) = convert_until_limit("application/xml", "xml", source.as_bytes());
     assert_eq!(limit, Limit::Size);
     assert!(text.len() < 5_100_000 && text.ends_with("\n```\n"));
 }
@@ -114,13 +116,13 @@ fn many_attributes_take_no_square_of_the_time() {
 #[test]
 fn the_declared_encoding_is_used() {
     let source = b"<?xml version='1.0' encoding='iso-8859-1'?><a>\xE9</a>";
-    assert!(markdown("text/xml", "xml", source).contains("<a>é</a>"));
+    assert!(convert_to_markdown("text/xml", "xml", source).contains("<a>é</a>"));
     let wide: Vec<u8> = "\u{FEFF}<a>é</a>"
         .encode_utf16()
         .flat_map(u16::to_le_bytes)
         .collect();
     assert_eq!(
-        markdown("text/xml", "xml", &wide),
+        convert_to_markdown("text/xml", "xml", &wide),
         "```xml\n<a>é</a>\n```\n"
     );
 }
@@ -128,7 +130,7 @@ fn the_declared_encoding_is_used() {
 #[test]
 fn drawings_are_shown_as_they_are_without_payloads() {
     assert_eq!(
-        markdown(
+        convert_to_markdown(
             "image/svg+xml",
             "svg",
             b"<svg><image href=\"data:image/png;base64,AAAA\"/><text>t</text>\n</svg>\n"
