@@ -208,7 +208,9 @@ impl Standing {
 
 impl Shell {
     async fn start<E: Exec>(exec: &E) -> Result<Self, Error> {
-        let (input, lines) = mpsc::channel::<Bytes>(1);
+        // Some channels take input only while their output is read. Between two questions nobody reads, and the mark that
+        // ends the last input and the next question must both find room.
+        let (input, lines) = mpsc::channel::<Bytes>(2);
         let lines = stream::unfold(lines, async |mut lines| {
             lines.recv().await.map(|line| (Ok(line), lines))
         });

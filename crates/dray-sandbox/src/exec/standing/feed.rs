@@ -7,6 +7,7 @@
 use std::pin::pin;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::{Exec, Exit, Nonce, Reply, Shell, Standing, answer, find, last_line};
@@ -59,7 +60,11 @@ impl Standing {
             }
         };
         let mark = [b"\n".to_vec(), nonce.mark("resume\n")].concat();
-        if is_fed && shell.input.send(mark.into()).await.is_ok() {
+        // The last piece may have been handed over without the end of the input having been noticed.
+        let is_fed = is_fed || feeding.now_or_never().is_some_and(|fed| fed.is_ok());
+        // Waiting for room could last forever, since the output is no longer read.
+        let is_taken = shell.input.capacity() == shell.input.max_capacity();
+        if is_fed && is_taken && shell.input.try_send(mark.into()).is_ok() {
             self.park(shell);
         }
         let exit = Exit {
