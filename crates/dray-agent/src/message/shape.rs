@@ -79,8 +79,8 @@ impl InvalidMessages {
 /// ```
 /// use dray_agent::message::{Role, shape};
 ///
-/// assert!(shape::check(&[Role::System, Role::User]).is_ok());
-/// let refused = shape::check(&[Role::Assistant, Role::User]).unwrap_err();
+/// assert!(shape::check_roles(&[Role::System, Role::User]).is_ok());
+/// let refused = shape::check_roles(&[Role::Assistant, Role::User]).unwrap_err();
 /// assert_eq!(
 ///     refused.display_message(),
 ///     "Invalid messages array:\n- Message at index 0: expected role 'user', got 'assistant'."

@@ -13,7 +13,7 @@
 //! use dray_content::media;
 //!
 //! let answer = "Here it is: MEDIA:/tmp/my report.pdf\nEnjoy!";
-//! let found = media::extract(answer, |path| path == "/tmp/my report.pdf");
+//! let found = media::extract_media(answer, |path| path == "/tmp/my report.pdf");
 //! assert_eq!(found.files, ["/tmp/my report.pdf"]);
 //! assert_eq!(found.text, "Here it is: \nEnjoy!");
 //! ```

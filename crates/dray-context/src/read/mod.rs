@@ -5,9 +5,9 @@
 //!
 //! ```
 //! use dray_context::read::{ReadArguments, ReadPlan, ReadText};
-//! # use dray_context::{Context, Request};
-//! # let request: Request = serde_json::from_str(r#"{"fileInput": ["https://x.example/a.txt"], "responseChatItemId": "r"}"#).unwrap();
-//! # let catalog = Context::build(&request).unwrap().catalog;
+//! # use dray_context::{ContextBuilder, ContextRequest};
+//! # let request: ContextRequest = serde_json::from_str(r#"{"fileInput": ["https://x.example/a.txt"], "responseChatItemId": "r"}"#).unwrap();
+//! # let catalog = ContextBuilder::build(&request).unwrap().catalog;
 //! let arguments = ReadArguments::parse("read_files", r#"{"ids": ["r-0", "r-9"]}"#).unwrap();
 //! let answer = ReadPlan::new(&arguments, &catalog, 60_000).run(|_task| Ok(ReadText::of("hello")));
 //! assert!(answer.json().starts_with(r#"[{"id":"r-0","name":"a.txt","content":"hello","status":"ok""#));
