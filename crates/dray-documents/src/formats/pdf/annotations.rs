@@ -14,7 +14,7 @@ const MAX_ANNOTATIONS: usize = 20_000;
 /// Longest target of a link, bytes.
 const MAX_URL_BYTES: usize = 2048;
 /// Horizontal bands in which links are looked up.
-const BANDS: usize = 64;
+const LINK_BANDS: usize = 64;
 /// Places of links on one page.
 const MAX_AREAS: usize = 4096;
 /// Width, in sizes of letters, that a link must cover of a piece of text that reaches beyond it.
@@ -118,11 +118,11 @@ impl Annotations {
                 clippy::cast_precision_loss,
                 reason = "the value is clamped to a small range"
             )]
-            let band = ((y - low) / (high - low).max(1.0) * BANDS as f32)
-                .clamp(0.0, BANDS as f32 - 1.0) as usize;
+            let band = ((y - low) / (high - low).max(1.0) * LINK_BANDS as f32)
+                .clamp(0.0, LINK_BANDS as f32 - 1.0) as usize;
             band
         };
-        let mut bands = vec![Vec::new(); BANDS];
+        let mut bands = vec![Vec::new(); LINK_BANDS];
         for link in &self.areas {
             for its in bands
                 .iter_mut()

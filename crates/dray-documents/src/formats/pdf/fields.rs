@@ -18,7 +18,7 @@ const MAX_CHOICES: usize = 100;
 /// Fields of one page that are written in their places; the others follow the last page.
 const MAX_PLACED: usize = 1000;
 /// What a box shows that is ticked.
-const TICKED: &str = "\u{2612}";
+const TICKED_BOX: &str = "\u{2612}";
 /// How far, in points, a label stands from its field at most: before it, and behind a box.
 const MAX_LABEL_BEFORE: f32 = 250.0;
 const MAX_LABEL_BEHIND: f32 = 40.0;
@@ -114,7 +114,7 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
         .map_or(area.height() * 0.6, |span| span.size)
         .clamp(MIN_SIZE, MAX_SIZE);
     let text = match (model, is_box) {
-        (Some(_), true) => TICKED.to_owned(),
+        (Some(_), true) => TICKED_BOX.to_owned(),
         (Some(_), false) => content.value.clone(),
         (None, _) => format!("{}: {}", content.label, content.value),
     };

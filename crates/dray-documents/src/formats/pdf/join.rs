@@ -23,7 +23,7 @@ const NARROW_CHARACTERS: usize = 26;
 /// What is left of the last line of a paragraph, as a share of the column, so that it can be told from any other line.
 const LAST_LINE: f32 = 0.1;
 /// How much full lines of ragged text differ, as a share of the column.
-const RAGGED: f32 = 0.15;
+const MAX_RAGGEDNESS: f32 = 0.15;
 /// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
 const MIN_SENTENCE: usize = 12;
 /// How far in, in sizes of letters, the first line of a paragraph may begin.
@@ -233,7 +233,7 @@ impl Shape {
             .iter()
             .filter(|line| is_indented(line, column.left))
             .count();
-        let near = (column.right - column.left) * RAGGED;
+        let near = (column.right - column.left) * MAX_RAGGEDNESS;
         let reaching = lines.iter().filter(|line| line.end > column.right - near);
         let mut shape = Self {
             column,

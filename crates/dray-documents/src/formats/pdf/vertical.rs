@@ -11,7 +11,7 @@ use super::characters;
 /// Steps between letters that must be seen to tell how text runs.
 const MIN_STEPS: usize = 8;
 /// How far, in sizes of letters, letters of one line may stand beside each other.
-const BESIDE: f32 = 0.4;
+const MAX_LINE_OFFSET: f32 = 0.4;
 
 /// Turns the vertical text of a page; whether there was any. Text that is set horizontally is left out of `spans` and
 /// returned, unless it stands in a vertical line as figures do.
@@ -67,11 +67,11 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
             continue;
         }
         let size = a.size.max(b.size);
-        let beside = (a.x - b.x).abs() < size * BESIDE;
+        let beside = (a.x - b.x).abs() < size * MAX_LINE_OFFSET;
         let step = a.y - b.y;
         if beside && step > size * 0.5 && step < size * 2.0 {
             down += 1;
-        } else if (a.y - b.y).abs() < size * BESIDE {
+        } else if (a.y - b.y).abs() < size * MAX_LINE_OFFSET {
             other += 1;
         }
     }
@@ -97,7 +97,7 @@ impl Lines {
             let middle = f32::midpoint(bbox.x0, bbox.x1);
             match places.last_mut() {
                 // In the order of the file, the letters of a line come together.
-                Some((its, area)) if (*its - middle).abs() < span.size * BESIDE => {
+                Some((its, area)) if (*its - middle).abs() < span.size * MAX_LINE_OFFSET => {
                     *area = area.union(bbox);
                 }
                 _ => places.push((middle, bbox)),
@@ -116,7 +116,7 @@ impl Lines {
         near.iter()
             .take_while(|(its, _)| *its <= middle + reach)
             .any(|(its, area)| {
-                let inside = (its - middle).abs() < area.width().max(reach) * BESIDE;
+                let inside = (its - middle).abs() < area.width().max(reach) * MAX_LINE_OFFSET;
                 let narrow = bbox.width() <= area.width() * 1.5 + 1.0;
                 inside && narrow && bbox.y1 <= area.y1 + reach && bbox.y0 >= area.y0 - reach
             })

@@ -6,7 +6,7 @@ use super::token::{Token, Tokens};
 /// How deep groups are nested of which something is kept.
 const MAX_DEPTH: usize = 256;
 /// How far into the text its head is looked for.
-const HEAD: usize = 1024;
+const MAX_HEAD_BYTES: usize = 1024;
 
 /// What a group inherits and its end restores.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ struct Group {
 
 /// The HTML in an RTF text; nothing when it was not made from any.
 pub(crate) fn wrapped_html(bytes: &[u8]) -> Option<String> {
-    let head = bytes.get(..HEAD).unwrap_or(bytes);
+    let head = bytes.get(..MAX_HEAD_BYTES).unwrap_or(bytes);
     let is_wrapped = head.windows(9).any(|word| word == b"\\fromhtml");
     is_wrapped.then(|| Unwrapper::new().read(bytes))
 }

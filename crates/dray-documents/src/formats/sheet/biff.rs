@@ -19,7 +19,7 @@ const UNKNOWN_RECORD: [u8; 2] = [0xEF, 0x0F];
 /// Records about a row and about columns.
 const ROW_RECORD: u16 = 0x208;
 /// A record of several numbers beside each other.
-const MULRK: u16 = 0xBD;
+const MULRK_RECORD: u16 = 0xBD;
 const COLINFO_RECORD: u16 = 0x7D;
 /// Ranges of hidden columns that are remembered.
 const HIDDEN_RANGES: usize = 1000;
@@ -116,11 +116,14 @@ pub(super) fn u16_at(data: &[u8], at: usize) -> Option<u16> {
 /// Row, first and last column of a record of cells; nothing for other records.
 pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
     // The rectangles of both kinds of rows count.
-    if !matches!(kind, 0x06 | 0x203..=0x205 | 0x27E | 0xFD | MULRK | 0xD6) {
+    if !matches!(
+        kind,
+        0x06 | 0x203..=0x205 | 0x27E | 0xFD | MULRK_RECORD | 0xD6
+    ) {
         return None;
     }
     let (row, first, _style) = (u16_at(data, 0)?, u16_at(data, 2)?, u16_at(data, 4)?);
-    let end = data.len().checked_sub(2).filter(|_| kind == MULRK);
+    let end = data.len().checked_sub(2).filter(|_| kind == MULRK_RECORD);
     let last = end.and_then(|at| u16_at(data, at)).unwrap_or(first);
     Some((row, first, last.max(first)))
 }

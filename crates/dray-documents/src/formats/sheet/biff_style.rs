@@ -6,14 +6,14 @@ use super::biff::u16_at;
 use super::color::Rgb;
 use super::style::Style;
 
-const FONT: u16 = 0x31;
-const PALETTE: u16 = 0x92;
-const XF: u16 = 0xE0;
-const FORMAT: u16 = 0x41E;
+const FONT_RECORD: u16 = 0x31;
+const PALETTE_RECORD: u16 = 0x92;
+const XF_RECORD: u16 = 0xE0;
+const FORMAT_RECORD: u16 = 0x41E;
 /// The colour of text and of paper that the system chooses (MS-XLS 2.5.161).
 const SYSTEM_TEXT: u32 = 64;
 const SYSTEM_PAPER: u32 = 65;
-const AUTOMATIC: u32 = 0x7FFF;
+const AUTOMATIC_COLOR: u32 = 0x7FFF;
 
 /// What was read of the records before the sheets.
 #[derive(Debug, Default)]
@@ -38,8 +38,8 @@ impl StyleRecords {
     /// Notes a record.
     pub(super) fn note(&mut self, kind: u16, data: &[u8]) {
         match kind {
-            FONT => self.fonts.push(u16_at(data, 4).unwrap_or(0x7FFF)),
-            PALETTE => {
+            FONT_RECORD => self.fonts.push(u16_at(data, 4).unwrap_or(0x7FFF)),
+            PALETTE_RECORD => {
                 let colors = data.get(2..).unwrap_or_default().chunks_exact(4);
                 self.palette = colors
                     .filter_map(|rgb| match rgb {
@@ -50,12 +50,12 @@ impl StyleRecords {
                     })
                     .collect();
             }
-            FORMAT => {
+            FORMAT_RECORD => {
                 if let Some((id, code)) = format_code(data) {
                     self.codes.insert(id, Style::of_code(&code));
                 }
             }
-            XF => {
+            XF_RECORD => {
                 let long = |at: usize| {
                     let bytes = data.get(at..at + 4)?.try_into().ok()?;
                     Some(u32::from_le_bytes(bytes))
@@ -88,7 +88,7 @@ impl StyleRecords {
         });
         let ink = self.fonts.get(font).map(|color| u32::from(*color));
         let ink = match ink {
-            None | Some(SYSTEM_TEXT | AUTOMATIC) => Some(Rgb::BLACK),
+            None | Some(SYSTEM_TEXT | AUTOMATIC_COLOR) => Some(Rgb::BLACK),
             Some(color) => self.color(color),
         };
         let paper = match format.fill {
@@ -105,7 +105,7 @@ impl StyleRecords {
     fn color(&self, number: u32) -> Option<Rgb> {
         match number {
             SYSTEM_PAPER => Some(Rgb::WHITE),
-            SYSTEM_TEXT | AUTOMATIC => None,
+            SYSTEM_TEXT | AUTOMATIC_COLOR => None,
             number => Rgb::of_index(number, &self.palette),
         }
     }

@@ -6,10 +6,10 @@ use crate::formats::office::xml::{Element, Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// How far two colours may differ in one channel, of 255, and still look the same.
-const SAME: u8 = 15;
+const MAX_CHANNEL_DIFFERENCE: u8 = 15;
 
 /// The palette of workbooks without one of their own, from index 8 (ECMA-376-1, 18.8.27).
-const PALETTE: [u32; 56] = [
+const DEFAULT_PALETTE: [u32; 56] = [
     0x00_0000, 0xFF_FFFF, 0xFF_0000, 0x00_FF00, 0x00_00FF, 0xFF_FF00, 0xFF_00FF, 0x00_FFFF,
     0x80_0000, 0x00_8000, 0x00_0080, 0x80_8000, 0x80_0080, 0x00_8080, 0xC0_C0C0, 0x80_8080,
     0x99_99FF, 0x99_3366, 0xFF_FFCC, 0xCC_FFFF, 0x66_0066, 0xFF_8080, 0x00_66CC, 0xCC_CCFF,
@@ -44,13 +44,13 @@ impl Rgb {
         // The first eight repeat the next eight.
         let at = usize::try_from(if index < 8 { index } else { index - 8 }).ok()?;
         let own = palette.get(at).copied();
-        own.or_else(|| PALETTE.get(at).copied().map(Self::of_number))
+        own.or_else(|| DEFAULT_PALETTE.get(at).copied().map(Self::of_number))
     }
 
     /// Whether a person cannot tell the two apart.
     pub(super) fn looks_like(self, other: Self) -> bool {
         let mut pairs = self.0.iter().zip(other.0);
-        pairs.all(|(a, b)| a.abs_diff(b) <= SAME)
+        pairs.all(|(a, b)| a.abs_diff(b) <= MAX_CHANNEL_DIFFERENCE)
     }
 
     /// Lighter by a share, or darker by a negative one (ECMA-376-1, 18.8.19).

@@ -314,7 +314,7 @@ fn numbers_are_shown_in_the_formats_of_their_cells() {
     );
 }
 
-const COLOURS: &str = "<numFmts><numFmt numFmtId=\"170\" formatCode=\";;;\"/></numFmts>\
+const COLOR_STYLES: &str = "<numFmts><numFmt numFmtId=\"170\" formatCode=\";;;\"/></numFmts>\
     <fonts><font><color theme=\"1\"/></font><font><color theme=\"0\"/></font><font><color indexed=\"9\"/></font>\
     <font><color rgb=\"FFFEFEFE\"/></font></fonts>\
     <fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill patternType=\"solid\"><fgColor rgb=\"FF000080\"/></patternFill></fill>\
@@ -330,7 +330,7 @@ fn cells_that_show_nothing_are_hidden_cells() {
     let cells = format!(
         "<row><c><v>1</v></c>{hidden}<c s=\"1\"><v>42</v></c><c s=\"6\" t=\"str\"><v>white on blue</v></c></row>"
     );
-    let book = styled(COLOURS, &cells);
+    let book = styled(COLOR_STYLES, &cells);
     let left_out = converted(XLSX, &book);
     assert_eq!(
         left_out.markdown,
@@ -358,7 +358,7 @@ fn colours_that_other_rules_decide_hide_nothing() {
     let rows = "<row><c s=\"2\" t=\"str\"><v>head</v></c><c s=\"2\" t=\"inlineStr\"><is><r><rPr><color rgb=\"FFFF0000\"/></rPr><t>red</t></r></is></c>\
         <c s=\"2\" t=\"str\"><v>secret</v></c></row></sheetData>\
         <conditionalFormatting sqref=\"A1 F1:G9\"><cfRule/></conditionalFormatting><sheetData>";
-    let got = converted(XLSX, &styled(COLOURS, rows));
+    let got = converted(XLSX, &styled(COLOR_STYLES, rows));
     assert_eq!(got.markdown, "## S\n\n| head | red |\n|---|---|\n");
     assert_eq!(got.warnings, ["hidden content dropped: 1 cell"]);
 }

@@ -11,14 +11,14 @@ use crate::limits::{Damage, Failure};
 use crate::markdown::Markdown;
 
 // Types of records.
-const ROW: u16 = 0;
-const LAST_CELL: u16 = 11;
-const FONT: u16 = 43;
-const FORMAT: u16 = 44;
-const FILL: u16 = 45;
-const XF: u16 = 47;
-const COLUMNS: u16 = 60;
-const SHEET: u16 = 156;
+const ROW_RECORD: u16 = 0;
+const LAST_CELL_RECORD: u16 = 11;
+const FONT_RECORD: u16 = 43;
+const FORMAT_RECORD: u16 = 44;
+const FILL_RECORD: u16 = 45;
+const XF_RECORD: u16 = 47;
+const COLUMNS_RECORD: u16 = 60;
+const SHEET_RECORD: u16 = 156;
 const CELL_STYLES_BEGIN: u16 = 617;
 const CELL_STYLES_END: u16 = 618;
 
@@ -69,7 +69,7 @@ impl Looks {
         let book = package.part(&main)?.ok_or(missing)?;
         let mut room = MAX_STYLED_CELLS;
         for id in Records(&book)
-            .filter(|(kind, _)| *kind == SHEET)
+            .filter(|(kind, _)| *kind == SHEET_RECORD)
             .map(|(_, data)| wide(data, 8))
         {
             let mut sheet = SheetLooks::default();
@@ -112,14 +112,14 @@ impl SheetLooks {
                 out.budget().clock()?;
             }
             match kind {
-                ROW => {
+                ROW_RECORD => {
                     row = u32_at(data, 0).unwrap_or(row);
                     let is_hidden = data.get(11).is_some_and(|flags| flags & 0x10 != 0);
                     if is_hidden && self.hidden_rows.len() < MAX_HIDDEN_ROWS {
                         self.hidden_rows.push(row);
                     }
                 }
-                1..=LAST_CELL => {
+                1..=LAST_CELL_RECORD => {
                     let (Some(column), Some(style)) = (u32_at(data, 0), u32_at(data, 4)) else {
                         continue;
                     };
@@ -131,7 +131,7 @@ impl SheetLooks {
                         self.cells.insert((row, column), number);
                     }
                 }
-                COLUMNS if u16_at(data, 16).is_some_and(|flags| flags & 1 != 0) => {
+                COLUMNS_RECORD if u16_at(data, 16).is_some_and(|flags| flags & 1 != 0) => {
                     let range = u32_at(data, 0).zip(u32_at(data, 4));
                     self.hidden_columns.extend(range);
                 }
@@ -149,20 +149,20 @@ fn styles_of(bytes: &[u8], colors: &Colors) -> Vec<Style> {
     let mut in_cells = false;
     for (kind, data) in Records(bytes) {
         match kind {
-            FORMAT => {
+            FORMAT_RECORD => {
                 if let (Some(id), Some((code, _))) = (u16_at(data, 0), wide(data, 2)) {
                     codes.insert(id, Style::of_code(&code));
                 }
             }
-            FONT => fonts.push(color(data, 12, colors, Some(Rgb::BLACK))),
-            FILL => fills.push(match u32_at(data, 0) {
+            FONT_RECORD => fonts.push(color(data, 12, colors, Some(Rgb::BLACK))),
+            FILL_RECORD => fills.push(match u32_at(data, 0) {
                 Some(0) => Some(Rgb::WHITE),
                 Some(1) => color(data, 4, colors, None),
                 _ => None,
             }),
             CELL_STYLES_BEGIN => in_cells = true,
             CELL_STYLES_END => in_cells = false,
-            XF if in_cells => {
+            XF_RECORD if in_cells => {
                 let id = u16_at(data, 2).unwrap_or(0);
                 let known = codes.get(&id).cloned();
                 let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(id)));

@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::markdown::Selection;
 
 /// Fonts: upright, bold, italic, of fixed width, and Japanese that runs down.
-const FONTS: &str = "/F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> \
+const FONT_RESOURCES: &str = "/F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> \
     /B << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >> \
     /I << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Oblique >> \
     /C << /Type /Font /Subtype /Type1 /BaseFont /Courier >> \
@@ -34,7 +34,7 @@ fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
     for (at, (content, annotations)) in pages.iter().enumerate() {
         all.push(format!(
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R /Annots [{annotations}] /Resources \
-             << /Font << {FONTS} >> /ExtGState << /Pale << /ca 0.3 >> >> >> >>",
+             << /Font << {FONT_RESOURCES} >> /ExtGState << /Pale << /ca 0.3 >> >> >> >>",
             first + 2 * at + 1
         ));
         all.push(format!(
@@ -77,7 +77,7 @@ fn lines(texts: &[&str], x: i32, top: i32) -> String {
     content + "ET "
 }
 
-const PROSE: [&str; 4] = [
+const PROSE_LINES: [&str; 4] = [
     "The harbour was dredged in the autumn of that year, when the council had at",
     "last grown tired of losing coal barges to the sand in every single winter,",
     "and because of the insurance that it had bought some years before, which did",
@@ -85,7 +85,7 @@ const PROSE: [&str; 4] = [
 ];
 
 fn prose() -> String {
-    lines(&PROSE, 72, 700)
+    lines(&PROSE_LINES, 72, 700)
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn lines_of_code_keep_their_breaks_and_their_indentation() {
     let content = prose()
         + "BT /C 10 Tf 12 TL 72 600 Td (fn main\\(\\) {) Tj 24 -12 Td (let depth = 4;) Tj 0 -24 Td (print\\(depth\\)) Tj \
            -24 -12 Td (}) Tj ET "
-        + &lines(&PROSE, 72, 500);
+        + &lines(&PROSE_LINES, 72, 500);
     let text = read(&[(&content, "")]);
     assert!(
         text.contains("knew.\n\n```\nfn main() {\n    let depth = 4;\n\n    print(depth)\n}\n```\n\nThe harbour"),
@@ -201,7 +201,7 @@ fn what_was_filled_into_a_form_stands_beside_its_labels() {
 #[test]
 fn a_watermark_is_named_once_and_is_no_heading() {
     let draft = "q 0.8 g BT /B 72 Tf 0.7 0.7 -0.7 0.7 150 250 Tm (DRAFT) Tj ET Q ";
-    let page = format!("{draft}{}", lines(&PROSE, 72, 400));
+    let page = format!("{draft}{}", lines(&PROSE_LINES, 72, 400));
     let text = read(&[(&page, ""), (&page, "")]);
     assert_eq!(text.matches("DRAFT").count(), 1, "{text}");
     assert!(
@@ -210,7 +210,7 @@ fn a_watermark_is_named_once_and_is_no_heading() {
     );
     let pale = format!(
         "q /Pale gs BT /B 60 Tf 100 380 Td (COPY) Tj ET Q {}",
-        lines(&PROSE, 72, 400)
+        lines(&PROSE_LINES, 72, 400)
     );
     let text = read(&[(&pale, "")]);
     assert!(text.ends_with("_(watermark: COPY)_\n"), "{text}");
@@ -235,14 +235,14 @@ fn large_words_that_are_no_watermark_stay() {
     }
 }
 
-const LEFT: [&str; 5] = [
+const LEFT_COLUMN: [&str; 5] = [
     "The left column tells of the harbour",
     "and of its pilots, who were paid by",
     "the ton and drank by the pint, and of",
     "the winter in which the ice took three",
     "of the boats away.",
 ];
-const RIGHT: [&str; 5] = [
+const RIGHT_COLUMN: [&str; 5] = [
     "The right column speaks about lamps",
     "on the quay, which burned colza oil",
     "and then paraffin, and were not made",
@@ -252,9 +252,9 @@ const RIGHT: [&str; 5] = [
 
 #[test]
 fn short_columns_of_prose_are_read_one_after_the_other() {
-    let by_column = lines(&LEFT, 72, 700) + &lines(&RIGHT, 320, 700);
+    let by_column = lines(&LEFT_COLUMN, 72, 700) + &lines(&RIGHT_COLUMN, 320, 700);
     let mut by_row = String::new();
-    for (at, (left, right)) in (0..).zip(LEFT.iter().zip(&RIGHT)) {
+    for (at, (left, right)) in (0..).zip(LEFT_COLUMN.iter().zip(&RIGHT_COLUMN)) {
         by_row += &lines(&[left], 72, 700 - 12 * at);
         by_row += &lines(&[right], 320, 700 - 12 * at);
     }
@@ -262,7 +262,7 @@ fn short_columns_of_prose_are_read_one_after_the_other() {
         let text = read(&[(&content, "")]);
         assert_eq!(
             text,
-            format!("{}\n\n{}\n", LEFT.join(" "), RIGHT.join(" ")),
+            format!("{}\n\n{}\n", LEFT_COLUMN.join(" "), RIGHT_COLUMN.join(" ")),
             "{text}"
         );
     }
@@ -278,7 +278,8 @@ fn three_short_columns_of_prose_are_no_table() {
         "are only there to fill a column.",
     ];
     let mut content = String::new();
-    for (at, ((left, right), third)) in (0..).zip(LEFT.iter().zip(&RIGHT).zip(&third)) {
+    for (at, ((left, right), third)) in (0..).zip(LEFT_COLUMN.iter().zip(&RIGHT_COLUMN).zip(&third))
+    {
         for (x, text) in [(30, left), (230, right), (430, third)] {
             content += &lines(&[text], x, 700 - 12 * at);
         }
@@ -288,8 +289,8 @@ fn three_short_columns_of_prose_are_no_table() {
         text,
         format!(
             "{}\n\n{}\n\n{}\n",
-            LEFT.join(" "),
-            RIGHT.join(" "),
+            LEFT_COLUMN.join(" "),
+            RIGHT_COLUMN.join(" "),
             third.join(" ")
         )
     );

@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::markdown::Selection;
 
 /// A picture of 100 by 100 pixels, a form that draws white text, and what else pages refer to.
-const RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \
+const PAGE_RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \
     /Solid 10 0 R /Glass 12 0 R /Cut 14 0 R >> \
     /ExtGState << /Clear << /ca 0 /CA 0 >> /Half << /ca 0.5 >> >> \
     /ColorSpace << /Lab [/Lab << /WhitePoint [0.9505 1 1.089] >>] /Few [/Indexed /DeviceRGB 1 <000000ffffff>] /Spot [/Separation /Orange /DeviceCMYK << /FunctionType 2 /Domain [0 1] /C0 [0 0 0 0] \
@@ -50,7 +50,7 @@ fn page(content: &str) -> Vec<u8> {
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_owned(),
         format!(
-            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << {RESOURCES} >> /Contents 9 0 R >>"
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << {PAGE_RESOURCES} >> /Contents 9 0 R >>"
         ),
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>".to_owned(),
         picture(1000),
@@ -95,7 +95,7 @@ fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
 const SEEN: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
 
 /// Content that hides the word `secret`, each in another way.
-const HIDING: [(&str, &str); 20] = [
+const HIDING_CONTENTS: [(&str, &str); 20] = [
     ("white", "BT 1 g /F 12 Tf 72 600 Td (secret) Tj ET"),
     (
         "nearly white",
@@ -162,7 +162,7 @@ const HIDING: [(&str, &str); 20] = [
 
 #[test]
 fn text_that_a_person_cannot_see_is_left_out_and_counted() {
-    for (how, content) in HIDING {
+    for (how, content) in HIDING_CONTENTS {
         let got = read(page(&format!("{SEEN}{content}")), false);
         assert_eq!(got.markdown, "This can be read.\n", "{how}");
         assert_eq!(
@@ -175,7 +175,7 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 
 #[test]
 fn hidden_text_is_shown_on_request_and_still_counted() {
-    for (how, content) in HIDING {
+    for (how, content) in HIDING_CONTENTS {
         let got = read(page(&format!("{SEEN}{content}")), true);
         assert!(got.markdown.contains("secret"), "{how}: {}", got.markdown);
         assert_eq!(
@@ -285,7 +285,7 @@ fn the_ocr_layer_of_a_scan_is_visible_text() {
 
 #[test]
 fn a_page_with_only_hidden_text_says_so() {
-    let got = read(page(HIDING[0].1), false);
+    let got = read(page(HIDING_CONTENTS[0].1), false);
     assert_eq!(got.markdown, "");
     assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
 }
