@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::print_line;
 
-/// Calls per measurement.
+/// Calls of one measurement; one alone would be near the resolution of the clock.
 const CALL_COUNT: usize = 500;
 const ROUND_COUNT: usize = 11;
 /// Bytes of a small call.
@@ -50,6 +50,7 @@ async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
     let running = Host::new(settings).with::<EchoService>().start().await?;
     running.ready().await;
     let address = running.addresses().grpc.context("no gRPC endpoint")?;
+    // One connection for all calls, as the bare client has.
     let channel = Channel::from_shared(format!("http://{address}"))?
         .connect()
         .await?;
@@ -104,6 +105,7 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
     )
     .await?;
     provisioner
+        // Readiness of the service looks at the ledger's stream, so the streams have to exist.
         .apply_topology(&Topology::new(1, 256 << 20))
         .await?;
     let folder = tempfile::tempdir()?;
@@ -129,6 +131,7 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
         },
         || async {
             for _ in 0..CALL_COUNT {
+                // A new envelope for each call, as a caller has it: minting the id is a part of what is measured.
                 let now = Clock::system().now_ms();
                 let meta = Meta::new(
                     TenantId::default(),
@@ -166,6 +169,7 @@ fn resolve_request(size: usize) -> v1::ResolveRequest {
 
 /// A client whose partner echoes, as a program would do it with nothing but the client library.
 async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
+    // A connection of its own, as a service in another process would have.
     let responder = async_nats::connect(server.url()).await?;
     let mut requests = responder
         .queue_subscribe("bench.echo", "bench".to_owned())

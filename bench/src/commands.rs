@@ -49,6 +49,7 @@ impl IntegrityCheck {
     /// The time ratio that is wanted for a file of this size.
     const fn aim(self, size: u64) -> f64 {
         match self {
+            // Without a digest nothing is left to do beyond the copy. Small files have one in any case.
             Self::State if size > 1 << 20 => 1.0,
             _ => 1.2,
         }
@@ -62,7 +63,7 @@ pub(crate) fn measure_sandbox_commands(binary: Option<&Path>) -> anyhow::Result<
     ssh::run(&dray)
 }
 
-/// Measures `start`.
+/// Measures how long `dray` takes to start, with the binary that was named or built.
 pub(crate) fn measure_start(binary: Option<&Path>) -> anyhow::Result<()> {
     start::run(&built_binary(binary)?)
 }
@@ -93,5 +94,6 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
 
 /// Waits until files that were just made are old enough to be distinguished from changed ones.
 fn wait_until_settled() {
+    // A witness of size and times is trusted only for files that have not changed for a while.
     std::thread::sleep(std::time::Duration::from_secs(3));
 }

@@ -31,6 +31,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut measure = match python_interpreter(root) {
         Ok(interpreter) => Command::new(interpreter),
         Err(error) => {
+            // Without a network the rest is measured all the same.
             print_line(&format!("  markitdown cannot be installed: {error:#}"));
             Command::new("python3")
         }
@@ -57,6 +58,7 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
     let status = Command::new("cargo")
         .current_dir(root)
         .args(["build", "--release", "--package", "dray-documents"])
+        // Into the directory of this program, so that a target directory set elsewhere is used too.
         .args(["--example", "documents", "--target-dir"])
         .arg(target)
         .status()
@@ -69,6 +71,7 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
 fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-python");
     let interpreter = environment.join("bin/python");
+    // Kept between runs; only its packages are compared each time.
     if !interpreter.exists() {
         let status = Command::new("python3")
             .args(["-m", "venv"])

@@ -27,6 +27,7 @@ async fn compare_sizes(
     let (baseline, ours) = side_by_side(
         rounds,
         || async {
+            // Starting the program is a part of what a user waits for, so it counts.
             let status = tokio::process::Command::new("curl")
                 .args(["--silent", "--fail", "--output"])
                 .arg(&target)

@@ -11,6 +11,11 @@
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
 //! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
+//!
+//! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it
+//! compares with, and root for its Docker Engine.
+//!
+//! What it does not do: it fails no build. A missed aim is printed, and tests check behaviour.
 
 use std::process::ExitCode;
 
@@ -72,6 +77,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
+    // This program started by itself: what a child measures must have no other memory in its process.
     if let Some(size) = arguments.fetch_once {
         return memory::fetch_once(size).await;
     }

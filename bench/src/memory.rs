@@ -23,7 +23,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 /// Fetches one small file to be warm, then one of `size` bytes, and reports how far the peak rose above idle.
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
     let world = BenchFixture::start().await?;
+    // Buffers, pools and the connection to the store are made by the first fetch and do not count.
     world.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
+    // The resident size now, and below the highest one that the kernel has seen (`proc(5)`).
     let idle = process_status("VmRSS:")?;
     world.fetch(BenchFixture::url(size), size).await?;
     let peak = process_status("VmHWM:")?;
@@ -63,5 +65,6 @@ pub(crate) fn process_status(field: &str) -> anyhow::Result<u64> {
         .nth(1)
         .context("no number")?
         .parse()?;
+    // The kernel writes "kB" and means KiB.
     Ok(kib << 10)
 }

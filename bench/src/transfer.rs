@@ -18,14 +18,14 @@ use dray_testkit::sshd::{Options, Sshd};
 pub(crate) use world::write_random_file;
 use world::{IntegrityCheck, TransferFixture};
 
-/// Sizes and rounds.
+/// Sizes in bytes, and rounds that count.
 const SIZES_AND_ROUNDS: [(u64, usize); 4] = [
     (1 << 10, 15),
     (25 << 20, 15),
     (100_000_000, 9),
     (1 << 30, 3),
 ];
-/// Those over SSH.
+/// Sizes in bytes over SSH, and rounds that count.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
 /// What can be measured alone.
 pub(crate) const PART_NAMES: [&str; 6] = ["docker", "ssh", "exec", "delivery", "crowd", "memory"];
@@ -36,6 +36,7 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
     let engine = DockerEngine::start();
     let sshd = Sshd::start(&Options::default());
     for proof in [IntegrityCheck::Digest, IntegrityCheck::State] {
+        // A system for each kind of proof, as it is a setting of the service.
         let world = TransferFixture::start(&engine, &sshd, proof).await?;
         measure_parts(&world, &wanted).await?;
         world.stop().await;

@@ -24,9 +24,9 @@ const OPERATION_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Everything that a measurement needs.
 pub(crate) struct BenchFixture {
-    /// The services.
+    /// The running fetcher and resolver, with the embedded bus and store.
     pub(crate) running: RunningHost,
-    /// A DIAL Core double with a file of [`BenchFixture::DIAL_SIZE`] bytes.
+    /// A fake DIAL Core with a file of [`BenchFixture::DIAL_SIZE`] bytes.
     _dial: DialCore,
     /// The server that files come from, for us and for the other side alike.
     pub(crate) server: FileServer,
@@ -34,9 +34,9 @@ pub(crate) struct BenchFixture {
 }
 
 impl BenchFixture {
-    /// The key that opens the double's files.
+    /// The key that opens the fake server's files.
     pub(crate) const DIAL_KEY: &str = "bench-key";
-    /// Bytes of the file in the double.
+    /// Bytes of the file in the fake server.
     pub(crate) const DIAL_SIZE: usize = 10 << 20;
 
     /// Starts the services with an embedded bus and store.
@@ -58,6 +58,7 @@ impl BenchFixture {
             .set("file-resolver.dial_url", dial.url())
             .set("egress-fetcher.enabled", "true")
             .set("egress-fetcher.max_bytes_ceiling", "4GiB")
+            // The usual limits would measure the waiting in line and not the work.
             .set("egress-fetcher.max_per_host", "64")
             .set("egress-fetcher.max_per_address", "64")
             .set("egress-fetcher.max_per_app", "64")
@@ -121,6 +122,7 @@ impl Resolver for LoopbackDialer {
         _judge: &'a Judge,
     ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
+            // A public address, since the guard refuses loopback; the dialer below replaces it.
             let addresses = vec![IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14))];
             Ok(DnsAnswer {
                 name: name.clone(),

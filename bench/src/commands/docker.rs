@@ -38,6 +38,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
         for proof in IntegrityCheck::ALL_CHECKS {
             world.pair(size, rounds, proof, "get")?.run()?;
             world.pair(size, rounds, proof, "put")?.run()?;
+            // Both sides leave a file per round; without this the disk of the engine fills up.
             world.container.sh(&format!(
                 "rm -f {CONTAINER_DIRECTORY}/cp-* {CONTAINER_DIRECTORY}/dray-*"
             ));

@@ -57,6 +57,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
                 }
             }
         }
+        // The next size begins without connections, like the first.
         world.disconnect();
     }
     Ok(())
@@ -103,7 +104,7 @@ impl SshFixture<'_> {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status();
-            // Where none is there, none must be ended.
+            // The error is ignored: most rounds have no connection to end.
             drop(ended);
         }
     }
@@ -151,8 +152,10 @@ impl SshFixture<'_> {
         let (home, key) = (self.sshd.home(), self.sshd.key());
         let inside = format!("{}@127.0.0.1:{}", self.sshd.user(), path_text(&home)?);
         let port = self.sshd.port().to_string();
+        // No configuration of the user, which could choose another cipher or a jump host.
         let mut copy = to_words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
         copy.extend(to_words(["-i", path_text(&key)?, "-o", "BatchMode=yes"]));
+        // The server is on loopback and its key was made for this run.
         copy.extend(to_words(["-o", "StrictHostKeyChecking=no"]));
         copy.extend(to_words(["-o", "UserKnownHostsFile=/dev/null"]));
         if connection == ConnectionState::Shared {

@@ -12,7 +12,7 @@ use super::world::{OrchestratorFixture, model_script, question_body};
 use crate::memory::process_status;
 use crate::print_line;
 
-/// Clients, or chats.
+/// Connections that are open, or chats that run concurrently.
 const CLIENT_COUNT: usize = 200;
 /// Chats, one after the other, before anything counts.
 const WARM_UP_CHATS: usize = 20;
@@ -25,7 +25,7 @@ const MIDDLE_DELAY: Duration = Duration::from_millis(700);
 /// What memory may grow by in the second half of the rounds and still be flat.
 const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
-/// Measures both.
+/// Measures idle connections and active chats.
 pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
     print_line(&format!("(m) memory, {CLIENT_COUNT} at once"));
     measure_idle_clients(world).await?;
@@ -51,12 +51,14 @@ async fn measure_idle_clients(world: &OrchestratorFixture) -> anyhow::Result<()>
             .write_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .await?;
         let mut answer = [0; 4096];
+        // One request, so that the server has made all that it keeps for a connection.
         let read = client.read(&mut answer).await?;
         anyhow::ensure!(read > 0, "a client was turned away");
         clients.push(client);
     }
     let per = process_status("VmRSS:")?.saturating_sub(before) / CLIENT_COUNT as u64;
     print_line(&format!("  {:>8} KiB per idle connection", per >> 10));
+    // They stay open until the measurement is done.
     drop(clients);
     Ok(())
 }
@@ -72,6 +74,7 @@ async fn measure_active_chats(world: &OrchestratorFixture) -> anyhow::Result<()>
             tokio::time::sleep(MIDDLE_DELAY).await;
             process_status("VmRSS:")
         };
+        // Memory is read while all chats are in the middle of their answers.
         let (answers, middle) = tokio::join!(chats, watch);
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         world.model.forget();

@@ -34,6 +34,7 @@ impl RelayProcess {
             .context("it does not start")?;
         let out = process.stdout.take().context("it has no output")?;
         let mut lines = BufReader::new(out).lines();
+        // The relay picks a free port and prints it as its first line.
         let port = tokio::time::timeout(START_TIMEOUT, lines.next_line())
             .await
             .context("it does not listen")??
@@ -44,7 +45,7 @@ impl RelayProcess {
         })
     }
 
-    /// Where it takes chats.
+    /// URL of its chat completions.
     pub(super) fn url(&self) -> &str {
         &self.url
     }

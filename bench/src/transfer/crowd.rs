@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use super::world::{TransferFixture, path_text, write_random_file};
 use crate::print_line;
 
-/// Concurrent transfers.
+/// Transfers that are started together, from one task.
 const TRANSFER_COUNT: usize = 100;
-/// Bytes of each.
+/// Bytes of each file, large enough to overlap.
 const FILE_BYTES: u64 = 4 << 20;
 /// Containers beside the host.
 const CONTAINER_COUNT: usize = 4;
@@ -33,6 +33,7 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
             ));
         }
     }
+    // One content for all puts: the store is only read for them.
     let claim = world.store(&world.make("crowd", FILE_BYTES)?).await?;
     let ssh = format!(
         "ssh:{}@127.0.0.1:{}{}",

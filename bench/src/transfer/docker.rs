@@ -24,6 +24,7 @@ pub(super) async fn fill_directory(
     rounds: usize,
 ) {
     world.container.sh(&format!("mkdir -p {folder}"));
+    // One more than counts, for the round that warms up.
     for round in 0..=rounds {
         let file = format!("{folder}/{round}");
         world
@@ -73,6 +74,7 @@ pub(super) async fn measure_put(
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", world.container.id());
     let source = world.make("docker-in", size)?;
+    // Stored before the clock runs: what is measured is the way into the sandbox.
     let claim = world.store(&source).await?;
     let source = path_text(&source)?;
     world.container.sh("mkdir -p /workspace/in");

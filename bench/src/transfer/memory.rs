@@ -51,6 +51,7 @@ pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow:
             access_key: options.access_key.expose().to_owned(),
             secret_key: options.secret_key.expose().to_owned(),
         };
+        // A process for each direction: memory that an allocator keeps after one would hide the other's.
         let status = tokio::process::Command::new(std::env::current_exe()?)
             .args(["--transfer-once", &serde_json::to_string(&order)?])
             .status()
@@ -78,7 +79,7 @@ pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
         (None, None)
     };
     transfer_step(&running, &sandbox, "small", WARM_UP_BYTES, warm).await?;
-    // The high-water mark starts again at current use.
+    // Writing 5 resets the high-water mark to the current use (`proc(5)`).
     std::fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")?;
     let before = process_status("VmRSS:")?;
     transfer_step(&running, &sandbox, "large", FILE_BYTES, large).await?;

@@ -64,6 +64,7 @@ pub(super) async fn measure_put(
     let source = path_text(&source)?;
     let folder = world.sshd.home().join("in");
     std::fs::create_dir_all(&folder)?;
+    // Made by this process, but written by the user that logs in.
     std::os::unix::fs::chown(&folder, home_owner(world)?, None)?;
     let directory = path_text(&folder)?;
     let times = side_by_side(
