@@ -1,4 +1,4 @@
-//! Calls of a command over the bus, and what the bus refuses in words that name the missing permission.
+//! Calls over the bus, with refusals of the bus in words that name the missing permission.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use dray_types::{Fault, FaultCode};
 use crate::outcome::CommandFailure;
 use crate::world::SystemConnection;
 
-/// How long the bus is asked what it refused, after a call without an answer.
+/// How long to ask the bus what it refused, after a call without a reply.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl SystemConnection {
-    /// Asks a service. What the bus itself refuses is a fault `bus_permission` that names the subject.
+    /// Calls a service. A refusal by the bus itself becomes the fault `bus_permission`, which names the subject.
     ///
     /// # Errors
     ///
-    /// The fault of the service, or why it could not be asked.
+    /// The fault of the service, or why it could not be called.
     pub(crate) async fn call<C: Call>(
         &self,
         meta: &Meta,
@@ -30,7 +30,7 @@ impl SystemConnection {
         }
     }
 
-    /// The same for a call that is not repeated when the service decided on it.
+    /// As [`Self::call`], without repeating a call on which the service decided.
     ///
     /// # Errors
     ///
@@ -51,6 +51,7 @@ impl SystemConnection {
             CallError::Transport(TransportError::Denied(subject)) => {
                 cannot_publish(&subject).into()
             }
+            // NATS reports a refused subscription asynchronously, so a missing reply may be a missing permission.
             CallError::Timeout(subject) => {
                 let probe = tokio::time::timeout(PROBE_TIMEOUT, self.bus.round_trip()).await;
                 match probe {
@@ -71,7 +72,7 @@ fn refusal_fault(message: String, advice: String) -> Fault {
         .advice(advice)
 }
 
-/// The bus takes no message on a subject from this user.
+/// The bus accepts no message on a subject from this user.
 fn cannot_publish(subject: &str) -> Fault {
     refusal_fault(
         format!("The bus does not let this user publish to `{subject}`."),
@@ -82,7 +83,7 @@ fn cannot_publish(subject: &str) -> Fault {
     )
 }
 
-/// No reply came, and the bus refused something that may be the way of the reply.
+/// No reply came, and the bus refuses a subject on which the reply may travel.
 fn cannot_receive(asked: &str, refused_subject: &str) -> Fault {
     refusal_fault(
         format!(

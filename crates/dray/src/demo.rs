@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cli::GlobalOptions;
 use crate::outcome::{CommandFailure, print_line};
 
-/// Starts everything, runs the story, stops everything.
+/// Starts the system, runs the chapters, and stops the system also when one of them fails.
 pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     let folder =
         tempfile::tempdir().map_err(CommandFailure::local("cannot make a folder for the demo"))?;
@@ -29,7 +29,7 @@ pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     told
 }
 
-/// Says what happens: sentences for people, one JSON document per step for scripts.
+/// Prints what happens: sentences for people, one JSON document per step for scripts.
 #[derive(Debug)]
 struct StepReporter {
     json: bool,
@@ -37,7 +37,7 @@ struct StepReporter {
     facts: Cell<usize>,
 }
 
-/// Widest line of the demo, in characters: half of a wide terminal, all of a README.
+/// Widest line of the demo, in characters: it fits a README and half of a wide terminal.
 const MAX_COLUMNS: usize = 100;
 /// Width of the label in front of a line, with the space after it.
 const LABEL_COLUMNS: usize = 12;
@@ -51,7 +51,7 @@ impl StepReporter {
         }
     }
 
-    /// Begins a chapter.
+    /// Begins a chapter with this title. Scripts see no titles.
     fn chapter(&self, title: &str) {
         self.chapters.set(self.chapters.get() + 1);
         if !self.json {
@@ -62,7 +62,7 @@ impl StepReporter {
         }
     }
 
-    /// One labelled line within a chapter.
+    /// Prints one labelled line of a chapter; long text continues below without the label.
     fn line(&self, label: &str, text: &str) {
         if self.json {
             return;
@@ -74,7 +74,7 @@ impl StepReporter {
         }
     }
 
-    /// The same step for scripts.
+    /// Prints the result of a step for scripts, and counts it.
     fn fact(&self, step: &str, fact: &Value) {
         self.facts.set(self.facts.get() + 1);
         if self.json {
@@ -88,17 +88,20 @@ fn wrap_words(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut length = 0;
+    // With its space, which belongs to the line only if another word follows.
     for word in text.split_inclusive(' ') {
         let word_length = word.trim_end().chars().count();
         if length > 0 && length + word_length > columns {
             lines.push(std::mem::take(&mut line).trim_end().to_owned());
             length = 0;
         }
+        // By characters, because a word alone may be longer than a line.
         for character in word.chars() {
             if length == columns {
                 lines.push(std::mem::take(&mut line).trim_end().to_owned());
                 length = 0;
             }
+            // A space at the start of a continued line would look like an indent.
             if length == 0 && character == ' ' && !lines.is_empty() {
                 continue;
             }

@@ -4,12 +4,13 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar that counts bytes: drawn on a terminal, silent elsewhere and with `--json`.
+/// A bar that counts bytes. Drawn on a terminal; silent elsewhere and with `--json`.
 pub(crate) fn byte_progress_bar(total: Option<u64>, silent: bool) -> ProgressBar {
     let bar = match total {
         Some(total) => ProgressBar::new(total),
         None => ProgressBar::new_spinner(),
     };
+    // Drawn into a log or a pipe, it would be thousands of lines.
     if silent || !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
@@ -18,6 +19,7 @@ pub(crate) fn byte_progress_bar(total: Option<u64>, silent: bool) -> ProgressBar
     } else {
         "{spinner} {decimal_bytes} {decimal_bytes_per_sec} {elapsed}"
     };
+    // The templates are constants, so the error cannot occur; a bar without style would do.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -31,6 +33,7 @@ pub(crate) fn spinner_with_text(text: &str, silent: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(text.to_owned());
+    // The tick runs in a thread of its own, which a hidden spinner does not need.
     if !bar.is_hidden() {
         bar.enable_steady_tick(std::time::Duration::from_millis(120));
     }

@@ -47,7 +47,7 @@ pub(crate) struct ChatArgs {
     /// With --url, what the request names as its model. Without it, the model of manifests that name none.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Asks this deployment in DIAL's manner, with the key as `Api-Key`.
+    /// Send requests to this deployment as DIAL clients do, with the key as `Api-Key`.
     #[arg(long, value_name = "ID", requires = "url", conflicts_with_all = ["manifest", "model"])]
     pub(crate) deployment: Option<String>,
     /// Key for --url. Other users of this machine may see it: --api-key-file keeps it to yourself. Without both, the
@@ -70,16 +70,16 @@ pub(crate) struct ChatArgs {
     /// A file for the first message, at most 10 MiB. Can be given several times.
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
-    /// Keeps the conversation in this file and goes on with it. It is readable by you alone.
+    /// Keep the conversation in this file and continue it. Only you can read the file.
     #[arg(long, value_name = "FILE")]
     pub(crate) conversation: Option<PathBuf>,
     /// Folder for the files that come. Nothing in it is overwritten. Without it they are only named.
     #[arg(long, value_name = "DIR")]
     pub(crate) downloads: Option<PathBuf>,
-    /// Does not show stages.
+    /// Do not show stages.
     #[arg(long)]
     pub(crate) no_stages: bool,
-    /// Shows what stages contain.
+    /// Show what stages contain.
     #[arg(short, long, conflicts_with = "no_stages")]
     pub(crate) verbose: bool,
     /// Seconds of silence after which an answer counts as lost.
@@ -89,6 +89,7 @@ pub(crate) struct ChatArgs {
 
 #[expect(clippy::unnecessary_wraps, reason = "what clap wants of a parser")]
 fn parse_secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    // The parsed arguments derive `Debug`; this type does not show its content there.
     Ok(Secret::new(text))
 }
 

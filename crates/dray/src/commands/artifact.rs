@@ -1,4 +1,4 @@
-//! `dray artifact`: stored files by digest.
+//! `dray artifact`: stored files by their digests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::commands::upload;
 use crate::outcome::{CommandFailure, print_line};
 use crate::world::SystemConnection;
 
-/// Puts, gets or links.
+/// Runs one of the commands with the store alone.
 pub(crate) async fn run(
     global: &GlobalOptions,
     artifact: &ArtifactCommand,
@@ -28,6 +28,7 @@ pub(crate) async fn run(
             let given = file
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());
+            // A stream on standard input has no name of its own.
             let name = name.clone().or(given).unwrap_or_default();
             put_artifact(global, &world, file, ArtifactLabel::new(media_type, name)).await
         }
@@ -76,7 +77,7 @@ async fn put_artifact(
     Ok(())
 }
 
-/// The claim for a digest as the user wrote it, when the tenant has stored such content.
+/// The claim for a digest as the user typed it.
 async fn claim_from_text(
     world: &SystemConnection,
     sha256: &str,
@@ -88,7 +89,7 @@ async fn claim_from_text(
     stored_claim(world, sha256, label).await
 }
 
-/// The claim for a digest, when the tenant has stored such content.
+/// The claim for a digest. Fails with `claim_missing` when the tenant has not stored such content.
 pub(crate) async fn stored_claim(
     world: &SystemConnection,
     sha256: Sha256Digest,
@@ -123,6 +124,7 @@ async fn get_artifact(
     )
     .await?;
     write_claim(global, world, &claim, output).await?;
+    // Content on standard output must not be followed by a line about it.
     if output != Path::new("-") {
         let size = claim.artifact.size;
         if global.json {
@@ -159,6 +161,7 @@ async fn print_url(
     } else {
         print_line(link.url.expose());
     }
+    // The embedded store runs only as long as the process that opened it.
     if global.s3.is_none() && !global.json {
         crate::outcome::print_note(
             "The embedded store serves this link while a `dray up` with the same --state runs.",

@@ -1,4 +1,4 @@
-//! `dray chat`: a person in front of an agent, on a terminal or through a pipe.
+//! `dray chat`: a person chats with an agent, on a terminal or through a pipe.
 
 mod ask;
 mod attach;
@@ -32,7 +32,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
         Some("-") => Some(input::read_all()?),
         message => message.map(ToOwned::to_owned),
     };
-    // What is wrong here is said before anything is started.
+    // Mistakes on the command line are reported here, before any service is started.
     let book = ConversationFile::open(chat.conversation.as_deref())?;
     let mut files = Vec::new();
     for file in &chat.attach {
@@ -48,6 +48,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
     }
     let peer = ChatPeer::open(global, chat).await?;
     let outcome = chat_with_peer(global, chat, &peer, book, files, message).await;
+    // Also after a failure: services that run here must stop in order.
     peer.close().await;
     outcome
 }
@@ -60,6 +61,8 @@ async fn chat_with_peer(
     files: Vec<dray_agent::message::Attachment>,
     message: Option<String>,
 ) -> Result<(), CommandFailure> {
+    // Registered before the first question, so that an early interruption does not kill the process in the middle of
+    // it.
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(CommandFailure::local("cannot listen for interruptions"))?;
     let downloads = chat.downloads.as_deref();
@@ -90,7 +93,7 @@ async fn ask_once(
     }
 }
 
-/// Reads lines until the end of input. Without a terminal, one failed line fails the whole command.
+/// Reads lines until the end of input. Without a terminal, one failed line makes the whole command fail.
 async fn read_and_ask(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
@@ -106,10 +109,12 @@ async fn read_and_ask(
                 return Err(CommandFailure::Reported);
             }
         };
+        // A person who types another line has seen the interruption; a script has not.
         if input.is_terminal() {
             session.forget_interruption();
         }
         let done = match line {
+            // The end of input, as with Ctrl-D.
             None => break,
             Some(InputLine::Unusable(why)) => Err(CommandFailure::Usage(why)),
             Some(InputLine::Text(text)) => run_line(session, interrupts, text.trim()).await,
@@ -122,6 +127,7 @@ async fn read_and_ask(
                 session.tell(failure);
             }
         }
+        // Interrupted twice: the second time means the command and not the turn.
         if session.is_ended() {
             return Err(CommandFailure::Reported);
         }
@@ -133,13 +139,13 @@ async fn read_and_ask(
     Ok(())
 }
 
-/// What follows a line.
+/// What follows after a line of input.
 enum LineAction {
     Line,
     End,
 }
 
-/// Does what a line says.
+/// Does what a line says: a command that begins with a slash, or a message.
 async fn run_line(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
@@ -164,6 +170,7 @@ async fn run_line(
         ("/save", "") => session.save(None)?,
         ("/save", path) => session.save(Some(Path::new(path)))?,
         _ => match text.strip_prefix('/') {
+            // Two slashes: the message begins with one.
             Some(message) if message.starts_with('/') => session.say(message, interrupts).await?,
             Some(_) => {
                 return Err(CommandFailure::Usage(format!(
@@ -176,7 +183,7 @@ async fn run_line(
     Ok(LineAction::Line)
 }
 
-/// A failure of a kind, with what to do.
+/// A fault of the chat itself, with advice for the person.
 fn chat_failure(
     code: dray_types::FaultCode,
     detail: &str,

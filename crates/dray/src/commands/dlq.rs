@@ -1,4 +1,4 @@
-//! `dray dlq`: work that was given up.
+//! `dray dlq`: dead letters, which are work that was given up.
 
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ use crate::commands::shown;
 use crate::outcome::{CommandFailure, fault_json, print_line};
 use crate::world::SystemConnection;
 
-/// Time that restarted work gets.
+/// Time that restarted work gets, from now on: its own deadline has passed.
 const REDRIVE_TIME: Duration = Duration::from_mins(10);
 
-/// Lists, shows or starts again.
+/// Lists dead letters, shows one, or starts their work again.
 pub(crate) async fn run(
     global: &GlobalOptions,
     dlq: &DeadLetterCommand,
 ) -> Result<(), CommandFailure> {
+    // Before connecting: a mistake on the command line needs no server.
     if let DeadLetterCommand::Redrive {
         sequences,
         filter,
@@ -146,8 +147,9 @@ async fn show_letter(
     Ok(())
 }
 
-/// Refuses a restart of nothing in particular, and of named letters that a filter would have to admit as well.
+/// Refuses a restart that selects nothing, or selects by both sequence and filter.
 fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(), CommandFailure> {
+    // Destructured, so that a new field of the filter cannot be forgotten here.
     let DlqFilter {
         of_tenant,
         area,
@@ -172,7 +174,7 @@ fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(
     Err(CommandFailure::Usage(text.to_owned()))
 }
 
-/// The named letters, or the open ones that the filter admits.
+/// The named dead letters, or the open ones that the filter selects.
 async fn select_letters(
     world: &SystemConnection,
     sequences: &[u64],
@@ -181,6 +183,7 @@ async fn select_letters(
 ) -> Result<Vec<DeadLetterSummary>, CommandFailure> {
     if sequences.is_empty() {
         let mut filter = filter.clone();
+        // Letters in other states were started before, or are done.
         if filter.states.is_empty() {
             filter.states.push(LetterState::Open);
         }
@@ -206,6 +209,7 @@ async fn redrive(
     }
     let letters = world.bus.dead_letters();
     let mut is_complete = true;
+    // One failure does not keep the others from being started.
     for letter in selected {
         let outcome = if dry_run {
             Ok(planned_result(letter.state))
@@ -222,7 +226,7 @@ async fn redrive(
     }
 }
 
-/// What became of one letter.
+/// The result of a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestartResult {
     Started,
@@ -255,7 +259,7 @@ impl RestartResult {
     }
 }
 
-/// What a restart of a letter in this state comes to.
+/// The result that a restart of a letter in this state would have.
 const fn planned_result(state: LetterState) -> RestartResult {
     match state {
         LetterState::Open | LetterState::Unknown => RestartResult::WouldStart,
@@ -271,6 +275,7 @@ async fn restart_letter(
 ) -> Result<RestartResult, LetterError> {
     let deadline = Some(world.deadline(REDRIVE_TIME));
     match letters.redrive(sequence, deadline).await {
+        // The bus knows this restart already: another command was faster.
         Ok(published) if published.duplicate => Ok(RestartResult::AlreadyStarted),
         Ok(_) => Ok(RestartResult::Started),
         Err(LetterError::AlreadyRestarted(_)) => Ok(RestartResult::AlreadyStarted),

@@ -1,4 +1,4 @@
-//! `dray events`: what happens on the bus, as it happens.
+//! `dray events`: events on the bus as they happen.
 
 use dray_bus::{EventFilter, ObservedEvent};
 
@@ -7,7 +7,7 @@ use crate::commands::shown;
 use crate::outcome::{CommandFailure, print_line};
 use crate::world::SystemConnection;
 
-/// Prints events until there were enough of them or the command is interrupted.
+/// Prints events until the wanted number was printed or the command is interrupted.
 pub(crate) async fn run(
     global: &GlobalOptions,
     events: &EventsCommand,

@@ -1,4 +1,4 @@
-//! `dray fetch`: one outside URL under the operator's policy.
+//! `dray fetch`: one URL of the outside world under the operator's policy.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
 use crate::world::SystemConnection;
 
-/// Fetches, writes the content where it was asked for, and prints the verdict.
+/// Fetches, writes the content where the options say, and prints the verdict.
 pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(), CommandFailure> {
     let request = v1::FetchRequest {
         url: fetch.url.clone(),
@@ -32,6 +32,7 @@ pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(),
             print_verdict(global, fetch, &reply);
             Ok(())
         }
+        // A refusal is a result for scripts, with its own shape.
         Err(CommandFailure::Fault(fault)) if global.json => {
             print_line(&denied_json(&fault).to_string());
             Err(CommandFailure::Reported)
@@ -40,9 +41,9 @@ pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(),
     }
 }
 
-/// Longest time that an operator can allow a fetch.
+/// Longest time that an operator can allow a fetch, for commands that name none.
 const MAX_TIMEOUT: Duration = Duration::from_mins(5);
-/// Time beyond the fetch's own for the way there and back.
+/// Time of a call beyond that of the fetch, for the way to the service and back.
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 
 async fn fetch_reply(
@@ -54,6 +55,7 @@ async fn fetch_reply(
     let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
     let meta = world.meta(timeout + CALL_MARGIN);
     let waiting = progress::spinner_with_text("fetching", global.json);
+    // Not repeated: a refusal of the policy is a decision.
     let reply = world.call_once(&meta, request).await;
     waiting.finish_and_clear();
     let reply = reply?;
@@ -65,7 +67,7 @@ async fn fetch_reply(
     Ok(reply)
 }
 
-/// Writes content to a file or to standard output, checking it on the way.
+/// Writes content to a file or to standard output, and checks it on the way.
 async fn write_content(
     global: &GlobalOptions,
     world: &SystemConnection,
@@ -82,7 +84,7 @@ async fn write_content(
     }
 }
 
-/// Writes a stored artifact to a file or to standard output. A file appears only when all of it was checked.
+/// Writes a stored artifact to a file or to standard output. A file appears only once all of it was checked.
 pub(crate) async fn write_claim(
     global: &GlobalOptions,
     world: &SystemConnection,
@@ -105,7 +107,7 @@ pub(crate) async fn write_claim(
     sink.finish().await
 }
 
-/// Where content goes: standard output, or a file that gets its name when it is whole.
+/// Destination of content: standard output, or a file that gets its name when it is complete.
 enum OutputSink {
     Stdout(tokio::io::Stdout),
     File {
@@ -120,6 +122,7 @@ impl OutputSink {
         if output == Path::new("-") {
             return Ok(Self::Stdout(tokio::io::stdout()));
         }
+        // In the same directory, so that it can be renamed into place.
         let folder = match output.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
@@ -169,6 +172,7 @@ impl OutputSink {
                 file.flush()
                     .await
                     .map_err(CommandFailure::local(failed()))?;
+                // Before the rename: after a crash the name must not lead to a file without content.
                 file.sync_all()
                     .await
                     .map_err(CommandFailure::local(failed()))?;
@@ -224,6 +228,7 @@ fn print_verdict(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchRep
         print_line(&verdict.to_string());
         return;
     }
+    // Content on standard output must not be followed by a line about it.
     if fetch.output.as_deref() == Some(Path::new("-")) {
         return;
     }

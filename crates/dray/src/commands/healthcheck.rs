@@ -1,4 +1,4 @@
-//! `dray healthcheck`: the health of a running process, as an exit code.
+//! `dray healthcheck`: the health of a running process as an exit code.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::cli::{GlobalOptions, HealthcheckArgs};
 use crate::outcome::{CommandFailure, print_line};
 
-/// Longest wait for an answer.
+/// Longest wait for the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of an answer that are read.
+/// Most bytes of the response that are read.
 const ANSWER_LIMIT: u64 = 64 * 1024;
 
-/// Asks one probe; anything but `200` is a failure.
+/// Asks one probe. Any status but 200 is a failure.
 pub(crate) async fn run(
     global: &GlobalOptions,
     healthcheck: &HealthcheckArgs,
@@ -62,6 +62,7 @@ async fn request_probe(address: std::net::SocketAddr, probe: &str) -> std::io::R
     let request = format!("GET /{probe} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
+    // The response ends with the connection, as the request asks.
     stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -1,5 +1,5 @@
-//! `dray completions` and `dray man`: what a shell and `man` know of the command line, generated from the same
-//! definitions as `--help`.
+//! `dray completions` and `dray man`: completion scripts and manual pages, generated from the same definitions as
+//! `--help`.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The app's policy file: `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+//! The policy file of an app: `{"enabled": null|bool, "host_allowlist": null|[…]}`.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ struct PolicyFile {
     host_allowlist: Option<Vec<String>>,
 }
 
-/// Reads the policy file, when one is named.
+/// Reads the policy file. `None` when none is named.
 pub(crate) fn read_policy(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, CommandFailure> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(CommandFailure::local(format!(
@@ -31,6 +31,7 @@ pub(crate) fn read_policy(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, 
 }
 
 fn parse_policy(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {
+    // As an object first: serde would also accept an array for a structure.
     let PolicyFile {
         enabled,
         host_allowlist,

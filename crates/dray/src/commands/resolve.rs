@@ -1,4 +1,4 @@
-//! `dray resolve`: the arguments of one tool call, with content in place of references.
+//! `dray resolve`: the arguments of one tool call, with content instead of references.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
 use crate::world::SystemConnection;
 
-/// Resolved arguments larger than this are not printed.
+/// Largest resolved arguments that are printed; larger ones fail.
 const MAX_PRINTED_BYTES: ByteSize = ByteSize::mib(512);
 
-/// Resolves and prints the arguments.
+/// Resolves the arguments and prints them as JSON.
 pub(crate) async fn run(
     global: &GlobalOptions,
     resolve: &ResolveArgs,
@@ -80,7 +80,8 @@ async fn resolve_reply(
     }
 }
 
-/// What DIAL Core is shown: the key from the file that was named, or the one in the environment.
+/// The key for DIAL Core: from the file that was named, or from the environment. The service sends it to DIAL's
+/// origin only.
 fn dial_credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>, CommandFailure> {
     let api_key = match &resolve.api_key_file {
         Some(file) => std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
@@ -98,12 +99,13 @@ fn dial_credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>
     }))
 }
 
-/// Arguments for the request: inline while they are few, stored first when they are many.
+/// The arguments as content of the request: inline while they are small, stored first otherwise.
 async fn arguments_content(
     world: &SystemConnection,
     operation: &OperationId,
     arguments: Bytes,
 ) -> Result<ContentSource, CommandFailure> {
+    // Larger messages would pass the limit of the bus (messaging-reliability, K-1).
     if arguments.len() <= INLINE_LIMIT {
         return Ok(ContentSource::Inline(arguments));
     }
@@ -116,7 +118,7 @@ async fn arguments_content(
     Ok(ContentSource::Claim(claim))
 }
 
-/// The fault of a rejected argument, with the sentence that the model would see.
+/// The fault of a rejected argument, with the sentence that a model would see.
 fn rejection_fault(invalid: v1::InvalidParameter) -> Fault {
     let fault = invalid.fault.map_or_else(Fault::internal, Fault::from);
     Fault {

@@ -1,4 +1,4 @@
-//! Messages of the bus as JSON that people and scripts can read: every field by name, contents by size.
+//! Messages of the bus as JSON for people and scripts: fields by name, contents by size.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,12 @@ use dray_bus::MessageHeaders;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 
-/// The contracts, decoded once. Immutable.
+/// The contracts, decoded once. `None` cannot occur in a correct build, and then messages are shown by size.
 static CONTRACT_POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(dray_proto::DESCRIPTORS).ok());
 
-/// A message as JSON. File contents are replaced by their size; a message that cannot be read is shown by size.
+/// A message as JSON. File contents are replaced by their size; a message that cannot be decoded is shown by its
+/// size.
 pub(crate) fn message_json(headers: &MessageHeaders, payload: &[u8]) -> Value {
     let schema = headers.get("Dray-Schema").unwrap_or_default();
     decode_payload(schema, payload)
@@ -18,6 +19,7 @@ pub(crate) fn message_json(headers: &MessageHeaders, payload: &[u8]) -> Value {
 }
 
 fn decode_payload(schema: &str, payload: &[u8]) -> Option<Value> {
+    // `MESSAGE/REVISION`: revisions only add fields, so the newest contract reads them all.
     let (name, _revision) = schema.split_once('/')?;
     let descriptor = CONTRACT_POOL.as_ref()?.get_message_by_name(name)?;
     let message = DynamicMessage::decode(descriptor, payload).ok()?;
@@ -26,7 +28,7 @@ fn decode_payload(schema: &str, payload: &[u8]) -> Option<Value> {
     Some(value)
 }
 
-/// Replaces base64 of contents by the number of bytes it stands for.
+/// Replaces base64 of contents by the number of bytes that it stands for: contents are long, and belong to users.
 fn hide_contents(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(hide_contents),
@@ -48,7 +50,7 @@ fn decoded_length(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
-/// Unix milliseconds as RFC 3339.
+/// Unix milliseconds as RFC 3339; as a number when they are out of range.
 pub(crate) fn rfc3339_time(unix_ms: u64) -> String {
     i64::try_from(unix_ms)
         .ok()

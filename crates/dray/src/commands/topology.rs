@@ -1,4 +1,4 @@
-//! `dray topology`: what the NATS server must hold before services start.
+//! `dray topology`: the streams and consumers that the NATS server needs before services start.
 
 use dray_bus::Topology as Wanted;
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::cli::{GlobalOptions, TopologyCommand};
 use crate::outcome::{CommandFailure, print_line};
 use crate::world::SystemConnection;
 
-/// Applies or checks.
+/// Applies or checks the topology. Differences are a failure.
 pub(crate) async fn run(
     global: &GlobalOptions,
     topology: &TopologyCommand,

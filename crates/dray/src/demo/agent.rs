@@ -1,5 +1,5 @@
-//! A whole agent: a person brings a workbook, the agent reads it, makes a file in its sandbox and sends it, and a
-//! second turn goes on where the first ended. The model is a rehearsed one.
+//! A whole agent: a person brings a workbook; the agent reads it, writes a file in its sandbox and sends it. A second
+//! turn goes on where the first ended. The model follows a script.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::{DemoSystem, late_event_failure};
 use crate::outcome::CommandFailure;
 
-/// What the agent writes about the workbook.
+/// What the agent writes about the workbook, and what the person must get.
 const SUMMARY_TEXT: &str = "# Crane 4\n\n980.5 a day from 2026-02-14, with 20% off.\n";
 
 /// The manifest of the demo's agent: a model, a prompt, and nothing else. Tools for files are there for every agent.
@@ -30,7 +30,8 @@ pub(crate) fn agent_manifest() -> Value {
     })
 }
 
-/// What the rehearsed model does: it reads, writes, sends, and in a later turn looks again.
+/// The script of the model: it reads, writes and sends; in the second turn it looks again. The first rule that fits
+/// counts.
 pub(crate) fn model_script() -> Value {
     json!({"rules": [
         {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "Still there:\n{result}"}},
@@ -44,7 +45,7 @@ pub(crate) fn model_script() -> Value {
     ]})
 }
 
-/// One answer, as a client sees it.
+/// A response of the agent, put together from its chunks.
 #[derive(Debug, Default)]
 struct AgentAnswer {
     text: String,
@@ -53,7 +54,7 @@ struct AgentAnswer {
     state: Value,
 }
 
-/// Two turns.
+/// Runs two turns of one conversation. The second gets the state of the first, as a client sends it back.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -63,7 +64,7 @@ pub(crate) async fn run_chapter(
     second_turn(system, teller, question, first).await
 }
 
-/// What the person asks, with the workbook.
+/// The question of the person, with the workbook as a data URL.
 fn first_question() -> Value {
     let kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
     let workbook = json!({
@@ -100,6 +101,7 @@ async fn first_turn(
         answer.text.contains("crane 4"),
         "the turn ends with the model's words",
     )?;
+    // The second request is the one after the tool call.
     let asked = system.model.asked();
     let read = asked.get(1).map(|asked| asked.body.to_string());
     let read = read.unwrap_or_default();
@@ -107,6 +109,7 @@ async fn first_turn(
         read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "the model was given the workbook as a table",
     )?;
+    // Base64 of a part: the whole could be cut differently and still be there.
     check_claim(
         !read.contains(&STANDARD.encode(PRICES_XLSX.get(..600).unwrap_or_default())),
         "the workbook's bytes are in no message to the model",
@@ -140,6 +143,7 @@ async fn second_turn(
         "content": first.text,
         "custom_content": {"state": first.state},
     });
+    // The client sends the whole conversation; the service kept nothing of it.
     let again = json!({"role": "user", "content": "Is it still there?"});
     let answer = ask_agent(system, json!([question, before, again])).await?;
     show_text(teller, "user", "Is it still there?");
@@ -178,6 +182,7 @@ async fn ask_agent(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, 
         std::time::Duration::from_millis(200),
     )
     .map_err(silent)?
+    // Without retries: a turn of an agent has effects.
     .once();
     let body = json!({"model": "clerk", "messages": messages, "stream": true});
     let caller = Caller::default();
@@ -196,6 +201,7 @@ impl AgentAnswer {
             .push_str(delta.content.as_deref().unwrap_or_default());
         self.attachments.extend(delta.attachments);
         for stage in delta.stages {
+            // Stages come as names and continuations by their index.
             let at = usize::try_from(stage.index).unwrap_or(usize::MAX);
             if self.stages.len() == at {
                 self.stages.push(String::new());
@@ -210,7 +216,7 @@ impl AgentAnswer {
     }
 }
 
-/// What is behind the link of a file.
+/// The bytes behind the link of a file.
 async fn fetch_sent_file(sent: &Attachment) -> Result<Vec<u8>, CommandFailure> {
     let url = sent
         .url

@@ -1,6 +1,6 @@
-//! A container made from nothing, when a Docker Engine answers: the same files in it and out of it.
+//! A container made from nothing, where a Docker Engine answers: files go into it and come out unchanged.
 //!
-//! No image is pulled. The container holds two empty folders and never runs; that is enough for files.
+//! No image is pulled. The container holds two empty directories and never runs, which is enough to copy files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
-/// Where engines listen.
+/// Path of the engine's socket, as Docker installs it.
 pub(crate) const SOCKET_PATHS: &str = "/var/run/docker.sock";
 /// Time for one request to the engine.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of an answer.
+/// Largest response that is read, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// Puts the first file of a delivery into a container and gets it back, or says why not.
+/// Puts the first file of a delivery into a container and gets it back, or says why that is left out.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -39,10 +39,12 @@ pub(crate) async fn run_chapter(
         Err(reason) => {
             teller.line("left out", &reason);
             teller.fact("container", &json!({ "left_out": reason }));
+            // Not a failure: the demo must run on machines without Docker.
             return Ok(());
         }
     };
     let told = round_trip(system, teller, &container, sent).await;
+    // Also after a failed check, before the demo ends.
     container.remove().await;
     told
 }
@@ -99,7 +101,7 @@ async fn round_trip(
     Ok(())
 }
 
-/// A container that never runs, and its image.
+/// A container that never runs, and its image. Not removed by dropping: that needs requests.
 #[derive(Debug)]
 struct DemoContainer {
     socket: PathBuf,
@@ -107,7 +109,7 @@ struct DemoContainer {
 }
 
 impl DemoContainer {
-    /// Makes one, or says in a sentence why there is none.
+    /// Makes a container, or returns a sentence that says why there is none.
     async fn create(socket: &Path) -> Result<Self, String> {
         let answers = call_engine(socket, "GET", "/_ping", "", &[]).await;
         if !matches!(answers, Ok(status) if status == 200) {
@@ -116,6 +118,7 @@ impl DemoContainer {
                 socket.display()
             ));
         }
+        // Unique, so that two demos can run concurrently.
         let mut token = OperationId::mint().ledger_token();
         token.truncate(16);
         let container = Self {
@@ -125,6 +128,7 @@ impl DemoContainer {
         match container.make().await {
             Ok(()) => Ok(container),
             Err(error) => {
+                // The image may exist although the container does not.
                 container.remove().await;
                 Err(format!("The Docker Engine made no container: {error}."))
             }
@@ -132,12 +136,14 @@ impl DemoContainer {
     }
 
     async fn make(&self) -> io::Result<()> {
+        // `fromSrc=-`: an image from the body, so that no registry is asked.
         let image = format!("/images/create?fromSrc=-&repo={}&tag=1", self.name);
         let tar = tar_of_folders(&["tmp", "workspace"]);
         self.expect("POST", &image, "application/x-tar", &tar)
             .await?;
         let described = json!({
             "Image": format!("{}:1", self.name),
+            // Never run, but the engine wants a command.
             "Cmd": ["/none"],
             "WorkingDir": "/workspace",
             "NetworkDisabled": true,
@@ -165,7 +171,7 @@ impl DemoContainer {
         }
     }
 
-    /// Removes both. What is not there any more needs no removing.
+    /// Removes the container and its image. What does not exist needs no removal, so failures are ignored.
     async fn remove(&self) {
         for target in [
             format!("/containers/{}?force=1&v=1", self.name),
@@ -176,7 +182,7 @@ impl DemoContainer {
     }
 }
 
-/// One request, in HTTP/1.0 so that the answer ends with the connection. Gives the status.
+/// Sends one request and returns the status. HTTP/1.0, so that the response ends with the connection.
 async fn call_engine(
     socket: &Path,
     method: &str,
@@ -198,6 +204,7 @@ async fn call_engine(
             .take(MAX_RESPONSE_BYTES)
             .read_to_end(&mut answer)
             .await?;
+        // The status line is enough; the body is not used.
         let line = String::from_utf8_lossy(answer.get(..64).unwrap_or(&answer)).into_owned();
         let status = line
             .split(' ')

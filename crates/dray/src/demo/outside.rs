@@ -1,7 +1,7 @@
 //! A simulated outside world: names that resolve to public addresses, and servers behind them.
 //!
-//! Only the demo's resolver and dialer know it. They stand where DNS and the kernel's sockets stand in the product, so
-//! everything between them (policy, guard, pinning, limits, audit) is the real thing. Nothing leaves the process.
+//! Only the demo's resolver and dialer know it. They replace DNS and the sockets of the kernel; everything between
+//! them (policy, guard, pinning, limits, audit) is the product. Nothing leaves the process.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,14 +15,14 @@ use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, ser
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
-/// Where every harmless name of the demo resolves to.
+/// The public address to which every harmless name of the demo resolves.
 const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
-/// The name that answers differently the second time.
+/// A name that resolves to loopback from its second lookup on: DNS rebinding.
 pub(crate) const REBINDING_HOST: &str = "rebind.attacker.example";
 /// Size of the large file.
 pub(crate) const LARGE_FILE_BYTES: usize = 3 << 20;
 
-/// The world; clones are the same one.
+/// The outside world. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeInternet {
     responder: ScriptedResponder,
@@ -32,7 +32,7 @@ pub(crate) struct FakeInternet {
 }
 
 impl FakeInternet {
-    /// An unused instance.
+    /// A world in which nothing was looked up or dialled.
     pub(crate) fn new() -> Self {
         Self {
             responder: ScriptedResponder::new(scripted_response),
@@ -42,7 +42,7 @@ impl FakeInternet {
         }
     }
 
-    /// Every address that was connected to, in order.
+    /// Every address to which a connection was made, in order.
     pub(crate) fn dialled(&self) -> Vec<IpAddr> {
         self.dialled
             .lock()
@@ -58,6 +58,7 @@ impl FakeInternet {
             "files.example.org" | "short.example.org" | "www.example.org" => {
                 Ok(vec![PUBLIC_ADDRESS])
             }
+            // Public at first, which passes the check; then loopback, which must not be dialled.
             REBINDING_HOST if *count == 1 => Ok(vec![PUBLIC_ADDRESS]),
             REBINDING_HOST => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
             _ => Err(DnsError::NotFound),
@@ -89,16 +90,18 @@ impl Dialer for FakeInternet {
             self.dialled
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
+                // Before the connection exists, so that a forbidden one counts even if it fails.
                 .push(peer.ip());
             let (ours, theirs) = tokio::io::duplex(256 * 1024);
             let responder = self.responder.clone();
             self.tasks.spawn(async move {
-                // A client that hangs up early is part of the show.
+                // A client that closes early is part of the demo.
                 let _ = serve_request(theirs, &responder).await;
             });
             Ok(DialedStream {
                 io: Box::new(ours),
                 peer,
+                // TEST-NET-1 (RFC 5737): an address that no machine has.
                 local: std::net::SocketAddr::from(([192, 0, 2, 1], 40_000)),
             })
         })

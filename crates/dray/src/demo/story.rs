@@ -1,4 +1,4 @@
-//! What the demo shows, step by step. Every step checks what it shows: a demo that lies fails.
+//! The chapters of the demo. Every step checks what it shows: a demo that shows something wrong fails.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::demo::system::{DemoSystem, next_event};
 use crate::demo::{StepReporter, agent, container, delivery, reading};
 use crate::outcome::CommandFailure;
 
-/// Resolves, claims, follows, refuses, answers an event, sends files to a person and takes files back.
+/// Runs all chapters in order. The first failure ends the demo.
 pub(crate) async fn run_chapters(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -27,6 +27,7 @@ pub(crate) async fn run_chapters(
     follow_redirects(system, teller).await?;
     show_refusals(system, teller).await?;
     resolve_by_event(system, teller).await?;
+    // Its report is used below: the container gets one of the files that were sent.
     let sent = delivery::run_chapter(system, teller).await?;
     container::run_chapter(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
     reading::run_chapter(system, teller).await?;
@@ -39,6 +40,7 @@ pub(crate) async fn run_chapters(
 /// Repeats in numbers what the chapters showed.
 fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     let dialled = system.outside.dialled();
+    // Without the title of the demo.
     let (chapters, facts) = (teller.chapters.get() - 1, teller.facts.get());
     teller.chapter("Summary");
     teller.line(
@@ -64,6 +66,7 @@ fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), Comman
 fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
     dialled
         .iter()
+        // The public address of the simulated world; every other one is inside.
         .filter(|address| address.to_string() != "93.184.215.14")
         .count()
 }
@@ -134,6 +137,7 @@ async fn resolve_to_claim(
     let link = resolved
         .url
         .ok_or_else(|| untrue_claim_failure("a link was asked for"))?;
+    // Without its signature, which would open the file for every reader of the output.
     let shown = RedactedUrl::from_text(&link.url);
     teller.line(
         "file",
@@ -237,7 +241,7 @@ async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(),
     Ok(())
 }
 
-/// The audit event of the attempt: the next one with this reason and host.
+/// The audit event of an attempt: the next one with this reason and host. Others may come in between.
 async fn audit_of(
     audits: &mut dray_bus::EventStream,
     code: &str,
@@ -399,6 +403,7 @@ async fn fetch_url(
     };
     Ok(system
         .bus()
+        // Not repeated: a refusal is a decision, and a repeat would be dialled and counted again.
         .call_once(&system.meta(), &request)
         .await
         .map_err(Fault::from))
@@ -424,6 +429,7 @@ async fn read_claim(system: &DemoSystem, claim: &Claim) -> Result<Bytes, Command
         .map_err(Fault::from)?)
 }
 
+/// Fails unless the claim is true.
 pub(crate) fn check_claim(true_so: bool, claim: &str) -> Result<(), CommandFailure> {
     if true_so {
         Ok(())
@@ -432,7 +438,7 @@ pub(crate) fn check_claim(true_so: bool, claim: &str) -> Result<(), CommandFailu
     }
 }
 
-/// The demo claims something that is not so: a bug, and an exit code to match.
+/// The demo claims something that is not true: a bug, with the exit code of a failure.
 pub(crate) fn untrue_claim_failure(claim: &str) -> CommandFailure {
     CommandFailure::Fault(Fault::new(
         dray_types::FaultCode::Internal,
@@ -440,12 +446,12 @@ pub(crate) fn untrue_claim_failure(claim: &str) -> CommandFailure {
     ))
 }
 
-/// A text member of a JSON object; empty when there is none.
+/// A text member of a JSON object; empty when it is missing.
 fn text_of<'value>(object: &'value Value, name: &str) -> &'value str {
     object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// At most one terminal line of a value.
+/// A value that is cut to at most one line of a terminal.
 fn cut_to_line(text: &str) -> String {
     if text.chars().count() <= 60 {
         return text.to_owned();

@@ -25,28 +25,28 @@ use crate::demo::outside::FakeInternet;
 use crate::outcome::CommandFailure;
 use crate::world;
 
-/// The key of the demo's user towards the DIAL Core double.
+/// The key of the demo's user at the fake DIAL Core.
 const DIAL_KEY: &str = "demo-key";
-/// The demo's bot.
+/// Configuration section of the demo's bot.
 const BOT_ACCOUNT: &str = "platform-delivery.accounts.demo.telegram";
-/// How long one step may take.
+/// Longest duration of one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Everything that runs.
+/// The services and the fake servers around them. Stop it with [`DemoSystem::stop`].
 #[derive(Debug)]
 pub(crate) struct DemoSystem {
     running: RunningHost,
-    /// The DIAL Core double.
+    /// A fake DIAL Core with the files of the demo's user.
     pub(crate) dial: DialCore,
-    /// The outside world.
+    /// The outside world that the egress fetcher dials.
     pub(crate) outside: FakeInternet,
-    /// A Bot API server with its users.
+    /// A fake Bot API server with its users.
     pub(crate) telegram: FakeTelegram,
-    /// The model of the demo's agent.
+    /// The scripted model of the demo's agent.
     pub(crate) model: RehearsalServer,
-    /// The folder that is the agent's sandbox.
+    /// The directory that is the agent's sandbox.
     pub(crate) sandbox: PathBuf,
-    /// A directory of the user who runs the demo.
+    /// A directory of the user who runs the demo, for copies.
     pub(crate) downloads: PathBuf,
     tenant: TenantId,
 }
@@ -80,6 +80,7 @@ impl DemoSystem {
             .set(format!("{BOT_ACCOUNT}.token"), telegram.token().expose());
         let sources = agent_settings(sources, &manifest_directory(folder)?, &model, &sandbox);
         let outside = FakeInternet::new();
+        // The product's fetcher with another resolver and dialer.
         let network = outside.clone();
         let running = Host::new(Settings::new(sources))
             .with::<FileResolver>()
@@ -112,43 +113,43 @@ impl DemoSystem {
         })
     }
 
-    /// The bus.
+    /// The bus of the running services.
     pub(crate) fn bus(&self) -> &Bus {
         &self.running.context().bus
     }
 
-    /// The store.
+    /// The store of the running services.
     pub(crate) fn store(&self) -> &Store {
         &self.running.context().store
     }
 
-    /// Where chats are answered.
+    /// The address of the chat endpoint; `None` when it does not listen.
     pub(crate) fn chat(&self) -> Option<SocketAddr> {
         self.running.context().doors.find("chat")
     }
 
-    /// Whose data the demo is about.
+    /// The tenant of the demo.
     pub(crate) fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 
-    /// The envelope of a new operation.
+    /// The envelope of a new operation, with the deadline of one step.
     pub(crate) fn meta(&self) -> Meta {
         Meta::new(self.tenant.clone(), self.deadline())
     }
 
-    /// Asks a service, as a new operation.
+    /// Calls a service as a new operation.
     pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, CommandFailure> {
         let reply = self.bus().call(&self.meta(), request).await;
         Ok(reply.map_err(Fault::from)?)
     }
 
-    /// The end of one step.
+    /// The deadline of a step that begins now.
     pub(crate) fn deadline(&self) -> Deadline {
         Deadline::after(self.running.context().clock.now_ms(), STEP_TIMEOUT)
     }
 
-    /// What the demo's user shows DIAL Core.
+    /// The credentials that the demo's user shows to DIAL Core.
     pub(crate) fn credentials() -> dray_proto::v1::DialCredentials {
         dray_proto::v1::DialCredentials {
             api_key: DIAL_KEY.to_owned(),
@@ -156,7 +157,7 @@ impl DemoSystem {
         }
     }
 
-    /// Events from the beginning.
+    /// Events of this subject, from the beginning of the stream.
     pub(crate) async fn events(&self, filter: &str) -> Result<EventStream, CommandFailure> {
         let filter = EventFilter::new(filter).from_start();
         self.bus()
@@ -165,13 +166,13 @@ impl DemoSystem {
             .map_err(|_| Fault::internal().into())
     }
 
-    /// Ends everything in order.
+    /// Stops all services in order.
     pub(crate) async fn stop(self) {
         self.running.stop().await;
     }
 }
 
-/// A folder with the manifest of the demo's agent.
+/// Makes a directory with the manifest of the demo's agent.
 fn manifest_directory(folder: &Path) -> Result<PathBuf, CommandFailure> {
     let manifests = make_directory(folder, "manifests")?;
     std::fs::write(
@@ -182,13 +183,13 @@ fn manifest_directory(folder: &Path) -> Result<PathBuf, CommandFailure> {
     Ok(manifests)
 }
 
-/// The model of the demo's agent.
+/// Starts the scripted model of the demo's agent.
 async fn rehearsed_model() -> std::io::Result<RehearsalServer> {
     let script = Script::from_json(&agent::model_script().to_string())?;
     RehearsalServer::start(script).await
 }
 
-/// The next event, or a failure when none comes.
+/// The next event, or a failure when none comes in time.
 pub(crate) async fn next_event(events: &mut EventStream) -> Result<ObservedEvent, CommandFailure> {
     let event = tokio::time::timeout(STEP_TIMEOUT, events.next())
         .await
@@ -203,19 +204,20 @@ pub(crate) fn late_event_failure(what: &str) -> CommandFailure {
     }
 }
 
-/// No environment and no file: the demo is the same everywhere.
+/// Settings without the environment and without a file: the demo is the same everywhere.
 fn demo_settings(folder: &Path, dial: &DialCore) -> ConfigSources {
     ConfigSources::new(Environment::default())
         .set("state.folder", folder.to_string_lossy())
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
+        // A full disk must not keep the demo from starting.
         .set("limits.free_disk_percent", "0")
         .set("egress-fetcher.enabled", "true")
         .set("file-resolver.dial_url", dial.url())
         .set("file-resolver.tenants.default.api_key", DIAL_KEY)
 }
 
-/// Where the agent's manifest, model and sandbox are.
+/// Adds the settings of the agent: its manifest, model and sandbox.
 fn agent_settings(
     sources: ConfigSources,
     manifests: &Path,
@@ -232,7 +234,7 @@ fn agent_settings(
         )
 }
 
-/// A new folder within the demo's, under its real path.
+/// Makes a directory within the demo's, and returns its real path: sandboxes compare resolved paths.
 fn make_directory(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
     let path = folder.join(name);
     std::fs::create_dir(&path)
@@ -240,7 +242,7 @@ fn make_directory(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> 
         .map_err(CommandFailure::local("cannot make a folder for the demo"))
 }
 
-/// A configured list of one path, with any characters in it.
+/// A configured list of one path, as JSON: a path may hold any characters.
 fn one_path_list(path: &Path) -> String {
     serde_json::json!([path.to_string_lossy()]).to_string()
 }

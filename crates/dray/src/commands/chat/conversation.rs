@@ -1,4 +1,4 @@
-//! The conversation and the file that keeps it: JSON, version 1, written whole and readable by its owner alone.
+//! The conversation and its file: JSON, version 1, written as a whole and readable by its owner alone.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::CommandFailure;
 
-/// Version of the form of the file.
+/// Version of the format. A file with another one is refused and left as it is.
 const FORMAT_VERSION: u32 = 1;
 /// Largest file that is read, in bytes.
 const MAX_CONVERSATION_BYTES: u64 = 256 << 20;
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedConversation {
     version: u32,
@@ -23,36 +23,37 @@ struct SavedConversation {
     unanswered: Option<Message>,
 }
 
-/// A conversation.
+/// A conversation, with the file that keeps it where one was named.
 #[derive(Debug, Default)]
 pub(super) struct ConversationFile {
-    /// Questions and answers in turn; ends with an answer.
+    /// Questions and answers in turn; it ends with an answer.
     messages: Vec<Message>,
     /// A question whose answer failed or was stopped.
     unanswered: Option<Message>,
     file: Option<PathBuf>,
-    /// What the file holds as far as we know; `None` when there is none.
+    /// Digest of the file as this program last read or wrote it; `None` when it does not exist.
     known: Option<Sha256Digest>,
 }
 
-/// What is asked.
+/// A question that was not yet answered.
 #[derive(Debug)]
 pub(super) struct ChatQuestion {
     message: Message,
-    /// How many messages stand before it.
+    /// Number of messages before it.
     after: usize,
 }
 
 impl ConversationFile {
-    /// A new conversation, or the one in `file`. Whether the file can be written is found out now.
+    /// A new conversation, or the one in `file`. Checks that the file can be written, before a question is asked.
     pub(super) fn open(file: Option<&Path>) -> Result<Self, CommandFailure> {
         let Some(file) = file else {
             return Ok(Self::default());
         };
-        // A link stays one.
+        // A symbolic link stays one: writing replaces the file behind it.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let found = read_conversation_file(&file)?;
         let folder = folder_of(&file);
+        // Writing replaces the file by a new one, so the directory must be writable.
         tempfile::NamedTempFile::new_in(folder).map_err(CommandFailure::local(format!(
             "cannot write {}",
             file.display()
@@ -77,12 +78,12 @@ impl ConversationFile {
         })
     }
 
-    /// Whether there is a file that keeps it.
+    /// Whether a file keeps the conversation.
     pub(super) const fn is_kept(&self) -> bool {
         self.file.is_some()
     }
 
-    /// A new question. One that had no answer is given up.
+    /// Begins a question. An earlier one without an answer is dropped.
     pub(super) fn ask(&mut self, message: Message) -> ChatQuestion {
         self.unanswered = None;
         ChatQuestion {
@@ -91,7 +92,7 @@ impl ConversationFile {
         }
     }
 
-    /// The last question again: the one without an answer, or else the one whose answer is replaced.
+    /// The last question again: the unanswered one, or else the one whose answer will be replaced.
     pub(super) fn again(&mut self) -> Option<ChatQuestion> {
         if let Some(message) = self.unanswered.take() {
             return Some(ChatQuestion {
@@ -104,30 +105,31 @@ impl ConversationFile {
         Some(ChatQuestion { message, after })
     }
 
-    /// All that is sent with a question.
+    /// All messages that are sent with a question, oldest first.
     pub(super) fn messages<'a>(&'a self, question: &'a ChatQuestion) -> Vec<&'a Message> {
         let before = self.messages.iter().take(question.after);
         before.chain([&question.message]).collect()
     }
 
-    /// A question has its answer.
+    /// Adds a question with its answer, which replaces an earlier answer to it.
     pub(super) fn answered(&mut self, question: ChatQuestion, answer: Message) {
         self.messages.truncate(question.after);
         self.messages.extend([question.message, answer]);
     }
 
-    /// A question has none; `/retry` asks it again. Where it had one before, that one stays.
+    /// Notes that a question has no answer, for `/retry`. An earlier answer to the same question stays.
     pub(super) fn unanswered(&mut self, question: ChatQuestion) {
         if question.after == self.messages.len() {
             self.unanswered = Some(question.message);
         }
     }
 
-    /// Writes the file, where there is one.
+    /// Writes the file, where there is one. Refuses when another program has changed it.
     pub(super) fn keep(&mut self) -> Result<(), CommandFailure> {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
+        // Not atomic with the write below; it catches a second chat on the same file, not a race within milliseconds.
         let there = read_conversation_file(&file)?.map(|bytes| Sha256Digest::of(&bytes));
         if there != self.known {
             return Err(CommandFailure::Usage(format!(
@@ -139,7 +141,7 @@ impl ConversationFile {
         Ok(())
     }
 
-    /// Writes a copy to a new file.
+    /// Writes a copy to a new file. An existing file is not replaced.
     pub(super) fn copy(&self, file: &Path) -> Result<(), CommandFailure> {
         self.write(file, false).map(drop)
     }
@@ -154,8 +156,11 @@ impl ConversationFile {
         let bytes = serde_json::to_vec_pretty(&kept)
             .map_err(std::io::Error::from)
             .map_err(wrong())?;
+        // In the same directory, so that it can be renamed into place. `tempfile` makes it readable for its owner
+        // alone.
         let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(wrong())?;
         part.write_all(&bytes).map_err(wrong())?;
+        // Before the rename: after a crash the name must not lead to a file without content.
         part.as_file().sync_all().map_err(wrong())?;
         let placed = if replace {
             part.persist(file)
@@ -169,12 +174,13 @@ impl ConversationFile {
 
 fn folder_of(file: &Path) -> &Path {
     match file.parent() {
+        // A bare file name has an empty parent.
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     }
 }
 
-/// The file's bytes, `None` when there is none.
+/// The bytes of the file; `None` when it does not exist.
 fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
     let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = match file.metadata() {
@@ -182,7 +188,7 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(wrong()(error)),
     };
-    // Opening a named pipe would wait for a writer.
+    // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
             "{} is no file that could keep a conversation",
@@ -204,6 +210,7 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
 }
 
 fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
+    // The version first: another one may have members of other types.
     #[derive(Deserialize)]
     struct VersionHead {
         version: u32,
@@ -217,6 +224,7 @@ fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
     }
     let kept: SavedConversation =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    // With a question at the end, as the next request will have: the server would refuse a wrong order of roles.
     let mut roles: Vec<_> = kept.messages.iter().map(|message| message.role).collect();
     roles.push(
         kept.unanswered

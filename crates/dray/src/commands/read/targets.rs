@@ -1,4 +1,4 @@
-//! The documents that the arguments of `dray read` name: files, directories, URLs, stored files.
+//! The documents that the arguments of `dray read` name: files, directories, URLs and stored files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use dray_types::Sha256Digest;
 
 use crate::outcome::CommandFailure;
 
-/// Files of all directories together.
+/// Most files of all directories together.
 const MAX_FILES: usize = 10_000;
-/// How deep directories are entered.
+/// Deepest level of directories that is entered.
 const MAX_DEPTH: usize = 64;
 
-/// Where a document is.
+/// Where a document comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DocumentLocation {
     Path,
@@ -20,7 +20,8 @@ pub(super) enum DocumentLocation {
 }
 
 impl DocumentLocation {
-    /// `primary` is the root in which a file of that name would be looked for; the current folder when there is none.
+    /// Decides by the form of the argument. `primary` is the root in which a file is looked for, or the current
+    /// directory.
     pub(super) fn of(what: &str, primary: Option<&Path>) -> Self {
         let is_url = ["http://", "https://"].iter().any(|scheme| {
             what.get(..scheme.len())
@@ -31,6 +32,7 @@ impl DocumentLocation {
         }
         let digest = what.strip_prefix("artifact:").unwrap_or(what);
         match digest.parse() {
+            // A file whose name reads like a digest is a file.
             Ok(sha256)
                 if path_below_primary(what, primary)
                     .symlink_metadata()
@@ -43,17 +45,17 @@ impl DocumentLocation {
     }
 }
 
-/// One document.
+/// One document to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReadTarget {
-    /// As the caller named it; of a file of a directory, its path.
+    /// The argument as it was typed; for a file found in a directory, its path.
     pub(super) what: String,
     pub(super) source: DocumentLocation,
-    /// The directory of the file, which may be read although it was not named as a root.
+    /// The directory of the file, which may be read although it is not a root.
     pub(super) folder: Option<PathBuf>,
 }
 
-/// The documents of all arguments, in their order.
+/// The documents of all arguments, in order. A directory stands for its files.
 ///
 /// # Errors
 ///
@@ -98,7 +100,7 @@ fn path_below_primary(what: &str, primary: Option<&Path>) -> PathBuf {
     primary.map_or_else(|| PathBuf::from(what), |root| root.join(what))
 }
 
-/// The directory that a file is named in; nothing for a bare name.
+/// The directory with which a file is named; `None` for a bare name.
 pub(super) fn parent_directory(file: &Path) -> Option<PathBuf> {
     match file.parent() {
         Some(parent) if parent.as_os_str().is_empty() => None,
@@ -106,7 +108,7 @@ pub(super) fn parent_directory(file: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Adds the regular files of a directory and of those below, by name. Links are not followed.
+/// Adds the regular files of a directory and of those below it, by name. Links are not followed.
 fn list_directory(
     directory: &Path,
     shown: &Path,
@@ -117,6 +119,7 @@ fn list_directory(
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed())? {
         let entry = entry.map_err(failed())?;
+        // Hidden files are not what a directory was named for.
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let kind = entry.file_type().map_err(failed())?;
             entries.push((entry.file_name(), kind));
@@ -124,6 +127,7 @@ fn list_directory(
     }
     entries.sort_by(|a, b| a.0.cmp(&b.0));
     for (name, kind) in entries {
+        // One above the limit is enough for the caller to refuse.
         if files.len() > MAX_FILES {
             break;
         }

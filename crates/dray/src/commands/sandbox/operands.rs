@@ -1,4 +1,4 @@
-//! What was typed after `get`, `put` and `cp`.
+//! The operands of `get`, `put` and `cp`, as they are typed.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use crate::cli::{SandboxCommand, SandboxCp, SandboxPut};
 use crate::commands::reach;
 use crate::outcome::CommandFailure;
 
-/// The operands of `put`.
+/// The operands of `put`: at least one file, then the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PutOperands<'a> {
     pub(super) files: &'a [PathBuf],
@@ -16,13 +16,14 @@ pub(super) struct PutOperands<'a> {
 }
 
 impl SandboxPut {
-    /// Files, the sandbox, and the directory: the first operand after a file that reads KIND:NAME is the sandbox.
+    /// Finds files, sandbox and directory: the first operand after a file that reads `KIND:NAME` is the sandbox.
     pub(super) fn parse(&self) -> Result<PutOperands<'_>, CommandFailure> {
         let is_sandbox = |operand: &PathBuf| {
             operand
                 .to_str()
                 .is_some_and(|text| reach::check_address(text).is_ok())
         };
+        // The first operand is a file, also when it reads like a sandbox.
         let found = self.operands.iter().skip(1).position(is_sandbox);
         let (files, rest) = match found {
             Some(position) => self.operands.split_at(position + 1),
@@ -45,7 +46,7 @@ impl SandboxPut {
         Ok(operands)
     }
 
-    /// What a sandbox would look like, shown at the operand that should have been one.
+    /// The failure for a missing sandbox, which shows the operand that should have been one.
     fn no_sandbox(&self) -> CommandFailure {
         let last = self.operands.last().map(|last| last.to_string_lossy());
         let refused = reach::check_address(&last.unwrap_or_default());
@@ -74,17 +75,17 @@ impl SandboxPut {
     }
 }
 
-/// One end of a copy as it was typed.
+/// One operand of `cp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CopyOperand {
-    /// `None` for this machine.
+    /// Address of the sandbox; `None` for this machine.
     pub(super) sandbox: Option<String>,
-    /// A path there.
+    /// Path in the sandbox or on this machine.
     pub(super) path: Vec<u8>,
 }
 
 impl CopyOperand {
-    /// `KIND:NAME:PATH`, `KIND:NAME`, or a path of this machine.
+    /// Reads `KIND:NAME:PATH`, `KIND:NAME`, or a path of this machine.
     pub(super) fn parse(typed: &Path) -> Self {
         let bytes = typed.as_os_str().as_bytes();
         let here = || Self {
@@ -94,6 +95,7 @@ impl CopyOperand {
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
             return here();
         };
+        // A path such as `./a:b` or `A:b` is not a sandbox: kinds are lower-case words.
         let kind = bytes.get(..colon).unwrap_or_default();
         let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         if kind.is_empty() || !kind.iter().all(is_word) {
@@ -101,12 +103,14 @@ impl CopyOperand {
         }
         let name_at = colon + 1;
         let rest = bytes.get(name_at..).unwrap_or_default();
-        // A name is not empty, so the path's colon is not the first character.
+        // Names may hold colons (`ssh:me@host:22`): the path begins at a colon before `/`, `~` or `.`, and the name
+        // is not empty.
         let is_path = |window: &[u8]| matches!(window, [b':', b'/' | b'~' | b'.']);
         let split = rest.windows(2).skip(1).position(is_path).map(|at| at + 1);
         let (name, path) = match split {
             Some(at) => (rest.get(..at), rest.get(at + 1..)),
             None => (
+                // Without a path, the working directory of the sandbox.
                 Some(rest.strip_suffix(b":").unwrap_or(rest)),
                 Some(&b"."[..]),
             ),
@@ -123,7 +127,7 @@ impl CopyOperand {
 }
 
 impl SandboxCp {
-    /// What is copied, and where to.
+    /// The sources and the target. Exactly one or both sides are in a sandbox.
     pub(super) fn parse(&self) -> Result<(Vec<CopyOperand>, CopyOperand), CommandFailure> {
         let mut operands: Vec<_> = self
             .operands
@@ -141,6 +145,7 @@ impl SandboxCp {
                 "cp copies no standard input or output: use put and get; a file of that name is ./-",
             ));
         }
+        // A copy within this machine is what `cp` of the system is for.
         if to.sandbox.is_none() && operands.iter().any(|from| from.sandbox.is_none()) {
             return Err(usage(
                 "one side must be in a sandbox, written SANDBOX:PATH, for example docker:web:/data/a.csv",
@@ -158,7 +163,7 @@ impl SandboxCp {
     }
 }
 
-/// Every sandbox that a command names.
+/// The addresses of all sandboxes that a command names.
 pub(super) fn named_sandboxes(command: &SandboxCommand) -> Result<Vec<String>, CommandFailure> {
     Ok(match command {
         SandboxCommand::Probe { sandbox }
@@ -169,6 +174,7 @@ pub(super) fn named_sandboxes(command: &SandboxCommand) -> Result<Vec<String>, C
         SandboxCommand::Put(put) => vec![put.parse()?.sandbox.to_owned()],
         SandboxCommand::Cp(cp) => {
             let (from, to) = cp.parse()?;
+            // All sources are in the same place, so the first names it.
             let first = from.into_iter().next();
             first
                 .into_iter()

@@ -21,6 +21,7 @@ pub(super) async fn run(
     command: &SandboxPut,
 ) -> Result<(), CommandFailure> {
     let operands = command.parse()?;
+    // A single file has options that several cannot have: `--name`, and standard input.
     let one_file = matches!(operands.files, [file] if !file.is_dir());
     if !one_file {
         return copy::put_many(global, reach, command).await;
@@ -36,7 +37,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Through the store of a running system.
+/// Puts a file through the store of a running system.
 async fn put_through_store(
     global: &GlobalOptions,
     world: &SystemConnection,
@@ -57,6 +58,7 @@ async fn put_through_store(
         claim: Some(claim.into()),
         directory: path_bytes(operands.directory),
         collision: command.collision.clone(),
+        // 0 stands for 0644.
         mode: 0,
     };
     let waiting = progress::spinner_with_text("putting into the sandbox", global.json);
