@@ -1,8 +1,8 @@
-//! Who asks: what one chat request brings along for the calls that are made on its behalf (quickapps 2.1).
+//! The caller of a chat request, with credentials for the calls that are made on its behalf (quickapps 2.1).
 
 use dray_types::Secret;
 
-/// What a chat request brought along. Lives as long as the request and is never stored.
+/// Credentials and headers of a chat request. Lives as long as the request and is never stored.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// The per-request key of DIAL; goes to the exact DIAL origin only.
@@ -30,6 +30,7 @@ impl Caller {
             .filter(|(name, _)| {
                 allowed
                     .iter()
+                    // Names of headers have no case (RFC 9110 section 5.1), and operators write them in any.
                     .any(|allowed| allowed.eq_ignore_ascii_case(name))
             })
             .map(|(name, value)| (name.as_str(), value.as_str()))

@@ -1,4 +1,4 @@
-//! What a request asks of tools, against what there is (quickapps 17).
+//! Checks the `tool_choice` of a request against the tools that exist (quickapps 17).
 
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ pub fn check_tool_choice(
     has_tools: bool,
 ) -> Result<(), Box<RequestFailure>> {
     let forces = tool_choice.is_some_and(|choice| {
+        // `auto` and `none` force nothing, so they need no tool.
         choice == "required" || choice.get("type").is_some_and(|kind| kind == "function")
     });
     if has_tools || !forces {

@@ -1,4 +1,4 @@
-//! When a tool answered, as the model reads it (quickapps 15).
+//! The time of day for the model (quickapps 15).
 
 use std::collections::HashSet;
 
@@ -24,6 +24,7 @@ pub fn note_time(message: &mut Message, iso: &str, source: &str, zone: &str) {
         .state
         .get_or_insert_with(|| Value::Object(Map::new()));
     if let Some(state) = state.as_object_mut() {
+        // A result from an earlier turn keeps the time at which it was made.
         state.entry(METADATA_KEY).or_insert_with(|| {
             json!({"timestamp": {
                 "response_timestamp": iso, "timestamp_source": source, "timezone_name": zone,
@@ -32,7 +33,7 @@ pub fn note_time(message: &mut Message, iso: &str, source: &str, zone: &str) {
     }
 }
 
-/// What the tool says: the time in ISO 8601, the zone by its IANA name, and whether that was asked for (`request`) or
+/// The tool's result: the time in ISO 8601, the zone by its IANA name, and whether the model named it (`request`) or
 /// not (`default`).
 pub fn clock_result(iso: &str, zone: &str, source: &str) -> String {
     format!("{iso} ({zone}, source={source})")
@@ -53,11 +54,13 @@ pub fn annotate_times(messages: &mut [Message]) {
     let former: HashSet<_> = messages
         .iter()
         .flat_map(Message::calls)
+        // Ids of early releases do not name their tool, so the calls are looked up.
         .filter(|call| call.function.name == CLOCK_TOOL && pair::is_former(&call.id))
         .map(|call| call.id.clone())
         .collect();
     for message in messages {
         let id = message.tool_call_id.as_deref().unwrap_or_default();
+        // Results of the clock say the time themselves (quickapps 15).
         let tells_time = pair::is_synthetic(id, CLOCK_TOOL) || former.contains(id);
         if message.role != Role::Tool || tells_time {
             continue;
@@ -75,6 +78,7 @@ fn time_line(message: &Message) -> Option<String> {
     let noted = state.get(METADATA_KEY)?.get("timestamp")?;
     let iso = noted.get("response_timestamp")?.as_str()?;
     let zone = noted.get("timezone_name").and_then(Value::as_str);
+    // The state went through the client: `get` also refuses text that is too short or cut inside a character.
     let (date, time) = (iso.get(..10)?, iso.get(11..19)?);
     Some(format!(
         "\n[Timestamp: {date} {time} {}]",

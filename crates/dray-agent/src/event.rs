@@ -1,4 +1,4 @@
-//! What happens while an answer is made, in the order in which the client sees it (quickapps 3.2).
+//! Events of an answer, in the order in which the client sees them (quickapps 3.2).
 
 use serde_json::Value;
 
@@ -13,40 +13,40 @@ pub enum Event {
     Attachment(Attachment),
     /// A stage begins. Numbers count from 0 in order of opening.
     StageOpened {
-        /// Its number.
+        /// Number of the new stage; the other events name it.
         stage: u32,
         /// Its name, if it has one already.
         name: Option<String>,
     },
     /// More of a stage's name.
     StageName {
-        /// Its number.
+        /// Number of the stage.
         stage: u32,
-        /// What is added.
+        /// Text that is appended to the name.
         name: String,
     },
     /// More text of a stage.
     StageContent {
-        /// Its number.
+        /// Number of the stage.
         stage: u32,
-        /// What is added.
+        /// Text that is appended to the content.
         content: String,
     },
     /// A file of a stage.
     StageAttachment {
-        /// Its number.
+        /// Number of the stage.
         stage: u32,
-        /// The file.
+        /// The file, with content or an address.
         attachment: Attachment,
     },
-    /// A stage ends.
+    /// A stage ends; nothing is added to it afterwards.
     StageClosed {
-        /// Its number.
+        /// Number of the stage.
         stage: u32,
-        /// How.
+        /// Whether its work succeeded.
         status: StageStatus,
     },
-    /// What the next turn needs; once per answer.
+    /// The state for the next turn; once per answer.
     State(Value),
     /// Calls that the client must make itself.
     ToolCalls(Vec<ToolCall>),
@@ -55,9 +55,9 @@ pub enum Event {
 /// How a stage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageStatus {
-    /// Well.
+    /// The work of the stage succeeded.
     Completed,
-    /// Not well.
+    /// The work of the stage failed or was cut short.
     Failed,
 }
 
@@ -74,7 +74,7 @@ impl StageStatus {
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
-    /// All is said.
+    /// The model ended its answer by itself.
     #[default]
     Stop,
     /// The client must make calls.
@@ -97,28 +97,28 @@ impl FinishReason {
     }
 }
 
-/// Tokens.
+/// Tokens of one call of a model, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenUsage {
-    /// Of what was asked.
+    /// Tokens of the prompt.
     pub prompt: u64,
-    /// Of what was answered.
+    /// Tokens of the answer.
     pub completion: u64,
 }
 
 /// Tokens of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// Its id.
+    /// Id of the model or deployment.
     pub model: String,
-    /// What it used.
+    /// Tokens of its prompts and completions.
     pub tokens: TokenUsage,
 }
 
 /// The end of an answer; sent last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerEnd {
-    /// Why it ended.
+    /// Why the last answer of the model ended.
     pub reason: FinishReason,
     /// All tokens, when they were counted.
     pub usage: Option<TokenUsage>,

@@ -10,7 +10,7 @@ use thiserror::Error;
 pub struct RequestFailure {
     /// HTTP status; used when nothing of the answer has left yet.
     pub status: u16,
-    /// What went wrong.
+    /// Description of the failure for developers of clients.
     pub message: String,
     /// Kind, such as `invalid_request_error` and `runtime_error`.
     pub kind: String,
@@ -18,7 +18,7 @@ pub struct RequestFailure {
     pub param: Option<Box<str>>,
     /// Code of the cause; the status as text by default.
     pub code: Option<String>,
-    /// What the user is shown.
+    /// Message for the user.
     pub display_message: Option<String>,
 }
 
@@ -40,19 +40,19 @@ impl RequestFailure {
         }
     }
 
-    /// What is said for an unexpected failure.
+    /// A failure of status 500 that says nothing of its cause.
     pub fn unexpected() -> Self {
         Self::new(500, "Error during processing the request")
     }
 
-    /// With another kind.
+    /// Replaces the kind that follows from the status.
     #[must_use]
     pub fn kind(mut self, kind: &str) -> Self {
         kind.clone_into(&mut self.kind);
         self
     }
 
-    /// With a text for the user.
+    /// Adds a message for the user.
     #[must_use]
     pub fn display(mut self, text: impl Into<String>) -> Self {
         self.display_message = Some(text.into());
@@ -70,6 +70,7 @@ impl RequestFailure {
         let code = self.code.clone();
         error.insert(
             "code".to_owned(),
+            // Always text, also where it is the status (quickapps 4).
             json!(code.unwrap_or_else(|| self.status.to_string())),
         );
         if let Some(display) = &self.display_message {

@@ -1,4 +1,4 @@
-//! What of its attachments a model gets to see (quickapps 14). Works on copies, before every call of the model.
+//! Decides which attachments reach a model inline (quickapps 14). Works on copies, before every call of the model.
 
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,7 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     };
     let attachments = match custom.attachments.take() {
         Some(attachments) if !attachments.is_empty() => attachments,
+        // `[]` stays `[]`: messages without attachments pass unchanged.
         other => {
             custom.attachments = other;
             return copy;
@@ -37,10 +38,13 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     let kept = attachments
         .iter()
         .filter(|one| policies.iter().any(|keep| keep(message, one)));
+    // Possibly `[]`; nothing is removed from the message itself (quickapps 14).
     custom.attachments = Some(kept.cloned().collect());
     let content = copy
         .content
+        // `null` becomes text, also where no list follows (quickapps 14).
         .get_or_insert_with(|| Content::Text(String::new()));
+    // A model that found the list in its own messages would learn to write it (quickapps 14).
     if message.role != Role::Assistant {
         append_text(content, &format!("\n{}", attachments_listing(&attachments)));
     }
@@ -65,6 +69,7 @@ fn attachments_listing(attachments: &[Attachment]) -> String {
         for (name, value) in [
             ("title", &one.title),
             ("type", &one.kind),
+            // Missing values give empty elements; only `reference_url` is left out (quickapps 14).
             ("url", &one.url),
         ] {
             let value = escape_markup(value.as_deref().unwrap_or_default());

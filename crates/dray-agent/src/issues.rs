@@ -1,4 +1,4 @@
-//! What could not be set up, as the stage before the answer shows it (quickapps 40).
+//! Problems of setting up a turn, as the stage before the answer shows them (quickapps 40).
 
 /// Name of the stage.
 pub const STAGE_NAME: &str = "Initialization issues";
@@ -8,31 +8,31 @@ pub const STAGE_NAME: &str = "Initialization issues";
 pub struct ToolIssue {
     /// The tool, when it is one.
     pub tool: Option<String>,
-    /// The tool set.
+    /// The tool set, of the tool or as a whole.
     pub toolset: Option<String>,
-    /// What is wrong.
+    /// The problem, in a sentence for the builder.
     pub message: String,
-    /// More lines.
+    /// Lines below the message, shown in a fence.
     pub details: Vec<String>,
 }
 
 /// A hook that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookIssue {
-    /// When it would be called.
+    /// The event at which it would be called.
     pub event: String,
     /// The tool that it would call.
     pub tool: String,
-    /// What is wrong.
+    /// The problem, in a sentence for the builder.
     pub message: String,
 }
 
-/// What is wrong with a skill.
+/// A problem of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillIssue {
-    /// Which skill.
+    /// Address of the skill, as the manifest has it.
     pub url: String,
-    /// What is wrong.
+    /// The problem, in the words of quickapps 36.
     pub reason: String,
 }
 
@@ -54,11 +54,13 @@ pub struct IssueLog {
 impl IssueLog {
     /// Whether the stage is closed as failed.
     pub const fn is_hard(&self) -> bool {
+        // Missing hooks and single skills are soft (quickapps 40).
         !self.tools.is_empty() || self.no_skills
     }
 
     /// The text of the stage; `None` when there is nothing to show.
     pub fn text(&self) -> Option<String> {
+        // In the order of quickapps 40.
         let sections: Vec<_> = [self.of_tools(), self.of_hooks(), self.of_skills()]
             .into_iter()
             .flatten()
@@ -120,6 +122,7 @@ impl IssueLog {
 /// A fence that the text does not end.
 fn fence_for(text: &str) -> String {
     let mut fence = "```".to_owned();
+    // A fence ends only at a run of backticks that is as long as its own (CommonMark 4.5).
     while text.contains(&fence) {
         fence.push('`');
     }

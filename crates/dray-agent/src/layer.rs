@@ -1,4 +1,4 @@
-//! What the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
+//! Templates that the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
 //!
 //! Layers are folders; who reads them gives each file to [`LayerSet::add`], layer after layer. An entry of a later
 //! layer replaces the one of the same name.
@@ -16,7 +16,7 @@ pub use built_in::built_in;
 pub use patch::{RefusedPatch, apply_patch};
 pub use resolve::{ResolvedToolsets, TemplateFailure, TemplateFailureCause};
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKind {
     /// Text of a system prompt: `prompt/*.md`.
@@ -47,7 +47,7 @@ impl EntryKind {
 pub struct LayerFileError {
     /// The path inside the layer.
     pub path: String,
-    /// What is wrong with it.
+    /// The error of the JSON parser.
     #[source]
     pub source: serde_json::Error,
 }
@@ -90,6 +90,7 @@ impl LayerSet {
     pub fn names(&self, kind: EntryKind) -> impl Iterator<Item = &str> {
         let texts = self.texts.keys();
         texts
+            // All entries of a kind are in the same map, so the names stay sorted.
             .chain(self.bodies.keys())
             .filter(move |(of, _)| *of == kind)
             .map(|(_, name)| name.as_str())
@@ -97,6 +98,7 @@ impl LayerSet {
 
     /// The text of a prompt or skill.
     pub fn text(&self, kind: EntryKind, name: &str) -> Option<&str> {
+        // A key that is a pair cannot be looked up by a borrowed name.
         self.texts.get(&(kind, name.to_owned())).map(String::as_str)
     }
 
@@ -106,7 +108,7 @@ impl LayerSet {
     }
 }
 
-/// What a file of a layer is.
+/// Kind and name of the entry in a file; `None` for a file that is not an entry.
 fn classify_entry(path: &str) -> Option<(EntryKind, &str)> {
     let (folder, file) = path.split_once('/')?;
     let (kind, name) = match folder {
@@ -121,6 +123,7 @@ fn classify_entry(path: &str) -> Option<(EntryKind, &str)> {
         }
         _ => return None,
     };
+    // Files in deeper directories belong to their entry, such as scripts of a skill.
     (!name.is_empty() && !name.contains('/')).then_some((kind, name))
 }
 

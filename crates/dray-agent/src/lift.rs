@@ -13,6 +13,7 @@ pub fn lift_orchestrator_state(messages: &mut [Message]) {
                 .as_mut()
                 .and_then(|state| state.get_mut(ORCHESTRATOR_KEY))
         {
+            // The other keys are this service's own and would mean nothing to the deployment.
             custom.state = Some(own.take());
         }
     }

@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 
 pub mod shape;
 
-/// Who speaks.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Instructions; only first.
+    /// Instructions for the model; only the first message.
     System,
-    /// The person.
+    /// The person who asks.
     User,
-    /// The model.
+    /// The model that answers.
     Assistant,
     /// The result of a tool call.
     Tool,
@@ -42,12 +42,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// One message.
+/// One message of a conversation, as clients and models exchange it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
-    /// What is said; absent and `null` are the same.
+    /// Text of the message; absent and `null` are the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
     /// Name of the speaker.
@@ -59,10 +59,10 @@ pub struct Message {
     /// Of an assistant message: the calls it makes, in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
-    /// What DIAL adds.
+    /// Extension of DIAL: attachments, stages and state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_content: Option<CustomContent>,
-    /// All else.
+    /// Fields that are not known here; they are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -85,6 +85,7 @@ impl Message {
     pub fn calls(&self) -> &[ToolCall] {
         match self.role {
             Role::Assistant => self.tool_calls.as_deref().unwrap_or_default(),
+            // A client can put calls into any message; only those of the assistant count.
             _ => &[],
         }
     }
@@ -94,7 +95,7 @@ impl Message {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
-    /// Text alone.
+    /// The whole content as text.
     Text(String),
     /// Parts as they came: `{"type":"text",…}`, `{"type":"image_url",…}`, or of a kind that is not known here.
     Parts(Vec<Map<String, Value>>),
@@ -105,10 +106,10 @@ pub enum Content {
 pub struct ToolCall {
     /// The id its result names.
     pub id: String,
-    /// Always `function`.
+    /// `function` in all known APIs; another kind is passed on.
     #[serde(rename = "type", default = "function_type")]
     pub kind: String,
-    /// What is called.
+    /// Name and arguments of the called function.
     pub function: FunctionCall,
     /// All else, `index` among it.
     #[serde(flatten)]
@@ -123,7 +124,7 @@ pub struct FunctionCall {
     /// JSON text, as the model wrote it: it may be malformed.
     #[serde(default)]
     pub arguments: String,
-    /// All else.
+    /// Fields that are not known here; they are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -140,7 +141,7 @@ pub struct CustomContent {
     /// Any JSON; of assistant messages see [`crate::state`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Value>,
-    /// All else.
+    /// Fields that are not known here; they are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -148,25 +149,25 @@ pub struct CustomContent {
 /// A file of a message. One without a type matches no filter of types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// MIME type.
+    /// MIME type of the content.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Name to show.
+    /// Name of the file for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The content itself: text or base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Where the content is.
+    /// Address of the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// MIME type of what it was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_type: Option<String>,
-    /// What it was made from.
+    /// Address of the source that the content was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_url: Option<String>,
-    /// All else.
+    /// Fields that are not known here; they are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }

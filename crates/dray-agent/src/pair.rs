@@ -12,31 +12,31 @@ use crate::message::{Content, FunctionCall, Message, Role, ToolCall};
 pub struct CallPair {
     /// Name of the tool.
     pub tool: String,
-    /// What it seems to have been called with: an object.
+    /// The arguments of the invented call: an object.
     pub arguments: Value,
-    /// What it seems to have answered.
+    /// The result of the invented call.
     pub content: String,
 }
 
-/// Where a pair stands.
+/// The place of a pair in the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairPlace {
     /// Directly after the first user message; at the end if there is none.
     AfterFirstUser,
     /// Directly before the last user message; at the end if there is none.
     BeforeLastUser,
-    /// After all else.
+    /// At the end of the conversation.
     End,
 }
 
-/// What becomes of a pair that an earlier turn left.
+/// When a pair is inserted although an earlier turn has left one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairFrequency {
-    /// The same pair is not put in again.
+    /// Not while the conversation has the same pair.
     Once,
-    /// It is put in each time.
+    /// In each turn; earlier pairs stay.
     Always,
-    /// Earlier pairs of the same tool go.
+    /// In each turn; earlier pairs of the same tool are removed.
     Refresh,
 }
 
@@ -44,6 +44,7 @@ impl CallPair {
     /// The id of the call: the same for the same pair, so that prompt caches stay warm. The order of the arguments
     /// makes no difference.
     pub fn id(&self) -> String {
+        // JSON objects keep the order of insertion here, which must not reach the id.
         let arguments = sort_members(&self.arguments).to_string();
         format!(
             "s_{}_{}_{}",
@@ -65,6 +66,7 @@ impl CallPair {
         std::iter::once(id.clone())
             .chain(later)
             .find(|id| !taken.contains(id.as_str()))
+            // For the compiler alone: there are more candidates than messages.
             .unwrap_or(id)
     }
 
@@ -81,6 +83,7 @@ impl CallPair {
             kind: "function".to_owned(),
             function: FunctionCall {
                 name: self.tool.clone(),
+                // Sorted as for the id, so that equal pairs give equal bytes (quickapps 44.4 R16).
                 arguments: sort_members(&self.arguments).to_string(),
                 rest: Map::new(),
             },
@@ -96,6 +99,7 @@ impl CallPair {
 pub fn is_synthetic(id: &str, tool: &str) -> bool {
     let parts = id
         .strip_prefix("s_")
+        // By the whole name, since names of tools may hold underscores.
         .and_then(|id| id.strip_prefix(tool))
         .and_then(|id| id.strip_prefix('_'));
     let mut parts = parts.into_iter().flat_map(|parts| parts.split('_'));
@@ -134,10 +138,12 @@ pub fn insert_pair(
             }
         }
         PairFrequency::Always => {}
+        // Both halves go: services refuse a result without its call.
         PairFrequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
     }
     let user = |message: &Message| message.role == Role::User;
     let at = match place {
+        // The first user message stays first in every turn, so the pair keeps its place and prompt caches hit.
         PairPlace::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
         PairPlace::BeforeLastUser => messages.iter().rposition(user),
         PairPlace::End => None,
@@ -147,7 +153,8 @@ pub fn insert_pair(
     messages.splice(at..at, pair);
 }
 
-/// The newest result of a tool that was called with these arguments, by whomever; nothing when it holds no text.
+/// The newest result of a tool that was called with these arguments, by the model or in a pair; `None` when it holds
+/// no text.
 pub fn newest_result<'a>(
     messages: &'a [Message],
     tool: &str,
@@ -155,6 +162,7 @@ pub fn newest_result<'a>(
 ) -> Option<&'a str> {
     let is_same = |call: &&ToolCall| {
         let given = serde_json::from_str::<Value>(&call.function.arguments);
+        // Compared as values: models write the same arguments in another order and with other spaces.
         call.function.name == tool && given.is_ok_and(|given| given == *arguments)
     };
     let (at, call) = messages

@@ -23,6 +23,7 @@ pub fn assemble_prompt(configured: &str, contexts: &[Context], skills: &[Skill])
 /// stands in place of ours.
 pub fn place_system_message(messages: &mut Vec<Message>, text: Option<String>, keep_inbound: bool) {
     let inbound = messages.iter().any(|message| message.role == Role::System);
+    // The operator allows it with `allow_override_system_message` (quickapps 12).
     if keep_inbound && inbound {
         return;
     }

@@ -28,16 +28,16 @@ pub const NAME_ARGUMENT: &str = "skill_name";
 /// The skill that teaches how files go into arguments.
 pub const FILE_PARAMETERS: &str = "tool-call-file-parameter-formatting";
 
-/// One skill.
+/// A skill: what the list says of it, and its document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skill {
-    /// By which it is read.
+    /// Name by which the model reads it.
     pub name: String,
-    /// When to read it.
+    /// For the model: when to read it.
     pub description: String,
-    /// Its terms.
+    /// License, as its author names it.
     pub license: Option<String>,
-    /// What it needs.
+    /// Requirements of the skill, as free text.
     pub compatibility: Option<String>,
     /// Tools that it uses.
     pub allowed_tools: Option<String>,
@@ -74,10 +74,12 @@ pub fn skills_listing(skills: &[Skill]) -> Option<String> {
             ("allowed_tools", skill.allowed_tools.as_ref()),
         ];
         for (name, value) in fields {
+            // Absent fields have no element (quickapps 35.3).
             lines.extend(value.map(|value| format!("    <{name}>{}</{name}>", escape(value))));
         }
         if !skill.metadata.is_empty() {
             lines.push("    <metadata>".to_owned());
+            // A `BTreeMap`, so the keys are sorted (quickapps 35.3).
             for (key, value) in &skill.metadata {
                 let (key, value) = (escape(key), escape(value));
                 lines.push(format!("      <entry key=\"{key}\">{value}</entry>"));
@@ -112,6 +114,7 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
         return;
     };
+    // By an earlier pair or by the model itself.
     if was_read(messages) {
         return;
     }
@@ -134,6 +137,7 @@ fn was_read(messages: &[Message]) -> bool {
     calls.any(|call| {
         let arguments: Value =
             serde_json::from_str(&call.function.arguments).unwrap_or(Value::Null);
+        // The second name is in histories of early releases (quickapps 19.1).
         (call.function.name == READ_SKILL_TOOL || call.function.name == "read_skill")
             && arguments
                 .get(NAME_ARGUMENT)

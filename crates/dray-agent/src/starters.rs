@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::manifest::Manifest;
 use crate::manifest::feature::{ConversationStarters, Starter};
 
-/// What stands above starters that say nothing about it.
+/// The text above starters that bring none of their own.
 const DEFAULT_INTRO: &str = "Select an action";
 
 /// The schema that a client shows as buttons; empty when the manifest has no starters.
@@ -31,6 +31,7 @@ fn from_text(text: &str) -> Starter {
 }
 
 fn starters_schema(starters: &ConversationStarters) -> Value {
+    // `const` counts from 1 (quickapps 37).
     let buttons = (1..).zip(&starters.starters);
     let buttons: Vec<_> = buttons
         .map(|(number, starter): (u32, _)| {

@@ -1,5 +1,5 @@
-//! What an assistant message carries to the next turn in `custom_content.state` (quickapps 11). The service keeps
-//! no conversation: what is not in here is forgotten.
+//! The state that an assistant message carries to the next turn in `custom_content.state` (quickapps 11). The service
+//! keeps no conversation: what is not in here is forgotten.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub struct TurnState {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub history: Vec<Value>,
-    /// What the model's own deployment returned as state.
+    /// State that the model's own deployment returned.
     #[serde(rename = "orchestrator_state", skip_serializing_if = "Option::is_none")]
     pub orchestrator: Option<Value>,
     /// The Python interpreter's session.
@@ -60,6 +60,7 @@ pub struct InterpreterState {
 pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     let start = messages
         .iter()
+        // Pairs before the last user message are made again in each turn, so they are not stored (quickapps 11.2).
         .rposition(|message| message.role == Role::User)
         .map_or(0, |last| last + 1);
     let turn = messages.get(start..).unwrap_or_default();
@@ -71,6 +72,7 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
         } else if message.role != Role::Tool {
             continue;
         }
+        // Results of a round that is left out go with it.
         if kept {
             packed.extend(serde_json::to_value(message).ok().map(without_nulls));
         }
@@ -82,6 +84,7 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
 fn is_answered(round: &Message, after: &[Message]) -> bool {
     let results = after
         .iter()
+        // Only directly after the round: a later result would not be accepted as its own.
         .take_while(|message| message.role == Role::Tool);
     let answered: Vec<_> = results
         .filter_map(|result| result.tool_call_id.as_deref())
@@ -100,6 +103,7 @@ fn without_nulls(value: Value) -> Value {
                 .into_iter()
                 .filter(|(_, value)| !value.is_null())
                 .map(|(key, value)| {
+                    // It belongs to tools and deployments, where `null` may mean something.
                     let value = if key == "state" {
                         value
                     } else {

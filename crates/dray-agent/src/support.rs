@@ -1,10 +1,11 @@
-//! What editors of manifests ask for: entries of the layers, with what they name put in place (quickapps 38).
+//! Answers for editors of manifests: entries of the layers, with the templates that they name resolved (quickapps
+//! 38).
 
 use serde_json::{Map, Value, json};
 
 use crate::layer::{EntryKind, LayerSet, apply_patch};
 
-/// What stands for a secret of an operator's template: editors show templates to everybody.
+/// Replaces the secrets of an operator's template: editors show templates to everybody.
 const HIDDEN_SECRET: &str = "********";
 
 /// Deepest chain of templates that is followed.
@@ -40,11 +41,13 @@ pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<V
             resolve_tool_template(layers, tool);
         }
     }
+    // After the templates are in place: they bring credentials of their own.
     hide_value(&mut body);
     Some(body)
 }
 
 fn resolve_tool_template(layers: &LayerSet, tool: &mut Value) {
+    // Bounded, since a template may name itself.
     for _ in 0..MAX_TEMPLATE_DEPTH {
         let Some(read) = tool_template(layers, tool) else {
             return;

@@ -1,13 +1,14 @@
 //! Text inside of XML elements.
 
-/// With `&`, `<` and `>` escaped.
+/// Escapes `&`, `<` and `>`.
 pub(crate) fn escape_markup(text: &str) -> String {
+    // `&` first, or that of the other escapes would be escaped again.
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
-/// With quotes escaped too.
+/// Escapes quotes as well.
 pub(crate) fn escape_quoted(text: &str) -> String {
     escape_markup(text)
         .replace('"', "&quot;")

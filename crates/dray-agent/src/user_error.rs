@@ -1,4 +1,4 @@
-//! What the user is shown when a turn fails after its start (quickapps 41).
+//! Messages for the user when a turn fails after its start (quickapps 41).
 
 use crate::failure::RequestFailure;
 
@@ -8,7 +8,7 @@ const MAX_MESSAGE_CHARACTERS: usize = 500;
 const UNKNOWN_ERROR_MESSAGE: &str =
     "Something went wrong with the execution of your request. Please contact your administrator.";
 
-/// What failed.
+/// The part that failed, as far as the text for the user depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorSource {
     /// The model's service refused or broke down.
@@ -17,16 +17,16 @@ pub enum ErrorSource {
         status: Option<u16>,
         /// Code of its error.
         code: Option<String>,
-        /// What it says to the user.
+        /// The service's own message for the user.
         display_message: Option<String>,
     },
-    /// It took too long.
+    /// The service did not answer in time.
     Timeout,
-    /// It could not be reached.
+    /// The service could not be reached.
     Connection,
-    /// It stopped in the middle of its answer.
+    /// The service stopped in the middle of its answer.
     BrokenStream,
-    /// Unexpected.
+    /// Anything else; the user gets the general sentence.
     Unexpected,
 }
 
@@ -40,6 +40,7 @@ impl ErrorSource {
             _ => (None, None),
         };
         let outgoing = status
+            // A 429 or 503 of the model's service would look like one of this service (quickapps 41).
             .filter(|status| matches!(status, 400 | 401 | 403 | 404 | 413 | 422))
             .unwrap_or(500);
         let (text, retry) = self.text(status);
@@ -53,7 +54,7 @@ impl ErrorSource {
         failure.display(format!("{text}{suffix}"))
     }
 
-    /// What is said, and whether another try may help.
+    /// The text for the user, and whether another try may help.
     fn text(&self, status: Option<u16>) -> (String, bool) {
         let (text, retry) = match self {
             Self::Service {
@@ -61,6 +62,7 @@ impl ErrorSource {
                 display_message,
                 ..
             } => {
+                // In the order of quickapps 41: the service's own words, its code, its status.
                 let own = display_message.as_deref().map(str::trim);
                 let retry = status.is_some_and(|status| status == 429 || status >= 500);
                 if let Some(own) = own.filter(|own| !own.is_empty()) {
@@ -85,6 +87,7 @@ impl ErrorSource {
 
 /// The status; a code that is a number stands in for a missing one.
 fn status_of(status: Option<u16>, code: Option<&str>) -> Option<u16> {
+    // Some services put the status into `code` alone (quickapps 41).
     status.or_else(|| code?.parse().ok())
 }
 

@@ -29,7 +29,7 @@ pub struct ChunkWriter {
     stages: BTreeMap<u32, ShownStage>,
 }
 
-/// What was sent of a stage.
+/// The number of attachments of a stage that were sent, and whether its end was.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShownStage {
     attachments: u32,
@@ -49,7 +49,7 @@ impl ChunkWriter {
         }
     }
 
-    /// The first chunk.
+    /// The first chunk: the role, before anything is said.
     pub fn start(&self) -> Value {
         self.delta(json!({ "role": "assistant" }))
     }
@@ -87,6 +87,7 @@ impl ChunkWriter {
 
     /// Chunks that close the stages which are still open, in order of opening.
     pub fn close_open(&mut self, status: StageStatus) -> Vec<Value> {
+        // Numbers count up in order of opening, so the order of keys is that order.
         let open = self.stages.iter().filter(|(_, shown)| !shown.closed);
         let open: Vec<_> = open.map(|(stage, _)| *stage).collect();
         open.into_iter()
@@ -99,6 +100,7 @@ impl ChunkWriter {
         let mut choice = Map::new();
         choice.insert("index".to_owned(), json!(0));
         choice.insert("finish_reason".to_owned(), json!(ending.reason.as_str()));
+        // No `finish_reason` beside it, in contrast to all other chunks (quickapps 3.2).
         choice.insert("delta".to_owned(), json!({}));
         let mut chunk = self.chunk(choice);
         if let Some(members) = chunk.as_object_mut() {
@@ -177,6 +179,7 @@ impl ChunkWriter {
             "choices".to_owned(),
             Value::Array(vec![Value::Object(choice)]),
         );
+        // Present in every chunk, as in the backend's (quickapps 3.2).
         chunk.insert("usage".to_owned(), Value::Null);
         Value::Object(chunk)
     }
@@ -196,6 +199,7 @@ fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> 
     let mut data = attachment.data.filter(is_there);
     let mut url = attachment.url.filter(is_there);
     if url.is_some() {
+        // Newer clients refuse an attachment with both (quickapps 3.1).
         data = None;
     } else if data.is_none() {
         url.clone_from(&reference);

@@ -20,7 +20,7 @@ mod tests;
 pub struct TemplateFailure {
     /// Name of the template.
     pub template: String,
-    /// Why.
+    /// The fault of the template or its patch.
     pub cause: TemplateFailureCause,
 }
 
@@ -31,14 +31,14 @@ pub enum TemplateFailureCause {
     Missing(EntryKind),
     /// The manifest changes what it may not.
     Refused(Vec<RefusedPatch>),
-    /// With the changes it is not what it should be.
+    /// The template does not fit its type after the changes.
     Invalid(Vec<ManifestProblem>),
-    /// It leads back to itself.
+    /// The template refers to itself, directly or through others.
     Endless,
 }
 
 impl TemplateFailure {
-    /// What happened, in one line.
+    /// The failure in one line.
     pub fn message(&self) -> String {
         match &self.cause {
             TemplateFailureCause::Missing(kind) => format!(
@@ -81,9 +81,9 @@ impl fmt::Display for TemplateFailure {
 /// Tool sets without names of templates.
 #[derive(Clone, Debug, Default)]
 pub struct ResolvedToolsets {
-    /// What is enabled, in the order of the manifest.
+    /// Enabled tool sets, in the order of the manifest.
     pub tool_sets: Vec<ToolSet>,
-    /// What was skipped.
+    /// Templates that could not be used; their entries are left out.
     pub failures: Vec<TemplateFailure>,
     /// Lines for the log.
     pub warnings: Vec<String>,
@@ -101,6 +101,7 @@ impl LayerSet {
     ) -> Result<&'a str, TemplateFailure> {
         match prompt {
             SystemPrompt::Custom { content, .. } => Ok(content),
+            // As in the backend, which never loads it (quickapps 6.2).
             SystemPrompt::Dial { .. } => Ok(""),
             SystemPrompt::Predefined { template, .. } => self
                 .text(EntryKind::Prompt, template)
@@ -129,7 +130,7 @@ impl LayerSet {
 
 /// Something that a template may stand for.
 trait TemplateTarget: DeserializeOwned + JsonSchema {
-    /// Which templates.
+    /// Kind of the templates that can stand for it.
     const KIND: EntryKind;
 
     /// The template that it names.
@@ -217,7 +218,7 @@ impl TemplateTarget for InternalTool {
     }
 }
 
-/// One resolution.
+/// State of one call of [`LayerSet::resolve`].
 struct ResolutionRun<'a> {
     layers: &'a LayerSet,
     reader: &'a ManifestReader,
@@ -253,6 +254,7 @@ impl ResolutionRun<'_> {
                 return Some(entry);
             };
             let name = template.template_name.clone();
+            // A template may name another one, and layers of an operator can close a circle.
             let read = if trail.contains(&name) {
                 Err(TemplateFailureCause::Endless)
             } else {
@@ -282,6 +284,7 @@ impl ResolutionRun<'_> {
         let body = self.layers.body(T::KIND, name);
         let body = body.ok_or(TemplateFailureCause::Missing(T::KIND))?;
         let body = match &template.patch {
+            // Before the body is read into its type: a patch may add what is missing (quickapps 8.3).
             Some(patch) => apply_patch(body, patch).map_err(TemplateFailureCause::Refused)?,
             None => body.clone(),
         };

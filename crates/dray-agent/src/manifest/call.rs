@@ -34,6 +34,7 @@ impl AttachmentRules {
 }
 
 fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'a str> {
+    // `null` means the same as an absent member (quickapps 6.5); an empty list does not.
     given.map_or_else(
         || default.to_vec(),
         |given| given.iter().map(String::as_str).collect(),
@@ -62,6 +63,7 @@ impl Default for Fallback {
 
 /// One way to deal with a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+// `retry` needs `instructions`, and the check knows no keyword for a condition between members.
 #[schemars(extend("x-rule" = "strategy"))]
 pub struct Strategy {
     /// What is done.

@@ -6,12 +6,12 @@ use std::fmt;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-/// What is wrong at one place of a document. Prints as `path: reason`; never shows a value, which may be a secret.
+/// A fault at one place of a document. Prints as `path: reason`; never shows a value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestProblem {
     /// Keys and indices from the root, joined by dots; empty for the root.
     pub path: String,
-    /// What is wrong.
+    /// The fault, as a predicate of the path: `is required`.
     pub reason: String,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for ManifestProblem {
     }
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Debug, Default)]
 pub(super) struct CheckReport {
     pub(super) problems: Vec<ManifestProblem>,
@@ -78,6 +78,7 @@ impl ManifestSchema {
             return Ok(());
         };
         chain.push(members);
+        // Keywords beside `$ref` hold as well (JSON Schema 2020-12, core 8.2.3.1).
         if let Some(target) = self.target(members) {
             self.collect(target, value, chain)?;
         }
@@ -94,7 +95,7 @@ impl ManifestSchema {
         Ok(())
     }
 
-    /// What `$ref` names.
+    /// The definition that `$ref` names; `None` for a reference to anything else.
     fn target(&self, members: &Map<String, Value>) -> Option<&Value> {
         let name = members.get("$ref")?.as_str()?.strip_prefix("#/$defs/")?;
         self.0.get("$defs")?.get(name)
@@ -117,6 +118,7 @@ impl ManifestSchema {
         };
         for members in &chain {
             if let Some(reason) = broken_keyword(members, value) {
+                // A value of the wrong type has no members to check.
                 return report.problem(path, reason);
             }
         }
@@ -164,6 +166,7 @@ impl ManifestSchema {
             let path = join_member_path(path, key);
             match member_schema(chain, key) {
                 Some(schema) => self.check(schema, value, &path, report),
+                // A warning, not a problem: manifests outlive releases.
                 None if is_described => report.unknown.push(path),
                 None => {}
             }
@@ -181,6 +184,7 @@ fn fitting_alternative<'s>(
         return Ok(None);
     }
     let others: Vec<_> = either.iter().filter(|schema| !is_null(schema)).collect();
+    // The problems of the one alternative say more than that none fits.
     if let [only] = others[..] {
         return Ok(Some(only));
     }
@@ -199,6 +203,7 @@ pub(super) fn member_schema<'s>(chain: &[&'s Map<String, Value>], key: &str) -> 
     let named = chain
         .iter()
         .find_map(|members| members.get("properties")?.get(key));
+    // Only for members that `properties` does not name (JSON Schema 2020-12, core 10.3.2.3).
     named.or_else(|| {
         chain
             .iter()
@@ -227,6 +232,7 @@ fn chosen_variant<'s>(
     let given = value.get("type");
     let found = variants
         .iter()
+        // Without the first condition a variant without a tag would fit a value without a type.
         .find(|variant| given.is_some() && tag(variant) == given);
     found.map(Some).ok_or_else(|| {
         let tags: Vec<_> = variants.iter().filter_map(tag).collect();
@@ -247,6 +253,7 @@ fn one_of(values: &[&Value]) -> String {
 }
 
 fn must_be(what: &str, value: &Value) -> String {
+    // Its kind and never the value, which may be a secret.
     let actual = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -318,6 +325,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
         _ => match kind.as_str() {
             Some("null") => value.is_null(),
             Some("boolean") => value.is_boolean(),
+            // Stricter than JSON Schema, where `1.0` is an integer: serde does not read it into one.
             Some("integer") => value.is_i64() || value.is_u64(),
             Some("number") => value.is_number(),
             Some("string") => value.is_string(),

@@ -23,6 +23,7 @@ pub struct Features {
     /// Tools over the files of DIAL; off unless given.
     pub dial_files: Option<DialFiles>,
     /// The tool that reads pages of the web; off unless given.
+    // Read from the schema: `prepare` sets the member to `null` and `publish` hides it while previews are off.
     #[schemars(extend("x-preview" = true))]
     pub web_fetch: Option<WebFetch>,
     /// Tools by which the model shows things.

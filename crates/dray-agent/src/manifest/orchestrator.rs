@@ -29,6 +29,7 @@ pub struct Orchestrator {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Deployment {
     /// Its id; `name` in early manifests.
+    // `prepare` renames the key before the check, which knows the present name only.
     #[schemars(extend("x-alias" = "name"))]
     pub deployment_id: String,
     /// What is sent with each call.

@@ -14,6 +14,7 @@ impl ManifestSchema {
         preview: bool,
         warnings: &mut Vec<String>,
     ) {
+        // Silent: the check that follows reports it.
         let Ok(chain) = self.applicable(schema, value) else {
             return;
         };
@@ -26,6 +27,7 @@ impl ManifestSchema {
                     };
                     if !preview && !value.is_null() && is_preview(schema.as_object()) {
                         warnings.push(deactivated_name(key));
+                        // Members in preview are optional, so `null` is always allowed.
                         *value = Value::Null;
                     } else {
                         self.prepare(schema, value, preview, warnings);
@@ -49,6 +51,7 @@ impl ManifestSchema {
     /// Whether an item is not of a variant in preview.
     fn is_usable(&self, schema: &Value, item: &Value, warnings: &mut Vec<String>) -> bool {
         let Ok(chain) = self.applicable(schema, item) else {
+            // The check reports what it is not.
             return true;
         };
         let is_hidden = chain.iter().any(|members| is_preview(Some(members)));
@@ -69,6 +72,7 @@ fn rename_legacy_keys(chain: &[&Map<String, Value>], object: &mut Map<String, Va
         let Some(alias) = schema.get("x-alias").and_then(Value::as_str) else {
             continue;
         };
+        // In a manifest that has both, the present name wins, and the check names the other one as unknown.
         if !object.contains_key(key)
             && let Some(value) = object.shift_remove(alias)
         {

@@ -12,7 +12,7 @@ use super::read::ManifestSettings;
 /// The id of the schema, unless another one is configured.
 pub const SCHEMA_ID: &str = "https://mydial.epam.com/custom_application_schemas/quickapps2";
 
-/// What DIAL's schemas of application types are written in.
+/// Id of the meta-schema of DIAL's application types.
 const META_SCHEMA: &str = "https://dial.epam.com/application_type_schemas/schema#";
 
 /// Private keys that only this service understands.
@@ -29,11 +29,14 @@ pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     }
     remove_private_keys(&mut schema, settings.preview);
     let mut definitions = take_definitions(&mut schema);
+    // DIAL wants no `$ref` directly under `properties` (quickapps 6).
     inline_properties(&mut schema, &definitions);
+    // After previews were removed and properties were put in place: both leave definitions behind that nothing uses.
     keep_reachable(&schema, &mut definitions);
     if let Some(root) = schema.as_object_mut() {
         root.insert("$schema".to_owned(), json!(META_SCHEMA));
         root.insert("$id".to_owned(), json!(id));
+        // Last, after everything that refers to it.
         root.insert("$defs".to_owned(), Value::Object(definitions));
     }
     schema
@@ -77,6 +80,7 @@ fn allow_default(schema: &mut Value, id: &str) {
         .get_mut("required")
         .and_then(Value::as_array_mut)
     {
+        // A member with a default must not be required, or editors would insist on it.
         required.retain(|key| key != "deployment");
     }
     let deployment = orchestrator.pointer_mut("/properties/deployment");
@@ -130,6 +134,7 @@ fn inline_properties(schema: &mut Value, definitions: &Map<String, Value>) {
         let definition =
             definition_name(&reference).and_then(|name| definitions.get(name)?.as_object());
         for (key, value) in definition.into_iter().flatten() {
+            // Members beside `$ref`, such as a description, win over those of the definition.
             property.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
@@ -143,6 +148,7 @@ fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
         match value {
             Value::Object(members) => {
                 if let Some(name) = members.get("$ref").and_then(definition_name)
+                    // Each definition once: a recursive one would never end the loop.
                     && reached.insert(name.to_owned())
                 {
                     open.extend(definitions.get(name));

@@ -1,4 +1,4 @@
-//! From JSON to a [`Manifest`].
+//! Reads a [`Manifest`] from JSON.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::Manifest;
 use super::check::{CheckReport, ManifestProblem, ManifestSchema};
 
-/// What the service's configuration says about manifests.
+/// Settings of the service that decide how manifests are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManifestSettings {
     /// Whether preview features may be used.
@@ -20,15 +20,16 @@ pub struct ManifestSettings {
 impl ManifestSettings {
     /// The model of manifests that name none.
     pub(super) fn deployment(&self) -> Option<&str> {
+        // A blank variable counts as unset (quickapps 6.2).
         let id = self.default_deployment.as_deref()?.trim();
         (!id.is_empty()).then_some(id)
     }
 }
 
-/// What was read, and what is to be logged about it.
+/// A manifest or a part of one, with warnings for the log.
 #[derive(Clone, Debug)]
 pub struct ReadManifest<T> {
-    /// What was read.
+    /// The value, with defaults of the types filled in.
     pub value: T,
     /// A line for each feature put out of use and each key that is not known.
     pub warnings: Vec<String>,
@@ -75,6 +76,7 @@ impl ManifestReader {
                 .get_mut("orchestrator")
                 .and_then(Value::as_object_mut),
         ) {
+            // Before the check, for which the member is required.
             insert_default(orchestrator, id);
         }
         self.read(&self.schema.0, document)
@@ -95,6 +97,7 @@ impl ManifestReader {
         mut document: Value,
     ) -> Result<ReadManifest<T>, InvalidManifest> {
         let mut warnings = Vec::new();
+        // Before the check: old keys and disabled previews are not problems.
         self.schema
             .prepare(schema, &mut document, self.settings.preview, &mut warnings);
         let mut report = CheckReport::default();
@@ -108,6 +111,7 @@ impl ManifestReader {
         warnings.extend(unknown.map(|path| format!("Unknown key \"{path}\" is ignored.")));
         match serde_json::from_value(document) {
             Ok(value) => Ok(ReadManifest { value, warnings }),
+            // The schema holds, so only a number that its Rust type cannot hold is left. Serde's text would quote it.
             Err(_) => Err(InvalidManifest {
                 problems: vec![ManifestProblem {
                     path: String::new(),

@@ -186,6 +186,8 @@ pub struct Function<P> {
 
 /// The arguments of a function: a JSON schema of an object.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+// `in_order` reads members through `Value`, which lends nothing, so `P` must own what it holds. The types around this
+// one inherit the bound.
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct Arguments<P> {
     /// Each argument, in the order of the manifest.
@@ -222,6 +224,7 @@ pub struct RestParameter {
     /// How its value is shown.
     pub display: Option<ParameterDisplay>,
     /// The value of a constant.
+    // With `deserialize_with` serde no longer takes an absent member for `None`; `default` restores that.
     #[serde(rename = "const", default, deserialize_with = "deserialize_present")]
     pub constant: Option<Value>,
     /// The value when the model gives none.
@@ -280,6 +283,7 @@ where
     D: Deserializer<'de>,
     P: serde::de::DeserializeOwned,
 {
+    // This map keeps the order of the document, which stages and models see.
     Map::<String, Value>::deserialize(deserializer)?
         .into_iter()
         .map(|(name, value)| Ok((name, serde_json::from_value(value)?)))
@@ -287,7 +291,7 @@ where
         .map_err(serde::de::Error::custom)
 }
 
-/// A value that is there, be it `null`.
+/// A value that is present, even `null`, which serde would read as absent.
 fn deserialize_present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {

@@ -170,6 +170,7 @@ pub struct Mcp {
 
 /// An MCP server.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+// Address and protocol depend on each other, and the check knows no keyword for that.
 #[schemars(extend("x-rule" = "mcp-server"))]
 pub struct McpServer {
     /// Its address; of a program of the operator `stdio:` and its name there.
@@ -215,6 +216,7 @@ pub enum McpAuthorization {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct DialMcp {
     /// Its id; `deployment_id` in later manifests.
+    // `prepare` renames the key before the check, which knows the present name only.
     #[schemars(extend("x-alias" = "deployment_id"))]
     pub dial_id: String,
     /// Prefix of the tools' names.

@@ -22,7 +22,7 @@ pub enum ShapeViolation {
     NotAllowed {
         /// Place in the array, from 0.
         index: usize,
-        /// What stands there.
+        /// Role of the message there.
         role: Role,
     },
     /// No message of a user.
@@ -33,9 +33,9 @@ pub enum ShapeViolation {
     Alternation {
         /// Place in the array, from 0.
         index: usize,
-        /// Who should speak.
+        /// Role that the order asks for.
         expected: Role,
-        /// Who speaks.
+        /// Role of the message there.
         actual: Role,
     },
     /// The last word is not the user's.
@@ -43,7 +43,7 @@ pub enum ShapeViolation {
     End {
         /// Place in the array, from 0.
         index: usize,
-        /// What stands there.
+        /// Role of the message there.
         role: Role,
     },
 }
@@ -101,10 +101,12 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     };
     let misplaced = misplaced_roles(roles);
     if !misplaced.is_empty() {
+        // Reported alone: with a role that may be nowhere, the order of the others says nothing (quickapps 10).
         return misplaced;
     }
     let mut violations = alternation_violations(roles);
     if !roles.contains(&Role::User) {
+        // It has no place in the list and comes before those that have one.
         violations.insert(0, ShapeViolation::NoUser);
     } else if *last != Role::User {
         violations.push(ShapeViolation::End {
@@ -130,6 +132,7 @@ fn alternation_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     let mut violations = Vec::new();
     let mut expected = Role::User;
     let speakers = roles.iter().copied().enumerate();
+    // Later system messages were reported before, so only the one at index 0 is left out here.
     for (index, actual) in speakers.filter(|(_, role)| *role != Role::System) {
         if actual != expected {
             violations.push(ShapeViolation::Alternation {
@@ -138,6 +141,7 @@ fn alternation_violations(roles: &[Role]) -> Vec<ShapeViolation> {
                 actual,
             });
         }
+        // After the role that is there: `user user assistant user` is one violation, not three (quickapps 10).
         expected = if actual == Role::User {
             Role::Assistant
         } else {

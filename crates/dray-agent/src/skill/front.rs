@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 const NO_FRONT_MATTER: &str = "No YAML frontmatter found";
 const NO_MAP: &str = "YAML frontmatter is not a dictionary";
 
-/// What stands before the text.
+/// The fields before the text.
 #[derive(Debug)]
 pub(super) struct FrontMatter {
     pub(super) fields: Map<String, Value>,
@@ -34,7 +34,7 @@ pub(super) fn read_front_matter(markdown: &str, repairs: bool) -> Result<FrontMa
     }
 }
 
-/// Where YAML is broken: line and column from 1, if that is known.
+/// The place of a fault in YAML: line and column from 1, if it is known.
 type YamlLocation = Option<(u64, u64)>;
 
 fn parse_yaml(yaml: &str) -> Result<Value, YamlLocation> {
@@ -57,6 +57,7 @@ fn broken_yaml_message(at: YamlLocation, before: u64) -> String {
 
 /// The YAML, and how many lines stand before it.
 fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
+    // Some editors write a byte order mark.
     let text = markdown.trim_start_matches('\u{feff}').trim_start();
     let (first, rest) = text.split_once('\n')?;
     if first.trim_end() != "---" {
@@ -66,6 +67,7 @@ fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
             let start = markdown.len() - rest.len();
+            // Counted in the whole document, so that messages name the author's own lines.
             let before = markdown.get(..start)?.matches('\n').count();
             return Some((u64::try_from(before).ok()?, rest.get(..end)?));
         }
@@ -92,6 +94,7 @@ fn quote_colon_values(yaml: &str) -> Option<String> {
             if value.starts_with(['|', '>']) {
                 block = Some(indent);
             }
+            // A JSON string is a double-quoted scalar of YAML too.
             needs_quotes(key, value).then(|| format!("{key}: {}", Value::from(value)))
         });
         changed |= quoted.is_some();
@@ -106,6 +109,7 @@ fn needs_quotes(key: &str, value: &str) -> bool {
     let key = key.trim_start();
     !key.is_empty()
         && key.bytes().all(is_key)
+        // With these begins something else than a plain scalar: quotes, flow, block, anchor, tag, comment.
         && !value.starts_with([
             '"', '\'', '[', '{', '|', '>', '&', '*', '!', '#', '%', '@', '`',
         ])

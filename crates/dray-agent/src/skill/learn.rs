@@ -6,7 +6,7 @@ use super::parse::shown_name;
 use super::{ParsedSkill, Skill, parse_lenient};
 use crate::issues::SkillIssue;
 
-/// What was behind the address of a skill.
+/// The document at the address of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedSkill {
     /// The address, as the manifest has it.
@@ -18,11 +18,11 @@ pub struct FetchedSkill {
 /// All skills of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadedSkills {
-    /// Those of the service, then those of the manifest, each name once.
+    /// Skills of the service, then skills of the manifest, each name once.
     pub skills: Vec<Skill>,
     /// Why some are left out.
     pub errors: Vec<SkillIssue>,
-    /// What is wrong with some that are there.
+    /// Problems of skills that can be used all the same.
     pub warnings: Vec<SkillIssue>,
 }
 
@@ -35,6 +35,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
     };
     let mut urls = HashSet::new();
     for FetchedSkill { url, content } in fetched {
+        // The same address twice is not worth a warning (quickapps 36).
         if !urls.insert(url.clone()) {
             continue;
         }
@@ -44,6 +45,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
         };
         let parsed = content.and_then(|markdown| parse_lenient(&markdown));
         let kept = parsed.and_then(|ParsedSkill { skill, warnings }| {
+            // After parsing, for the name is inside of the document.
             refuse_taken_name(&skill.name, &learned.skills, predefined.len())?;
             Ok((skill, warnings))
         });

@@ -19,15 +19,15 @@ const COMPATIBILITY_LIMIT: usize = 500;
 /// Most characters of a name in a message.
 const MAX_SHOWN_CHARACTERS: usize = 200;
 
-/// What a name should be.
+/// The form of names, for messages.
 const NAME_FORMAT: &str = "lowercase letters, digits and single hyphens, none at the ends";
 
 /// A skill that was read leniently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedSkill {
-    /// The skill.
+    /// The skill, with its name as its author wrote it.
     pub skill: Skill,
-    /// What its author should correct.
+    /// Faults that its author should correct.
     pub warnings: Vec<String>,
 }
 
@@ -52,6 +52,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
             "its description exceeds {DESCRIPTION_LIMIT} characters"
         ));
     }
+    // Cut and not refused, in contrast to the other limits (quickapps 35.1).
     if let Some(needs) = &mut skill.compatibility
         && let Some((end, _)) = needs.char_indices().nth(COMPATIBILITY_LIMIT)
     {
@@ -102,6 +103,7 @@ fn read_skill(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
         compatibility: field("compatibility"),
         allowed_tools: tool_names(fields.get("allowed-tools"))?,
         metadata: metadata_map(fields.get("metadata")),
+        // With its front matter: the tool gives the whole document (quickapps 35.2).
         markdown: markdown.to_owned(),
     };
     Ok((skill, repaired))
@@ -111,6 +113,7 @@ fn read_skill(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
 fn scalar_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
+        // YAML reads a version such as `1.0` as a number, where the author means text.
         Value::Number(_) | Value::Bool(_) => value.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
@@ -155,7 +158,7 @@ fn nested_json(value: &Value) -> String {
     }
 }
 
-/// A name as messages show it: no longer than anybody would read.
+/// A name as messages show it, cut to `MAX_SHOWN_CHARACTERS`.
 pub(super) fn shown_name(name: &str) -> String {
     let end = name
         .char_indices()
@@ -176,5 +179,6 @@ fn is_longer_than(text: &str, limit: usize) -> bool {
 fn is_name(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.split('-')
+        // An empty part is a hyphen at an end or after another one.
         .all(|part| !part.is_empty() && part.bytes().all(is_word))
 }

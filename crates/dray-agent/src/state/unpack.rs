@@ -1,4 +1,4 @@
-//! From the state of earlier turns back to messages.
+//! Rebuilds messages from the state of earlier turns.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,41 +10,41 @@ use crate::message::{Attachment, Content, CustomContent, Message, Role, ToolCall
 /// Messages with their tool rounds, and what is to be logged about them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnpackedHistory {
-    /// The conversation.
+    /// The conversation, with tool rounds in place.
     pub messages: Vec<Message>,
-    /// In order of place.
+    /// Irregularities, in the order of the messages.
     pub notices: Vec<HistoryNotice>,
 }
 
-/// What was strange about a stored history. `index` counts the messages that were given, from 0.
+/// An irregularity of a stored history, for the log. `index` counts the messages that were given, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HistoryNotice {
-    /// It was of the form of early releases; it was read.
+    /// The history has the form of early releases and was read.
     #[error("message {index}: tool history of the deprecated form")]
     Legacy {
-        /// The assistant message.
+        /// Position of the assistant message that carried it.
         index: usize,
     },
-    /// It cannot be read; the conversation goes on without it.
+    /// The history cannot be read; the conversation goes on without it.
     #[error("message {index}: tool history left out: item {item}: {reason}")]
     Unreadable {
-        /// The assistant message.
+        /// Position of the assistant message that carried it.
         index: usize,
         /// The item, from 0.
         item: usize,
-        /// What is wrong with it; nothing of its content.
+        /// The fault of the item; never a part of its content.
         reason: &'static str,
     },
     /// Calls without results, or results without calls, were left out of it.
     #[error("message {index}: incomplete tool rounds left out")]
     Incomplete {
-        /// The assistant message.
+        /// Position of the assistant message that carried it.
         index: usize,
     },
-    /// It is not a list; the conversation goes on without it.
+    /// The history is not a list; the conversation goes on without it.
     #[error("message {index}: tool history left out: not a list")]
     NotAList {
-        /// The assistant message.
+        /// Position of the assistant message that carried it.
         index: usize,
     },
 }
@@ -76,6 +76,7 @@ fn take_history(message: &mut Message) -> Option<Value> {
         return None;
     }
     let state = message.custom_content.as_mut()?.state.as_mut()?;
+    // Other keys stay: they are read later, or belong to the model's deployment (quickapps 11.3).
     state.as_object_mut()?.shift_remove(HISTORY_KEY)
 }
 
@@ -89,12 +90,14 @@ fn expand_history(
     let mut rounds = Vec::with_capacity(items.len());
     let mut is_legacy = false;
     for (at, item) in items.into_iter().enumerate() {
+        // Items of early releases are pairs of a call and its result and have no role of their own.
         let read = if item.get("role").is_some() {
             parse_current_item(item).map(|item| rounds.push(item))
         } else {
             is_legacy = true;
             parse_legacy_item(message, item).map(|pair| rounds.extend(pair))
         };
+        // Before anything is appended: a history is taken whole or not at all.
         if let Err(reason) = read {
             unpacked.notices.push(HistoryNotice::Unreadable {
                 index,
@@ -119,12 +122,14 @@ fn expand_history(
 /// in all that follow.
 fn keep_whole_rounds(rounds: &mut Vec<Message>) {
     let mut kept = false;
+    // Decided before anything is removed: whether a round is whole depends on the messages after it.
     let keep: Vec<bool> = (0..rounds.len())
         .map(|at| {
             let (Some(message), Some(after)) = (rounds.get(at), rounds.get(at + 1..)) else {
                 return false;
             };
             if message.role == Role::Assistant {
+                // The results that follow share the fate of their round.
                 kept = !message.calls().is_empty() && super::is_answered(message, after);
             }
             kept
@@ -136,14 +141,15 @@ fn keep_whole_rounds(rounds: &mut Vec<Message>) {
         .iter_mut()
         .filter(|message| message.content.is_none())
     {
+        // Packing dropped a content of `null`, and not every service accepts a message without one.
         message.content = Some(Content::Text(String::new()));
     }
 }
 
-/// An item that is a message. Only what [`super::pack_history`] writes is taken, so that a state cannot bring in
-/// instructions.
+/// An item that is a message, of a role that [`super::pack_history`] writes.
 fn parse_current_item(item: Value) -> Result<Message, &'static str> {
     match serde_json::from_value::<Message>(item) {
+        // The state went through the client: a message of another role could bring in instructions.
         Ok(message) if matches!(message.role, Role::Assistant | Role::Tool) => Ok(message),
         Ok(_) => Err("only assistant and tool messages have a place in it"),
         Err(_) => Err("not a message"),
@@ -185,6 +191,7 @@ fn parse_legacy_item(message: &Message, item: Value) -> Result<[Message; 2], &'s
     let call = Message {
         content: Some(Content::Text(String::new())),
         tool_calls: Some(vec![tool_call]),
+        // Its history was taken out before, so the copy does not carry it again.
         ..message.clone()
     };
     Ok([call, answer])

@@ -6,7 +6,7 @@ use serde::Serialize as _;
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
-/// What ends a stream.
+/// The event that ends a stream.
 pub const DONE_LINE: &[u8] = b"data: [DONE]\n\n";
 
 /// Adds one event to `out`: no spaces in the JSON, and nothing but ASCII, so that no client takes a character for the
@@ -35,6 +35,7 @@ impl Formatter for AsciiFormatter {
                 writer.write_all(&[u8::try_from(character).unwrap_or_default()])?;
                 continue;
             }
+            // Beyond U+FFFF two escapes, a surrogate pair (RFC 8259 section 7).
             for unit in character.encode_utf16(&mut units) {
                 write!(writer, "\\u{unit:04x}")?;
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Chunks put together.
+/// All chunks so far, merged into one.
 #[derive(Clone, Debug, Default)]
 pub struct MergedAnswer {
     whole: Map<String, Value>,
@@ -26,7 +26,7 @@ impl MergedAnswer {
         }
     }
 
-    /// The answer.
+    /// The answer as one object: `delta` becomes `message`, without any `index` inside.
     pub fn into_answer(self) -> Value {
         let mut answer = self.whole;
         if let Some(object) = answer.get_mut("object") {
@@ -46,6 +46,7 @@ impl MergedAnswer {
 
 fn merge_delta(whole: &mut Value, more: Value) {
     match (whole, more) {
+        // A `null` adds nothing: deltas of a stage carry `status: null` beside each text.
         (_, Value::Null) => {}
         (Value::String(whole), Value::String(more)) => whole.push_str(&more),
         (Value::Object(whole), Value::Object(more)) => {
