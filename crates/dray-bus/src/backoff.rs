@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A time between both bounds, evenly spread.
+/// A uniformly random time between both bounds.
 pub(crate) fn random_between(from: Duration, to: Duration) -> Duration {
     rand::random_range(from..=to.max(from))
 }
@@ -25,7 +25,7 @@ impl Backoff {
         }
     }
 
-    /// The next delay: between half the bound's floor of 10 ms and the bound.
+    /// The next delay: between 10 ms and the bound, which doubles afterwards up to the ceiling.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let delay = random_between(MIN_DELAY, self.bound);
         self.bound = (self.bound * 2).min(self.ceiling);
@@ -40,6 +40,7 @@ const MIN_DELAY: Duration = Duration::from_millis(10);
 /// (messaging-reliability 8).
 pub(crate) fn work_delay(attempt: u32) -> Duration {
     const MAX_DELAY: Duration = Duration::from_secs(30);
+    // Five doublings of a second pass the bound already; more would overflow the shift.
     let doublings = attempt.saturating_sub(1).min(5);
     let bound = Duration::from_secs(1 << doublings).min(MAX_DELAY);
     random_between(MIN_DELAY, bound)
@@ -52,12 +53,14 @@ pub(crate) fn park_delay(parked: u64) -> Duration {
     const MAX_DELAY: Duration = Duration::from_secs(10);
     let doublings = u32::try_from(parked.saturating_sub(1).min(5)).unwrap_or(5);
     let bound = (FIRST_DELAY * (1 << doublings)).min(MAX_DELAY);
+    // Not from zero on, as parked deliveries are not counted: nothing else would keep them from hammering.
     random_between(bound / 2, bound)
 }
 
 /// Retries are at most a fifth of the requests of the last minute (messaging-reliability 8).
 ///
-/// A few retries are always free, because a fifth of a handful is nothing.
+/// Ten retries a minute are always free: a caller of few requests needs them to survive a rolling
+/// update of its responder.
 #[derive(Debug, Default)]
 pub(crate) struct RetryBudget {
     requests: VecDeque<Instant>,
@@ -70,10 +73,11 @@ impl RetryBudget {
     /// Requests that are remembered; above it the share is exact enough.
     const MAX_REMEMBERED_REQUESTS: usize = 10_000;
 
-    /// Notes a first try.
+    /// Records the first attempt of a request.
     pub(crate) fn request(&mut self) {
         self.forget();
         if self.requests.len() >= Self::MAX_REMEMBERED_REQUESTS {
+            // Forgetting the oldest makes the budget smaller than it might be, never larger.
             self.requests.pop_front();
         }
         self.requests.push_back(Instant::now());

@@ -6,15 +6,15 @@ pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 pub(crate) const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
 /// `Dray-Schema`: message type and additive revision.
 pub const SCHEMA_HEADER: &str = "Dray-Schema";
-/// `Dray-Operation`: operation id.
+/// `Dray-Operation`: operation id, the same in every message that follows from one request.
 pub const OPERATION_HEADER: &str = "Dray-Operation";
-/// `Dray-Deadline`: Unix milliseconds.
+/// `Dray-Deadline`: instant in Unix milliseconds, passed on unchanged to everything that follows.
 pub const DEADLINE_HEADER: &str = "Dray-Deadline";
-/// `Dray-Tenant`.
+/// `Dray-Tenant`: readers trust it only where it is the last token of the subject.
 pub const TENANT_HEADER: &str = "Dray-Tenant";
-/// `Dray-Session`.
+/// `Dray-Session`: conversation that the operation belongs to; optional.
 pub const SESSION_HEADER: &str = "Dray-Session";
-/// `Dray-App`.
+/// `Dray-App`: agent application on whose behalf it happens; optional.
 pub const APP_HEADER: &str = "Dray-App";
 /// `Dray-Outcome` of a reply: `ok` or `fault`.
 pub const OUTCOME_HEADER: &str = "Dray-Outcome";
@@ -26,7 +26,7 @@ pub const HEARTBEAT_HEADER: &str = "Dray-Watched";
 pub const TRACEPARENT_HEADER: &str = "traceparent";
 /// `tracestate` (W3C trace context).
 pub const TRACESTATE_HEADER: &str = "tracestate";
-/// `Content-Type`.
+/// `Content-Type`: always [`PROTOBUF_CONTENT_TYPE`].
 pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of every payload.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/x-protobuf";
@@ -39,7 +39,7 @@ const RESERVED_HEADERS: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trac
 pub struct MessageHeaders(Vec<(String, String)>);
 
 impl MessageHeaders {
-    /// No headers.
+    /// An empty map, which takes no bytes on the wire.
     pub fn new() -> Self {
         Self::default()
     }
@@ -68,7 +68,7 @@ impl MessageHeaders {
         self.0.retain(|(known, _)| known != name);
     }
 
-    /// All pairs.
+    /// All pairs in the order in which they were set, repeated names included.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
@@ -82,6 +82,7 @@ impl MessageHeaders {
 
     /// Bytes that the headers take in a message.
     pub fn wire_size(&self) -> usize {
+        // The status line and the blank line at the end; without headers the server sends neither (ADR-4 of NATS).
         const FRAME_BYTES: usize = "NATS/1.0\r\n\r\n".len();
         const PAIR_BYTES: usize = ": \r\n".len();
         if self.is_empty() {
@@ -96,6 +97,7 @@ impl MessageHeaders {
     /// did with it (messaging-reliability E-1).
     pub fn reserved(&self) -> Option<&str> {
         self.iter().map(|(name, _)| name).find(|name| {
+            // In any case of letters, although the server itself compares names exactly (4.1).
             let name = name.to_ascii_lowercase();
             RESERVED_HEADERS
                 .iter()
@@ -108,6 +110,7 @@ impl MessageHeaders {
         let clean = |text: &str| !text.bytes().any(|byte| byte.is_ascii_control());
         self.iter()
             .find(|(name, value)| {
+                // A line break would begin another header and a colon would end the name early (header injection).
                 name.is_empty()
                     || !name.is_ascii()
                     || name.contains([':', ' '])

@@ -15,13 +15,15 @@ pub(crate) fn message_id(
     format!("{tenant}/{operation}:{step}:{redrives}")
 }
 
-/// How often the work with this id was deliberately started again; 0 for ids of any other form.
+/// The count of deliberate restarts in an id; 0 for ids of any other form.
 pub(crate) fn redrive_count(id: &str, operation: &OperationId, step: &str) -> u32 {
+    // From the end, because an operation id of another publisher may hold `:` and `/` itself.
     id.rsplit_once(':')
         .and_then(|(head, count)| {
             let head = head.strip_suffix(step)?.strip_suffix(':')?;
             let known = head
                 .split_once('/')
+                // Other publishers may write ids without the tenant (docs/messaging.md), hence both readings.
                 .map_or(head, |(_, operation)| operation);
             (known == operation.as_str() || head == operation.as_str())
                 .then(|| count.parse().ok())

@@ -1,4 +1,4 @@
-//! What travels with every message beside its payload: the headers of messaging-reliability 4.1.
+//! The envelope of every message: the headers of messaging-reliability 4.1.
 
 use dray_types::{
     AppId, Deadline, Fault, FaultCode, OperationId, SessionId, TenantId, TraceContext,
@@ -99,6 +99,7 @@ impl Meta {
 
     /// Reads them back. A malformed trace starts a new one; everything else that is malformed is an error.
     pub fn from_headers(headers: &MessageHeaders) -> Result<Self, InvalidEnvelope> {
+        // Before anything else: such a message may have changed the stream it was stored in (F-16).
         if let Some(name) = headers.reserved() {
             return Err(InvalidEnvelope::Reserved(name.to_owned()));
         }
@@ -124,6 +125,7 @@ impl Meta {
                 .parse()
                 .map(Deadline::from_unix_ms)
                 .map_err(|_| InvalidEnvelope::Invalid(headers::DEADLINE_HEADER))?,
+            // Gives an empty context for values that break the W3C grammar; a bad trace never costs the message (17).
             trace: TraceContext::new(
                 headers.get(headers::TRACEPARENT_HEADER).unwrap_or_default(),
                 headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
@@ -132,7 +134,7 @@ impl Meta {
     }
 }
 
-/// Why the headers of a message cannot be taken as they are.
+/// Why the headers of a message are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEnvelope {
     /// A header that every message needs is absent.

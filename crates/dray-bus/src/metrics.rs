@@ -12,49 +12,46 @@ const DURATION_BOUNDS_SECONDS: [f64; 14] = [
 /// Every instrument of the bus.
 #[derive(Clone, Debug)]
 pub(crate) struct BusMetrics {
-    /// `dray_publish_total{result=ok|duplicate|timeout|full|error}`
+    /// `dray_publish_total`, by `result`: `ok`, `duplicate`, `timeout`, `full` or `error`.
     publish_total: Counter<u64>,
-    /// `dray_publish_seconds`
     publish_seconds: Histogram<f64>,
-    /// `dray_call_total{area,result}`
+    /// `dray_call_total`, by `area` and `result`; the results are those of a call's `CallError`.
     call_total: Counter<u64>,
-    /// `dray_call_seconds{area}`
+    /// `dray_call_seconds`, by `area`: the whole wait of a caller, retries included.
     call_seconds: Histogram<f64>,
-    /// `dray_call_retries_total{area}`
+    /// `dray_call_retries_total`, by `area`: attempts after the first.
     call_retries_total: Counter<u64>,
     /// `dray_call_late_replies_total`: replies that came after their caller had gone.
     pub(crate) call_late_replies_total: Counter<u64>,
-    /// `dray_process_total{outcome}`
+    /// `dray_process_total`, by `outcome` of the delivery.
     process_total: Counter<u64>,
-    /// `dray_process_seconds`
     process_seconds: Histogram<f64>,
-    /// `dray_redelivered_total`
+    /// `dray_redelivered_total`: deliveries that were not the first of their message.
     pub(crate) redelivered_total: Counter<u64>,
-    /// `dray_attempts`
+    /// `dray_attempts`: real attempts of work that ended.
     pub(crate) attempts: Histogram<u64>,
-    /// `dray_lease_lost_total`
+    /// `dray_lease_lost_total`: leases that another worker had taken over.
     pub(crate) lease_lost_total: Counter<u64>,
     /// `dray_ledger_regression_total`: a redelivered message is older than its ledger entry (7.2).
     pub(crate) ledger_regression_total: Counter<u64>,
-    /// `dray_dead_total{code}`
+    /// `dray_dead_total`, by `code` of the last failure.
     dead_total: Counter<u64>,
-    /// `dray_dead_oldest_seconds`
+    /// `dray_dead_oldest_seconds`: age of the oldest letter that waits for an operator, set by the sweeper.
     pub(crate) dead_oldest_seconds: Gauge<f64>,
-    /// `dray_consumer_pending{consumer}`
+    /// `dray_consumer_pending`, by `consumer`: messages not handed out yet.
     consumer_pending: Gauge<u64>,
-    /// `dray_ack_pending{consumer}`
+    /// `dray_ack_pending`, by `consumer`: messages handed out and not acknowledged.
     ack_pending: Gauge<u64>,
-    /// `dray_oldest_unfinished_seconds`
+    /// `dray_oldest_unfinished_seconds`: age of the oldest work without a terminal state, set by the sweeper.
     pub(crate) oldest_unfinished_seconds: Gauge<f64>,
     /// `dray_stranded_total`: messages that the sweeper found without a terminal state.
     pub(crate) stranded_total: Counter<u64>,
-    /// `dray_bus_disconnects_total`
     pub(crate) disconnects_total: Counter<u64>,
-    /// `dray_slow_consumer_total`
+    /// `dray_slow_consumer_total`: subscriptions that dropped messages; each is a bug.
     pub(crate) slow_consumer_total: Counter<u64>,
-    /// `dray_permission_violation_total`
+    /// `dray_permission_violation_total`: subjects that the server refused.
     pub(crate) permission_violation_total: Counter<u64>,
-    /// `dray_topology_mismatch`
+    /// `dray_topology_mismatch`: fields that differ, of the last verification.
     pub(crate) topology_mismatch: Gauge<u64>,
 }
 
@@ -182,6 +179,7 @@ impl BusMetrics {
     pub(crate) fn published(&self, result: &'static str, seconds: f64) {
         self.publish_total
             .add(1, &[KeyValue::new("result", result)]);
+        // Without the result: a label would multiply the histogram's series, and the counter has it.
         self.publish_seconds.record(seconds, &[]);
     }
 

@@ -58,6 +58,7 @@ impl Permissions {
             streams: BTreeSet::new(),
             durables: BTreeSet::new(),
         };
+        // Every identity has its own prefix, or each could read the replies to all others (18).
         permissions.allow_subscribe(format!("_INBOX_{user}.>"), None);
         permissions
     }
@@ -126,6 +127,7 @@ impl Permissions {
     #[must_use]
     pub fn calls<C: Call>(self) -> Self {
         self.allow_publish(call_subject::<C>())
+            // Without this right a caller that goes away would be refused, which makes its service unready.
             .allow_publish(subject::cancel_subject(C::AREA))
     }
 
@@ -150,6 +152,7 @@ impl Permissions {
     /// Publishes an event of any tenant.
     #[must_use]
     pub fn publishes_event<E: Event>(self) -> Self {
+        // A permission binds subjects, not headers (18), so the tenant has to be a token of the subject.
         self.allow_publish(format!("dray.event.{}.v1.{}.*", E::AREA, E::PAST))
             .with_stream(EVENT_STREAM)
     }
@@ -171,9 +174,8 @@ impl Permissions {
         self
     }
 
-    /// Learns how work of one tenant ended: asks on the tenant's own subject, and reads the durable consumer of events
-    /// that
-    /// [`Topology::with_publishers`] makes for the tenant.
+    /// Learns how work of one tenant ended: asks on the tenant's own subject, and reads the durable consumer of
+    /// events that [`Topology::with_publishers`] makes for the tenant.
     #[must_use]
     pub fn learns_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
         let durable = format!("publisher-{}", tenant.token());
@@ -201,6 +203,7 @@ impl Permissions {
             .publishes_event::<W::Rejected>()
             .with_stream(DEAD_LETTER_STREAM)
             .with_stream(LEDGER_STREAM);
+        // A consumer of all areas belongs to the sweeper, whose rights are written out in `sweeps`.
         let Some(area) = work_area(consumer) else {
             return all;
         };
@@ -236,6 +239,8 @@ impl Permissions {
     #[must_use]
     pub fn lists_keys(self, bucket: &str) -> Self {
         self.uses_keys(bucket)
+            // Reading by sequence names the subject in the request's body, so this right cannot
+            // be limited to some keys.
             .allow_publish(format!("$JS.API.DIRECT.GET.KV_{bucket}"))
     }
 
@@ -282,6 +287,7 @@ fn work_areas<W: Work>() -> Vec<String> {
         .map(str::to_owned)
         .collect();
     areas.sort();
+    // Kinds of work with one queue per platform are served by several consumers, some of which share an area.
     areas.dedup();
     areas
 }

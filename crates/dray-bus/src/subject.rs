@@ -6,6 +6,7 @@ pub(crate) fn matches_filter(filter: &str, subject: &str) -> bool {
     let mut given = subject.split('.');
     loop {
         match (wanted.next(), given.next()) {
+            // `>` stands for one token at least, so it does not match when none is left.
             (Some(">"), Some(_)) | (None, None) => return true,
             (Some("*"), Some(_)) => {}
             (Some(want), Some(give)) if want == give => {}
@@ -20,6 +21,7 @@ pub(crate) fn filters_overlap(one: &str, other: &str) -> bool {
     let mut other = other.split('.');
     loop {
         match (one.next(), other.next()) {
+            // What follows `>` on either side is covered by it, so the rest need not be compared.
             (Some(">"), Some(_)) | (Some(_), Some(">")) | (None, None) => return true,
             (Some(left), Some(right)) if left == right || left == "*" || right == "*" => {}
             _ => return false,
@@ -58,6 +60,7 @@ pub(crate) fn subject_parts(subject: &str) -> Option<SubjectParts<'_>> {
     let clean = [parts.kind, parts.area, parts.verb, parts.tenant]
         .into_iter()
         .all(dray_types::id::is_subject_token);
+    // The server accepts empty tokens and wildcards in published subjects.
     (clean && tokens.next().is_none()).then_some(parts)
 }
 
@@ -75,6 +78,7 @@ fn call_parts(subject: &str) -> Option<(&str, Option<&str>)> {
     let mut tokens = subject.split('.');
     let (dray, area, version) = (tokens.next()?, tokens.next()?, tokens.next()?);
     let (_verb, tenant) = (tokens.next()?, tokens.next());
+    // `dray.work.<area>.v1.…` has `v1` one token later and fails here.
     let is_call = dray == "dray" && version == "v1" && tokens.next().is_none();
     is_call.then_some((area, tenant))
 }

@@ -15,6 +15,7 @@ use crate::headers::{self, MessageHeaders};
 
 /// The span that a trace context names; `None` outside a trace.
 pub fn span_context(trace: &TraceContext) -> Option<SpanContext> {
+    // The first part is the version; `TraceContext` lets through only what has the form of version 00.
     let mut parts = trace.traceparent.split('-').skip(1);
     let trace_id = TraceId::from_hex(parts.next()?).ok()?;
     let span_id = SpanId::from_hex(parts.next()?).ok()?;
@@ -23,6 +24,7 @@ pub fn span_context(trace: &TraceContext) -> Option<SpanContext> {
     Some(SpanContext::new(
         trace_id,
         span_id,
+        // Bits that version 00 does not define are not passed on (W3C Trace Context 3.2.2.5).
         TraceFlags::new(flags) & TraceFlags::SAMPLED,
         true,
         state,
@@ -54,14 +56,15 @@ pub fn set_parent(span: &Span, trace: &TraceContext) {
     }
 }
 
-/// Makes the span that sends a message part of the message's trace, and the message's headers name that span. A span
-/// below a recorded span of the same trace stays where it is.
+/// Makes the span that sends a message part of the message's trace, and names that span in the message's headers. A
+/// span below a recorded span of the same trace stays where it is.
 pub(crate) fn join_trace(span: &Span, headers: &mut MessageHeaders) {
     let trace = TraceContext::new(
         headers.get(headers::TRACEPARENT_HEADER).unwrap_or_default(),
         headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
     );
     let current = context_of(&Span::current());
+    // A handler that was linked to the message's trace, and not continued it, keeps its sends below itself.
     let is_below = current.is_some_and(|current| current.trace_id() == trace.trace_id());
     if !is_below {
         set_parent(span, &trace);
@@ -69,6 +72,7 @@ pub(crate) fn join_trace(span: &Span, headers: &mut MessageHeaders) {
     if let Some(own) = context_of(span) {
         headers.set(headers::TRACEPARENT_HEADER, own.traceparent);
         if own.tracestate.is_empty() {
+            // A tracestate belongs to one traceparent; that of the replaced one must not stay.
             headers.remove(headers::TRACESTATE_HEADER);
         } else {
             headers.set(headers::TRACESTATE_HEADER, own.tracestate);

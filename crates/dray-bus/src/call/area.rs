@@ -1,4 +1,4 @@
-//! What the callers of one area know together: a circuit, a retry budget, and how long answers take.
+//! State that the callers of one area share: a circuit breaker, a retry budget, and how long responses take.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use crate::backoff::RetryBudget;
 
-/// Timeouts in a row after which nothing is asked for a while (C-10).
+/// Timeouts in a row that open the circuit (C-10).
 const MAX_TIMEOUTS_IN_A_ROW: u32 = 20;
-/// How long nothing is asked.
+/// How long an open circuit refuses calls before it lets one probe through.
 const OPEN_DURATION: Duration = Duration::from_secs(2);
 
 /// Shared by all callers of an area.
@@ -24,15 +24,16 @@ struct BreakerState {
     rests_until: Option<Instant>,
     probing: bool,
     budget: RetryBudget,
-    /// The longest answer of late, in a slow decline.
+    /// The longest recent response time; it declines slowly.
     longest: Duration,
 }
 
 impl CircuitBreaker {
-    /// Whether a call may be made now; notes it when it may.
+    /// Whether a call may be made now; counts it as a request when it may.
     pub(crate) fn may_ask(&self) -> bool {
         let mut state = self.lock();
         if let Some(until) = state.rests_until {
+            // One probe at a time: the area may be coming back, and the calls that waited would overload it together.
             if Instant::now() < until || state.probing {
                 return false;
             }
@@ -59,6 +60,7 @@ impl CircuitBreaker {
         state.rests_until = None;
         state.probing = false;
         if !took.is_zero() {
+            // A sixty-fourth per answer: one slow answer counts for about the next hundred.
             let declined = state.longest.saturating_sub(state.longest / 64);
             state.longest = declined.max(took);
         }
@@ -69,6 +71,7 @@ impl CircuitBreaker {
         let mut state = self.lock();
         state.silences = state.silences.saturating_add(1);
         if state.silences >= MAX_TIMEOUTS_IN_A_ROW {
+            // A probe without an answer comes here too and opens the circuit for another period.
             state.rests_until = Some(Instant::now() + OPEN_DURATION);
         }
         state.probing = false;

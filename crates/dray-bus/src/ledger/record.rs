@@ -48,10 +48,12 @@ pub(crate) fn decide_claim(
             1,
         )));
     };
+    // The message of an earlier start; a later one does the work now.
     if claimant.redrives < record.redrives {
         return ClaimDecision::Finish;
     }
     let lease = lease_left(record, claimant.now_ms);
+    // Ended entries have no lease to wait for.
     let under_way = matches!(record.state(), LedgerState::Claimed | LedgerState::Sending);
     if under_way && !lease.is_zero() {
         return ClaimDecision::Held(lease);
@@ -70,6 +72,7 @@ pub(crate) fn decide_claim(
         LedgerState::Claimed | LedgerState::Unspecified => ClaimDecision::Work(Box::new(
             claimed_record(record.clone(), claimant, record.attempts + 1),
         )),
+        // The lease has run out in the middle of a send: repeating it could deliver twice (G-4).
         LedgerState::Sending => ClaimDecision::Ambiguous,
         LedgerState::EffectDone | LedgerState::Failed | LedgerState::Unknown => {
             ClaimDecision::Report
@@ -127,6 +130,7 @@ fn claimed_record(
 
 fn restarted_record(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
     let fresh = v1::LedgerRecord {
+        // Goes on, so that staging places of the earlier start are never used again.
         epoch: record.epoch,
         first_seen_ms: record.first_seen_ms,
         ..v1::LedgerRecord::default()
@@ -159,6 +163,7 @@ pub(crate) fn released_record(
     };
     record.lease_until_ms = 0;
     if !counted {
+        // The claim has counted it already.
         record.attempts = record.attempts.saturating_sub(1);
     }
     record
@@ -178,6 +183,7 @@ pub(crate) fn ended_record(
         TerminalState::Failed
         | TerminalState::Expired
         | TerminalState::DeadLettered
+        // An enum of the wire format has this value for readers of older entries; no caller passes it.
         | TerminalState::Unspecified => LedgerState::Failed,
     };
     let record = match fault {

@@ -43,6 +43,7 @@ system_account: SYS
 
 /// The environment variable with the password of an identity.
 pub fn password_variable(user: &str) -> String {
+    // Names of environment variables have no `-`.
     format!("DRAY_{}_PASSWORD", user.to_uppercase().replace('-', "_"))
 }
 
@@ -61,6 +62,7 @@ pub fn accounts_file(identities: &[Permissions]) -> String {
 
 impl Permissions {
     fn write(&self, text: &mut String) {
+        // Line by line: a line break in the text would otherwise put its rest into the file as configuration.
         for line in self.about.lines() {
             push_line(text, 12, format_args!("# {line}"));
         }
@@ -72,6 +74,7 @@ impl Permissions {
         self.write_publish(text);
         push_line(text, 20, format_args!("subscribe: {{ allow: ["));
         for AllowedSubscription { subject, queue } in &self.subscribe {
+            // `subject queue` allows the subscription in that queue group alone (F-19).
             let queue = queue.as_deref().map(|queue| format!(" {queue}"));
             let queue = queue.unwrap_or_default();
             push_line(text, 24, format_args!("\"{subject}{queue}\""));

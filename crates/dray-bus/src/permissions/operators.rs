@@ -65,6 +65,7 @@ impl Permissions {
             "CONSUMER.NAMES.*",
             "CONSUMER.LIST.*",
             "CONSUMER.CREATE.>",
+            // Older clients and servers create durables on this subject, newer ones on the one above.
             "CONSUMER.DURABLE.CREATE.>",
             "CONSUMER.INFO.>",
         ]

@@ -25,7 +25,7 @@ pub trait WorkHandler<W>: Send + Sync + 'static {
 pub struct WorkDelivery<W> {
     /// Its envelope. The tenant is that of the subject.
     pub meta: Meta,
-    /// The message.
+    /// The decoded message.
     pub work: W,
     /// Rises with every take-over; part of the names of staging places.
     pub epoch: u64,
@@ -72,7 +72,7 @@ impl WorkFailure {
         }
     }
 
-    /// What went wrong.
+    /// The fault, as it goes into the ledger and the rejection event.
     pub const fn fault(&self) -> &Fault {
         &self.fault
     }
@@ -111,6 +111,7 @@ impl RecordedEvent {
     pub(crate) fn addressed(self, meta: &Meta, redrives: u32) -> v1::RecordedEvent {
         let tenant = meta.tenant.token();
         v1::RecordedEvent {
+            // Addressed only now: a handler knows the event, and the envelope knows tenant and restart.
             subject: (self.subject)(&meta.tenant),
             schema: self.schema,
             message_id: ids::message_id(&tenant, &meta.operation, &self.step, redrives),

@@ -1,4 +1,5 @@
-//! Running one handler: heartbeat, lease, deadline, panic, stop (step 4 and 5 of messaging-reliability 6.2).
+//! The supervision of one handler: heartbeat, lease, deadline, panic, stop (steps 4 and 5 of
+//! messaging-reliability 6.2).
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(super) enum HandlerEnd {
     Expired,
     /// Another worker has it, or may have it by now: nothing may be written any more.
     LeaseLost,
-    /// The process stops.
+    /// The drain of the process is over.
     Stopped,
 }
 
@@ -39,6 +40,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     let cancel = delivery.cancel.clone();
     let mut task = JoinSet::new();
     let worker = std::sync::Arc::clone(shop);
+    // A `JoinSet` of one: dropping it aborts the task, on every path out of this function.
     task.spawn(
         async move { worker.handler.handle(delivery).await }.instrument(tracing::Span::current()),
     );
@@ -48,10 +50,12 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     loop {
         let expiry = deadline.remaining(shop.bus.now_ms());
         let cut = tokio::select! {
+            // An ended handler wins over a lease or a deadline that ended in the same moment: its work is done.
             biased;
             outcome = task.join_next() => return handler_end(outcome),
             () = shop.hard_stop.cancelled() => HandlerEnd::Stopped,
             _ = progress.tick() => {
+                // Bounded by its own period, so that a slow bus does not keep the lease from being renewed.
                 extend_ack_deadline(pulled, shop.ack_wait / 3).await;
                 continue;
             }
@@ -64,12 +68,15 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
                 LeaseRenewal::Unanswered | LeaseRenewal::TakenOver => HandlerEnd::LeaseLost,
             },
             () = tokio::time::sleep(expiry) => {
+                // The sleep runs on the monotonic clock and the deadline on the wall clock,
+                // which may have been set back.
                 if !deadline.has_passed(shop.bus.now_ms()) {
                     continue;
                 }
                 HandlerEnd::Expired
             }
         };
+        // The handler is asked first and aborted after the grace: it may have staging places to remove.
         cancel.cancel();
         return match (
             tokio::time::timeout(shop.settings.grace, task.join_next()).await,
@@ -91,6 +98,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
 
 fn interval_every(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval_at(Instant::now() + period, period);
+    // After a pause of the process one tick is enough; a burst of missed ones would flood the bus.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
@@ -135,6 +143,7 @@ fn handler_end(outcome: HandlerOutcome) -> HandlerEnd {
     match outcome {
         Some(Ok(Ok(completed))) => HandlerEnd::Completed(completed),
         Some(Ok(Err(failure))) => HandlerEnd::Failed(failure),
+        // Nothing aborts the task while it is joined here, so an error of the join is a panic.
         Some(Err(_)) | None => HandlerEnd::Panicked,
     }
 }

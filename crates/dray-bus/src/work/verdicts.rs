@@ -1,4 +1,4 @@
-//! Events for ends that no handler decided.
+//! Faults for ends that no handler decided.
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
@@ -20,7 +20,7 @@ pub(super) fn unknown_outcome_fault() -> Fault {
     .advice("Check the result before doing it again.")
 }
 
-/// What the last attempt met; a crash leaves nothing behind.
+/// The recorded fault of the last attempt; an internal fault when a crash left none.
 pub(super) fn last_fault(record: &v1::LedgerRecord) -> Fault {
     record
         .last_error

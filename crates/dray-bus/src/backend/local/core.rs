@@ -13,7 +13,7 @@ use crate::subject;
 /// Messages that may wait in one subscription, as in the client's default.
 const SUBSCRIPTION_CAPACITY: usize = 65_536;
 
-/// Who listens on what.
+/// All subscriptions with their subject filters and queue groups.
 #[derive(Debug, Default)]
 pub(super) struct SubjectRoutes {
     listeners: Vec<SubjectListener>,
@@ -51,6 +51,7 @@ impl SubjectRoutes {
             status: None,
         };
         let chosen = self.chosen(&message.subject);
+        // The server's 503 notice. Only a request has a reply address to send it to.
         if chosen.is_empty()
             && !captured
             && let Some(reply) = reply
@@ -99,6 +100,7 @@ impl SubjectRoutes {
     fn listen(&mut self, filter: &str, group: Option<&str>) -> (u64, mpsc::Receiver<CoreMessage>) {
         let (sender, receiver) = mpsc::channel(SUBSCRIPTION_CAPACITY);
         self.next_id += 1;
+        // After a close the receiver ends immediately, because its sender is dropped with this call.
         if !self.closed {
             self.listeners.push(SubjectListener {
                 id: self.next_id,
@@ -117,21 +119,24 @@ impl SubjectRoutes {
     /// Ends every subscription; what was delivered can still be read.
     pub(super) fn close(&mut self) {
         self.closed = true;
+        // Dropping the senders ends the receivers after what they already hold, as after a drain.
         self.listeners.clear();
     }
 }
 
 impl SubjectListener {
     fn offer(&self, message: CoreMessage) {
+        // Never awaited under the world's lock. A client drops messages of a full subscription in the same way.
         if self.sender.try_send(message).is_err() {
             tracing::error!(subject = %self.filter, "a subscription is full; the message is dropped");
         }
     }
 }
 
-/// A listener's end.
+/// The receiving end of a listener; dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct LocalSubscription {
+    // Weak: a forgotten subscription does not keep the world alive.
     world: Weak<LocalServer>,
     id: u64,
     receiver: mpsc::Receiver<CoreMessage>,

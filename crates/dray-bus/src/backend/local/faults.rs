@@ -105,7 +105,7 @@ mod plan {
                     Err(TransportError::TimedOut)
                 }
                 Some(InjectedFault::Pause(pause)) => {
-                    // paused clock
+                    // paused clock: leases run out meanwhile and no real time passes.
                     tokio::time::sleep(pause).await;
                     take()
                 }

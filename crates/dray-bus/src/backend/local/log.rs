@@ -67,6 +67,7 @@ impl StreamLog {
             duplicate,
         };
         let id = message.headers.get(headers::MESSAGE_ID);
+        // The id alone decides; another body or subject under the same id is a duplicate too (F-10).
         if let Some(&sequence) = id.and_then(|id| self.seen.get(id)) {
             return Ok(acknowledged(sequence, true));
         }
@@ -79,6 +80,7 @@ impl StreamLog {
         }
         let last = self.last_by_subject.get(&message.subject).copied();
         let expected = message.headers.get(headers::EXPECTED_REVISION);
+        // A value that is not a number differs from every revision and is refused.
         if expected.is_some_and(|expected| expected.parse() != Ok(last.unwrap_or(0))) {
             return Err(TransportError::WrongRevision);
         }
@@ -90,6 +92,7 @@ impl StreamLog {
             time_ms: now_ms,
         };
         let accepted = acknowledged(stored.sequence, false);
+        // Last of the checks: it may remove messages, which a refused message must not do.
         self.make_room(stored_bytes(&stored), last)?;
         if let Some(id) = id {
             self.seen.insert(id.to_owned(), stored.sequence);
@@ -104,6 +107,7 @@ impl StreamLog {
     }
 
     fn make_room(&mut self, needed: u64, last: Option<u64>) -> Result<(), TransportError> {
+        // In a bucket the new value takes the place of the old one, so a full bucket still takes updates.
         let replaced = last.filter(|_| self.spec.max_per_subject == 1);
         let freed = replaced
             .and_then(|sequence| self.messages.get(&sequence))
@@ -115,6 +119,8 @@ impl StreamLog {
         if let Some(sequence) = replaced {
             self.remove(sequence);
         }
+        // Only streams that discard the oldest come here with too little room; with `New` the
+        // check above has returned.
         while self.bytes + needed > self.spec.max_bytes {
             let Some((&oldest, _)) = self.messages.first_key_value() else {
                 return Err(TransportError::Full);
@@ -127,6 +133,7 @@ impl StreamLog {
     fn remove(&mut self, sequence: u64) {
         if let Some(stored) = self.messages.remove(&sequence) {
             self.bytes -= stored_bytes(&stored);
+            // A newer message on the subject may have taken the entry.
             if self.last_by_subject.get(&stored.subject) == Some(&sequence) {
                 self.last_by_subject.remove(&stored.subject);
             }
@@ -134,6 +141,7 @@ impl StreamLog {
     }
 
     fn forget_seen(&mut self) {
+        // All ids have the same window, so the oldest expires first.
         while let Some((since, id)) = self.seen_order.front() {
             if since.elapsed() < self.spec.duplicate_window {
                 break;
@@ -184,6 +192,7 @@ impl StreamLog {
             first_sequence: self
                 .messages
                 .first_key_value()
+                // The server reports an empty stream this way: its first sequence is the next one.
                 .map_or(self.last_sequence + 1, |(&sequence, _)| sequence),
             last_sequence: self.last_sequence,
         }

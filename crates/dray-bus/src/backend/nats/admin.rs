@@ -19,6 +19,8 @@ impl NatsBackend {
         let found = self.context.get_stream(name);
         let found = tokio::select! {
             found = found => found,
+            // A refused request is not an error to the client: it would time out, and its violation
+            // arrives as an event.
             () = self.health.refusal_of(&subject) => return Err(TransportError::Denied(subject)),
         };
         match found {
@@ -72,6 +74,7 @@ impl NatsBackend {
 
     pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<(), TransportError> {
         let wanted = stream_config(spec);
+        // Creating a stream that exists with another configuration is an error, unlike creating a consumer (F-6).
         if self.stream(&spec.name).await?.is_some() {
             self.context
                 .update_stream(wanted)
@@ -118,6 +121,7 @@ fn absent_consumer_or<T>(error: ConsumerError) -> Result<Option<T>, TransportErr
         ConsumerErrorKind::JetStream(cause)
             if matches!(
                 cause.error_code(),
+                // Without its stream a consumer is absent too; verification names the missing stream by itself.
                 ErrorCode::CONSUMER_NOT_FOUND | ErrorCode::STREAM_NOT_FOUND
             ) =>
         {
@@ -150,6 +154,7 @@ fn stream_config(spec: &StreamSpec) -> Config {
             FullStreamPolicy::New => DiscardPolicy::New,
             FullStreamPolicy::Old => DiscardPolicy::Old,
         },
+        // Written out although it is the default: acknowledged messages survive the end of the server process (F-2).
         storage: StorageType::File,
         max_age: spec.max_age,
         duplicate_window: spec.duplicate_window,
@@ -161,6 +166,7 @@ fn stream_config(spec: &StreamSpec) -> Config {
         allow_rollup: spec.allow_rollup,
         deny_delete: spec.deny_delete,
         deny_purge: spec.deny_purge,
+        // Every field that a 2.9 server does not know stays unset; it would be ignored without an error (F-5).
         ..Config::default()
     }
 }
@@ -197,6 +203,7 @@ fn consumer_config(spec: &ConsumerSpec) -> pull::Config {
         ack_policy: if spec.ack_explicit {
             AckPolicy::Explicit
         } else {
+            // A consumer that deviates on purpose, in tests of the verification. All of ours acknowledge explicitly.
             AckPolicy::All
         },
         ack_wait: spec.ack_wait,

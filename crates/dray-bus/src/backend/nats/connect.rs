@@ -15,7 +15,7 @@ use crate::options::NatsOptions;
 /// Longest pause between two attempts to reconnect.
 const RECONNECT_CEILING: Duration = Duration::from_secs(4);
 
-/// Who receives the connection's events.
+/// The receiver of the connection's events.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionWatcher {
     pub(super) metrics: BusMetrics,
@@ -43,6 +43,7 @@ impl ConnectionWatcher {
                 tracing::debug!("the connection is closed");
                 self.closing.send_replace(true);
             }
+            // No subscription of ours may fill (C-5), so this is a bug and not a load problem.
             Event::SlowConsumer(_) | Event::ServerError(ServerError::SlowConsumer(_)) => {
                 tracing::error!("a subscription is too slow and loses messages");
                 self.metrics.slow_consumer_total.add(1, &[]);
@@ -53,6 +54,8 @@ impl ConnectionWatcher {
             }
             Event::ServerError(ServerError::Other(words)) => {
                 tracing::error!(words, "the server reports an error");
+                // The client has no event of its own for violations; it hands on the words of
+                // the server's `-ERR` line.
                 if words.to_ascii_lowercase().contains("permissions violation") {
                     self.violation(refused_subject(words));
                 }
@@ -90,6 +93,7 @@ pub(super) async fn connect_client(
     if servers.is_empty() {
         return Err(unusable_option("servers", &"at least one server is needed"));
     }
+    // The name becomes a part of the inbox subjects below.
     if !dray_types::id::is_subject_token(&options.name) {
         let reason = "1 to 64 of a-z, 0-9, `_` and `-` are needed";
         return Err(unusable_option("name", &reason));
@@ -97,6 +101,7 @@ pub(super) async fn connect_client(
     identity_options(options)
         .await?
         .name(&options.name)
+        // With the common `_INBOX.` prefix each service would need the right to read every other one's replies (18).
         .custom_inbox_prefix(format!("_INBOX_{}", options.name))
         .connection_timeout(options.connect_timeout.as_duration())
         .reconnect_delay_callback(reconnect_delay)
@@ -111,10 +116,12 @@ pub(super) async fn connect_client(
 
 /// Doubling with full jitter, so that a fleet does not come back in step.
 fn reconnect_delay(attempts: usize) -> Duration {
+    // More doublings than these pass the ceiling anyway, and the shift below must not overflow.
     let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(6);
     let bound = Duration::from_millis(100)
         .saturating_mul(1 << doublings)
         .min(RECONNECT_CEILING);
+    // Not from zero on: the first milliseconds after a restart would see much of the fleet.
     random_between(bound / 4, bound)
 }
 

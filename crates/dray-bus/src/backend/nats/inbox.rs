@@ -49,16 +49,21 @@ impl InboxMux {
         client: &async_nats::Client,
         metrics: &BusMetrics,
     ) -> Result<Self, TransportError> {
+        // One wildcard subscription for all calls: a subscription for each call would cost two
+        // more messages to the server.
         let prefix = self.shared.prefix.get_or_init(|| client.new_inbox());
         let mut replies = client
             .subscribe(format!("{prefix}.*"))
             .await
             .map_err(TransportError::other)?;
+        // The server must know the subscription before the first request, or it would drop the first reply.
         client.flush().await.map_err(TransportError::other)?;
+        // Weak, because the task is owned by `shared` itself: a strong reference would keep both alive for ever.
         let shared = Arc::downgrade(&self.shared);
         let late = metrics.call_late_replies_total.clone();
         let over = CancellationToken::new();
         let stop = over.clone();
+        // `start` runs once for a mux, so the cell is empty here.
         drop(self.shared.dispatcher.set(over.drop_guard()));
         drop(self.shared.tasks.spawn(async move {
             loop {
@@ -70,6 +75,8 @@ impl InboxMux {
                     break;
                 };
                 if !shared.hand_over(from_nats(reply)) {
+                    // The caller gave up; a rising count means that deadlines are too short or
+                    // a responder is too slow.
                     late.add(1, &[]);
                 }
             }
@@ -90,7 +97,7 @@ impl InboxMux {
         }
     }
 
-    /// Returns once replies are read no more, which is when the connection has ended.
+    /// Returns when the task that reads replies has ended, which is the end of the connection.
     pub(super) async fn ended(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
@@ -120,6 +127,7 @@ impl WeakMux {
             status: Some(CONNECTION_LOST),
         };
         for sender in shared.lock().values() {
+            // A full inbox has replies to read; its caller notices the loss by its deadline at the latest.
             drop(sender.try_send(notice.clone()));
         }
     }
@@ -136,7 +144,9 @@ impl InboxTable {
             .subject
             .rsplit_once('.')
             .and_then(|(_, id)| id.parse::<u64>().ok());
+        // Cloned so that the lock is not held while the reply is handed over.
         let sender = id.and_then(|id| self.lock().get(&id).cloned());
+        // Never awaited: one caller that does not read must not hold up the replies of all others.
         sender.is_some_and(|sender| sender.try_send(reply).is_ok())
     }
 }

@@ -13,7 +13,7 @@ use super::super::{KeyEntry, OutgoingMessage, StoredMessage, StreamAck};
 use super::{NatsBackend, headers_of, to_nats, unix_millis};
 use crate::error::TransportError;
 
-/// "insufficient resources": the server has no room left at all.
+/// Codes of a server that has no memory or disk left for any stream.
 const OUT_OF_RESOURCES: [ErrorCode; 3] = [
     ErrorCode::INSUFFICIENT_RESOURCES,
     ErrorCode::STORAGE_RESOURCES_EXCEEDED,
@@ -32,6 +32,8 @@ impl NatsBackend {
             .headers(to_nats(&message.headers)?)
             .payload(message.payload.clone())
             .timeout(Some(wait));
+        // A plain request instead of the client's JetStream publish, whose error kinds do not
+        // name a full stream (10077).
         let sent = self.client.send_request(subject.clone(), request);
         let answer = tokio::select! {
             answer = tokio::time::timeout(wait, sent) => answer,
@@ -85,6 +87,8 @@ impl NatsBackend {
             .get_stream_no_info(stream)
             .await
             .map_err(TransportError::other)?;
+        // Work and dead letters are read through the message API, an operator's right; only
+        // buckets allow direct gets.
         let mut request = handle.raw_message_builder().sequence(sequence);
         if let Some(filter) = filter {
             request = request.next_by_subject(filter);
@@ -118,6 +122,8 @@ impl NatsBackend {
             .await
             .map_err(TransportError::other)?;
         let subject = format!("$KV.{bucket}.{key}");
+        // A direct get is answered by any replica and needs a right for its subject alone, unlike a
+        // stream's message API (18).
         let found = direct_get_result(handle.direct_get_last_for_subject(subject).await, &name)?;
         Ok(found.map(KeyEntry::from))
     }
@@ -141,7 +147,7 @@ impl NatsBackend {
     }
 }
 
-/// What a direct read of a stream brought.
+/// Reads the result of a direct get; a missing message is `None`.
 fn direct_get_result(
     answer: Result<StreamMessage, DirectGetError>,
     stream: &str,
@@ -153,6 +159,7 @@ fn direct_get_result(
     match error.kind() {
         DirectGetErrorKind::NotFound => Ok(None),
         DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut),
+        // A stream that does not exist, or does not allow direct gets, has no listener on the API subject.
         DirectGetErrorKind::ErrorResponse(StatusCode::NO_RESPONDERS, _) => {
             Err(TransportError::NotProvisioned(stream.to_owned()))
         }
@@ -176,6 +183,7 @@ fn to_stored_message(message: StreamMessage) -> StoredMessage {
 fn request_error(error: RequestError, subject: &str) -> TransportError {
     match error.kind() {
         RequestErrorKind::TimedOut => TransportError::TimedOut,
+        // No stream takes the subject: JetStream would have answered even for a full one.
         RequestErrorKind::NoResponders => TransportError::NotProvisioned(subject.to_owned()),
         _ => TransportError::other(error),
     }
@@ -183,6 +191,7 @@ fn request_error(error: RequestError, subject: &str) -> TransportError {
 
 fn publish_refusal(error: jetstream::Error, size: usize) -> TransportError {
     match error.error_code() {
+        // 10077 carries the reason in words ("maximum messages exceeded", "maximum bytes exceeded"), see F-4.
         ErrorCode::STREAM_STORE_FAILED => TransportError::Full,
         code if OUT_OF_RESOURCES.contains(&code) => TransportError::Full,
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE => TransportError::WrongRevision,
