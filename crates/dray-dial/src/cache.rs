@@ -1,4 +1,4 @@
-//! Metadata that were asked for lately, per caller (R14).
+//! Metadata that were read lately, per caller (R14).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Most entries. The oldest makes room.
 const MAX_ENTRIES: usize = 512;
 
-/// Who asked, as a digest of both credentials, and for what.
+/// Digest of both credentials of the caller, and the path of the metadata.
 type CacheKey = (String, String);
 
 #[derive(Debug)]
@@ -38,6 +38,7 @@ impl MetadataCache {
     pub(crate) fn put(&self, caller: &Caller, path: &str, value: &Value) {
         let mut entries = self.lock();
         if entries.len() >= MAX_ENTRIES {
+            // Stale entries go first; a fresh one goes only when all of them are fresh.
             entries.retain(|_, (at, _)| at.elapsed() < self.age);
         }
         if entries.len() >= MAX_ENTRIES {
@@ -54,6 +55,7 @@ impl MetadataCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, (Instant, Value)>> {
+        // Entries are inserted and removed whole, so a panic under the lock leaves none half-written.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,6 +67,7 @@ fn cache_key(caller: &Caller, path: &str) -> CacheKey {
             .map_or(String::new(), |secret| secret.expose().to_owned())
     };
     let (key, user) = (part(&caller.api_key), part(&caller.authorization));
+    // The length keeps `ab` and `c` apart from `a` and `bc`: no caller may get the metadata of another (R14).
     let who = format!("{}:{key}{user}", key.len());
     (Sha256Digest::of(who.as_bytes()).to_hex(), path.to_owned())
 }

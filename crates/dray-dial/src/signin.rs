@@ -12,7 +12,7 @@ use crate::sse::SseDecoder;
 /// Longest answer that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// What came of one request to sign in.
+/// The outcome of one request to sign in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignIn {
     /// The user signed in.
@@ -21,7 +21,7 @@ pub enum SignIn {
     Denied,
     /// No answer came in time.
     TimedOut,
-    /// It did not work.
+    /// The sign-in failed for another reason.
     Failed,
     /// A channel to a client is missing.
     NoChannel,
@@ -81,6 +81,7 @@ impl DialClient {
             .request(caller, HttpMethod::Post, "v1/ops/client-channel/interact")
             .header("x-dial-client-channel-id", channel)
             .header("accept", "text/event-stream")
+            // A person has to act: the usual limit of a call would end it too early.
             .answer_within(wait)
             .json(&batch);
         let mut answer = self.send(request).await?;
@@ -89,6 +90,7 @@ impl DialClient {
             read += piece.len();
             let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
             decoder.push(&piece, &mut events).map_err(malformed)?;
+            // The first event is the answer (quickapps 28). Returning drops the connection, which would stay open.
             if let Some(event) = events.iter().find(|event| !event.is_empty()) {
                 return serde_json::from_str(event)
                     .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));
@@ -108,6 +110,7 @@ fn sign_in_outcome(answer: &Value, number: usize) -> SignIn {
     let id = number.to_string();
     let is_ours = |entry: &&Value| match entry.get("id") {
         Some(Value::String(found)) => *found == id,
+        // JSON-RPC 2.0 allows numbers and text as ids.
         Some(Value::Number(found)) => found.to_string() == id,
         _ => false,
     };
@@ -115,6 +118,7 @@ fn sign_in_outcome(answer: &Value, number: usize) -> SignIn {
     match entry {
         Some(entry) if entry.get("error").is_none_or(Value::is_null) => match entry.get("result") {
             Some(Value::String(result)) if result == "success" => SignIn::Done,
+            // Any other result is a refusal of the user (quickapps 28).
             Some(result) if !result.is_null() => SignIn::Denied,
             _ => SignIn::Failed,
         },

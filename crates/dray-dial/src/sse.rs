@@ -24,6 +24,7 @@ impl SseDecoder {
     ) -> Result<(), TooLong> {
         let mut rest = bytes;
         while let Some((&first, after)) = rest.split_first() {
+            // CR LF is one line end, also when it is split between two chunks.
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 rest = after;
                 continue;
@@ -31,6 +32,7 @@ impl SseDecoder {
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
             let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+            // Before it is stored: the peer decides how long a line is.
             if held + head.len() > MAX_EVENT_BYTES {
                 return Err(TooLong);
             }
@@ -45,8 +47,9 @@ impl SseDecoder {
         Ok(())
     }
 
-    /// What was begun when the stream ended.
+    /// The event that the end of the stream left unfinished.
     pub(crate) fn finish(&mut self) -> Option<String> {
+        // The standard drops an unfinished event; some services leave out the empty line after the last one.
         if !self.line.is_empty() {
             self.end_of_line();
         }
@@ -62,6 +65,7 @@ impl SseDecoder {
         // Comments and other fields are of no interest here.
         let value = match line.strip_prefix(b"data") {
             Some([]) => &[][..],
+            // One space after the colon does not belong to the value.
             Some([b':', b' ', value @ ..] | [b':', value @ ..]) => value,
             _ => return None,
         };

@@ -7,13 +7,13 @@ use serde_json::Value;
 /// What one chunk adds to the answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChunkDelta {
-    /// More text.
+    /// Text that is appended to the answer.
     pub content: Option<String>,
-    /// More files.
+    /// Files that are added to the answer.
     pub attachments: Vec<Attachment>,
-    /// Changes of stages.
+    /// Changes of stages, each named by its number.
     pub stages: Vec<StageDelta>,
-    /// Pieces of calls.
+    /// Pieces of tool calls, each named by its number.
     pub tool_calls: Vec<CallDelta>,
     /// More state: objects merge.
     pub state: Option<Value>,
@@ -21,14 +21,14 @@ pub struct ChunkDelta {
     pub usage: Option<TokenUsage>,
     /// Tokens by model; replaces what came before.
     pub statistics: Vec<ModelUsage>,
-    /// Why it ended.
+    /// Why the answer ended, in the word of the service.
     pub finish_reason: Option<String>,
 }
 
 /// A change of a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StageDelta {
-    /// Its number.
+    /// Number of the stage in this answer.
     pub index: u32,
     /// More of its name.
     pub name: Option<String>,
@@ -36,23 +36,23 @@ pub struct StageDelta {
     pub content: Option<String>,
     /// More of its files.
     pub attachments: Vec<Attachment>,
-    /// It ended.
+    /// How the stage ended; `None` while it runs.
     pub status: Option<StageEnd>,
 }
 
 /// How a stage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageEnd {
-    /// Well.
+    /// The service reports it as completed.
     Completed,
-    /// Any other status.
+    /// Any other status counts as failed.
     Failed,
 }
 
 /// A piece of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallDelta {
-    /// Its number.
+    /// Number of the call in this answer.
     pub index: u32,
     /// Its id; comes once.
     pub id: Option<String>,
@@ -76,6 +76,7 @@ impl ChunkDelta {
                 tokens: token_usage(usage),
             })
             .collect();
+        // One answer is requested, so only choice 0 counts. Some services leave its index out.
         let first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
         let Some(choice) = list_items(chunk.get("choices")).find(first) else {
             return read;
@@ -144,7 +145,9 @@ fn stage_delta(index: u32, stage: &Value) -> StageDelta {
 fn delta_attachments(holder: &Value) -> Vec<Attachment> {
     list_items(holder.get("attachments"))
         .filter_map(|attachment| {
+            // An attachment of another form must not cost the whole answer.
             let mut attachment: Attachment = serde_json::from_value(attachment.clone()).ok()?;
+            // It counts in this answer; the answer to the client numbers its attachments itself.
             attachment.rest.shift_remove("index");
             Some(attachment)
         })

@@ -47,16 +47,17 @@ impl ChatStream {
         Ok(chunk.as_ref().map(ChunkDelta::read))
     }
 
-    /// [`ChatStream::next`] as the chunk itself: for who passes on what is not known here.
+    /// [`ChatStream::next`] as the chunk itself, for callers that pass on members that are not known here.
     ///
     /// # Errors
     ///
-    /// As [`ChatStream::next`].
+    /// The errors of [`ChatStream::next`].
     pub async fn chunk(&mut self) -> Result<Option<Value>, ChatError> {
         if self.over {
             return Ok(None);
         }
         let next = self.advance().await;
+        // After the end or an error nothing more is read from the connection.
         self.over = !matches!(next, Ok(Some(_)));
         next
     }
@@ -75,7 +76,7 @@ impl ChatStream {
             match self.answer.chunk().await {
                 Ok(Some(piece)) => self.take(&piece)?,
                 Ok(None) => return self.end(),
-                // All was said: what is lost is the farewell.
+                // The answer was complete; only `[DONE]` is missing.
                 Err(_) if self.finished => return Ok(None),
                 Err(error) => return Err(Error::from(error).into()),
             }
@@ -87,6 +88,7 @@ impl ChatStream {
             let first = piece.iter().find(|byte| !byte.is_ascii_whitespace());
             if let Some(first) = first {
                 self.is_known = true;
+                // No line of an event stream begins with a brace, so this is one JSON document.
                 self.document = (*first == b'{').then(Vec::new);
             }
         }
@@ -116,6 +118,7 @@ impl ChatStream {
             Some(event) if serde_json::from_str::<Value>(&event).is_ok() => {
                 self.read(event.as_bytes()).map(Some)
             }
+            // Some services leave `[DONE]` out; a finish reason is enough.
             _ if self.finished => Ok(None),
             _ => Err(ChatError::new(
                 ChatKind::Broken,
@@ -133,6 +136,7 @@ impl ChatStream {
                 "a chunk is not an object",
             ));
         }
+        // After the status was sent a failure comes as an event (quickapps 4).
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             return Err(ChatError::told(error));
         }
