@@ -24,6 +24,7 @@ impl<'i> Compound<'i> {
     /// [`Failure::Encrypted`] for one that wraps an encrypted package, damage for what is not a compound file.
     pub(crate) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
         let cfb = CompoundFile::open(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+        // An encrypted OOXML package is wrapped in a compound file under this name (MS-OFFCRYPTO 2.3).
         if cfb.exists("/EncryptedPackage") {
             return Err(Failure::Encrypted);
         }
@@ -52,6 +53,8 @@ impl<'i> Compound<'i> {
             else {
                 return Ok(None);
             };
+            // Counted like inflated bytes: chains of sectors may overlap, so streams can be larger than their
+            // file.
             budget.inflated(read)?;
             if bytes.len() as u64 > budget.limits().max_part_bytes {
                 return Err(Failure::Stopped(Limit::Size));

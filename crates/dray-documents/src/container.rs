@@ -15,7 +15,7 @@ const INFLATE_STEP_BYTES: usize = 64 * 1024;
 /// First bytes of an OLE2 file.
 const OLE2_SIGNATURE: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 
-/// An open container.
+/// An open ZIP with its directory in memory; parts are read on demand.
 pub struct Container<'a> {
     zip: zip::ZipArchive<&'a mut dyn Input>,
     /// By index; an entry whose name cannot be read has none.
@@ -120,6 +120,7 @@ impl<'a> Container<'a> {
 pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn Input>, Failure> {
     let mut head = [0; 8];
     let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+    // A package behind a password is not a ZIP but a compound file around one.
     if head == OLE2_SIGNATURE {
         return Err(ole2_failure(input));
     }
@@ -167,6 +168,7 @@ pub(crate) fn read_zip_entry(
         }
         budget.inflated(read)?;
         bytes.extend_from_slice(step.get(..read).unwrap_or_default());
+        // A false small size would pass the checks above: what comes out is counted, not what was declared.
         if bytes.len() as u64 > declared {
             return Err(Failure::Corrupt(Damage::Compression));
         }
@@ -179,6 +181,7 @@ const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 /// Whether so many unpacked bytes out of so many packed ones are a decompression bomb.
 pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool {
+    // Tables of one repeated value compress by hundreds; below a megabyte that harms no reader.
     unpacked > RATIO_FREE_BYTES && unpacked / packed.max(1) > max_ratio
 }
 

@@ -7,14 +7,14 @@ use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 /// How much of a file is looked at to find its encoding.
 pub const SAMPLE: usize = 64 * 1024;
 
-/// A found encoding.
+/// An encoding, detected or named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// One of the WHATWG encodings.
     Known(&'static Encoding),
     /// UTF-32, little endian; WHATWG has none.
     Utf32Le,
-    /// UTF-32, big endian.
+    /// UTF-32, big endian; WHATWG has none either.
     Utf32Be,
 }
 
@@ -40,6 +40,7 @@ impl Found {
 
 /// The encoding that a byte-order mark names, and the mark's length.
 pub fn of_mark(bytes: &[u8]) -> Option<(Found, usize)> {
+    // Before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
     if bytes.starts_with(&[0xFF, 0xFE, 0, 0]) {
         return Some((Found::Utf32Le, 4));
     }
@@ -68,6 +69,7 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
         (1.., 0) => UTF_16BE,
         _ => return None,
     };
+    // A sample may end in the middle of a unit, which would count as implausible.
     let whole = sample.get(..sample.len() & !1)?;
     let (text, _) = encoding.decode_without_bom_handling(whole);
     let all = text.chars().count();
@@ -104,6 +106,7 @@ pub fn find_encoding(bytes: &[u8]) -> Found {
     if is_iso_2022_jp(sample) {
         return Found::Known(ISO_2022_JP);
     }
+    // UTF-16 of plain ASCII is valid UTF-8 too, with a NUL beside every letter.
     if std::str::from_utf8(bytes).is_ok() && !sample.contains(&0) {
         return Found::Known(UTF_8);
     }
@@ -119,6 +122,7 @@ pub fn find_encoding(bytes: &[u8]) -> Found {
     }
     let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);
     detector.feed(sample, true);
+    // Valid UTF-8 was found above; what is left is broken or not UTF-8.
     Found::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
 }
 

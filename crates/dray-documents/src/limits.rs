@@ -52,15 +52,15 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// [`Limits::max_elements`].
+    /// [`Limits::max_elements`] was reached, or a container has more entries than it may.
     Element,
     /// Bytes of text or bytes inflated.
     Size,
-    /// [`Limits::wall_ms`].
+    /// [`Limits::wall_ms`] passed; noticed when the clock is looked at next.
     Time,
-    /// [`Limits::max_depth`].
+    /// [`Limits::max_depth`] was reached by nested structures.
     Depth,
-    /// [`Limits::memory_bytes`].
+    /// [`Limits::memory_bytes`] was reached; only the parent of the worker process can find that out.
     Memory,
     /// Unpacked bytes for each packed byte of an archive.
     Ratio,
@@ -162,7 +162,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Starts the clock.
+    /// Starts the clock: [`Limits::wall_ms`] counts from here.
     pub fn new(limits: Limits) -> Self {
         let until = Instant::now() + Duration::from_millis(limits.wall_ms);
         Self {
@@ -176,7 +176,7 @@ impl Budget {
         }
     }
 
-    /// The limits themselves.
+    /// The limits that the budget began with.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -194,7 +194,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts extracted text.
+    /// Counts extracted text against [`Limits::max_text_bytes`].
     pub fn text(&self, bytes: usize) -> Result<(), Limit> {
         let text = self.text.get().saturating_add(bytes as u64);
         self.text.set(text);
@@ -216,6 +216,7 @@ impl Budget {
         if inflated > self.limits.max_inflated_bytes {
             return Err(Limit::Size);
         }
+        // `looked` never exceeds `inflated`, so the difference cannot underflow.
         if inflated - self.looked.get() >= BYTES_PER_LOOK {
             self.looked.set(inflated);
             self.clock()?;
@@ -237,6 +238,7 @@ impl Budget {
         if depth > self.limits.max_depth {
             return Err(Limit::Depth);
         }
+        // Set after the check, so a level that was refused needs no `leave`.
         self.depth.set(depth);
         Ok(())
     }

@@ -118,6 +118,7 @@ fn base_media(head: &[u8]) -> Option<Magic> {
     if bytes_at(head, 4, 4)? != b"ftyp" {
         return None;
     }
+    // The size is a claim of the file; more than a few brands say nothing new.
     let size = u32::from_be_bytes(word_at(head, 0)?).clamp(16, 256);
     let compatible = || {
         let end = usize::try_from(size).unwrap_or(16).min(head.len());
@@ -154,6 +155,7 @@ fn class_file(head: &[u8]) -> Option<Magic> {
 /// MPEG audio: a tag, or a frame whose bit rate and sample rate exist.
 fn audio_kind(head: &[u8]) -> Option<Magic> {
     let frame = matches!(
+        // Index 0 is a free bit rate and 15 a forbidden one; sample rate 3 is reserved.
         *head,
         [0xFF, 0xFB | 0xF3 | 0xF2, third, _, ..] if !matches!(third >> 4, 0 | 15) && (third >> 2) & 3 != 3
     );
@@ -164,6 +166,7 @@ fn matroska_kind(head: &[u8]) -> Option<Magic> {
     if !head.starts_with(b"\x1A\x45\xDF\xA3") {
         return None;
     }
+    // The document type stands in the EBML header, far ahead of any content.
     let start = head.get(..64).unwrap_or(head);
     let web = start.windows(4).any(|four| four == b"webm");
     let mime = if web {

@@ -134,6 +134,7 @@ pub(super) fn classify_text(sample: &str, extension: &str, cut: bool) -> (Kind, 
     if extension == "ipynb" && is_notebook(text) {
         return (Kind::Text, mime::NOTEBOOK);
     }
+    // One line of JSON Lines is JSON by itself, and Markdown may begin with a bracket: the name decides.
     if !matches!(extension, "jsonl" | "ndjson" | "md" | "markdown") && is_json(text, cut) {
         return (Kind::Text, mime::JSON);
     }
@@ -153,6 +154,7 @@ fn is_json(text: &str, cut: bool) -> bool {
     }
     match serde_json::from_str::<serde::de::IgnoredAny>(text) {
         Ok(_) => true,
+        // A sample that ends early does not disprove JSON.
         Err(error) => cut && error.is_eof(),
     }
 }
@@ -256,6 +258,7 @@ fn skip_prolog(text: &str) -> Option<Start<'_>> {
         let skipped = if let Some(comment) = rest.strip_prefix("<!--") {
             comment.find("-->").and_then(|end| comment.get(end + 3..))
         } else if rest.starts_with("<?") && (start.declaration || rest.starts_with("<?xml-")) {
+            // `<?php` is code, not markup; `<?xml-stylesheet` may stand without a declaration.
             rest.find("?>").and_then(|end| rest.get(end + 2..))
         } else if rest
             .get(..9)

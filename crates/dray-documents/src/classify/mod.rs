@@ -30,16 +30,16 @@ pub enum Kind {
     Text,
     /// Something with a converter of its own, or that ought to have one.
     Document,
-    /// A picture.
+    /// A picture of pixels; SVG is a text.
     Image,
-    /// Files packed together.
+    /// Files packed together, or one that is compressed.
     Archive,
-    /// Anything else.
+    /// Everything else: programs, sound, video, unknown bytes.
     Binary,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds, in the order in which the policy lists them.
     pub const ALL: [Self; 5] = [
         Self::Image,
         Self::Text,
@@ -63,7 +63,7 @@ impl Kind {
 /// What a file is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Class {
-    /// Its kind.
+    /// The kind, by which a policy lets it pass.
     pub kind: Kind,
     /// Its media type, from the table in [`mime`] and the signatures.
     pub mime: &'static str,
@@ -149,6 +149,7 @@ pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
         Some(magic::Magic::Ole) => classify_compound(input, extension)?,
         None => classify_unsigned(&sample, extension),
     };
+    // The caller and the converters read on from this handle and expect its start.
     input.rewind()?;
     Ok(class)
 }
@@ -224,6 +225,7 @@ pub fn is_blank(input: &mut dyn Input, class: &Class, limit: u64) -> io::Result<
     if class.kind != Kind::Text || !class.blank_start {
         return Ok(false);
     }
+    // Characters of UTF-16 and UTF-32 have zero bytes, which say nothing about blankness.
     let wide = class.certain && class.encoding != Some(Found::Known(encoding_rs::UTF_8).name());
     input.seek(io::SeekFrom::Start(SAMPLE as u64))?;
     let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE as u64));

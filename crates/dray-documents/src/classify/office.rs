@@ -33,6 +33,8 @@ pub(super) fn find_document(
         return Ok(Some((mime::EPUB, None)));
     }
     if let Some(manifest) = contents.entry("META-INF/manifest.xml") {
+        // A password on every entry hides the manifest as well. The name is the only hint left, so the type is
+        // a guess.
         if manifest.encrypted && contents.has(Seen::Content) {
             let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
             return Ok(Some((
@@ -104,6 +106,7 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
     }
     let guess = [
         (Seen::Word, mime::DOCX),
+        // Before `xl/`, which a binary workbook has too.
         (Seen::BinaryWorkbook, mime::XLSB),
         (Seen::Excel, mime::XLSX),
         (Seen::Slides, mime::PPTX),
@@ -137,6 +140,7 @@ fn content_type(types: &[u8], part: &str) -> Option<String> {
             let same = attribute_value(element, "Extension")?.eq_ignore_ascii_case(extension);
             same.then(|| attribute_value(element, "ContentType"))?
         });
+        // The default of `xml` is usually plain XML, which says nothing of the main part.
         default.filter(|its| mime::of_main_part(its).is_some())
     })
 }
@@ -147,6 +151,7 @@ fn find_element<T>(
     name: &str,
     answer: impl Fn(&BytesStart<'_>) -> Option<T>,
 ) -> Option<T> {
+    // Attributes are compared as text; a part in UTF-16 has a byte-order mark, which wins over the label.
     let text = crate::encoding::decode_text(bytes, Some("UTF-8"));
     let mut reader = quick_xml::Reader::from_str(&text);
     loop {

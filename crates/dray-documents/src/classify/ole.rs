@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 10_000;
 const MAX_DIFAT_SECTORS: usize = 1024;
 /// Entries of the first-level table in the header.
 const IN_HEADER: u32 = 109;
-/// No entry.
+/// Mark of a missing sibling or child (`NOSTREAM`, MS-CFB 2.6.1).
 const NO_ENTRY: u32 = u32::MAX;
 /// Sector numbers above this one have a meaning of their own.
 const MAX_SECTOR: u32 = 0xFFFF_FFFA;
@@ -54,6 +54,7 @@ pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<Found> {
         return Ok(Found::Other);
     }
     let shift = u32::from(u16_at(&header, 30));
+    // Other sizes do not exist (MS-CFB 2.2), and a large shift would overflow below.
     if shift != 9 && shift != 12 {
         return Ok(Found::Other);
     }
@@ -92,6 +93,7 @@ fn names_in_root(entries: &[Entry]) -> Vec<&str> {
     let mut looked = 0;
     while let Some(index) = pending.pop() {
         looked += 1;
+        // The tree may have cycles; an honest one pushes no entry twice.
         if looked > entries.len() * 2 {
             break;
         }
@@ -132,6 +134,7 @@ impl Sectors<'_> {
             let offset = 76 + usize::try_from(number).unwrap_or(0) * 4;
             return Ok(Some(u32_at(&self.header, offset)).filter(|sector| *sector < MAX_SECTOR));
         }
+        // The last word of such a sector is the number of the next one (MS-CFB 2.5).
         let per_sector = u32::try_from(self.size() / 4 - 1).unwrap_or(127);
         let rest = number - IN_HEADER;
         let wanted = usize::try_from(rest / per_sector).unwrap_or(usize::MAX);
@@ -139,6 +142,8 @@ impl Sectors<'_> {
             return Ok(None);
         }
         let first = u32_at(&self.header, 68);
+        // Table sectors are asked for in rising order. From the first one each time the walk would be
+        // quadratic.
         let (mut place, mut sector) = match self.hop {
             Some((place, sector)) if place <= wanted => (place, sector),
             _ => (0, first),
@@ -175,6 +180,7 @@ impl Sectors<'_> {
             let read = self.read(number, &mut buffer)?;
             let whole = buffer.get(..read).unwrap_or_default();
             entries.extend(whole.chunks_exact(128).map(parse_entry));
+            // A chain that loops ends here too, since every sector adds entries.
             if read < buffer.len() || entries.len() >= MAX_ENTRIES {
                 break;
             }
@@ -185,6 +191,7 @@ impl Sectors<'_> {
 }
 
 fn parse_entry(bytes: &[u8]) -> Entry {
+    // The length is in bytes and counts the terminator; the field has 64 (MS-CFB 2.6.1).
     let length = usize::from(u16_at(bytes, 64)).saturating_sub(2).min(62);
     let units: Vec<u16> = bytes
         .get(..length)

@@ -9,7 +9,7 @@ use crate::encoding::{self, Found};
 pub(super) struct Text<'a> {
     /// The sample, decoded, without a byte-order mark.
     pub(super) sample: Cow<'a, str>,
-    /// Its encoding.
+    /// Encoding of the sample; the end of the file may differ.
     pub(super) encoding: Found,
     /// Whether the bytes themselves say so: a mark, or the zeros of UTF-16.
     pub(super) certain: bool,
@@ -35,12 +35,14 @@ pub(super) fn detect_text(sample: &[u8], cut: bool) -> Option<Text<'_>> {
     }
     let controls = sample.iter().filter(|byte| is_control(**byte)).count();
     if let Some(valid) = utf8_prefix(sample, cut) {
+        // Valid UTF-8 may hold many controls, such as the escapes of a terminal session.
         return (controls * 10 <= sample.len() * 3).then_some(Text {
             sample: Cow::Borrowed(valid),
             encoding: UTF_8,
             certain: false,
         });
     }
+    // Any bytes decode in some legacy encoding, so fewer controls are tolerated here.
     (controls * 20 <= sample.len()).then(|| {
         let found = encoding::find_encoding(sample);
         Text {

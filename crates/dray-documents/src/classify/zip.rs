@@ -37,7 +37,7 @@ pub(super) struct Entry {
 /// What the directory says.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// The first entry.
+    /// The first entry of the directory, where ODF and EPUB name their type.
     pub(super) first: Option<Entry>,
     /// Entries that decide, at most one for each of [`DECIDING_PARTS`].
     deciding: Vec<Entry>,
@@ -54,13 +54,13 @@ pub(super) enum Seen {
     Package,
     /// A `content.xml` at the top.
     Content,
-    /// Something in `word/`.
+    /// Any entry in the directory `word/`.
     Word,
-    /// Something in `xl/`.
+    /// Any entry in the directory `xl/`.
     Excel,
     /// The main part of a binary workbook.
     BinaryWorkbook,
-    /// Something in `ppt/`.
+    /// Any entry in the directory `ppt/`.
     Slides,
 }
 
@@ -109,7 +109,7 @@ impl Contents {
         self.seen.contains(&seen)
     }
 
-    /// One of [`DECIDING_PARTS`].
+    /// The entry of one of [`DECIDING_PARTS`], compared without case.
     pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
         let same = |entry: &&Entry| entry.name.eq_ignore_ascii_case(name);
         self.deciding.iter().find(same)
@@ -138,6 +138,7 @@ impl Contents {
             if !fill_exactly(&mut reader, &mut name)? || !fill_exactly(&mut reader, &mut extra)? {
                 break;
             }
+            // Read, not seeked: the bound on the directory counts these bytes as well.
             io::copy(&mut Read::take(&mut reader, comment), &mut io::sink())?;
             let mut entry = Entry {
                 name: String::from_utf8_lossy(&name).into_owned(),
@@ -151,6 +152,7 @@ impl Contents {
             self.note(entry);
             seen += 1;
         }
+        // An empty archive is an end record alone.
         Ok(seen > 0 || start == end)
     }
 
@@ -172,6 +174,7 @@ impl Contents {
                 name: String::from_utf8_lossy(name).into_owned(),
                 method: u16_at(header, 8),
                 encrypted: flags & 1 == 1,
+                // A streaming writer left the sizes for later (bit 3), so a zero here means nothing.
                 compressed: (flags & 8 == 0 && compressed != u64::from(u32::MAX))
                     .then_some(compressed),
                 offset: start as u64,
@@ -257,6 +260,7 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
             && record.len() >= 22
             && record.len() >= 22 + usize::from(u16_at(record, 20))
     };
+    // From the end: a comment may hold the signature itself, and then its length does not fit.
     let Some(at) = (0..tail.len()).rev().find(|at| fits(*at)) else {
         return Ok(None);
     };

@@ -32,6 +32,7 @@ fn convert(input: &mut dyn Input, _: &Hint, out: &mut Markdown) -> Result<(), Fa
     let max = out.budget().limits().max_member_bytes;
     let mut image = Vec::new();
     input
+        // One byte more than allowed shows that the file goes on.
         .take(max.saturating_add(1))
         .read_to_end(&mut image)
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
@@ -66,6 +67,7 @@ pub fn is_picture(bytes: &[u8]) -> bool {
 pub fn recognized_markdown(text: &str, limits: &Limits) -> String {
     let budget = Rc::new(Budget::new(limits.clone()));
     let mut out = Markdown::new(budget, Selection::All);
+    // Tesseract ends every page with a form feed.
     let text = text.replace(['\u{c}', '\r'], "\n");
     let mut paragraph = String::new();
     for line in text.lines().map(str::trim).chain([""]) {

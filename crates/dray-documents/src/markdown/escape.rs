@@ -22,12 +22,15 @@ fn is_special(before: Option<char>, at: char, after: Option<char>) -> bool {
     let blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
     match at {
         '`' => true,
+        // Elsewhere a backslash is itself (CommonMark 2.4), and marking it would show two.
         '\\' => after.is_some_and(|c| c.is_ascii_punctuation()),
         // A star between spaces is only a star; in `2*3*4` it would vanish.
         '*' => !(blank(before) && blank(after)),
+        // Inside a word an underscore is not emphasis (CommonMark 6.2), so `snake_case` stays readable.
         '_' => !(word(before) && word(after) || blank(before) && blank(after)),
         '~' => before == Some('~') || after == Some('~'),
         '[' => after == Some('^'),
+        // A bracket alone makes no link; only what follows the closing one does.
         ']' => matches!(after, Some('(' | '[' | ':')),
         '<' => after.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?')),
         _ => false,
@@ -60,6 +63,7 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
         '>' => return format!("\\{line}").into(),
         '-' | '+' => {
             let rest = line.get(1..).unwrap_or_default();
+            // A line of hyphens below a paragraph makes it a heading (CommonMark 4.3), and so does one of `=`.
             let ruled = first == '-' && line.trim_end().chars().all(|c| c == '-' || c == ' ');
             if rest.is_empty() || rest.starts_with([' ', '\t']) || ruled {
                 return format!("\\{line}").into();
@@ -74,6 +78,7 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
         '0'..='9' => {
             let digits = line.chars().take_while(char::is_ascii_digit).count();
             let (number, rest) = line.split_at(digits);
+            // A list number has at most nine digits (CommonMark 5.2); longer ones are only numbers.
             if digits <= 9
                 && rest.starts_with(['.', ')'])
                 && (rest.len() == 1 || rest.get(1..).is_some_and(|r| r.starts_with([' ', '\t'])))
@@ -95,6 +100,8 @@ pub fn link_target(url: &str) -> Option<String> {
     if url.len() > MAX_TARGET_BYTES {
         return None;
     }
+    // Browsers drop tabs and line ends inside a URL (WHATWG URL 4.4), so `java<TAB>script:` must be seen as a
+    // scheme.
     let url: String = url
         .trim()
         .chars()

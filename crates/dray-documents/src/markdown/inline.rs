@@ -11,11 +11,11 @@ use super::escape;
     reason = "four independent switches of a run of text, as every document format has them"
 )]
 pub struct Style {
-    /// `**`.
+    /// Written with `**` around the run.
     pub bold: bool,
-    /// `*`.
+    /// Written with `*` around the run.
     pub italic: bool,
-    /// `~~`.
+    /// Written with `~~` around the run.
     pub strike: bool,
     /// Backticks; excludes the others.
     pub code: bool,
@@ -57,7 +57,7 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// Nothing yet.
+    /// Inline text without any piece, which renders as nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,6 +79,7 @@ impl Inline {
             if line.is_empty() {
                 continue;
             }
+            // Word processors split words into runs of equal looks; `**a****b**` would not be read as emphasis.
             if let Some(Piece::Text {
                 text: last,
                 style: its,
@@ -144,12 +145,12 @@ impl Inline {
         self.pieces.push(Piece::Raw(markdown.to_owned()));
     }
 
-    /// A line break.
+    /// A line break, written as the [`Place`] asks for it.
     pub fn line_break(&mut self) {
         self.pieces.push(Piece::Break);
     }
 
-    /// Appends another.
+    /// Appends the pieces of another one; links of both stay as they are.
     pub fn append(&mut self, other: Self) {
         self.pieces.extend(other.pieces);
     }
@@ -204,6 +205,7 @@ impl Inline {
                 for piece in now {
                     piece.render(place, &mut label);
                 }
+                // White space stands outside of the brackets: a link is not read over a line end.
                 let (before, label, after) = split_white_space(&label);
                 out.push_str(before);
                 out.push('[');
@@ -259,6 +261,7 @@ fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
     out.push_str(before);
     if !middle.is_empty() {
         if style.code {
+            // Inside code a backslash is a backslash, except before a pipe in a table (GFM 4.10).
             out.push_str(&escape_cell(&escape::code_span(middle), place));
         } else {
             let marker = if place == Place::Heading {
@@ -275,6 +278,7 @@ fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
             };
             escape::escape_inline(middle, previous, place == Place::Cell, &mut escaped);
             out.push_str(&escaped);
+            // Every marker is one repeated character, so the reversed text closes them from the inside out.
             out.extend(marker.chars().rev());
         }
     }

@@ -28,9 +28,9 @@ const MAX_WARNINGS: usize = 20;
 /// A list item's marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// `-`.
+    /// `-`, of an unordered list.
     Bullet,
-    /// Its number.
+    /// The number that is shown, followed by a dot.
     Number(u64),
     /// `:`, what a term means.
     Definition,
@@ -90,7 +90,7 @@ pub struct Markdown {
 }
 
 impl Markdown {
-    /// An empty document.
+    /// An empty document that counts into this budget.
     pub fn new(budget: Rc<Budget>, selection: Selection) -> Self {
         Self {
             out: String::new(),
@@ -192,6 +192,7 @@ impl Markdown {
         if text.is_empty() {
             return Ok(());
         }
+        // Beyond this depth the indentation would cost more than the text.
         let indent = "  ".repeat(depth.min(16));
         let marker = marker.text();
         let mut block = String::new();
@@ -242,7 +243,7 @@ impl Markdown {
         self.block(&format!("{fence}{language}\n{text}\n{fence}"), Last::Block)
     }
 
-    /// A rule.
+    /// A thematic break, written as `---`.
     pub fn rule(&mut self) -> Result<(), Limit> {
         self.block("---", Last::Block)
     }
@@ -319,6 +320,7 @@ impl Markdown {
     /// Writes lines behind their prefixes. Of a text that is more than what is left the beginning is written: whole
     /// rows of a table, a fence that is closed.
     fn place(&mut self, text: &str, last: Last, as_is: bool) -> Result<(), Limit> {
+        // A lone CR or U+2028 would begin a line without the prefix of its quote or item.
         let text = &*escape::line_feeds(text);
         let indent: usize = self.containers.iter().map(Container::width).sum();
         let lines = if indent == 0 {
@@ -358,6 +360,7 @@ impl Markdown {
             }
         }
         if counted.is_err() && fence >= 3 {
+            // An open fence would swallow what follows, such as the note on the limit.
             self.out.push('\n');
             self.line(&"`".repeat(fence));
         }
@@ -432,9 +435,10 @@ impl Markdown {
         prefix
     }
 
-    /// The finished document.
+    /// Ends the document: trims it and adds the warning on hidden content.
     pub fn finish(mut self) -> Written {
         if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
+            // Beyond the bound on warnings: that something is hidden must not get lost among others.
             self.warnings.push(warning);
         }
         let end = self.out.trim_end().len();
@@ -470,7 +474,7 @@ pub fn visible_characters(text: &str) -> u64 {
     text.chars().filter(|c| !c.is_whitespace()).count() as u64
 }
 
-/// What was written.
+/// A finished document, and what is known of its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The Markdown: `\n` line ends, one at the end, empty when nothing was written.

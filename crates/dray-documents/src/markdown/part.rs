@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Of a PDF.
+    /// A page of a PDF document.
     Page,
-    /// Of a presentation.
+    /// A slide of a presentation, hidden ones included.
     Slide,
-    /// Of a workbook.
+    /// A sheet of a workbook, in its order.
     Sheet,
-    /// Of a book.
+    /// A chapter of a book, in the order of reading.
     Chapter,
 }
 
@@ -31,7 +31,7 @@ impl Unit {
 /// One part, and where its text begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it is.
+    /// Page, slide, sheet or chapter.
     pub unit: Unit,
     /// Its number, from 1.
     pub number: u32,
@@ -44,14 +44,14 @@ pub struct Part {
 /// An inclusive range, from 1; `last` is `u64::MAX` for an open end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// First.
+    /// First number of the range.
     pub first: u64,
-    /// Last, inclusive.
+    /// Last number, inclusive; `u64::MAX` for an open end.
     pub last: u64,
 }
 
 impl Span {
-    /// Everything.
+    /// The range that holds every number.
     pub const ALL: Self = Self {
         first: 1,
         last: u64::MAX,
@@ -67,28 +67,28 @@ impl Span {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "of")]
 pub enum Selection {
-    /// Everything.
+    /// The whole document, without restriction.
     #[default]
     All,
-    /// Parts by number.
+    /// Parts by their number in the document.
     Parts {
         /// Pages, slides, sheets or chapters.
         unit: Unit,
-        /// Which.
+        /// Numbers of the wanted parts.
         span: Span,
     },
     /// One part by its title or name, and of its tables the given rows. Compared without case.
     Named {
-        /// Sheet or chapter.
+        /// [`Unit::Sheet`] or [`Unit::Chapter`], which have names.
         unit: Unit,
-        /// Its name.
+        /// Its name, or its number in digits.
         name: String,
         /// Rows as the source numbers them, from 1.
         rows: Option<Span>,
     },
     /// Rows of the tables of every part, as the source numbers them, from 1.
     Rows {
-        /// Which.
+        /// Numbers of the wanted rows.
         span: Span,
     },
 }
@@ -104,6 +104,7 @@ impl Selection {
             } => {
                 *its == unit
                     && (title
+                        // A sheet called `2` and the second sheet may both fit; then both are written.
                         .is_some_and(|t| t.trim().to_lowercase() == name.trim().to_lowercase())
                         || name.trim().parse::<u32>() == Ok(number))
             }

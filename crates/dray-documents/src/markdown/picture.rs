@@ -74,6 +74,8 @@ impl Markdown {
         }
         self.pictures.found.push(Picture {
             page,
+            // Only the end is known for sure: a blank line and prefixes of quotes and items may stand before
+            // the note.
             start: end.saturating_sub(words.len() + "_()_".len()),
             end,
             images: if fits { images } else { Vec::new() },

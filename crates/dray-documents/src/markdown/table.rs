@@ -28,7 +28,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// An empty table, whose first row will be its header.
     pub fn new() -> Self {
         Self::default()
     }
@@ -112,11 +112,13 @@ impl Table {
                 break;
             }
             let start = row.len();
+            // Spans are numbers in a file: they must not decide how much is allocated (read-attachment 7).
             let end = start + cell.columns.clamp(1, MAX_SPAN_CELLS);
             row.push(cell.text);
             row.resize(end, String::new());
             begun.push((start..end, cell.rows.clamp(1, ROWS) - 1));
         }
+        // Columns behind the last cell may be spanned into as well.
         self.pass_carried(&mut row);
         for (columns, down) in begun.into_iter().filter(|(_, down)| *down > 0) {
             if self.carried.len() < columns.end {
@@ -147,7 +149,8 @@ impl Table {
         if self.headless {
             self.rows.insert(0, Vec::new());
         }
-        // A header stays, though it is empty; empty rows at the end do not.
+        // A header stays even when it is empty, since it is what makes the lines a table; empty rows at the end
+        // go.
         while self.rows.len() > 1
             && self
                 .rows

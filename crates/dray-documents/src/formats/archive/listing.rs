@@ -40,6 +40,7 @@ impl Listing {
         }
         let is_file = matches!(entry.kind, EntryKind::File | EntryKind::Other);
         if is_file {
+            // Sizes are claims of the file, so their sum may exceed 64 bits.
             self.bytes = self.bytes.saturating_add(entry.bytes);
         }
         if !self.table.wants(self.entries) {

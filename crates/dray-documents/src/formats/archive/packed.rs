@@ -36,7 +36,7 @@ impl Packing {
         })
     }
 
-    /// The converter's name.
+    /// The name that the converter has in records and logs.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -89,6 +89,8 @@ impl<'a> Stream<'a> {
         let reader: Box<dyn Read + 'a> = match packing {
             Packing::Gzip => Box::new(MultiGzDecoder::new(source)),
             Packing::Xz => {
+                // The size of the dictionary is a claim of the file, and the library would set that much memory
+                // aside.
                 let kib = u32::try_from(MAX_WINDOW_BYTES / 1024).unwrap_or(u32::MAX);
                 Box::new(lzma_rust2::XzReader::new_mem_limit(source, true, kib))
             }
@@ -183,6 +185,8 @@ impl<'a> Stream<'a> {
         };
         self.budget.inflated(read)?;
         self.unpacked = self.unpacked.saturating_add(read as u64);
+        // What the buffer has read ahead counts as packed, so the ratio is a little mild at the start of a
+        // file.
         if let Some(max_ratio) = self.max_ratio
             && exceeds_ratio(self.unpacked, self.packed.get(), max_ratio)
         {
@@ -272,6 +276,7 @@ impl<R: BufRead> Read for ZstandardFrames<R> {
                 self.is_open = true;
             }
             while self.frame.can_collect() == 0 && !self.frame.is_finished() {
+                // One block at a time: a whole frame would be kept in memory before its first byte is counted.
                 let one = BlockDecodingStrategy::UptoBlocks(1);
                 let decoded = self.frame.decode_blocks(&mut self.source, one);
                 if let Err(error) = decoded {

@@ -36,6 +36,7 @@ pub(super) fn read_member(
         if index.is_multiple_of(256) {
             budget.clock()?;
         }
+        // An entry that cannot be read does not hide the others.
         let Some(entry) = entry_at(&mut archive, index) else {
             continue;
         };
@@ -50,6 +51,7 @@ pub(super) fn read_member(
         return Err(Failure::Unsupported);
     }
     let max = max_bytes(budget.limits());
+    // The size is checked again while unpacking: what the directory says is only a claim.
     let bytes = read_zip_entry(&mut archive, index, max, Some(MAX_ENTRY_RATIO), budget)?;
     Ok((entry.name, bytes))
 }

@@ -18,7 +18,7 @@ struct Item {
     nav: bool,
 }
 
-/// The package document.
+/// The package document: what parts there are, and in which order they are read.
 #[derive(Debug, Default)]
 struct Book {
     items: HashMap<String, Item>,
@@ -27,7 +27,7 @@ struct Book {
     toc: Option<String>,
 }
 
-/// The converter.
+/// A missing chapter is named in a warning; the book is damaged only when no chapter could be read.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
@@ -50,6 +50,7 @@ pub(super) fn convert(
     for item in book.spine.iter().filter_map(|id| book.items.get(id)) {
         if !matches!(
             item.mime.as_str(),
+            // Some books leave the type out; the HTML rules read plain text as well.
             "application/xhtml+xml" | "text/html" | "image/svg+xml" | "text/x-oeb1-document" | ""
         ) {
             continue;
@@ -88,6 +89,7 @@ fn is_encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
             Event::Open(e) if e.name() == "EncryptedData" => obfuscated = false,
             Event::Open(e) if e.name() == "EncryptionMethod" => {
                 obfuscated = matches!(
+                    // Two ways to obfuscate fonts against copying; neither hides the text.
                     e.attr("Algorithm").unwrap_or_default().as_str(),
                     "http://www.idpf.org/2008/embedding" | "http://ns.adobe.com/pdf/enc#RC"
                 );
@@ -115,6 +117,7 @@ fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<St
         loop {
             match xml.next() {
                 Ok(Event::Open(e)) if e.name() == "rootfile" => {
+                    // Resolved inside the archive: `../../etc/passwd` finds nothing (path traversal).
                     let path = resolve_part("", &e.attr("full-path").unwrap_or_default());
                     if container.has(&path) {
                         return Ok(path);

@@ -14,6 +14,7 @@ pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
             }
             continue;
         };
+        // The mask keeps the shift from overflowing; at most 14 bits are still needed.
         held = (held << 6 | u32::from(six)) & 0x00FF_FFFF;
         bits += 6;
         if bits >= 8 {

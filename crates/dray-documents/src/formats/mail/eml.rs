@@ -25,16 +25,17 @@ const MAX_HEADER_BYTES: usize = 256 * 1024;
 const NAMED_ZONES: [&str; 12] = [
     "GMT", "UT", "UTC", "Z", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
 ];
-/// Parts within parts.
+/// Greatest depth of parts within parts; what lies deeper is left out with a warning.
 const MAX_PART_DEPTH: usize = 32;
 
-/// A message.
+/// A message as it travels: headers, bodies, and a list of attachments that are not opened.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let bytes = source::read_bytes(input, out.budget())?;
+    // Some programs export a message with a byte-order mark, which would be part of the first header.
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
     if bytes.trim_ascii().is_empty() {
         return Ok(());
@@ -267,6 +268,7 @@ impl Parts<'_> {
             let inner = split_parts(part.body, boundary.as_bytes());
             return self.several(kind, &inner, depth);
         }
+        // A part with a file's name is an attachment. The message itself may have one without being one.
         let shown = !part.is_attached() && (part.file_name().is_none() || depth == 0);
         match mime.as_str() {
             "text/html" if shown => Ok(vec![Body::Html(part.text(true))]),
@@ -315,6 +317,7 @@ fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
         let line = bytes.get(at..at + length).unwrap_or_default();
         if line.is_empty() || line == b"\r" {
             let (head, body) = bytes.split_at(at + length + 1);
+            // The library reads headers whole; a head of megabytes would take it seconds.
             return (head.get(..MAX_HEADER_BYTES).unwrap_or(head), body);
         }
         at += length + 1;

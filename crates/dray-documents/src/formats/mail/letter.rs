@@ -23,7 +23,7 @@ pub(super) struct Attachment {
     pub(super) size: Option<u64>,
 }
 
-/// A body.
+/// A body in one of the forms that mail has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Plain(String),
@@ -41,7 +41,7 @@ impl Body {
     }
 }
 
-/// A mail.
+/// A mail, as its format gives it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Letter {
     pub(super) from: Vec<Address>,
@@ -54,7 +54,7 @@ pub(super) struct Letter {
 }
 
 impl Letter {
-    /// Writes it.
+    /// Writes headers, bodies and the list of attachments.
     pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
         for (label, addresses) in [("From", &self.from), ("To", &self.to), ("Cc", &self.cc)] {
             if !addresses.is_empty() {
@@ -98,6 +98,7 @@ impl Address {
     fn write(&self, line: &mut Inline) {
         let name = one_line(&self.name);
         let address = self.address.trim();
+        // Only characters that cannot close the brackets: a good address is written without escapes.
         let good = address.contains('@')
             && address
                 .bytes()

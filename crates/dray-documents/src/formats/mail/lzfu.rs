@@ -16,6 +16,7 @@ pub(super) fn unpack_rtf(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Fail
         return Err(Failure::Corrupt(Damage::Truncated));
     };
     match header.get(8..12) {
+        // Not compressed, under the same header.
         Some(b"MELA") => Ok(content.to_vec()),
         Some(b"LZFu") => inflate_rtf(content, budget),
         _ => Err(Failure::Corrupt(Damage::Compression)),
@@ -59,6 +60,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
             if offset == place {
                 return Ok(out);
             }
+            // A reference may reach into what it writes itself, so bytes are copied one after the other.
             for step in 0..length {
                 let byte = ring
                     .get((offset + step) % DICTIONARY_BYTES)

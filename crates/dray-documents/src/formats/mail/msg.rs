@@ -45,7 +45,7 @@ const SENDER_SMTP: u16 = 0x5D01;
 /// The code page that stands for UTF-16.
 const UTF_16: u32 = 1200;
 
-/// A message.
+/// A message that Outlook saved; what is attached is listed and not opened.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
@@ -73,7 +73,7 @@ fn read_letter(
     let root = Path::new("/");
     let fixed = file.fixed(root, MESSAGE_HEADER, budget)?;
     let pages = [MESSAGE_CODE_PAGE, INTERNET_CODE_PAGE].map(|id| fixed.number(id));
-    // Strings of 8 bits are not in UTF-16, whatever the message says.
+    // Strings of 8 bits are not in UTF-16, even when the message says so.
     let page = pages.into_iter().flatten().find(|page| *page != UTF_16);
     if let Some(page) = page {
         file.page = CodePage::of_number(page);
@@ -81,6 +81,7 @@ fn read_letter(
     let html_page = fixed.number(INTERNET_CODE_PAGE).or(page);
     let (to, cc) = read_recipients(file, budget)?;
     let mut sender = file.text(root, SENDER_SMTP, budget)?;
+    // Senders within Exchange have an address of its directory there, not one of mail.
     if sender.is_empty() {
         sender = file.text(root, SENDER_ADDRESS, budget)?;
     }

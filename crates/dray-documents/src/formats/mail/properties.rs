@@ -10,7 +10,7 @@ use crate::limits::{Budget, Failure};
 /// Seconds between 1601 and 1970.
 const EPOCH_OFFSET_SECONDS: i64 = 11_644_473_600;
 
-/// An open file.
+/// An open message and the encoding of its strings.
 pub(super) struct File<'i> {
     compound: Compound<'i>,
     /// What 8-bit strings are in.
@@ -21,6 +21,7 @@ impl<'i> File<'i> {
     pub(super) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
         Ok(Self {
             compound: Compound::open(input)?,
+            // Until the message names one; Western programs leave it out most often.
             page: CodePage::of_number(1252),
         })
     }
@@ -70,6 +71,7 @@ impl<'i> File<'i> {
         id: u16,
         budget: &Budget,
     ) -> Result<String, Failure> {
+        // The type is part of the name: 001F is UTF-16, 001E is 8-bit (MS-OXMSG 2.1.2).
         if let Some(bytes) =
             self.stream(&storage.join(format!("__substg1.0_{id:04X}001F")), budget)?
         {
@@ -121,7 +123,7 @@ impl Fixed {
         entry.get(8..16)?.try_into().ok()
     }
 
-    /// A number.
+    /// A 32-bit number; `None` when the table has none under this id.
     pub(super) fn number(&self, id: u16) -> Option<u32> {
         let value = self.value(u32::from(id) << 16 | 0x0003)?;
         Some(u32::from_le_bytes(value.first_chunk().copied()?))

@@ -142,7 +142,7 @@ pub(in crate::formats) struct Grid {
 }
 
 impl Grid {
-    /// An empty one.
+    /// A table without rows; `nested` tables become lines of the cell around them.
     pub(in crate::formats) fn new(out: &Markdown, nested: bool) -> Self {
         Self {
             table: out.new_table(),
@@ -165,6 +165,7 @@ impl Grid {
                 self.lines.push(flat_row(cells));
             }
         } else if self.table.full() {
+            // Counted, but not rendered: a table of a million rows shows the first thousand.
             self.table.skip(self.row);
         } else {
             let cells = cells.into_iter().map(|cell| {
@@ -183,7 +184,7 @@ impl Grid {
     }
 }
 
-/// `a ; b`.
+/// The cells of a row as one line, `a ; b`; empty ones are left out.
 fn flat_row(cells: Vec<GridCell>) -> Inline {
     let mut line = Inline::new();
     let mut first = true;

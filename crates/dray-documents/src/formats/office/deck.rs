@@ -13,15 +13,15 @@ pub(super) struct Shape {
     pub(super) blocks: Vec<Block>,
 }
 
-/// One slide.
+/// One slide with all that is shown of it.
 #[derive(Debug, Default)]
 pub(super) struct Slide {
-    /// From 1.
+    /// Its place in the presentation, from 1.
     pub(super) number: u32,
     pub(super) hidden: bool,
     pub(super) shapes: Vec<Shape>,
     pub(super) notes: Vec<Block>,
-    /// Author and text.
+    /// Comments, each as author and text.
     pub(super) comments: Vec<(String, String)>,
 }
 
@@ -46,6 +46,7 @@ impl Slide {
         if let Some(title) = &title {
             out.heading(3, title)?;
         }
+        // Stable: shapes in one place, and those whose place is unknown, keep the order of the file.
         self.shapes
             .sort_by_key(|shape| shape.place.unwrap_or((i64::MAX, i64::MAX)));
         let mut sink = Sink::default();
@@ -68,7 +69,7 @@ fn slide_heading(blocks: Vec<Block>) -> Inline {
     title
 }
 
-/// `> Notes: …`.
+/// Notes as a block quote that begins with `Notes:`.
 fn write_notes(notes: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
     let lines = lines_of_blocks(notes);
     if lines.is_empty() {

@@ -53,7 +53,7 @@ impl Chart {
         lines
     }
 
-    /// Its title.
+    /// The title, empty when the chart has none.
     pub(in crate::formats) fn title(&self) -> &str {
         &self.title
     }
@@ -185,6 +185,7 @@ fn number_text(text: &str) -> String {
 }
 
 fn place_at(list: &mut Vec<String>, at: usize, text: &str) {
+    // The index is a claim of the file and must not decide how much is allocated.
     if at >= MAX_POINTS {
         return;
     }
@@ -249,7 +250,7 @@ pub(in crate::formats) fn part_name(target: &str) -> &str {
     target.rsplit('/').next().unwrap_or(target)
 }
 
-/// `_(embedded_note object: {name})_`.
+/// The note that stands for an embedded object: `_(embedded object: {name})_`.
 pub(in crate::formats) fn embedded_note(name: &str) -> Inline {
     let mut note = Inline::new();
     note.raw("_(embedded object: ");

@@ -16,13 +16,13 @@ use crate::limits::{Budget, Damage, Failure, Limit};
 /// Namespaces that converters tell apart; the strict and the transitional spelling are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::formats) enum Ns {
-    /// Of Word.
+    /// `WordprocessingML`, the language of Word.
     Word,
     /// Of drawings, with its charts, diagrams and text boxes of Word.
     Drawing,
-    /// Of `PowerPoint`.
+    /// `PresentationML`, the language of slides.
     Slides,
-    /// Office mathematics.
+    /// Office mathematics (OMML), linear or built up.
     Math,
     /// Attributes that name a relationship.
     Rel,
@@ -30,17 +30,17 @@ pub(in crate::formats) enum Ns {
     Alternate,
     /// VML and its office extension.
     Vml,
-    /// ODF `text`.
+    /// ODF `text`: paragraphs, lists, fields.
     OdfText,
-    /// ODF `table`.
+    /// ODF `table`: tables, also those of spreadsheets.
     OdfTable,
-    /// ODF `office`.
+    /// ODF `office`: bodies, annotations, and typed values.
     OdfOffice,
-    /// ODF `draw`.
+    /// ODF `draw`: frames, shapes, pages of slides.
     OdfDraw,
-    /// ODF `style`.
+    /// ODF `style`: styles, and attributes of columns.
     OdfStyle,
-    /// ODF `presentation`.
+    /// ODF `presentation`: notes and classes of frames.
     OdfPresentation,
     /// Every other, and none.
     Other,
@@ -119,7 +119,7 @@ impl Ns {
 /// An element that opens.
 #[derive(Debug)]
 pub(in crate::formats) struct Element<'x> {
-    /// Its namespace.
+    /// Its namespace, as far as converters distinguish it.
     pub(in crate::formats) ns: Ns,
     start: BytesStart<'x>,
 }
@@ -136,6 +136,7 @@ impl Element<'_> {
             .attributes()
             .with_checks(false)
             .flatten()
+            // `xmlns:val="…"` declares a prefix and is not an attribute `val`.
             .find(|a| {
                 a.key.local_name().as_ref() == name && a.key.prefix().is_none_or(|p| !p.is_xmlns())
             })
@@ -154,14 +155,14 @@ impl Element<'_> {
     }
 }
 
-/// What comes next.
+/// What the cursor meets next.
 #[derive(Debug)]
 pub(in crate::formats) enum Event<'x> {
     /// An element opens; an empty one closes immediately.
     Open(Element<'x>),
     /// The innermost element closes.
     Close,
-    /// Text between tags.
+    /// Text between tags, with references resolved.
     Text(Cow<'x, str>),
     /// The document is over.
     End,
@@ -176,7 +177,7 @@ enum Frame {
     Branch,
 }
 
-/// The cursor.
+/// The cursor: reads forward only, and ends at the first damage.
 pub(in crate::formats) struct Xml<'x> {
     reader: NsReader<&'x [u8]>,
     budget: Rc<Budget>,
@@ -196,11 +197,13 @@ impl std::fmt::Debug for Xml<'_> {
 const EVENTS_PER_CHECK: u32 = 1024;
 
 impl<'x> Xml<'x> {
-    /// Over a text.
+    /// A cursor at the start of a text, which counts into this budget.
     pub(in crate::formats) fn new(text: &'x str, budget: &Rc<Budget>) -> Self {
         let mut reader = NsReader::from_str(text);
         let config = reader.config_mut();
+        // Converters then see an end for every start.
         config.expand_empty_elements = true;
+        // Some writers leave `&` unescaped in addresses.
         config.allow_dangling_amp = true;
         config.trim_markup_names_in_closing_tags = true;
         Self {
@@ -247,6 +250,7 @@ impl<'x> Xml<'x> {
             match self.raw()? {
                 Raw::Start(_) => {
                     depth += 1;
+                    // What is passed over is bounded as well: the parser keeps a name for every open element.
                     if self.frames.len() as u64 + u64::from(depth)
                         > u64::from(self.budget.limits().max_depth)
                     {
@@ -309,6 +313,7 @@ impl<'x> Xml<'x> {
 
     fn raw(&mut self) -> Result<Raw<'x>, Failure> {
         self.reader.read_event().map_err(|error| match error {
+            // Markup that does not end is a part that was cut off.
             quick_xml::Error::Syntax(_) => Failure::Corrupt(Damage::Truncated),
             _ => Failure::Corrupt(Damage::Malformed),
         })
@@ -341,6 +346,7 @@ impl<'x> Xml<'x> {
 
 /// The characters of a part: its mark, else UTF-16 by its zeros, else UTF-8. Broken bytes become U+FFFD.
 pub(in crate::formats) fn decode_part(bytes: &[u8]) -> Cow<'_, str> {
+    // UTF-16 without a mark, which the declaration inside cannot name.
     let label = if bytes.starts_with(b"<\0") {
         "utf-16le"
     } else if bytes.starts_with(b"\0<") {
@@ -377,6 +383,7 @@ fn reference_text(name: &quick_xml::events::BytesRef<'_>) -> String {
 /// An attribute's value with its references resolved, where they can be.
 fn unescape_attribute(value: &str) -> String {
     let value = quick_xml::escape::unescape(value).unwrap_or(Cow::Borrowed(value));
+    // Line ends in attributes are spaces (XML 1.0, 3.3.3).
     if value.contains(['\r', '\n']) {
         value.replace(['\r', '\n'], " ")
     } else {

@@ -89,6 +89,7 @@ impl Annotations {
     }
 
     fn add_link(&mut self, area: Rect, url: &str) {
+        // From the end: a link over several lines has its parts one after the other.
         let known = self.targets.iter().rposition(|target| **target == *url);
         let number = known.unwrap_or(self.targets.len());
         if number < marks::MAX_LINKS && self.areas.len() < MAX_AREAS {
@@ -101,6 +102,7 @@ impl Annotations {
 
     /// Marks the pieces of text that lie in links.
     pub(super) fn mark(&self, spans: &mut [TextSpan]) {
+        // Also without links: private characters of the file itself could otherwise forge one.
         marks::remove_lookalikes(spans);
         if self.areas.is_empty() {
             return;
@@ -154,6 +156,7 @@ impl Annotations {
 /// Which characters of a piece lie in an area; nothing when hardly any does.
 fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option<(usize, usize)> {
     let count = span.text.chars().count();
+    // Letters of turned text have no place along x, so the whole piece is linked or none of it.
     if span.rotate != 0 || span.vertical {
         let inside = (area.x0..=area.x1).contains(&x) && (area.y0..=area.y1).contains(&y);
         return inside.then_some((0, count));
@@ -168,6 +171,7 @@ fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option
     if !is_whole && (to - from) * width < span.size * MIN_LINKED_WIDTH {
         return None;
     }
+    // Ends of links are drawn by hand and cut through letters; words are linked whole.
     let edges = word_edges(&span.text);
     let from = nearest(&edges, place(from, count));
     let to = nearest(&edges, place(to, count));
@@ -217,6 +221,7 @@ fn url_of(action: &Object, source: &Metered<'_>) -> Option<String> {
     let url = source.fetch(action.get("URI")?)?;
     let url = String::from_utf8_lossy(url.as_str_bytes()?);
     let url = url.trim();
+    // A control character would break the line or hide a part of the address.
     (!url.is_empty() && url.len() <= MAX_URL_BYTES && !url.contains(char::is_control))
         .then(|| url.to_owned())
 }

@@ -67,6 +67,7 @@ impl Reader<'_> {
             let text: String = inline.text.chars().skip(skip).collect();
             skip = skip.saturating_sub(length);
             let style = self.style(inline, &text);
+            // The marks of links come out here, before anything else looks at the text.
             for (text, link) in marks::parts(&text, self.targets) {
                 let text = characters::clean_text(&text);
                 match runs.last_mut() {
@@ -116,6 +117,7 @@ impl Reader<'_> {
             let Some(first) = item.lines.first() else {
                 continue;
             };
+            // Items of one level rarely begin at exactly the same place.
             let near = first.size.max(1.0) * 0.6;
             while levels.len() > 1 && levels.last().is_some_and(|level| *level > first.x + near) {
                 levels.pop();
@@ -127,6 +129,7 @@ impl Reader<'_> {
                 boss::Marker::Bullet => None,
                 boss::Marker::Number(number) => Some(u64::from(number)),
             };
+            // The engine gives the rest of a page to the last item of a list.
             let far = item.lines.windows(2).position(
                 |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR_STEP),
             );
@@ -172,6 +175,7 @@ impl Reader<'_> {
     fn cell(self, cell: &boss::Cell) -> Cell {
         let line = cell.line.as_ref().map(|its| self.line(its, 0));
         let mut runs = join::join_lines(line.as_slice());
+        // Headers of tables are bold as a whole, which is how tables look and not emphasis.
         if let Some(first) = runs.first().map(|run| run.style)
             && runs.iter().all(|run| run.style == first)
         {

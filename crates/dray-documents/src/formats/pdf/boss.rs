@@ -31,7 +31,7 @@ const AHEAD_SPANS: usize = 40_000;
 /// Lines drawn on one page beyond which no table is looked for among them.
 const MAX_RULINGS: usize = 6_000;
 
-/// An open document.
+/// An open document and what was learned of its first pages.
 pub(super) struct Boss {
     document: Document,
     damage: Damage,
@@ -84,6 +84,7 @@ impl Boss {
         budget.clock()?;
         let trailer = &document.xref().trailer;
         let source = Metered::new(&document, budget);
+        // Nothing waits here: objects come out of memory, and every future is ready.
         let layers = block_on(OcState::load_with(&source, trailer));
         let tree = block_on(StructureTree::load_with(&source, trailer));
         let pages = u32::try_from(document.flattened_page_count()).unwrap_or(u32::MAX);
@@ -116,6 +117,7 @@ impl Boss {
         let mut sizes = Sizes::default();
         let mut spans = 0;
         for number in 1..=self.pages.min(LOOKAHEAD_PAGES) {
+            // A limit is reached again when the pages are written, and is reported there.
             if spans > AHEAD_SPANS || self.budget.clock().is_err() {
                 break;
             }
@@ -134,11 +136,13 @@ impl Boss {
     fn extract(&self, number: u32) -> Result<Raw, Trouble> {
         let index = usize::try_from(number - 1).map_err(|_| Trouble::Damaged)?;
         let page = self.document.page(index).map_err(|_| Trouble::Damaged)?;
+        // Layers that are switched off hide text as well.
         let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
         let reader = Metered::new(&self.document, &self.budget);
         let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
         let (painted, marked_page, streams) = walked.ok_or(Trouble::Damaged)?;
         let cut = reader.reached();
+        // A count of its own: the walk and the engine read the same objects.
         let source = Metered::new(&self.document, &self.budget).with_marked_streams(streams);
         let extracted = catch_panic(|| {
             block_on(
@@ -152,10 +156,12 @@ impl Boss {
                 ),
             )
         });
+        // The limit that the walk ran into is the cause of what the engine misses.
         let reached = || cut.or(source.reached());
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(Trouble::Damaged, Trouble::Limit));
         };
+        // Before pieces are added or taken away: what is hidden is known by their index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(Trouble::Limit)?;
@@ -166,9 +172,11 @@ impl Boss {
         let annotations = Annotations::read(&page, &reader);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > MAX_RULINGS {
+            // A drawing, not a table; comparing all its lines with each other is quadratic.
             rulings.clear();
         }
         if spans.is_empty() {
+            // Without any text the page may have text beyond the limit, so it does not count as empty.
             if let Some(limit) = reached() {
                 return Err(Trouble::Limit(limit));
             }
@@ -255,6 +263,7 @@ impl Engine for Boss {
                 form.fill_in(&raw.annotations.widgets, &mut raw.spans, show_hidden);
         }
         let layout = Layout {
+            // A document of one page is its own measure.
             sizes: self.sizes.as_ref().filter(|_| self.pages > 1),
             emphasis: self.emphasis,
             targets: &raw.annotations.targets,
@@ -318,6 +327,7 @@ fn load_document(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
     if found > 0 && found >= declared {
         return Ok(document);
     }
+    // Some writers leave a table that leads to a part of the file only; the objects themselves are all there.
     let scanned = without_table(document.bytes());
     match catch_panic(|| Document::load(scanned)) {
         Some(Ok(again)) if again.flattened_page_count() > found => Ok(again),

@@ -50,7 +50,7 @@ const ARABIC_FORMS: [(char, u32); 40] = [
     ('\u{627}', 2),
 ];
 
-/// Where [`ARABIC_FORMS`] begins.
+/// The code point at which [`ARABIC_FORMS`] begins.
 const ARABIC_FIRST: u32 = 0xfe80;
 /// Where its forms of lam with alef begin.
 const LAM_ALEF_FIRST: u32 = 0xfef5;
@@ -79,6 +79,7 @@ pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
             | '\u{2000}'..='\u{200a}'
             | '\u{202f}'
             | '\u{205f}' => out.push(' '),
+            // Other controls come from broken font tables and mean nothing.
             _ if at.is_control() => {}
             _ => out.push(at),
         }
@@ -91,6 +92,7 @@ fn push_arabic_letter(form: char, out: &mut String) {
     let mut first = ARABIC_FIRST;
     for (letter, forms) in ARABIC_FORMS {
         if (first..first + forms).contains(&(form as u32)) {
+            // The ligature is lam and alef; the table names the alef.
             if first >= LAM_ALEF_FIRST {
                 out.push('\u{644}');
             }

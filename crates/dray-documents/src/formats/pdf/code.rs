@@ -23,7 +23,7 @@ fn is_code(line: &Line) -> bool {
     shown.all(|run| run.style.code && run.link.is_none())
 }
 
-/// The text of lines of code. Indentation is told by where lines begin and how wide their letters are.
+/// The text of lines of code. Indentation follows from where lines begin and how wide their letters are.
 pub(super) fn text(lines: &[Line]) -> String {
     let left = lines.iter().map(|line| line.x).fold(f32::MAX, f32::min);
     let step = lines
@@ -43,6 +43,7 @@ pub(super) fn text(lines: &[Line]) -> String {
         if above.is_some_and(|above| above.y - line.y > step * BLANK_LINE) {
             text.push('\n');
         }
+        // A line without width has no letters to measure by.
         let letters = (line.x - left) / width.max(0.1);
         #[expect(
             clippy::cast_possible_truncation,

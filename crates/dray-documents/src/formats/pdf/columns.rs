@@ -56,6 +56,7 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
     let (mut at, mut attempts) = (0, 0);
     while let Some(row) = rows.get(at) {
         let mut found = None;
+        // Each attempt may look at all rows below; a page of thousands of short rows would take seconds.
         if row.ink.len() > 1 && attempts < MAX_ATTEMPTS {
             attempts += 1;
             found = stretch(&rows, at);
@@ -84,6 +85,7 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
             });
         }
         columns.extend(regions..=regions + gutters.len());
+        // One more for the text between these columns and the next ones, which keeps its place between them.
         regions += gutters.len() + 2;
         at = end;
     }
@@ -141,6 +143,7 @@ fn rows(spans: &[TextSpan]) -> Vec<Row> {
     }
     for row in &mut rows {
         let gutter = gutter_of(row.size);
+        // Narrower gaps are spaces between words.
         let mut ink: Vec<Range> = row
             .spans
             .iter()
@@ -184,6 +187,7 @@ fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
         }
         let mut free = gaps(row);
         let (left, right) = (row.ink.first()?.0, row.ink.last()?.1);
+        // Left and right of all text a row is free as well: its line is only short.
         free.extend([(f32::MIN, left), (right, f32::MAX)]);
         let next: Vec<Range> = lanes
             .iter()
@@ -238,6 +242,7 @@ fn gutters(
         });
         across.count() > 1
     };
+    // A gap inside one of the columns can spoil the others; the widest alone is tried after all of them.
     let mut widest = lanes.to_vec();
     widest.sort_by(|a, b| (b.1 - b.0).total_cmp(&(a.1 - a.0)));
     widest.truncate(1);

@@ -31,7 +31,7 @@ pub(super) struct Emphasis {
 }
 
 impl Emphasis {
-    /// Counts a page.
+    /// Counts the letters of a page by how they look.
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         let mut fonts = Fonts::default();
         for span in spans {
@@ -69,6 +69,7 @@ impl Emphasis {
             }
             let code = StructureElement {
                 standard_type: StandardType::Code,
+                // No document has an object 0: it is the head of the list of free ones (ISO 32000-1, 7.5.4).
                 object: ObjRef { num: 0, r#gen: 0 },
                 revision: 0,
             };

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::limits::{Damage, Limit};
 use crate::markdown::Style;
 
-/// An open document.
+/// An open document that gives its pages one after the other.
 pub(super) trait Engine {
     /// How many pages it has.
     fn pages(&mut self) -> u32;
@@ -35,9 +35,9 @@ pub(super) enum Trouble {
 /// A page as a person reads it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Page {
-    /// In reading order.
+    /// Its blocks, in reading order.
     pub(super) blocks: Vec<Block>,
-    /// Width, points.
+    /// Width of the visible part, in points.
     pub(super) width: f32,
     /// Something that may have held text could not be read.
     pub(super) incomplete: bool,
@@ -53,12 +53,12 @@ pub(super) struct Page {
     pub(super) watermarks: Vec<String>,
 }
 
-/// A block.
+/// A block of a page, before lines are joined.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Block {
     /// A heading; levels from 1.
     Heading {
-        /// From 1.
+        /// Rank over the whole document, from 1.
         level: u8,
         /// As they stand on the page.
         lines: Vec<Line>,
@@ -67,15 +67,15 @@ pub(super) enum Block {
     Paragraph {
         /// As they stand on the page.
         lines: Vec<Line>,
-        /// A block quotation.
+        /// It is a block quotation.
         quote: bool,
     },
-    /// A list.
+    /// A list with at least one item.
     List {
-        /// In order.
+        /// Its items, in reading order.
         items: Vec<Item>,
     },
-    /// A table.
+    /// A table, with lines or without.
     Table {
         /// Its cells, without those that others cover.
         rows: Vec<Vec<Cell>>,
@@ -85,7 +85,7 @@ pub(super) enum Block {
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// Its text.
+    /// Its text, joined to one line.
     pub(super) runs: Vec<Run>,
     /// Columns that it covers.
     pub(super) columns: usize,
@@ -93,27 +93,27 @@ pub(super) struct Cell {
     pub(super) rows: usize,
 }
 
-/// A list item.
+/// A list item without its marker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item {
     /// Its number; nothing for a bullet.
     pub(super) number: Option<u64>,
     /// How deep it is nested.
     pub(super) depth: usize,
-    /// Without the marker.
+    /// Its lines, the first without the marker.
     pub(super) lines: Vec<Line>,
 }
 
 /// A line as it stands on the page. Lengths are in points, x to the right, y upwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Line {
-    /// Its text.
+    /// Its text, in reading order.
     pub(super) runs: Vec<Run>,
-    /// Left edge.
+    /// Left edge of its first letter.
     pub(super) x: f32,
-    /// Right edge.
+    /// Right edge of its last letter.
     pub(super) end: f32,
-    /// Baseline.
+    /// Height of its baseline above the bottom.
     pub(super) y: f32,
     /// Size of its largest letters.
     pub(super) size: f32,
@@ -126,7 +126,7 @@ pub(super) struct Line {
 pub(super) struct Run {
     /// Its text, spaces between words included.
     pub(super) text: String,
-    /// How it looks.
+    /// How it looks beside other text of the document.
     pub(super) style: Style,
     /// Where it leads to.
     pub(super) link: Option<Rc<str>>,

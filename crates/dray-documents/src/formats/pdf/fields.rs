@@ -80,6 +80,7 @@ impl Form {
                 continue;
             };
             if widget.is_hidden {
+                // A field may have several places; its text is counted once.
                 if !*settled {
                     hidden += visible_characters(&content.value);
                 }
@@ -91,6 +92,7 @@ impl Form {
             }
         }
         added.sort_by_key(|(at, _)| *at);
+        // From the end, so that the indices before it stay true.
         for (at, pieces) in added.into_iter().rev() {
             let at = at.min(spans.len());
             spans.splice(at..at, pieces);
@@ -129,6 +131,7 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
         let mut piece = spans::plain(line, area.x0, y, size);
         piece.end_x = piece.end_x.min(area.x1.max(area.x0 + size));
         piece.bbox.x1 = piece.end_x;
+        // In the same element of the structure as its label, or the reading order would tear both apart.
         piece.structure = model.and_then(|span| span.structure.clone());
         piece.artifact = model.and_then(|span| span.artifact.clone());
         pieces.push(piece);
@@ -191,6 +194,7 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
 
 /// One field; nothing when it is empty, a button to press, a signature, or a password.
 fn filled_fields(field: &FormField) -> Option<Field> {
+    // A form shows dots there; the value must not leave the file.
     if field.flags.password() {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Lines joined into paragraphs, and hyphens at line ends undone (read-attachment 7.9).
 //!
-//! A line continues on the next one when there was no room left for the next word. Where there was room the line was
+//! A line continues on the next one when the next word found no room. Where there was room the line was
 //! ended on purpose: a new paragraph when the next line stands lower or further in than usual or the line ends a
 //! sentence and the next one begins another, else a line break.
 
@@ -18,9 +18,9 @@ const FEW_LINES: usize = 4;
 const LINE_SLACK: f32 = 1.0;
 /// A step of more than so many sizes of letters is none between lines of one paragraph, however they are spaced.
 pub(super) const FAR_STEP: f32 = 2.6;
-/// A line of fewer characters was ended on purpose: nobody sets prose that narrow.
+/// A line of fewer characters was ended on purpose: prose is not set that narrow.
 const NARROW_CHARACTERS: usize = 26;
-/// What is left of the last line of a paragraph, as a share of the column, so that it can be told from any other line.
+/// What is left of the last line of a paragraph, as a share of the column, so that it differs from any other line.
 const LAST_LINE: f32 = 0.1;
 /// How much full lines of ragged text differ, as a share of the column.
 const MAX_RAGGEDNESS: f32 = 0.15;
@@ -52,6 +52,8 @@ impl Edges {
             .map(|its| its.0)
             .fold(f32::MAX, f32::min);
         let reach = own.iter().flatten().map(|its| its.1).fold(0.0, f32::max);
+        // A block in the right half means columns, and then the margins say nothing about where lines could
+        // end.
         let is_one_column = own.iter().flatten().all(|its| its.0 < width / 2.0);
         let room = if is_one_column { width - left } else { reach };
         let edges = blocks.iter().enumerate().map(|(at, block)| {
@@ -151,6 +153,7 @@ impl Flow {
             return whole;
         };
         if let Some(mut open) = self.last.take() {
+            // The head of the next column stands higher on the page than the end of this one.
             let upwards = first.y > open.y + first.size;
             let goes_on = !ends_sentence(&open.runs) && starts_small(first);
             if upwards && goes_on && !new.is_empty() {
@@ -182,7 +185,7 @@ fn starts_small(line: &Line) -> bool {
     first_character(line).is_some_and(char::is_lowercase)
 }
 
-/// Lines as one paragraph, whatever their shape.
+/// Lines of any shape as one paragraph.
 pub(super) fn join_lines(lines: &[Line]) -> Vec<Run> {
     let mut runs = Vec::new();
     for line in lines.iter().filter(|line| !is_blank(line)) {
@@ -207,7 +210,7 @@ fn is_blank(line: &Line) -> bool {
 /// What is usual among the lines of a block.
 struct Shape {
     column: Column,
-    /// The only line that reaches the right edge ended a sentence, so nothing tells where lines are full.
+    /// The only line that reaches the right edge ended a sentence, so it is unknown where lines are full.
     is_edge_unknown: bool,
     /// Usual step from a line to the next; zero when there are too few to say.
     step: f32,
@@ -265,6 +268,7 @@ impl Shape {
         if a.is_entry || b.is_entry {
             return Between::Paragraph;
         }
+        // Asked first: a divided word goes on below, also over a wide gap.
         if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
             return Between::Nothing;
         }
@@ -325,6 +329,7 @@ impl Shape {
 
     /// What is left of a line, which the next one follows, if lines end there.
     fn room(&self, a: &Line, b: &Line, right: f32) -> f32 {
+        // Lines of Arabic and Hebrew fill up from the right.
         if right_to_left(b) {
             a.x - self.column.left
         } else {
@@ -423,6 +428,7 @@ fn glue_line(runs: &mut Vec<Run>, next: &Line) {
     let end = run.text.trim_end().len();
     run.text.truncate(end);
     let last = run.text.chars().last();
+    // A soft hyphen shows only where a line breaks, and this break goes.
     if whole || last == Some('\u{ad}') {
         run.text.pop();
         return;

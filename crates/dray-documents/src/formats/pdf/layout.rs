@@ -30,11 +30,13 @@ impl Layout<'_> {
         order: ReadingOrder,
     ) -> Vec<Block> {
         self.emphasis.mark_code(&mut spans);
+        // Rulings are not turned with the text, so they would cut it in wrong places.
         if let Some(beside) = vertical::turn(&mut spans) {
             let mut blocks = self.region(spans, &[], ReadingOrder::Geometric, true);
             blocks.extend(self.region(beside, &[], ReadingOrder::Geometric, true));
             return blocks;
         }
+        // The file itself says what follows what, so columns need not be guessed.
         if order == ReadingOrder::StructureTree {
             return self.region(spans, rulings, order, false);
         }
@@ -58,6 +60,7 @@ impl Layout<'_> {
         }
         let mut options = options();
         if is_column {
+            // Its first line is large only beside the rest of the column, not on the page.
             options.page_title_min_gap = f32::MAX;
         }
         let layout = page_layout_opts(&spans, rulings, order, &options);
@@ -69,7 +72,7 @@ impl Layout<'_> {
     }
 }
 
-/// How the engine cuts a page into blocks. Paragraphs are told apart afterwards, by more than the engine looks at.
+/// How the engine cuts a page into blocks. Paragraphs are distinguished afterwards, by more than the engine looks at.
 fn options() -> LayoutOptions {
     LayoutOptions {
         paragraph_pitch: Pitch::LowerHalfMedian,

@@ -17,7 +17,7 @@ const FIRST_LINK: u32 = 0xF_0000;
 const LINK_END: char = '\u{FFFFD}';
 /// The character at the end of an entry of a form, whose line is a paragraph of its own.
 pub(super) const ENTRY_END: char = '\u{FFFFC}';
-/// Links of one page that can be told apart.
+/// Links of one page that can be distinguished.
 pub(super) const MAX_LINKS: usize = 4096;
 
 /// The character that begins a link.
@@ -50,6 +50,7 @@ pub(super) fn remove_lookalikes(spans: &mut [TextSpan]) {
 pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let from = from.max(list_marker(&span.text));
     let shown = span.text.chars().skip(from).take(to.saturating_sub(from));
+    // The engine turns such text around, and the marks with it.
     if shown.clone().all(char::is_whitespace) || span.text.chars().any(spans::right_to_left) {
         return;
     }
@@ -61,6 +62,7 @@ pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let mut places = Vec::new();
     for (at, character) in span.text.chars().enumerate() {
         let end = (at == to).then_some(LINK_END);
+        // The end of one link before the start of the next, where both meet.
         for mark in end.into_iter().chain((at == from).then_some(begin)) {
             text.push(mark);
             places.extend(span.glyph_x.get(at));

@@ -93,8 +93,9 @@ impl<'a> Metered<'a> {
         Error::Other(limit.word().to_owned())
     }
 
-    /// Counts an object.
+    /// Counts an object, and refuses it once a limit was reached.
     fn object(&self) -> Result<()> {
+        // The engine goes on after an error; from here on nothing is read for it any more.
         if self.refusing.get() {
             return Err(Error::Other("a limit was reached".to_owned()));
         }
@@ -109,6 +110,7 @@ impl<'a> Metered<'a> {
     /// Unpacks a stream and counts what came out.
     fn unpack(&self, stream: &Stream) -> Result<Vec<u8>> {
         self.object()?;
+        // Counted when the walk read it; a second count would halve what a page may hold.
         if let Some(marked) = self.marked.borrow_mut().take(stream) {
             return Ok(marked);
         }
@@ -118,6 +120,7 @@ impl<'a> Metered<'a> {
             .map_err(|limit| self.stop(limit))?;
         let bytes = self.bytes.get().saturating_add(data.len() as u64);
         self.bytes.set(bytes);
+        // For one page: what all pages unpack together is counted by the budget.
         if bytes > self.budget.limits().max_part_bytes {
             return Err(self.stop(Limit::Size));
         }
@@ -129,6 +132,7 @@ impl<'a> Metered<'a> {
 
     /// Cuts a content stream off where it shows more, or nests deeper, than a page may. What stands before it is shown.
     fn cut(&self, data: &mut Vec<u8>) {
+        // A scan of bytes, not of operators: brackets inside strings count too, which only ends a page earlier.
         let mut states = 0_usize;
         let mut cut = None;
         for (at, bytes) in data.windows(3).enumerate() {
@@ -155,6 +159,8 @@ impl<'a> Metered<'a> {
             }
         }
         if let Some((at, limit)) = cut {
+            // Only this stream ends here. What its beginning refers to is still handed over, so the flag to
+            // refuse stays off.
             data.truncate(at);
             self.reached.set(Some(limit));
         }
@@ -173,6 +179,7 @@ fn is_content(stream: &Stream) -> bool {
         .dict
         .get_name("Subtype")
         .is_none_or(|subtype| subtype.0 == "Form");
+    // Font programs have no subtype either, but a length of their first part.
     form && stream.dict.get("Length1").is_none()
 }
 

@@ -92,6 +92,7 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
             write_page(engine, number, &mut tally, out)?;
         }
     }
+    // Fields without a place on a page belong to no selection of pages.
     if matches!(out.selection(), Selection::All) {
         write_form(engine, out)?;
     }
@@ -155,6 +156,7 @@ fn hand_over_picture(
     out: &mut Markdown,
 ) -> Result<(), Limit> {
     if !out.takes_images() {
+        // Noted without its images, so that the note can ask for a range of pages.
         return out.picture(Some(number), Vec::new());
     }
     let images = engine.images(number);
@@ -169,6 +171,7 @@ fn hand_over_picture(
 
 /// The blocks of a page.
 fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
+    // From all blocks together: one alone does not show how wide its column is.
     let edges = join::Edges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
     let mut code: Vec<Line> = Vec::new();
@@ -237,6 +240,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
             let written = join::join_paragraphs(&lines, column)
                 .iter()
                 .try_for_each(|paragraph| out.paragraph(&to_inline(paragraph)));
+            // Closed also after a limit, or the quote would reach into what follows.
             out.close();
             written
         }
@@ -282,7 +286,7 @@ fn says(text: &str, url: &str) -> bool {
     bare(text) == bare(url)
 }
 
-/// A table.
+/// A table; rows beyond the first thousand are counted.
 fn write_table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), Limit> {
     let mut table = out.new_table();
     for (index, row) in rows.into_iter().enumerate() {

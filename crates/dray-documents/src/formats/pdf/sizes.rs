@@ -22,10 +22,11 @@ const BLANK_POSITION: f32 = -100_000.0;
 pub(super) struct Sizes(BTreeMap<i32, usize>);
 
 impl Sizes {
-    /// Counts a page.
+    /// Counts the letters of a page by their size.
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         for span in spans {
             let half_points = size_bucket(span.size);
+            // A file with a size for every letter must not fill the table; further sizes do not rank.
             if self.0.len() >= MAX_SIZES && !self.0.contains_key(&half_points) {
                 continue;
             }
@@ -38,6 +39,7 @@ impl Sizes {
         let Some(model) = spans.first().cloned() else {
             return;
         };
+        // The engine lays each direction out by itself, so blank text in a free one moves no other text.
         let free = [270, 180, 90]
             .into_iter()
             .find(|turn| spans.iter().all(|span| span.rotate != *turn));

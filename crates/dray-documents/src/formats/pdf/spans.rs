@@ -9,7 +9,7 @@ const BULLET_SYMBOLS: [char; 9] = [
     '\u{f0fc}',
 ];
 
-/// Mends all pieces of a page.
+/// Repairs all pieces of a page.
 pub(super) fn repair_spans(spans: &mut [TextSpan]) {
     for span in spans {
         repair_bullet(span);
@@ -38,6 +38,7 @@ fn repair_ligatures(span: &mut TextSpan) {
     if span.glyph_x.len() < 2 {
         return;
     }
+    // Without a place for every letter it is unknown which of them are one glyph.
     let mut letters: Vec<char> = span.text.chars().collect();
     if letters.len() != span.glyph_x.len() {
         return;

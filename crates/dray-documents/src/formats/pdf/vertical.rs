@@ -18,6 +18,7 @@ const MAX_LINE_OFFSET: f32 = 0.4;
 pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
     let by_font = visible(spans.iter().filter(|span| span.vertical));
     let stacked = by_font == 0 && is_stacked(spans);
+    // Less than half of the text: a horizontal page with a vertical word on it.
     if !stacked && by_font * 2 < visible(spans.iter()) {
         return None;
     }
@@ -75,6 +76,7 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
             other += 1;
         }
     }
+    // Tables have columns of single letters too, but with others beside them.
     down >= MIN_STEPS && down > other * 3
 }
 

@@ -1,4 +1,4 @@
-//! Watermarks: large words laid across pages, which are no part of their text.
+//! Watermarks: large words laid across pages, which do not belong to their text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::visibility::PaintedPage;
 /// Least size of the letters of a watermark: points, and times the usual size on the page.
 const MIN_POINTS: f32 = 20.0;
 const MIN_TIMES_USUAL: f32 = 1.6;
-/// Longest watermark, characters.
+/// Longest watermark in characters; more is a text that lies askew.
 const MAX_CHARACTERS: usize = 80;
 /// Pieces of text on one page that are looked at.
 const MAX_CANDIDATES: usize = 200;
@@ -19,7 +19,7 @@ const MIN_SLOPE: f32 = 0.14;
 const MIN_COVERED: usize = 2;
 /// Gap between words, in sizes of letters.
 const MIN_WORD_GAP: f32 = 0.2;
-/// Watermarks of one document that are told apart.
+/// Watermarks of one document that are distinguished.
 const MAX_KNOWN: usize = 32;
 
 /// Words on one page that look like a watermark.
@@ -41,6 +41,7 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
     for (at, span) in spans.iter().enumerate().filter(|(_, span)| is_large(span)) {
         let faint = painted.is_faint(span);
         if (faint || is_tilted(span) || is_declared(span)) && found.len() < MAX_CANDIDATES {
+            // One sign alone has other causes, such as a pale title or a slanted logo.
             found.insert(at, faint && is_tilted(span) || is_declared(span));
         }
     }
@@ -83,6 +84,7 @@ fn lies_over_text(span: &TextSpan, spans: &[TextSpan], found: &BTreeMap<usize, b
 fn add(candidates: &mut Vec<Candidate>, at: usize, span: &TextSpan, is_certain: bool) {
     if let Some(last) = candidates.last_mut()
         && let Some((_, before)) = last.spans.last()
+        // Programs place the words, or even the letters, of a watermark one by one.
         && goes_on(before, span)
     {
         if distance(before, span) > span.size * MIN_WORD_GAP {
@@ -160,11 +162,13 @@ impl Watermarks {
         let mut new = Vec::new();
         for candidate in candidates {
             let pages = self.pages.get(&candidate.text).copied().unwrap_or(0);
+            // On one page alone a large pale word may be a title; on several it is not part of their text.
             if candidate.is_certain || pages > 1 {
                 if self.written.len() < MAX_KNOWN && self.written.insert(candidate.text.clone()) {
                     new.push(candidate.text);
                 }
             } else {
+                // In rising order, so each insertion restores the place that the next index counts from.
                 for (at, span) in candidate.spans {
                     spans.insert(at.min(spans.len()), span);
                 }

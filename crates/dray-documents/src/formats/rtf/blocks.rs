@@ -73,7 +73,7 @@ impl<'o> Blocks<'o> {
         self.out
     }
 
-    /// Appends text.
+    /// Appends text; a link that is open begins with the first visible text.
     pub(super) fn text(&mut self, text: &str, style: Style) -> Result<(), Limit> {
         if let Some((url, begun)) = &mut self.link
             && !*begun
@@ -86,7 +86,7 @@ impl<'o> Blocks<'o> {
         self.count(text.len())
     }
 
-    /// Breaks the line.
+    /// Breaks the line without ending its paragraph.
     pub(super) fn line_break(&mut self) -> Result<(), Limit> {
         self.line.line_break();
         self.count("<br>".len())
@@ -100,14 +100,14 @@ impl<'o> Blocks<'o> {
         Ok(())
     }
 
-    /// Opens a link.
+    /// Opens a link; one inside another is ignored.
     pub(super) fn begin_link(&mut self, url: String) {
         if self.link.is_none() {
             self.link = Some((url, false));
         }
     }
 
-    /// Closes the link.
+    /// Closes the link; one without visible text leaves nothing.
     pub(super) fn end_link(&mut self) {
         if let Some((_, true)) = self.link.take() {
             self.line.end_link();
@@ -125,7 +125,7 @@ impl<'o> Blocks<'o> {
         std::mem::take(&mut self.line)
     }
 
-    /// Ends the paragraph.
+    /// Ends the paragraph: it becomes a block, a line of a cell, or a break in a note.
     pub(super) fn end_paragraph(&mut self, paragraph: Paragraph) -> Result<(), Limit> {
         if self.aside.is_some() {
             return self.line_break();
@@ -144,6 +144,7 @@ impl<'o> Blocks<'o> {
             return self.count("<br>".len());
         }
         self.end_table()?;
+        // What was collected is counted by the writer from here on.
         self.pending = 0;
         match (paragraph.heading, marker) {
             (Some(level), _) => self.out.heading(level, &line),
@@ -152,7 +153,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Ends a cell.
+    /// Ends a cell, also one without text.
     pub(super) fn end_cell(&mut self) -> Result<(), Limit> {
         let line = self.taken();
         self.marker = None;
@@ -166,7 +167,7 @@ impl<'o> Blocks<'o> {
         self.count("| ".len())
     }
 
-    /// Ends a row.
+    /// Ends a row; one without cells is ignored.
     pub(super) fn end_row(&mut self) -> Result<(), Limit> {
         let row = std::mem::take(&mut self.row);
         if row.is_empty() {
@@ -219,6 +220,7 @@ impl<'o> Blocks<'o> {
     /// Writes the table that is collected.
     fn end_table(&mut self) -> Result<(), Limit> {
         if !self.inner_cell.is_empty() || !self.inner.is_empty() {
+            // The inner table was left without its last row mark.
             self.end_inner_row();
             self.cell.append(&mut self.inner_cell);
         }

@@ -9,7 +9,7 @@ const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£�
 /// The upper half of code page 850.
 const CP850: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜø£Ø×ƒáíóúñÑªº¿®¬½¼¡«»░▒▓│┤ÁÂÀ©╣║╗╝¢¥┐└┴┬├─┼ãÃ╚╔╩╦╠═╬¤ðÐÊËÈıÍÎÏ┘┌█▄¦Ì▀ÓßÔÒõÕµþÞÚÛÙýÝ¯´\u{AD}±‗¾¶§÷¸°¨·¹³²■\u{A0}";
 
-/// A code page.
+/// An encoding that RTF or Outlook names by a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodePage {
     /// One of the WHATWG encodings.
@@ -25,6 +25,7 @@ impl CodePage {
     pub(crate) fn of_number(number: u32) -> Self {
         let label = match number {
             437 => return Self::Dos437,
+            // 858 differs from 850 in the euro sign alone.
             850 | 858 => return Self::Dos850,
             866 => "ibm866",
             874 => "windows-874",
@@ -89,7 +90,7 @@ impl CodePage {
         }))
     }
 
-    /// Bytes as text.
+    /// Bytes as text; what the encoding does not have becomes U+FFFD.
     pub(crate) fn decode(self, bytes: &[u8]) -> Cow<'_, str> {
         let upper = match self {
             Self::Known(encoding) => return encoding.decode_without_bom_handling(bytes).0,

@@ -81,6 +81,7 @@ impl Unwrapper {
                         break;
                     }
                 }
+                // Only the first word of a group can be starred.
                 Token::Symbol(b'*') if is_first => (fresh, starred) = (true, true),
                 Token::Word("bin", number) => {
                     tokens.pass(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
@@ -130,6 +131,8 @@ impl Unwrapper {
         self.flush();
         match word {
             "htmltag" if starred => self.now.is_tag = true,
+            // Between `\htmlrtf` and `\htmlrtf0` stands what replaces the tags for other readers (MS-OXRTFEX
+            // 2.1.3.1.3).
             "htmlrtf" => self.now.is_rtf_only = number != Some(0),
             "fonttbl" | "colortbl" | "stylesheet" | "info" | "pict" => self.now.is_kept = false,
             _ if starred => self.now.is_kept = false,
@@ -159,6 +162,7 @@ impl Unwrapper {
 
     /// A UTF-16 unit, which stands before its fallback.
     fn unicode(&mut self, number: Option<i32>) {
+        // Units stay apart from bytes, so that both halves of a pair meet.
         if !self.bytes.is_empty() {
             self.flush();
         }

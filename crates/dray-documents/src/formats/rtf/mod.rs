@@ -30,7 +30,7 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
     })
 }
 
-/// A file.
+/// A file with text becomes blocks; one with pictures alone has no text.
 fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let bytes = source::read_bytes(input, out.budget())?;
     write_rtf(&bytes, out)?;

@@ -23,7 +23,7 @@ const MAX_SHORT_BYTES: usize = 8 * 1024;
 struct Group {
     destination: Destination,
     style: Style,
-    /// Hidden text.
+    /// Formatted as hidden (`\v`).
     hidden: bool,
     /// Text whose deletion is tracked.
     deleted: bool,
@@ -34,7 +34,7 @@ struct Group {
     owner: bool,
 }
 
-/// The walk.
+/// The walk: a stack of groups and what is collected in them.
 pub(super) struct Reader<'o> {
     blocks: Blocks<'o>,
     groups: Vec<Group>,
@@ -124,10 +124,12 @@ impl<'o> Reader<'o> {
                 Token::Open => self.open()?,
                 Token::Close => {
                     self.close()?;
+                    // Bytes behind the outermost group are not RTF, such as the padding of a mail program.
                     if self.groups.is_empty() {
                         return Ok(());
                     }
                 }
+                // Raw bytes may hold braces and backslashes.
                 Token::Word("bin", number) => {
                     tokens.pass(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
                 }
@@ -159,6 +161,7 @@ impl<'o> Reader<'o> {
 
     fn open(&mut self) -> Result<(), Limit> {
         self.flush()?;
+        // The fallback of a character ends with its group (RTF 1.9.1, «Unicode RTF»).
         self.skip = 0;
         self.fresh = true;
         if self.groups.len() >= self.depth {
@@ -210,6 +213,7 @@ impl<'o> Reader<'o> {
             return;
         }
         let unicode = wanted == Destination::Text;
+        // Of a dropped group only the Unicode half of `\upr` counts again.
         if self.now.destination == Destination::Dropped && !unicode {
             return;
         }
@@ -244,6 +248,7 @@ impl<'o> Reader<'o> {
             return self.unicode(number.unwrap_or(0));
         }
         self.flush()?;
+        // A control word is one character of the fallback.
         if self.skip > 0 {
             self.skip -= 1;
             return Ok(());
@@ -282,6 +287,7 @@ impl<'o> Reader<'o> {
                 self.now.hidden = false;
                 self.now.deleted = false;
             }
+            // More characters than any fallback has; a large number would hide the rest of the text.
             "uc" => self.now.fallback = usize::try_from(value).unwrap_or(0).min(16),
             "ansicpg" => self.set_page(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
             "mac" => self.set_page(CodePage::of_number(10000)),
@@ -354,6 +360,7 @@ impl<'o> Reader<'o> {
                 self.flush()?;
                 self.show(if symbol == b'~' { "\u{A0}" } else { "-" })?;
             }
+            // A backslash before a line end is another way to write `\par`.
             b'\r' | b'\n' => {
                 self.flush()?;
                 if !self.is_dropped() {

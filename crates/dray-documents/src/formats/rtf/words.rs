@@ -20,7 +20,7 @@ pub(super) enum Destination {
     Result,
     /// The marker of a list item.
     Marker,
-    /// A note.
+    /// A footnote or an endnote.
     Note,
     /// A comment, and who made it.
     Comment,
@@ -99,6 +99,7 @@ pub(super) fn list_marker(text: &str) -> Option<Marker> {
         .trim_start_matches('(')
         .trim_end_matches(['.', ')', ':'])
         .rsplit('.')
+        // Of `1.2.3.` the last number is the item's own; the depth says the rest.
         .next()
         .and_then(|last| last.parse().ok());
     Some(number.map_or(Marker::Bullet, Marker::Number))

@@ -26,7 +26,7 @@ const HIDDEN_RANGES: usize = 1000;
 /// Cells whose looks are remembered.
 const MAX_STYLED_CELLS: usize = 1 << 20;
 
-/// What was seen.
+/// What the records say of sizes, places and looks.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     styles: Vec<Style>,
@@ -92,6 +92,9 @@ impl Seen {
             return Err(Limit::Memory);
         }
         for claim in &self.claims {
+            // The stream lies in sectors of the file, so a record is searched for by its bytes. One that is
+            // divided between
+            // two sectors is not found, and then the file is refused.
             let at = file.windows(claim.len()).position(|w| w == claim);
             let kind = at.and_then(|at| file.get_mut(at..at + 2));
             kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN_RECORD);
@@ -162,7 +165,7 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<Seen, Failure> {
     let mut all = 0_u64;
     let distinct: HashSet<usize> = sheets.iter().copied().collect();
     if distinct.len() != sheets.len() {
-        // Two sheets in one place: each would be read anew.
+        // Two sheets in one place: a file that names it often enough would be read as often.
         return Err(Failure::Corrupt(Damage::Structure));
     }
     for (index, place) in sheets.into_iter().enumerate() {
@@ -191,6 +194,7 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> 
     while let Some((kind, data, next)) = record_at(stream, at) {
         at = next;
         match kind {
+            // Charts are embedded with a beginning and an end of their own.
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,
             0x0A => depth -= 1,
@@ -215,6 +219,7 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> 
             _ => {}
         }
     }
+    // Counted to the last record that was read, for sheets that begin inside each other.
     seen.scanned += at - place;
     let size = |range: Option<(u16, u16)>| {
         range.map_or(0, |(first, last)| u64::from(last) - u64::from(first) + 1)

@@ -19,7 +19,7 @@ const AUTOMATIC_COLOR: u32 = 0x7FFF;
 #[derive(Debug, Default)]
 pub(super) struct StyleRecords {
     codes: HashMap<u16, Style>,
-    /// Colour numbers.
+    /// Colour numbers of the fonts, in their order.
     fonts: Vec<u16>,
     palette: Vec<Rgb>,
     formats: Vec<CellFormat>,
@@ -35,7 +35,7 @@ struct CellFormat {
 }
 
 impl StyleRecords {
-    /// Notes a record.
+    /// Notes a record of fonts, colours, number formats or cell formats; others are ignored.
     pub(super) fn note(&mut self, kind: u16, data: &[u8]) {
         match kind {
             FONT_RECORD => self.fonts.push(u16_at(data, 4).unwrap_or(0x7FFF)),
@@ -64,6 +64,7 @@ impl StyleRecords {
                 self.formats.push(CellFormat {
                     font: u16_at(data, 0).unwrap_or(0),
                     code: u16_at(data, 2).unwrap_or(0),
+                    // The pattern is in the upper six bits, the colour in the lower seven (MS-XLS 2.5.20).
                     fill: fill.map(|(pattern, colors)| (pattern >> 26, u32::from(colors) & 0x7F)),
                 });
             }
@@ -80,7 +81,7 @@ impl StyleRecords {
     fn style(&self, format: CellFormat) -> Style {
         let known = self.codes.get(&format.code).cloned();
         let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(format.code)));
-        // There is no font of number 4.
+        // Number 4 is never used (MS-XLS 2.5.129), so the ones above it are one less in the list.
         let font = usize::from(if format.font > 4 {
             format.font - 1
         } else {

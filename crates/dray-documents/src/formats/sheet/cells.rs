@@ -61,6 +61,8 @@ pub(super) fn read_cells(
         match xml.next()? {
             Event::Open(e) => match e.name() {
                 "row" => {
+                    // The number is optional; without it rows count on from the one before (ECMA-376-1,
+                    // 18.3.1.73).
                     if let Some(number) = e.number::<u64>("r").and_then(|r| r.checked_sub(1)) {
                         row = number;
                     }
@@ -116,6 +118,7 @@ fn read_row(
     loop {
         match xml.next()? {
             Event::Open(e) if e.name() == "c" => {
+                // The reference of a cell is optional as well, and may name another row than the one around it.
                 if let Some((at, named)) = e.attr("r").and_then(|r| parse_reference(&r)) {
                     (*row, column) = (at, named);
                 }
@@ -177,6 +180,7 @@ impl Open {
         };
         let text = match self.kind.as_deref() {
             Some("s") => {
+                // An index that is not a number finds no string, and the cell stays empty.
                 let index = value.trim().parse().unwrap_or(usize::MAX);
                 self.style.is_invisible &= !context.strings.is_coloured(index);
                 context.strings.get(index).unwrap_or_default().to_owned()

@@ -1,6 +1,6 @@
 //! Number format codes applied to numbers (ECMA-376-1, 18.8.31): decimals, thousands, signs, words and currencies.
 //!
-//! Dates, times and durations are not written by their codes: they come in the order of ISO 8601, whatever the file asks.
+//! Dates, times and durations are not written by their codes: they come in the order of ISO 8601, in every file.
 
 use super::value::number_text;
 
@@ -42,7 +42,7 @@ struct Section {
 enum Piece {
     /// Text that is written as it is.
     Literal(String),
-    /// A place of a digit before the point; the flag tells those that are always shown.
+    /// A place of a digit before the point; the flag marks those that are always shown.
     Digit(bool),
     /// The point, and all decimals.
     Decimals,
@@ -103,6 +103,7 @@ impl Code {
         if !value.is_finite() {
             return None;
         }
+        // Negative zero compares equal to zero, so it takes the section for zero.
         let (section, sign) = match (self.sections.as_slice(), value) {
             ([_, negative, ..], ..0.0) => (negative, ""),
             ([_, _, zero, ..], 0.0) => (zero, ""),
@@ -257,6 +258,7 @@ impl Section {
 
     fn factor(&self) -> f64 {
         let percents = i32::try_from(self.percents).unwrap_or(0) * 2;
+        // Beyond this the power overflows to infinity or vanishes.
         let thousandths = i32::try_from(self.thousandths).unwrap_or(0) * 3;
         10_f64.powi((percents - thousandths).clamp(-300, 300))
     }
@@ -319,6 +321,7 @@ pub(super) fn rounded(digits: &str, decimals: usize) -> String {
             .chain(std::iter::repeat(b'0'))
             .take(decimals),
     );
+    // The decimal digits decide, not the binary value behind them: 1.005 becomes 1.01, as in worksheets.
     let up = fraction
         .as_bytes()
         .get(decimals)

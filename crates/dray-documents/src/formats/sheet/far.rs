@@ -1,7 +1,8 @@
 //! Sheets of XLS whose used cells lie far apart, moved together before a library reads them.
 //!
 //! The library sets memory aside for the rectangle around all cells of a sheet. Where that would be too large, the rows
-//! and columns that are used are numbered anew in the stream, and what the library reads is given its true place again.
+//! and columns that are used get new numbers in the stream, and what the library reads gets its true place
+//! back.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,6 +23,7 @@ impl Moved {
         };
         let of = |all: &[u16], at: u32| {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
+            // A place that no cell had is beyond any sheet, where the cell is dropped.
             all.get(at).map_or(u32::MAX, |its| u32::from(*its))
         };
         (of(rows, row), of(columns, column))
@@ -38,6 +40,7 @@ impl Moved {
         let rows: Vec<u16> = rows.into_iter().collect();
         let columns: Vec<u16> = columns.into_iter().collect();
         let rank = |all: &[u16], its: u16| {
+            // Always found: the list was made from the same records.
             let at = all.binary_search(&its).unwrap_or_default();
             u16::try_from(at).unwrap_or(u16::MAX).to_le_bytes()
         };

@@ -43,6 +43,7 @@ impl Format {
                 '"' => {
                     chars.by_ref().find(|c| *c == '"');
                 }
+                // These three take the next character with them: as text, as a width, or as a filling.
                 '\\' | '_' | '*' => {
                     chars.next();
                 }
@@ -50,6 +51,7 @@ impl Format {
                     let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
                     seen.bracket(&inner);
                 }
+                // `0.00E+00` is an exponent, not the year of an era.
                 'E' | 'e' if matches!(chars.peek(), Some('+' | '-')) => {}
                 'A' | 'a' | 'P' | 'p' if chars.peek().is_some_and(|c| matches!(c, 'm' | 'M')) => {
                     chars.next();
@@ -138,6 +140,7 @@ impl Seen {
                 time: true,
                 ..
             } => Format::DateTime { fraction },
+            // `m` beside hours or seconds is minutes, alone it is a month.
             Self { time: true, .. } => Format::Time { fraction },
             Self { date: true, .. }
             | Self {

@@ -19,7 +19,7 @@ const MAX_COLUMNS: u32 = 16_384;
 /// Rows that a sheet may have.
 const MAX_ROWS: u64 = 1_048_576;
 
-/// The converter.
+/// Reads packed and flat files; a limit inside a sheet keeps the rows before it.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
@@ -109,6 +109,7 @@ impl Sheet {
                             self.used.hide_columns(first, self.column - 1);
                         }
                     }
+                    // A table inside a cell is skipped whole: its rows would count as rows of the sheet.
                     "shapes" | "table" | "table-source" | "named-expressions" => xml.skip()?,
                     _ => {}
                 },
@@ -145,6 +146,7 @@ impl Sheet {
                     if let Some(url) = cell.link.filter(|url| !url.starts_with('#')) {
                         self.used.link((row, column), &url);
                     }
+                    // Covered cells keep the text that they had before they were merged, which no reader sees.
                     if !cell.text.trim().is_empty() && !covered {
                         filled = true;
                         let end = column.saturating_add(times).min(MAX_COLUMNS);
@@ -160,6 +162,7 @@ impl Sheet {
             }
         }
         let is_left_out = self.hidden && !out.shows_hidden();
+        // The last row of many sheets stands a million times: only one that shows something is repeated.
         if filled && repeat > 1 && !is_left_out {
             let times = (repeat - 1).min(MAX_ROWS.saturating_sub(row + 1));
             self.used.repeat(times, out)?;
@@ -267,8 +270,8 @@ impl Typed {
         text.map(Self::Text)
     }
 
-    /// The value with as many decimals as its cell displays, in whatever language; with all of them where they cannot
-    /// be told.
+    /// The value with as many decimals as its cell displays, in any language; with all of them where the display has
+    /// other digits.
     fn shown(self, displayed: &str) -> String {
         let (value, unit, factor) = match self {
             Self::Text(text) => return text,
@@ -297,6 +300,7 @@ fn as_displayed(exact: &str, displayed: &str) -> Option<String> {
     let behind = displayed
         .rfind([',', '.'])
         .map_or("", |at| displayed.get(at + 1..).unwrap_or(""));
+    // The last separator may be of decimals or of thousands, so both readings are tried.
     let decimals = [digits_of(behind).len(), 0];
     let mut ways = decimals.iter().map(|decimals| rounded(number, *decimals));
     let way = ways.find(|way| !digits.is_empty() && digits_of(way) == digits)?;

@@ -14,7 +14,7 @@ use crate::limits::{Budget, Failure};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Style {
     pub(super) format: Format,
-    /// The code of a number that is no date.
+    /// The code of a number that is not a date.
     pub(super) code: Option<Rc<Code>>,
     /// Text has the colour of what it stands on.
     pub(super) is_invisible: bool,
@@ -51,6 +51,7 @@ impl Style {
     pub(super) fn number(&self, value: f64, epoch_1904: bool) -> Shown {
         let plain = || value::formatted_text(value, self.format, epoch_1904);
         let seen = match (&self.code, self.format) {
+            // Dates are written in the order of ISO 8601, so their code decides only that they are dates.
             (Some(code), Format::General | Format::Percent) => code.apply(value),
             _ => None,
         };
@@ -125,6 +126,8 @@ pub(super) fn styles(
                     style.is_invisible = paper.is_some_and(|paper| paper.looks_like(ink));
                     styles.push(style);
                 }
+                // These hold fonts, fills and formats of their own, which would shift the numbers of the cells'
+                // ones.
                 "dxfs" | "cellStyleXfs" | "borders" => xml.skip()?,
                 _ => {}
             },

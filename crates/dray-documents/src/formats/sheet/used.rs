@@ -51,7 +51,7 @@ pub(super) struct Used {
     areas: Vec<Area>,
     comments: Vec<(String, String)>,
     links: HashMap<(u64, u32), String>,
-    /// Hidden columns, inclusive.
+    /// Hidden columns: first and last, inclusive.
     hidden_columns: Vec<(u32, u32)>,
     hidden_rows: HashSet<u64>,
     hidden_cells: u64,
@@ -110,6 +110,7 @@ impl Used {
         out: &Markdown,
     ) -> Result<(), Limit> {
         let is_new = shown.is_hidden && !shown.text.trim().is_empty();
+        // A cell in a hidden row or column is counted in `cell`; here it would count twice.
         if is_new && !self.is_hidden(row, column) {
             self.hidden_cells += 1;
             if !out.shows_hidden() {
@@ -145,6 +146,7 @@ impl Used {
         }
         if self.keeping {
             self.bytes += text.len() as u64;
+            // Compared with what is left, not counted: the table counts its text when it is written.
             if self.bytes > out.budget().text_left() {
                 return Err(Limit::Size);
             }
@@ -159,6 +161,7 @@ impl Used {
         self.now = Some(row);
         let header = self.rows.is_empty();
         let wanted = header || self.window.is_none_or(|w| w.holds(row + 1));
+        // The first row is the header, so one more than the rows of a body is kept.
         self.keeping = wanted && self.rows.len() <= ROWS;
         if wanted {
             out.budget().element()?;
@@ -251,9 +254,11 @@ impl Used {
         self.drop_merged(out)?;
         let mut columns: Vec<u32> = Vec::new();
         for (_, cells) in &mut self.rows {
+            // Stable, so the first of two cells in one place stays; damaged files have such pairs.
             cells.sort_by_key(|(column, _)| *column);
             cells.dedup_by_key(|(column, _)| *column);
             columns.extend(cells.iter().map(|(column, _)| *column));
+            // Keeps the list of columns small in a sheet whose every row uses others.
             if columns.len() > 16 * MAX_COLUMNS {
                 columns.sort_unstable();
                 columns.dedup();
@@ -284,6 +289,7 @@ impl Used {
             last = Some(number);
             table.row(number + 1, dense_row(&columns, number, cells, &self.links));
         }
+        // Every row that was counted lies in the window, so any number inside will do.
         let counted = self.window.map_or(1, |w| w.first);
         for _ in 0..self.beyond {
             table.skip(counted);
@@ -298,6 +304,7 @@ impl Used {
         }
         self.areas.sort_by_key(|area| area.first);
         for (row, cells) in &mut self.rows {
+            // Rows times areas is quadratic, and counts no elements.
             out.budget().clock()?;
             let over: Vec<Area> = self
                 .areas
@@ -385,5 +392,6 @@ pub(super) fn parse_reference(reference: &str) -> Option<(u64, u32)> {
         }
     }
     let (row, column) = (row.checked_sub(1)?, column.checked_sub(1)?);
+    // Beyond the last row of any program; keeps sums of rows far from overflow.
     (row < 1 << 24 && column < SHEET_COLUMNS).then_some((row, column))
 }

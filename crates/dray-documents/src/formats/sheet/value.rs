@@ -63,13 +63,14 @@ pub(super) fn formatted_text(value: f64, format: Format, epoch_1904: bool) -> St
     }
 }
 
-/// `[h]:mm:ss`.
+/// Hours that go on counting, minutes and seconds: `27:30:00`.
 fn duration_text(days: f64) -> String {
     if !days.is_finite() || days.abs() > 1e9 {
         return number_text(days);
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded above")]
     let seconds = (days.abs() * 86_400.0).round() as i64;
+    // A negative time that rounds to nothing has no sign.
     let sign = if days < 0.0 && seconds > 0 { "-" } else { "" };
     format!(
         "{sign}{}:{:02}:{:02}",
@@ -110,6 +111,7 @@ fn day_number(day: i64, epoch_1904: bool) -> i64 {
     if epoch_1904 {
         day - 24_107
     } else if day < 60 {
+        // Day 60 is the one that never was; it becomes 28 February, like day 59.
         day - 25_568
     } else {
         day - 25_569
@@ -185,6 +187,7 @@ pub(super) fn iso_duration(text: &str) -> Option<String> {
             'T' => continue,
             'D' => 86_400.0,
             'H' => 3600.0,
+            // ODF writes times as `PT…`, so `M` is minutes, never months.
             'M' => 60.0,
             'S' => 1.0,
             _ => return None,

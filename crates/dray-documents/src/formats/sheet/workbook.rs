@@ -10,13 +10,13 @@ use crate::limits::{Budget, Failure};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Cells,
-    /// Only a chart.
+    /// Only a chart, without cells of its own.
     Chart,
     /// A dialog or a sheet of macros, without cells to show.
     Other,
 }
 
-/// One sheet.
+/// One sheet as the workbook part lists it.
 #[derive(Debug)]
 pub(super) struct Sheet {
     pub(super) name: String,
@@ -26,7 +26,7 @@ pub(super) struct Sheet {
     pub(super) part: String,
 }
 
-/// The workbook part.
+/// The list of sheets, and the date system.
 #[derive(Debug, Default)]
 pub(super) struct Workbook {
     pub(super) sheets: Vec<Sheet>,
@@ -34,7 +34,7 @@ pub(super) struct Workbook {
 }
 
 impl Workbook {
-    /// Reads `workbook.xml`.
+    /// Reads `workbook.xml`; the ids of parts are looked up in its relations.
     pub(super) fn read(
         bytes: &[u8],
         relations: &Relations,
@@ -61,6 +61,7 @@ impl Workbook {
                         name: e.attr("name").unwrap_or_default(),
                         hidden: e
                             .attr("state")
+                            // `hidden`, and `veryHidden`, which no menu of the program can show again.
                             .is_some_and(|state| state.to_ascii_lowercase().contains("hidden")),
                         kind,
                         part: relation.map(|r| r.target.clone()).unwrap_or_default(),

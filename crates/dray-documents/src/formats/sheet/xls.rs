@@ -40,6 +40,7 @@ pub(super) fn convert(
     }
     let seen = scan_workbook(&mut bytes, out)?;
     seen.disarm(&mut bytes)?;
+    // The library indexes by numbers of the file, so a panic in it means damage.
     let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
     let mut book = match book {
@@ -77,11 +78,13 @@ fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let mut stream = Vec::new();
     file.open_stream(name)
+        // A stream is never longer than its file, unless its chain of sectors has a loop.
         .and_then(|s| s.take(length).read_to_end(&mut stream))
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
     out.budget().clock()?;
     let before = stream.clone();
     let seen = biff::scan_stream(&mut stream)?;
+    // Only the copy in memory is changed: the library then reads the sheets as they were moved.
     if stream != before {
         file.open_stream(name)
             .and_then(|mut s| s.write_all(&stream))
@@ -145,6 +148,7 @@ pub(super) fn value_text(data: &Data, style: &Style) -> Shown {
         Data::Int(value) => {
             #[expect(clippy::cast_precision_loss, reason = "cells hold no larger ones")]
             let value = *value as f64;
+            // Dates arrive as `DateTime`, so the date system does not matter here.
             return style.number(value, false);
         }
         Data::Float(value) => return style.number(*value, false),

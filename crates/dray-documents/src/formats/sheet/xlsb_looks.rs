@@ -40,9 +40,9 @@ pub(super) struct Looks {
 #[derive(Debug, Default)]
 pub(super) struct SheetLooks {
     pub(super) hidden_rows: Vec<u32>,
-    /// Inclusive.
+    /// Hidden columns: first and last, inclusive.
     pub(super) hidden_columns: Vec<(u32, u32)>,
-    /// Numbers of styles.
+    /// Style numbers by row and column, of cells that do not look like any other.
     cells: HashMap<(u32, u32), u32>,
 }
 
@@ -58,6 +58,7 @@ impl Looks {
         if let Some(theme) = relations.part("theme").map(str::to_owned)
             && let Some(bytes) = package.part(&theme)?
         {
+            // Without the theme only colours are unknown, and then text counts as visible.
             colors = Colors::of_theme(&bytes, &budget).unwrap_or_default();
         }
         if let Some(styles) = relations.part("styles").map(str::to_owned)
@@ -123,6 +124,7 @@ impl SheetLooks {
                     let (Some(column), Some(style)) = (u32_at(data, 0), u32_at(data, 4)) else {
                         continue;
                     };
+                    // The upper byte of the word has flags (MS-XLSB 2.5.9).
                     let number = style & 0xFF_FFFF;
                     let at = usize::try_from(number).unwrap_or(usize::MAX);
                     let looks = |style: &Style| style.code.is_some() || style.is_invisible;
@@ -177,7 +179,7 @@ fn styles_of(bytes: &[u8], colors: &Colors) -> Vec<Style> {
     styles
 }
 
-/// A colour (MS-XLSB 2.5.19), or the one that stands for an automatic one; nothing when it cannot be told.
+/// A colour (MS-XLSB 2.5.19), or the one that stands for an automatic one; nothing when it is of an unknown kind.
 fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Option<Rgb> {
     let Some([kind, index, low, high, red, green, blue, _]) = data.get(at..at + 8) else {
         return automatic;
@@ -211,6 +213,7 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let (first, mut rest) = self.0.split_first()?;
         let mut kind = u16::from(first & 0x7F);
+        // Types have up to two bytes and lengths up to four, seven bits in each (MS-XLSB 2.1.4).
         if first & 0x80 != 0 {
             let (second, behind) = rest.split_first()?;
             kind |= u16::from(second & 0x7F) << 7;

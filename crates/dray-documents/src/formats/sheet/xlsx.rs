@@ -22,7 +22,7 @@ use crate::markdown::{Inline, Markdown, Unit};
 /// Areas of one sheet whose colours other rules decide.
 const MAX_COLOURED_AREAS: usize = 256;
 
-/// The converter.
+/// A damaged sheet is named in a warning; the workbook is damaged only when no sheet could be read.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
@@ -130,6 +130,7 @@ fn write_sheet(
     let mut xml = Xml::new(&text, &budget);
     match cells::read_cells(&mut xml, context, &mut used, out) {
         Ok(links) => {
+            // The table is whole by now: a damaged part of links or comments costs these alone.
             let more = package.relations(&sheet.part).and_then(|relations| {
                 for (place, id) in links {
                     if let Some(relation) = relations.get(&id).filter(|r| r.external) {
@@ -151,6 +152,7 @@ fn write_sheet(
 /// Areas that conditional formats and tables paint in colours of their own. They stand behind the cells.
 fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
     let mut areas = Vec::new();
+    // Searched for as text: a second walk through the markup would cost as much as the cells.
     for (at, _) in text
         .match_indices("<conditionalFormatting")
         .take(MAX_COLOURED_AREAS)

@@ -66,6 +66,7 @@ fn read_table(mut records: Records<'_>, out: &Markdown) -> Result<(Table, Option
         if wanted {
             shown += fields
                 .iter()
+                // A pipe and two spaces around each field.
                 .map(|field| field.len() as u64 + 3)
                 .sum::<u64>();
             let cells = fields.iter().map(|field| Cell::plain(field)).collect();
@@ -124,6 +125,7 @@ fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
             Ok(Some(fields)) => fields.len(),
             Ok(None) => break,
             Err(Flaw) => {
+                // The record with the open quote is read again as text.
                 records.unquote();
                 continue;
             }

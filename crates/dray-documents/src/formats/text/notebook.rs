@@ -20,11 +20,14 @@ pub(super) fn convert(
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
+    // The library gives up at 128 levels of nesting; the writer of JSON has no recursion and a bound of its
+    // own.
     let Ok(notebook) = serde_json::from_str::<Value>(&text) else {
         return json::write_json(&text, out);
     };
     out.budget().clock()?;
     let language = kernel_language(&notebook);
+    // Until version 3 of the format the cells stood in worksheets.
     let sheets = notebook.get("worksheets").and_then(Value::as_array);
     let holders: Vec<&Value> = match sheets {
         Some(sheets) => sheets.iter().collect(),

@@ -35,6 +35,7 @@ pub(super) fn convert_markdown(
     if text.trim().is_empty() {
         return Ok(());
     }
+    // Notes with pasted pictures carry megabytes of base64 that say nothing to a model.
     let text = payload::without_payloads(&text);
     out.as_is(&text)?;
     Ok(())

@@ -23,6 +23,7 @@ pub(crate) fn read_bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u
         .map_err(|_| Failure::Internal)?;
     let mut bytes = Vec::new();
     loop {
+        // One byte more than allowed is asked for, since only that shows that the file goes on.
         let step = READ_STEP_BYTES.min(max.saturating_add(1).saturating_sub(bytes.len() as u64));
         let read = (&mut *input)
             .take(step)
@@ -65,6 +66,7 @@ pub(crate) fn line_feeds(text: String) -> String {
             piece
         } else {
             out.push('\n');
+            // The second half of a CRLF, whose line end was written for its first half.
             piece.strip_prefix('\n').unwrap_or(piece)
         };
         out.push_str(piece);

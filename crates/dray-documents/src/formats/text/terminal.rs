@@ -31,6 +31,7 @@ fn sequence_length(sequence: &str) -> usize {
     let first = chars.next().unwrap_or_default();
     let (introducer, opener) = if first == '\u{1b}' {
         let second = chars.next().unwrap_or_default();
+        // A line end after ESC is text: the sequence was cut off.
         let length = if second.is_ascii() && second != '\0' && second != '\n' {
             2
         } else {
@@ -69,6 +70,7 @@ fn control_length(rest: &str) -> usize {
             .count();
     match rest.as_bytes().get(all) {
         Some(0x40..=0x7E) => all + 1,
+        // Broken: what follows is text, and only the parameters go.
         _ => parameters,
     }
 }
@@ -88,6 +90,7 @@ fn string_length(rest: &str) -> usize {
                     .is_some_and(|tail| tail.starts_with('\\'));
                 return if ends { at + 2 } else { at };
             }
+            // Control strings do not go over lines; a lone opener would otherwise swallow the text after it.
             '\n' => return 0,
             other if SEQUENCE_OPENERS.contains(&other) => return 0,
             _ => {}

@@ -29,6 +29,7 @@ fn declared_charset(head: &[u8]) -> Option<String> {
             .find_map(|rest| value_after(rest.split('>').next().unwrap_or_default(), "charset"))
     })?;
     let name = Found::of_label(label)?.name();
+    // The head was read as ASCII, so UTF-16 is a false name; the standard reads it as UTF-8.
     Some(if name.starts_with("UTF-") {
         "UTF-8".to_owned()
     } else {

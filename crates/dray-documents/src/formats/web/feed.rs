@@ -10,7 +10,7 @@ use crate::markdown::{Inline, Markdown};
 /// Events between two looks at the clock.
 const EVENTS_PER_LOOK: u32 = 1024;
 
-/// A feed.
+/// A feed: what it says of itself, and its entries.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     about: Entry,
@@ -49,6 +49,7 @@ pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Lim
         match event {
             Event::Start(tag) => {
                 let name = tag.local_name();
+                // Only direct children count: deeper ones of the same name belong to other vocabularies.
                 let place = within.map_or(depth <= 2, |entry| depth == entry + 1);
                 if matches!(name.as_ref(), "item" | "entry") && within.is_none() {
                     budget.element()?;
@@ -107,7 +108,7 @@ impl Feed {
         }
     }
 
-    /// Writes it.
+    /// Writes the title, link and text of the feed and of each entry.
     pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
         out.heading(1, &inline_line(&self.about.title))?;
         self.about.write(out)?;
@@ -125,7 +126,7 @@ impl Feed {
 }
 
 impl Entry {
-    /// Takes a field.
+    /// Takes a field from its element; of several with the same meaning the first counts.
     fn take(&mut self, tag: &BytesStart<'_>, inner: &str) {
         let attribute = |name: &str| {
             let found = tag.try_get_attribute(name).ok().flatten()?;
@@ -137,6 +138,7 @@ impl Entry {
             "description" | "summary" | "subtitle" => &mut self.summary,
             "encoded" | "content" => &mut self.content,
             "link" => {
+                // Other relations are the feed's own address, pages of comments and enclosures.
                 let other = attribute("rel").is_some_and(|rel| rel != "alternate");
                 let link = attribute("href").unwrap_or_else(|| decode_element(inner));
                 if self.link.is_empty() && !other {
@@ -147,6 +149,7 @@ impl Entry {
             _ => return,
         };
         if field.is_empty() {
+            // XHTML stands in the element as markup; HTML stands there escaped, as text.
             *field = if attribute("type").as_deref() == Some("xhtml") {
                 inner.to_owned()
             } else {
@@ -186,6 +189,7 @@ fn inline_line(text: &str) -> Inline {
 fn decode_element(inner: &str) -> String {
     let mut reader = Reader::from_str(inner);
     reader.config_mut().allow_dangling_amp = true;
+    // A fragment: its start and end tags need not match.
     reader.config_mut().check_end_names = false;
     let mut text = String::new();
     loop {

@@ -35,7 +35,7 @@ fn read_text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<Strin
     Ok(source::line_feeds(text))
 }
 
-/// A page. One without any text, such as a program that draws it, is distinguished from an empty file.
+/// Converts an HTML page. A page whose text only its scripts would draw gets another note than an empty file.
 fn convert_page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let text = read_text(input, hint, out)?;
     write_html(&text, out)?;
@@ -45,7 +45,7 @@ fn convert_page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Resul
     Ok(())
 }
 
-/// XML, indented.
+/// XML of any vocabulary, indented in a fence.
 fn plain_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     xml::write_xml(&read_text(input, hint, out)?, out)
 }

@@ -53,6 +53,7 @@ fn pretty_print(text: &str, budget: &Budget) -> Result<String, Flaw> {
     };
     let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
     let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
+    // Many writers leave `&` unescaped; the rest of such a document is well-formed.
     reader.config_mut().allow_dangling_amp = true;
     let mut events = 0;
     loop {
@@ -117,6 +118,7 @@ impl Printer {
             Event::Comment(text) => self.own_line(["<!--", &text, "-->"]),
             Event::Decl(text) => self.own_line(["<?", &text, "?>"]),
             Event::PI(text) => self.own_line(["<?", &text, "?>"]),
+            // Not shown and not read: entities that it defines are never expanded (XXE, billion laughs).
             Event::DocType(_) | Event::Eof => {}
         }
         Ok(())
@@ -127,6 +129,7 @@ impl Printer {
         if self.depth == 0 && !text.trim().is_empty() {
             return Err(Flaw::Malformed);
         }
+        // More text than can be written is dropped here, so that one element cannot take all memory.
         if self.text.len() <= self.room {
             self.text.push_str(text);
         }

@@ -36,7 +36,7 @@ pub(super) enum Table {
     EndnoteTexts = 47,
 }
 
-/// An open document.
+/// An open document: its text stream and the tables about it.
 pub(super) struct File {
     /// The stream with the text.
     pub(super) main: Vec<u8>,
@@ -61,6 +61,7 @@ impl File {
         if !matches!(identity, WORD_97 | WORD_6) && version < 0x65 {
             return Err(structure);
         }
+        // `fEncrypted`, which also covers obfuscation by XOR (MS-DOC 2.5.2).
         if flags & 0x0100 != 0 {
             return Err(Failure::Encrypted);
         }
@@ -80,6 +81,7 @@ impl File {
                 plain: Some(plain),
             });
         }
+        // `fWhichTblStm`: of two tables one may be left over from an earlier save.
         let name = if flags & 0x0200 == 0 {
             "/0Table"
         } else {
@@ -156,6 +158,7 @@ pub(super) fn text_pieces(file: &File) -> Vec<Piece> {
         ) else {
             break;
         };
+        // Bit 30 is `fCompressed`; then the offset counts double (MS-DOC 2.9.73).
         let narrow = place & 0x4000_0000 != 0;
         let place = usize::try_from(place & 0x3FFF_FFFF).unwrap_or(usize::MAX);
         let after = pieces.last().map_or(0, |piece| piece.end);

@@ -21,7 +21,7 @@ use crate::formats::Hint;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown};
 
-/// The converter.
+/// Writes the body, then text boxes, notes and comments, each from its own story.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,

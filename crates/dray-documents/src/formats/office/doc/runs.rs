@@ -22,7 +22,7 @@ pub(super) struct Run<L> {
     look: L,
 }
 
-/// How characters look.
+/// Formats of characters that change what a reader sees.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CharacterLook {
     pub(super) style: Style,
@@ -63,6 +63,7 @@ impl<L: Copy + Default> Runs<L> {
         let mut runs = Vec::new();
         for index in 0..count {
             budget.clock()?;
+            // The number of the page has 22 bits; the others are unused (MS-DOC 2.9.205).
             let number = offset_at(table, (count + 1) * 4 + index * 4).unwrap_or(0) & 0x003F_FFFF;
             let page = number
                 .checked_mul(PAGE_BYTES)
@@ -70,6 +71,7 @@ impl<L: Copy + Default> Runs<L> {
             let Some(page) = page else {
                 continue;
             };
+            // The last byte of a page is the count of its runs.
             let within = usize::from(u8_at(page, PAGE_BYTES - 1).unwrap_or(0));
             for at in 0..within {
                 let (Some(first), Some(end)) =
@@ -93,6 +95,8 @@ impl<L: Copy + Default> Runs<L> {
     /// How what lies at an offset looks.
     pub(super) fn at(&mut self, offset: usize) -> L {
         let holds = |run: &Run<L>| (run.first..run.end).contains(&offset);
+        // Text is asked for in the order of its places, so the last run nearly always holds the next character
+        // too.
         if let Some(run) = self.runs.get(self.last).filter(|run| holds(run)) {
             return run.look;
         }
@@ -109,6 +113,7 @@ impl<L: Copy + Default> Runs<L> {
 /// The looks of all characters.
 pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<CharacterLook>, Failure> {
     Runs::read(file, Table::CharacterRuns, budget, |page, count, at| {
+        // A place of 0 means that nothing differs from the style.
         let place = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
         let length = usize::from(u8_at(page, place).filter(|_| place > 0)?);
         let mut look = CharacterLook::default();
@@ -131,6 +136,7 @@ pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<Charac
 pub(super) fn paragraph_runs(file: &File, budget: &Budget) -> Result<Runs<ParagraphLook>, Failure> {
     Runs::read(file, Table::ParagraphRuns, budget, |page, count, at| {
         let place = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
+        // Two ways to write the length of the properties (MS-DOC 2.9.175).
         let (start, length) = match usize::from(u8_at(page, place).filter(|_| place > 0)?) {
             0 => (place + 2, usize::from(u8_at(page, place + 1)?) * 2),
             words => (place + 1, words * 2 - 1),
@@ -153,6 +159,7 @@ pub(super) fn paragraph_runs(file: &File, budget: &Budget) -> Result<Runs<Paragr
                 _ => {}
             }
         }
+        // From 0xF801 on the paragraph has left its list (MS-DOC 2.6.2, sprmPIlfo).
         look.list_depth = (list != 0 && list < 0xF801).then_some(level.min(8));
         Some(look)
     })
@@ -167,6 +174,8 @@ impl<'a> Iterator for Properties<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let code = u16_at(self.0, 0)?;
         let rest = self.0.get(2..)?;
+        // The upper three bits say how long the operand is (MS-DOC 2.6.1); sprmTDefTable alone has a length of
+        // two bytes.
         let (skipped, length) = match code >> 13 {
             0 | 1 => (0, 1),
             2 | 4 | 5 => (0, 2),
@@ -205,6 +214,7 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
         };
         let base = u16_at(style, 2).map_or(NO_STYLE, |base| base >> 4);
         styles.push((level.filter(|_| length > 0), base));
+        // Every entry begins at an even offset.
         at += 2 + length + length % 2;
     }
     (0..styles.len())
@@ -215,6 +225,7 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
 /// The level of a style, or of what it is based on.
 fn inherited_level(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
     let mut at = style;
+    // Styles may be based on each other in a circle.
     for _ in 0..16 {
         let (level, base) = styles.get(at)?;
         if level.is_some() {

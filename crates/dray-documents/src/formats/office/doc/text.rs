@@ -151,7 +151,7 @@ impl<'f> Walker<'f> {
         Ok(())
     }
 
-    /// One character.
+    /// One character at its place in the text and in the file; marks end what is open.
     fn character(
         &mut self,
         character: char,
@@ -194,6 +194,7 @@ impl<'f> Walker<'f> {
             field.instruct(character.encode_utf8(&mut [0; 4]));
             return Ok(());
         }
+        // A field inside the instruction of another one computes part of that, and its result is not shown.
         if self
             .fields
             .iter()
@@ -201,6 +202,7 @@ impl<'f> Walker<'f> {
         {
             return Ok(());
         }
+        // A tracked deletion is shown as if it were accepted.
         let look = self.characters.at(offset);
         if look.deleted {
             return Ok(());
@@ -233,6 +235,7 @@ impl<'f> Walker<'f> {
             ' ' if self.run.is_empty() && self.line.is_blank() => {}
             text => self.run.push(text),
         }
+        // Counted before the block is written, so that one endless paragraph cannot take all memory.
         self.pending += character.len_utf8() as u64;
         if self.pending > out.budget().text_left() {
             return Err(Limit::Size.into());
@@ -357,6 +360,7 @@ fn utf_16(unit: u16, half: &mut Option<u16>) -> char {
             *half = Some(unit);
             return '\0';
         }
+        // The second unit only fills the array: a low half alone becomes U+FFFD.
         None => char::decode_utf16([unit, 0]).next(),
     };
     units

@@ -43,6 +43,7 @@ impl Walker {
             return Ok(());
         };
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
+        // A link that is still open goes on in the next paragraph, which begins it again.
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
         if para.merges {
@@ -62,6 +63,7 @@ impl Walker {
         let style = para.style.as_deref();
         let heading = match para.outline {
             Some(level @ 0..=8) => Some(level + 1),
+            // Level 9 is body text, and takes back the level of the style.
             Some(_) => None,
             None => style.and_then(|id| self.styles.heading(id)),
         };
@@ -92,6 +94,7 @@ impl Walker {
             return;
         };
         table.cells.push(GridCell {
+            // The text of merged cells stands in the first one.
             lines: if table.continues { Vec::new() } else { lines },
             columns: table.span,
             rows: 1,

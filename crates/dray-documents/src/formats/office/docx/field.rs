@@ -34,6 +34,7 @@ pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<
     while let Some((word, quoted)) = words.next() {
         match word.as_str() {
             "\\l" if !quoted => place = words.next().map(|(word, _)| word),
+            // These two have an argument of their own: a tooltip and the name of a frame.
             "\\o" | "\\t" if !quoted => {
                 words.next();
             }

@@ -67,6 +67,7 @@ pub(super) fn level_label(
 
 /// `a` to `z`, then `aa`, `bb`.
 fn letters_of(number: u64) -> Option<String> {
+    // Beyond a few repetitions digits are read better, and a large number must not become a large text.
     let before = number.checked_sub(1).filter(|before| *before < 26 * 16)?;
     let letter = char::from(b'a' + u8::try_from(before % 26).ok()?);
     let times = usize::try_from(before / 26 + 1).ok()?;

@@ -19,7 +19,7 @@ use crate::formats::Hint;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
-/// The converter.
+/// Writes the body, then notes and comments; styles, lists and notes that are damaged cost only themselves.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
@@ -45,6 +45,7 @@ pub(super) fn convert(
     let mut walker = Walker::new(styles, numbering, relations.clone());
     walker.show_hidden = out.shows_hidden();
     walk_part(&mut walker, &body, &mut package, out)?;
+    // Tens of megabytes, which the parts with notes need as well.
     drop(body);
     let notes = std::mem::take(&mut walker.notes);
     for (kind, title, mark, wanted) in [
@@ -160,7 +161,7 @@ fn write_notes(
     Ok(())
 }
 
-/// `- {author}: {text}`.
+/// Comments under a heading of their own, each as `{author}: {text}`.
 fn write_comments(comments: &[Note], out: &mut Markdown) -> Result<(), Failure> {
     if comments.iter().all(|c| c.text.is_blank()) {
         return Ok(());

@@ -54,7 +54,7 @@ impl Default for Level {
 /// What a paragraph of a list has before its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbered {
-    /// From 0.
+    /// Depth of the level, from 0.
     pub(super) depth: usize,
     pub(super) marker: Marker,
     /// The number in full, such as `3.1`; empty for bullets.
@@ -84,6 +84,7 @@ impl Definition {
         }
         for (at, start) in &self.starts {
             if let Some(count) = counts.get_mut(*at) {
+                // The paragraph that begins the list counts one up from here.
                 *count = start.checked_sub(1);
             }
         }
@@ -102,7 +103,7 @@ pub(super) struct Numbering {
 }
 
 impl Numbering {
-    /// Reads `numbering.xml`.
+    /// Reads `numbering.xml`: abstract definitions first, then the lists that refer to them.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
@@ -174,6 +175,7 @@ impl Numbering {
     /// Depth, marker and label of the next paragraph of a list, which is counted. Nothing when it has no marker. `style` is
     /// the paragraph's, which may stand for a level.
     pub(super) fn next(&mut self, listed: &Listed, style: Option<&str>) -> Option<Numbered> {
+        // `0` takes a paragraph out of the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
         let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
             // A list that is defined nowhere is still one.
@@ -210,6 +212,7 @@ impl Numbering {
             None => start,
         };
         *count = Some(number);
+        // Deeper levels begin again, unless they say that only a higher level resets them.
         for (deeper, count) in counts.iter_mut().enumerate().skip(at + 1) {
             let restart = levels.get(deeper).and_then(|l| l.restart);
             if restart.is_none_or(|after| at < after) {

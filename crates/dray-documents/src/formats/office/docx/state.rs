@@ -51,7 +51,7 @@ pub(super) struct Run {
     pub(super) hidden: bool,
 }
 
-/// An open paragraph.
+/// A paragraph while its runs arrive.
 #[derive(Debug, Default)]
 pub(super) struct Para {
     pub(super) text: Inline,
@@ -64,7 +64,7 @@ pub(super) struct Para {
     pub(super) after: Vec<Block>,
 }
 
-/// An open table.
+/// A table while its rows arrive.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
@@ -114,14 +114,14 @@ impl Notes {
     }
 }
 
-/// References to notes.
+/// The order of notes, for both kinds.
 #[derive(Debug, Default)]
 pub(super) struct References {
     pub(super) footnotes: Notes,
     pub(super) endnotes: Notes,
 }
 
-/// The walk.
+/// The walk through one part after the other, with what they share.
 #[derive(Debug)]
 pub(super) struct Walker {
     pub(super) styles: Styles,
@@ -169,7 +169,7 @@ impl Walker {
         }
     }
 
-    /// Another part begins.
+    /// Another part begins; styles, numbering and the order of notes stay.
     pub(super) fn begin_story(&mut self, relations: Relations) {
         self.relations = relations;
         self.tags.clear();
@@ -192,6 +192,7 @@ impl Walker {
             Some(Tag::Text) => {
                 let plain: String;
                 let text = if text.contains(['\n', '\t', '\u{AD}']) {
+                    // A soft hyphen shows only where a line breaks, and lines are not kept.
                     plain = text.replace(['\n', '\t'], " ").replace('\u{AD}', "");
                     &plain
                 } else {
@@ -215,6 +216,7 @@ impl Walker {
         }
         self.fields
             .iter()
+            // Fields may nest: text counts only when no instruction is open around it.
             .any(|field| matches!(field, Field::Instruction(_)))
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Styles {
 }
 
 impl Styles {
-    /// Reads `styles.xml`.
+    /// Reads `styles.xml`; of styles with the same id the last counts.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
@@ -73,6 +73,7 @@ impl Styles {
 
     /// The level of the heading that a style of paragraphs makes.
     pub(super) fn heading(&self, id: &str) -> Option<u8> {
+        // Writers leave the style sheet out and still use the ids that Word knows.
         if let Some(level) = named_heading(id) {
             return Some(level);
         }
@@ -137,6 +138,7 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
                 "i" => style.looks.italic = Some(e.on("val")),
                 "strike" | "dstrike" => style.looks.strike = Some(e.on("val")),
                 "vanish" => style.looks.hidden = Some(e.on("val")),
+                // These hold looks of parts of tables, and those before a tracked change.
                 "tblStylePr" | "tblPr" | "tcPr" | "trPr" | "pPrChange" | "rPrChange" => {
                     xml.skip()?;
                 }

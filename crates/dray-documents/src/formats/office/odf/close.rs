@@ -77,6 +77,7 @@ impl Walker {
         let Some(mut para) = self.paras.pop() else {
             return Ok(());
         };
+        // With the paragraph and not at the end, so that a limit keeps the count of what was read.
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
@@ -104,6 +105,7 @@ impl Walker {
     fn marker(&mut self, style: &str) -> Option<(usize, Marker)> {
         let depth = self.lists.len().checked_sub(1)?;
         let list = self.lists.last_mut()?;
+        // Only the first paragraph of an item has its marker.
         if list.header || std::mem::replace(&mut list.marked, true) {
             return None;
         }
@@ -159,6 +161,7 @@ impl Walker {
             return Ok(());
         }
         let blank = cells.iter().all(|cell| cell.lines.is_empty());
+        // Empty rows are repeated to the end of a page or sheet; one of them is enough.
         let again = if blank { 0 } else { times - 1 };
         for _ in 0..again {
             let copy = cells.iter().map(|cell| GridCell {

@@ -62,6 +62,7 @@ fn walk_document(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Fa
     let mut source = Source::open(input, &budget)?;
     let mut styles = Styles::default();
     if let Some(bytes) = source.styles()? {
+        // Before the content, whose automatic styles win where both have one of the same name.
         styles.read(&decode_part(&bytes), &budget)?;
     }
     let content = source.content()?;
@@ -93,7 +94,7 @@ fn walk_events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Re
     }
 }
 
-/// A comment.
+/// A comment with its author, either of them perhaps empty.
 #[derive(Debug, Default)]
 pub(in crate::formats) struct Annotation {
     pub(in crate::formats) author: String,
@@ -141,6 +142,7 @@ pub(in crate::formats) fn linked_text(
             Event::Text(text) => collapse_white_space(&text, &mut out),
             Event::Open(e) if e.ns == Ns::OdfText => match e.name() {
                 "s" => {
+                    // A count in the file must not decide how much is allocated.
                     let count = e.number::<usize>("c").unwrap_or(1).min(64);
                     out.push_str(&" ".repeat(count));
                 }
@@ -191,6 +193,7 @@ pub(in crate::formats) fn hidden_tables(
             {
                 hidden.insert(style.clone());
             }
+            // Styles stand before the body; the rest is not read twice.
             Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(hidden),
             Event::End => return Ok(hidden),
             _ => {}

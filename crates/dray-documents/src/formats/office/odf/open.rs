@@ -54,6 +54,7 @@ impl Walker {
             }
             "a" => {
                 if let (Some(para), Some(target)) = (self.paras.last_mut(), e.attr("href"))
+                    // Places in the document have no address in Markdown.
                     && !target.starts_with('#')
                 {
                     para.text.begin_link(&target);
@@ -227,6 +228,7 @@ impl Walker {
             && self.frames.is_empty()
             && self.tables.is_empty()
             && !self.in_note();
+        // Balanced by the tag: both kinds of it end with what was kept aside.
         if shape || e.name() != "frame" {
             self.begin_aside();
         }

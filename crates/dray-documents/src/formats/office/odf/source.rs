@@ -7,10 +7,10 @@ use crate::container::{Container, Input};
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure, Limit};
 
-/// An open document.
+/// An open document in one of its two forms.
 #[derive(Debug)]
 pub(in crate::formats) enum Source<'a> {
-    /// A package.
+    /// A ZIP with the parts of the document.
     Package(Container<'a>),
     /// One file of XML.
     Flat(Vec<u8>),
@@ -65,6 +65,7 @@ fn read_flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8
     input.seek(SeekFrom::Start(0)).map_err(broken)?;
     let mut bytes = Vec::new();
     (&mut *input)
+        // Enough for a mark and the first sign of markup in any encoding.
         .take(64)
         .read_to_end(&mut bytes)
         .map_err(broken)?;

@@ -34,7 +34,7 @@ pub(super) enum Tag {
     Alt,
 }
 
-/// An open paragraph.
+/// A paragraph or heading while its runs arrive.
 #[derive(Debug, Default)]
 pub(super) struct Para {
     pub(super) text: Inline,
@@ -46,7 +46,7 @@ pub(super) struct Para {
     pub(super) blank: bool,
 }
 
-/// An open list.
+/// A list and how far its items are counted.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) style: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct List {
     pub(super) start: Option<u64>,
 }
 
-/// An open table.
+/// A table while its rows arrive.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
@@ -68,7 +68,7 @@ pub(super) struct OpenTable {
     pub(super) lists: Vec<List>,
 }
 
-/// An open frame.
+/// A frame, of which only one of its contents is shown.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) title: bool,
@@ -95,7 +95,7 @@ pub(super) struct Around {
     hide: bool,
 }
 
-/// The walk.
+/// The walk through the content, with the styles that it refers to.
 #[derive(Debug)]
 pub(super) struct Walker {
     pub(super) styles: Styles,
@@ -200,6 +200,7 @@ impl Walker {
                 }
                 para.blank = true;
             } else if c != '\u{AD}' {
+                // A soft hyphen shows only where a line breaks.
                 out.push(c);
                 para.blank = false;
             }

@@ -26,13 +26,13 @@ struct Style {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Bullet,
-    /// Numbered from here.
+    /// Numbered, beginning with this number.
     Number(u64),
-    /// Without a marker.
+    /// Without any marker before its items.
     None,
 }
 
-/// All styles.
+/// All styles of the document, by family and name.
 #[derive(Debug, Default)]
 pub(super) struct Styles {
     /// By family and name.
@@ -145,6 +145,7 @@ fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
                 let set = |name: &str, off: &str| e.attr(name).map(|value| value != off);
                 style.bold = e
                     .attr("font-weight")
+                    // Weights as in CSS: bold begins at 600 for fonts that have no 700.
                     .map(|w| w == "bold" || w.parse::<u32>().is_ok_and(|weight| weight >= 600));
                 style.italic = e
                     .attr("font-style")
@@ -186,6 +187,7 @@ fn level_of(e: &Element<'_>) -> Level {
     if e.name() != "list-level-style-number" {
         return Level::Bullet;
     }
+    // A level of numbers without a format shows no number.
     if e.attr("num-format").is_none_or(|f| f.is_empty()) {
         return Level::None;
     }

@@ -34,7 +34,7 @@ struct Entry<'d> {
     records: &'d [u8],
 }
 
-/// The converter.
+/// A slide whose record is missing is named in a warning; its texts in the list of slides stay.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,
@@ -42,6 +42,7 @@ pub(super) fn convert(
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
     let mut compound = Compound::open(input)?;
+    // Encrypted files alone have this stream (MS-OFFCRYPTO 2.3.5).
     if compound.cfb.exists("/EncryptedSummary") {
         return Err(Failure::Encrypted);
     }

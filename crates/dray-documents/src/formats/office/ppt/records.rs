@@ -37,7 +37,7 @@ const MAX_EDITS: usize = 10_000;
 /// Persistent objects that are known.
 const MAX_OBJECTS: usize = 1 << 20;
 
-/// One record.
+/// One record: its type, and what it holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'d> {
     pub(super) kind: u16,
@@ -132,6 +132,7 @@ impl Objects {
         }
         let mut at = 0;
         while let Some(head) = u32_at(directory.data, at) {
+            // 20 bits of the first number, 12 bits of how many follow (MS-PPT 2.3.5).
             let (first, count) = (head & 0x000F_FFFF, head >> 20);
             at += 4;
             for number in first..first.saturating_add(count) {
@@ -157,7 +158,7 @@ impl Objects {
         (record.kind == kind).then_some(Records(record.data))
     }
 
-    /// The document itself.
+    /// The document container of the last edit.
     pub(super) fn document<'d>(&self, stream: &'d [u8]) -> Option<Records<'d>> {
         self.object(self.document, kind::DOCUMENT, stream)
     }

@@ -75,6 +75,7 @@ pub(super) fn text_blocks(text: &Text) -> Vec<Block> {
         .filter(|paragraph| !paragraph.trim().is_empty())
         .map(|paragraph| {
             let mut line = Inline::new();
+            // A vertical tab is a line break inside a paragraph.
             for (index, part) in paragraph.split('\u{b}').enumerate() {
                 if index > 0 {
                     line.line_break();
@@ -181,6 +182,7 @@ impl<'a> ShapeReader<'a> {
             .of(kind::CLIENT_DATA)
             .and_then(|data| Records(data.data).of(kind::PLACEHOLDER))
             .and_then(|placeholder| u8_at(placeholder.data, 4));
+        // They repeat on every slide and say nothing about it.
         if placeholder.is_some_and(|its| RUNNING_PLACEHOLDERS.contains(&its)) {
             return Ok(own);
         }
@@ -200,6 +202,7 @@ impl<'a> ShapeReader<'a> {
             }
         }
         for text in found {
+            // A record can be referred to any number of times, so text is counted before it is copied on.
             self.bytes += text.text.len() as u64;
             if self.bytes > self.budget.text_left() {
                 return Err(Limit::Size.into());

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// Levels of text.
+/// Levels that a text has (ECMA-376-1, 21.1.2.4).
 pub(super) const TEXT_LEVELS: usize = 9;
 /// Placeholders that one layout keeps.
 const MAX_PLACEHOLDERS: usize = 1000;
@@ -24,6 +24,7 @@ pub(super) struct Role {
 impl Role {
     /// Of a `ph` element.
     pub(super) fn of(e: &Element<'_>) -> Self {
+        // The default of the attribute (ECMA-376-1, 19.3.1.36).
         Self {
             kind: e.attr("type").unwrap_or_else(|| "obj".to_owned()),
             index: e.number("idx"),

@@ -19,7 +19,7 @@ use crate::formats::Hint;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
-/// The converter.
+/// A damaged slide is named in a warning; the presentation is damaged only when no slide could be read.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &Hint,

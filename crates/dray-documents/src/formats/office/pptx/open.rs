@@ -51,6 +51,7 @@ impl Walker {
                 self.groups.push(Group::new());
                 Tag::Group
             }
+            // The tree of shapes itself has such properties too, and is not a group.
             "grpSpPr" if !self.groups.is_empty() => Tag::GroupProps,
             "ph" => {
                 if let Some(shape) = &mut self.shape {
@@ -95,6 +96,7 @@ impl Walker {
                 Tag::Plain
             }
             "blip" => {
+                // Pictures inside effects and fills are not the picture of the shape.
                 if matches!(self.tags.last(), Some(Tag::Plain))
                     && self.tags.iter().any(|t| matches!(t, Tag::Picture))
                 {
@@ -207,6 +209,7 @@ impl Walker {
 
     /// Where a shape or the children of a group stand.
     fn transform(&mut self, e: &Element<'_>) {
+        // The element stands in a transform, whose parent says what it moves.
         let in_group = self.tags.iter().rev().nth(1);
         if matches!(in_group, Some(Tag::GroupProps)) {
             let pair = |y, x| Some((e.number::<i64>(y)?, e.number::<i64>(x)?));

@@ -51,6 +51,7 @@ impl Group {
 
     fn place(&self, (y, x): (i64, i64)) -> (i64, i64) {
         let along = |at: i64, from: i64, own: i64, of: i64, to: i64| -> i64 {
+            // In 128 bits: lengths are in EMU, and two of them multiplied exceed 64.
             let scaled = i128::from(at.saturating_sub(from)) * i128::from(own)
                 / i128::from(if of == 0 { 1 } else { of });
             i64::try_from(scaled).unwrap_or(i64::MAX).saturating_add(to)
@@ -74,7 +75,7 @@ impl Group {
     }
 }
 
-/// An open shape.
+/// A shape while its text arrives.
 #[derive(Debug, Default)]
 pub(super) struct OpenShape {
     pub(super) role: Option<Role>,
@@ -96,7 +97,7 @@ pub(super) enum Mark {
     Number(u64),
 }
 
-/// An open paragraph.
+/// A paragraph while its runs arrive.
 #[derive(Debug, Default)]
 pub(super) struct Para {
     pub(super) text: Inline,
@@ -106,14 +107,14 @@ pub(super) struct Para {
     pub(super) linked: bool,
 }
 
-/// An open table.
+/// A table while its rows arrive.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
     pub(super) cells: Vec<GridCell>,
 }
 
-/// The walk.
+/// The walk through one slide, or through its page of notes.
 #[derive(Debug)]
 pub(super) struct Walker {
     pub(super) relations: Relations,
@@ -224,7 +225,7 @@ impl Walker {
         self.sink.keep(block);
     }
 
-    /// Begins a shape.
+    /// Begins a shape; one inside another replaces it and keeps its blocks.
     pub(super) fn begin_shape(&mut self) {
         if self.shape.is_none() {
             self.sink.begin();
@@ -245,6 +246,7 @@ impl Walker {
         }
         let own = shape.place.map(|place| {
             self.groups
+                // From the innermost group outwards: each has coordinates of its own for what is in it.
                 .iter()
                 .rev()
                 .fold(place, |place, group| group.place(place))

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use flate2::{Compression, Crc, write::ZlibEncoder};
 
-/// What samples mean.
+/// What the samples of a picture mean.
 pub(super) enum Color {
     Gray,
     Rgb,
@@ -40,6 +40,7 @@ impl Png {
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
         for row in rows.chunks_exact(rows.len().checked_div(self.height)?.max(1)) {
+            // The filter of the row: none. Filters make files smaller, and this one lives for one call.
             packed.write_all(&[0]).ok()?;
             packed.write_all(row).ok()?;
         }

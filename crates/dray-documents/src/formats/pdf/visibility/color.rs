@@ -44,10 +44,10 @@ impl Ink {
     }
 }
 
-/// A colour space.
+/// A colour space, as far as colours of it are computed here.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Space {
-    /// Gray, RGB or CMYK, told apart by the number of components.
+    /// Gray, RGB or CMYK, distinguished by the number of components.
     Device,
     /// Lightness and two differences of colour.
     Lab,
@@ -55,7 +55,7 @@ pub(super) enum Space {
     Indexed(Rc<[Ink]>),
     /// Amounts of inks: none of any is the paper.
     Tint,
-    /// Any other.
+    /// Any other, such as patterns: its colours are unknown.
     Other,
 }
 
@@ -104,6 +104,7 @@ impl Space {
                 table.get(number.min(last)).copied().unwrap_or(Ink::Unknown)
             }
             (Self::Tint, _)
+                // Other amounts depend on the inks, whose colours are functions that are not run here.
                 if components
                     .iter()
                     .all(|amount| *amount <= MAX_CHANNEL_DIFFERENCE) =>

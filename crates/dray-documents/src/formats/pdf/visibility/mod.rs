@@ -65,7 +65,7 @@ struct ShownText {
 struct Paint {
     region: Region,
     ink: Ink,
-    /// Nothing shows through.
+    /// Nothing shows through it.
     opaque: bool,
     /// Width and height in pixels, of a picture.
     picture: Option<(f32, f32)>,
@@ -132,6 +132,7 @@ impl PaintedPage {
         }
         let core = core(span);
         let shown = mark::read(span.color)
+            // The engine must agree about the mode of rendering; else the colour only looks like a mark.
             .and_then(|at| self.shown.get(at))
             .filter(|shown| matches!(shown.render_mode, 3 | 7) == span.invisible);
         let scale = shown.map_or(1.0, |shown| shown.glyph_scale);
@@ -163,6 +164,7 @@ impl PaintedPage {
     /// What covers the text; nothing when it is open.
     fn cover(&self, core: Rect, shown: &ShownText, bands: &Bands) -> Option<Sight> {
         let mut behind = None;
+        // Paints are in their order: the earlier ones lie below the text.
         for at in bands.at(core).iter().rev() {
             if *at < shown.paints_before {
                 break;
@@ -200,6 +202,7 @@ impl PaintedPage {
             if core.intersect(paint.region.area).is_none() {
                 continue;
             }
+            // Another colour below is enough to read by, also where it does not lie below all of it.
             if !paint.ink.looks_like(ink) {
                 return true;
             }
@@ -207,6 +210,7 @@ impl PaintedPage {
                 return false;
             }
         }
+        // Nothing below: the paper.
         !ink.looks_like(Ink::PAPER)
     }
 
@@ -257,6 +261,7 @@ mod mark {
     /// The operator that sets the mark of this number. Its three components are exact in single precision.
     pub(super) fn write(number: usize) -> String {
         let [.., red, green, blue] = u32::try_from(number).unwrap_or_default().to_be_bytes();
+        // Over 256, not 255: such fractions are exact in single precision and come back unchanged.
         let part = |byte: u8| f32::from(byte) / 256.0;
         format!(" {} {} {} rg ", part(red), part(green), part(blue))
     }

@@ -21,7 +21,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// The whole plane.
+    /// The whole plane, where nothing clips.
     pub(super) const EVERYWHERE: Self = Self {
         area: EVERYWHERE,
         filled: true,
@@ -67,7 +67,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Begins a shape.
+    /// Begins a shape, and ends the one before.
     pub(super) fn move_to(&mut self, at: Point) {
         self.end_shape();
         self.add(at);
@@ -86,7 +86,7 @@ impl Path {
         }
     }
 
-    /// Adds a rectangle.
+    /// Adds a rectangle as a shape of its own.
     pub(super) fn rectangle(&mut self, rect: Rect, matrix: Matrix) {
         self.end_shape();
         if let Some(region) = Region::of(rect, matrix) {
@@ -102,6 +102,7 @@ impl Path {
     }
 
     fn add(&mut self, at: Point) {
+        // A shape with a point at infinity covers nothing for certain.
         if !(at.x.is_finite() && at.y.is_finite()) {
             self.curved = true;
             return;
@@ -127,6 +128,7 @@ impl Path {
     fn push(&mut self, region: Region) {
         let is_full = self.shapes.len() >= MAX_SHAPES;
         match self.shapes.last_mut() {
+            // Beyond the bound shapes become one that is taken for open, so nothing is hidden by mistake.
             Some(last) if is_full => {
                 last.area = last.area.union(region.area);
                 last.filled = false;

@@ -47,10 +47,12 @@ impl PaintedPage {
             .copied()
             .collect();
         let taken: f32 = parts.iter().map(|(area, _)| share(*area)).sum();
+        // A few words beside a small picture are a page with a logo, not a scan.
         if characters > 0 && taken < SCAN_SHARE {
             return Vec::new();
         }
         parts.sort_by(|(a, _), (b, _)| share(*b).total_cmp(&share(*a)));
+        // The largest are kept, then they are put in the order of reading.
         parts.truncate(MAX_PARTS);
         parts.sort_by(|(a, _), (b, _)| b.y1.total_cmp(&a.y1));
         parts.into_iter().map(|(_, at)| at).collect()

@@ -71,7 +71,7 @@ pub(in crate::formats::pdf) fn numbers<const N: usize>(
     Some(numbers)
 }
 
-/// A number, resolved.
+/// A number, resolved; `None` for infinities and what is not a number.
 pub(in crate::formats::pdf) fn number(
     object: Option<&Object>,
     source: &Metered<'_>,

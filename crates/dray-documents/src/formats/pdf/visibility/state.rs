@@ -72,6 +72,7 @@ impl State {
         match op {
             Op::Concat(matrix) => {
                 let m = matrix;
+                // A matrix that is not finite would make every later place unknown.
                 if [m.a, m.b, m.c, m.d, m.e, m.f].iter().all(|v| v.is_finite()) {
                     self.matrix = matrix.concat(self.matrix);
                 }
@@ -87,6 +88,7 @@ impl State {
             Op::SetFillColor(parts) | Op::SetFillColorN(parts, None) => {
                 self.fill = self.fill_space.ink(parts);
             }
+            // With a pattern, which may have any colours.
             Op::SetFillColorN(_, Some(_)) => self.fill = Ink::Unknown,
             Op::SetStrokeColor(parts) | Op::SetStrokeColorN(parts, None) => {
                 self.stroke = self.stroke_space.ink(parts);
@@ -168,6 +170,7 @@ impl State {
             op,
             Op::FillEvenOdd | Op::FillStrokeEvenOdd | Op::CloseFillStrokeEvenOdd
         );
+        // Shapes inside each other leave holes, so none of them counts as filled.
         if even_odd && shapes.len() > 1 {
             for shape in &mut shapes {
                 shape.filled = false;
@@ -179,6 +182,7 @@ impl State {
             if fill {
                 paints.extend(self.paint(*shape, self.fill, self.fill_alpha));
             }
+            // Thinner lines cross text out or underline it; text is not read on them.
             if stroke && width >= MIN_LINE_WIDTH {
                 let (area, half) = (shape.area, width / 2.0);
                 let line = Region {
@@ -201,6 +205,7 @@ impl State {
 
     /// Clips to a region; to nothing where there is none.
     pub(super) fn clip_to(&mut self, region: Option<Region>) {
+        // Far outside of every page: text under it is hidden.
         let nothing = Region {
             area: Rect::new(1e9, 1e9, 1e9, 1e9),
             filled: true,
@@ -217,6 +222,7 @@ impl State {
             opaque: self.plain && alpha >= 1.0 - MIN_TRANSPARENCY,
             picture: None,
         })
+        // What is nearly transparent neither covers nor carries text.
         .filter(|_| alpha >= super::MIN_ALPHA)
     }
 
@@ -256,7 +262,7 @@ const MIN_TRANSPARENCY: f32 = 0.05;
 /// What counts of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Picture {
-    /// Width and height.
+    /// Width and height in pixels, as the picture claims them.
     pub(super) pixels: (f32, f32),
     /// It has no mask and is none.
     pub(super) opaque: bool,
@@ -288,6 +294,7 @@ fn is_solid(mask: &Object, is_soft: bool, source: &Metered<'_>) -> bool {
         return false;
     };
     let pixels = |name: &str| number(mask.dict.get(name), source).unwrap_or(0.0);
+    // Inverted masks are rare, and a large one is not worth its time: text behind it counts as visible.
     if mask.dict.get("Decode").is_some() || pixels("Width") * pixels("Height") > MAX_MASK_PIXELS {
         return false;
     }

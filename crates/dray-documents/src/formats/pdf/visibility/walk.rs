@@ -36,6 +36,7 @@ pub(in crate::formats::pdf) struct MarkedStreams {
 impl MarkedStreams {
     /// The marked operators of a stream, each time it is drawn the next.
     pub(in crate::formats::pdf) fn take(&mut self, stream: &Stream) -> Option<Vec<u8>> {
+        // A form that is drawn twice has two entries, each with the marks of one drawing.
         let key = key(stream);
         let at = self.streams.iter().position(|(its, _)| *its == key)?;
         self.streams.remove(at).map(|(_, data)| data)
@@ -66,6 +67,7 @@ pub(in crate::formats::pdf) fn walk(
         operators: 0,
     };
     let mut page = page.clone();
+    // Without content there is nothing to mark, and the engine reports the damage itself.
     if let Ok(content) = block_on(page_content_with(source, &page)) {
         let chain = vec![Resources::new(page.resources.clone())];
         let marked = walker.run(&content, &chain, State::new(), 0);
@@ -81,6 +83,7 @@ pub(in crate::formats::pdf) fn walk(
 fn with_content(page: &Page, data: Vec<u8>) -> Page {
     let mut dict = page.dict().clone();
     let content = Stream {
+        // No filter: the operators are written as they are.
         dict: Dict::new(),
         data,
     };
@@ -138,6 +141,7 @@ impl Walker<'_> {
         let mut marked = Vec::with_capacity(content.len() + content.len() / 2);
         let mut copied = 0;
         let mut ops = ContentOps::new(content);
+        // What follows a damaged operator is copied without marks and counts as visible.
         while let Ok(Some((op, span))) = ops.next_op() {
             if self.is_late() {
                 break;
@@ -196,8 +200,10 @@ impl Walker<'_> {
             return;
         }
         match op {
+            // Bounded: deeper content was cut off when the stream was read.
             Op::Save => frame.saved.push(frame.state.clone()),
             Op::Restore => {
+                // Some writers restore more often than they save; the state then stays as it is.
                 if let Some(saved) = frame.saved.pop() {
                     frame.state = saved;
                 }
@@ -292,6 +298,7 @@ impl Walker<'_> {
         if frame.depth >= MAX_FORM_DEPTH || self.forms >= MAX_FORMS {
             return;
         }
+        // Counted before anything is read, so that forms that cannot be read do not draw on without end.
         self.forms += 1;
         let Some(found) = find(frame.chain, "XObject", &name.0, self.source) else {
             return;
@@ -329,7 +336,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Draws a form.
+    /// Draws a form: its operators run in a state and a clip of their own.
     fn form(&mut self, stream: &Stream, frame: &Frame<'_>) {
         if self.marked_bytes >= MAX_MARKED_BYTES {
             return;
@@ -345,6 +352,7 @@ impl Walker<'_> {
         {
             chain.push(Resources::new(own));
         }
+        // The resources of the page stay behind those of the form, as old writers rely on (ISO 32000-1, 7.8.3).
         chain.extend_from_slice(frame.chain);
         let mut state = frame.state.clone();
         if let Some([a, b, c, d, e, f]) = numbers::<6>(stream.dict.get("Matrix"), self.source) {

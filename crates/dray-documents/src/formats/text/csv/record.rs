@@ -105,6 +105,8 @@ fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {
+        // The bound stands in the search: a quote left open in every line would otherwise read the file once
+        // for each.
         let rest = bytes.get(at..bytes.len().min(MAX_QUOTED_BYTES + 1))?;
         let quote = at + rest.iter().position(|byte| *byte == b'"')?;
         if bytes.get(quote + 1) != Some(&b'"') {

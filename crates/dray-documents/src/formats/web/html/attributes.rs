@@ -8,7 +8,7 @@ const MAX_LANGUAGE_BYTES: usize = 32;
 /// A start tag as the tokenizer gives it.
 pub(super) type Tag = StartTag<()>;
 
-/// An attribute's value.
+/// An attribute's value; invalid UTF-8 in it becomes U+FFFD.
 pub(super) fn attribute_value(tag: &Tag, name: &[u8]) -> Option<String> {
     tag.attributes
         .get(name)
@@ -29,15 +29,18 @@ pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
         .take_while(char::is_ascii_digit)
         .collect();
     match digits.parse() {
+        // `rowspan=0` reaches to the end of the section, which is not known yet; one row is safe.
         Ok(0) => 1,
         Ok(span) => span,
         Err(_) if digits.is_empty() => 1,
+        // Digits that no integer holds: as far as the table allows.
         Err(_) => usize::MAX,
     }
 }
 
 /// Whether an element says that it is not shown.
 pub(super) fn is_hidden(tag: &Tag) -> bool {
+    // Content that is hidden until a search finds it is there for readers who search.
     if attribute_value(tag, b"hidden").is_some_and(|its| !its.eq_ignore_ascii_case("until-found")) {
         return true;
     }
@@ -54,7 +57,7 @@ pub(super) fn is_hidden(tag: &Tag) -> bool {
     })
 }
 
-/// The language of code, from `class="code_language-x"`.
+/// The language of code, from `class="language-x"` or `class="lang-x"`.
 pub(super) fn code_language(tag: &Tag) -> String {
     let classes = attribute_value(tag, b"class").unwrap_or_default();
     let named = classes.split_whitespace().find_map(|class| {

@@ -8,7 +8,7 @@ use crate::limits::Limit;
 use crate::markdown::{Inline, Marker, Style};
 
 impl Walker<'_> {
-    /// Formats, breaks, images.
+    /// Formats, breaks, rules, images and checkboxes.
     pub(super) fn begin_inline(&mut self, kind: Kind, tag: &Tag) -> Result<(), Limit> {
         match kind {
             Kind::Bold => self.formats.bold += 1,
@@ -49,7 +49,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Ends a format.
+    /// Ends one element of a format; an end without a start changes nothing.
     pub(super) fn end_format(&mut self, kind: Kind) {
         let count = match kind {
             Kind::Bold => &mut self.formats.bold,
@@ -103,6 +103,7 @@ impl Walker<'_> {
             Kind::Item => self.begin_item(number)?,
             Kind::Quote => self.contain(None),
             Kind::Definition => self.contain(Some(Marker::Definition)),
+            // In a cell a heading is a line like others: `#` would be read as text there.
             Kind::Heading(level) if self.cell().is_none() => self.heading = Some(level),
             Kind::Pre => {
                 self.code = Some(Code {
@@ -237,6 +238,7 @@ impl Walker<'_> {
             if open.container {
                 self.out.close();
             }
+            // A format left open in a cell must not spread over the rest of the page.
             if matches!(kind, Kind::Cell | Kind::Caption) {
                 self.formats = open.formats;
             }
@@ -248,6 +250,7 @@ impl Walker<'_> {
         let Some(code) = self.code.take() else {
             return Ok(());
         };
+        // A line end right behind `<pre>` is not part of the text (HTML standard, 13.1.2.5).
         let text = code.text.strip_prefix('\n').unwrap_or(&code.text);
         if text.trim().is_empty() {
             return Ok(());

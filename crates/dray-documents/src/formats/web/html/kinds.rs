@@ -5,57 +5,57 @@
 pub(super) enum Kind {
     /// Stands alone on lines of its own: `div`, `section` and the like.
     Block,
-    /// `p`.
+    /// `p`, which ends where any other block begins.
     Paragraph,
-    /// `h1` to `h6`.
+    /// `h1` to `h6`, by its level.
     Heading(u8),
     /// `ul`, `ol` and the old names of lists.
     List,
-    /// `li`.
+    /// `li`, whose end tag may be missing.
     Item,
-    /// `blockquote`.
+    /// `blockquote`, written with `>` before each line.
     Quote,
-    /// `dl`.
+    /// `dl`, a list of definitions.
     Terms,
-    /// `dt`.
+    /// `dt`, the term of a definition.
     Term,
-    /// `dd`.
+    /// `dd`, what a term means.
     Definition,
     /// `pre` and the old names of it.
     Pre,
-    /// `table`.
+    /// `table`, unless it only arranges blocks.
     Table,
-    /// `thead`, `tbody`, `tfoot`.
+    /// `thead`, `tbody` and `tfoot`, whose tags may be missing.
     Section,
-    /// `tr`.
+    /// `tr`, counted as an element of the budget.
     Row,
-    /// `td`, `th`.
+    /// `td` and `th`, which are written alike.
     Cell,
-    /// `caption`.
+    /// `caption`, written as a paragraph before its table.
     Caption,
-    /// `b`, `strong`.
+    /// `b` and `strong`, written as `**`.
     Bold,
-    /// `i`, `em` and the like.
+    /// `i`, `em` and the like, written as `*`.
     Italic,
-    /// `s`, `del`, `strike`.
+    /// `s`, `del` and `strike`, written as `~~`.
     Strike,
     /// `code` and the like.
     Code,
-    /// `a`.
+    /// `a`, with or without a target.
     Anchor,
-    /// `q`.
+    /// `q`, written in quotation marks.
     Marks,
-    /// `br`.
+    /// `br`, also as an end tag.
     Break,
-    /// `hr`.
+    /// `hr`, written as a thematic break.
     Rule,
-    /// `img`.
+    /// `img`, shown by its alternative text and name.
     Image,
-    /// `input`.
+    /// `input`, shown when it is a checkbox of an item.
     Input,
-    /// `title`.
+    /// `title`, shown when the page has nothing else.
     Title,
-    /// `head`.
+    /// `head`, which ends where text or a block begins.
     Head,
     /// `svg`, `math`: only their text stays.
     Foreign,
@@ -65,7 +65,7 @@ pub(super) enum Kind {
     Void,
     /// `html`, `body`: always there.
     Root,
-    /// Everything else.
+    /// Every other element: only its text counts.
     Inline,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure
     Ok(())
 }
 
-/// Feeds all tokens.
+/// Feeds all tokens to the walk, and looks at the clock between them.
 fn feed_tokens(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
     let mut tokens = Tokenizer::new(source);
     let mut looked = 0;
@@ -60,6 +60,7 @@ fn feed_tokens(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
         }
         match token {
             Token::StartTag(tag) => {
+                // Only XML closes an element by a slash; in HTML `<script/>` still opens a script.
                 let closed = walker.xml() && tag.self_closing;
                 let raw = naive_next_state(&tag.name).filter(|_| !closed);
                 if let Some(state) = raw {

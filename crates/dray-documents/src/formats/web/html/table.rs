@@ -15,7 +15,7 @@ pub(super) struct Open {
     pub(super) table: Table,
     /// The cell that is open.
     pub(super) cell: Option<Filling>,
-    /// Rows that began.
+    /// Rows that began so far, shown or not.
     pub(super) rows: u64,
     row: Vec<Filling>,
 }
@@ -47,7 +47,7 @@ impl Filling {
 }
 
 impl Open {
-    /// An empty table.
+    /// A table without rows; `layout` and `nested` hold for all of its life.
     pub(super) fn new(layout: bool, nested: bool, table: Table) -> Self {
         Self {
             layout,

@@ -6,12 +6,13 @@ use super::walker::{Open, Walker};
 use crate::limits::Limit;
 
 impl Walker<'_> {
-    /// A start tag.
+    /// A start tag: closes what it implies, then opens its element.
     pub(super) fn start(&mut self, tag: Tag) -> Result<(), Limit> {
         let mut kind = Kind::of(&tag.name);
         if kind == Kind::Root {
             return Ok(());
         }
+        // The title of a drawing is text of it, not the title of the page.
         if self.foreign > 0 && kind == Kind::Title {
             kind = Kind::Inline;
         }
@@ -21,6 +22,7 @@ impl Walker<'_> {
         let closed = self.xml() && tag.self_closing;
         let unseen = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
         let concealed = !unseen && is_hidden(&tag);
+        // When it is left out, its characters are counted instead, as they arrive.
         if concealed && self.out.shows_hidden() {
             self.out.count_hidden("element", 1);
         }
@@ -56,11 +58,12 @@ impl Walker<'_> {
         self.begin_element(kind, tag)
     }
 
-    /// An end tag.
+    /// An end tag: closes its element with all that is open inside.
     pub(super) fn stop(&mut self, name: &[u8]) -> Result<(), Limit> {
         let kind = Kind::of(name);
         match kind {
             Kind::Root | Kind::Void | Kind::Rule | Kind::Image | Kind::Input => return Ok(()),
+            // `</br>` is a line break (HTML standard, 13.2.6.4.7).
             Kind::Break => return self.line_break(),
             _ => {}
         }

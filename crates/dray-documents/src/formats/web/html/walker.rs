@@ -58,11 +58,11 @@ pub(super) struct Link {
     url: String,
     /// Begun in the line that is being collected.
     begun: bool,
-    /// Had text anywhere.
+    /// It had text in this line or in an earlier one.
     shown: bool,
 }
 
-/// The walk.
+/// The walk: a stack of open elements and what is collected in them.
 pub(super) struct Walker<'o> {
     pub(super) out: &'o mut Markdown,
     xml: bool,
@@ -137,9 +137,10 @@ impl<'o> Walker<'o> {
         Ok(())
     }
 
-    /// Text between tags.
+    /// Text between tags, in the place where it is open.
     pub(super) fn text(&mut self, text: &str) -> Result<(), Limit> {
         match self.open.last().map(|open| open.kind) {
+            // Text in the head means that the body began without its tag.
             Some(Kind::Head) if !text.trim().is_empty() => self.pop()?,
             Some(Kind::Title) if self.hidden == 1 && self.title.len() < MAX_TITLE_BYTES => {
                 let end = text.floor_char_boundary(MAX_TITLE_BYTES);
@@ -161,6 +162,7 @@ impl<'o> Walker<'o> {
         if text.is_empty() {
             return Ok(());
         }
+        // A space between two links must not begin the second one.
         if text != " " {
             self.show_link();
         }
@@ -256,7 +258,7 @@ impl<'o> Walker<'o> {
             .find_map(|table| table.cell.as_mut())
     }
 
-    /// Ends a heading.
+    /// Ends a heading and writes it; in a cell it becomes a line of that.
     pub(super) fn end_heading(&mut self) -> Result<(), Limit> {
         self.flush()?;
         let Some(level) = self.heading.take() else {
