@@ -21,6 +21,7 @@ impl TimeBudget {
     }
 
     /// When everything must be over.
+    /// The instant never moves, not even for a resumed body.
     pub fn end(&self) -> Instant {
         self.end
     }

@@ -1,4 +1,4 @@
-//! How a fetch ends when it does not succeed.
+//! The reason, phase and cause of a fetch that did not succeed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,21 +9,21 @@ use dray_guard::Code;
 /// The part of a fetch that was under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FetchPhase {
-    /// Switches and allowlists, limits.
+    /// Switches, allowlists and load limits, before any network activity.
     Policy,
     /// Reading the URL or a `Location`.
     Url,
-    /// Resolving and judging.
+    /// Resolving the name and judging its addresses.
     Dns,
-    /// Connecting.
+    /// TCP to the pinned addresses, and the check of the peer (T-2).
     Connect,
-    /// The TLS handshake.
+    /// The TLS handshake, certificate included.
     Tls,
     /// Waiting for the final response head.
     Head,
-    /// Receiving the body.
+    /// Receiving and decoding the body.
     Body,
-    /// Storing.
+    /// Handing bytes to the sink, or committing them.
     Sink,
     /// The whole fetch ran out of time, in any phase.
     Total,
@@ -43,7 +43,7 @@ impl FetchPhase {
         Self::Total,
     ];
 
-    /// The name in audit, metrics and logs.
+    /// The name in audit events, metrics and logs. It is stable: dashboards use it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Policy => "policy",
@@ -70,7 +70,7 @@ impl fmt::Display for FetchPhase {
 /// The cause may hold addresses and a peer's words; it never goes into a reply (I-8).
 #[derive(Debug)]
 pub struct FetchError {
-    /// The reason.
+    /// The reason, which decides the agent's message and the fault.
     pub code: Code,
     /// What was under way.
     pub phase: FetchPhase,
@@ -102,7 +102,7 @@ impl FetchError {
         self
     }
 
-    /// Adds the cause.
+    /// Adds the cause, for the operator's log alone.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(cause.into());

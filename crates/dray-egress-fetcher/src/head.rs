@@ -26,7 +26,7 @@ pub enum HeadDecision {
     Redirect(Vec<Vec<u8>>),
 }
 
-/// How the body is to be received.
+/// Framing, coding and labels of the body, from a head that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyPlan {
     /// Status of the response.
@@ -46,18 +46,19 @@ pub struct BodyPlan {
 /// How the end of a body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// There is none to read: 204 and 205.
+    /// The response has no body to read: status 204 or 205.
     Empty,
-    /// So many bytes.
+    /// The body ends after so many bytes.
     Length(u64),
-    /// The last chunk.
+    /// The body ends with the last chunk.
     Chunked,
-    /// The end of the connection.
+    /// The body ends with the connection.
     Close,
 }
 
 /// Judges a head; `limit` is the most body bytes that may come.
 pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
+    // Before the status: ambiguous framing is refused with every status.
     let framing = body_framing(parts.version, &parts.headers)?;
     let status = parts.status.as_u16();
     let (framing, whole) = match status {
@@ -74,6 +75,7 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
         other => return Err(Code::HttpStatus(other)),
     };
     match framing {
+        // Before a byte of the body is read.
         BodyFraming::Length(length) if length > limit => return Err(Code::TooLarge),
         BodyFraming::Empty | BodyFraming::Length(_) | BodyFraming::Chunked | BodyFraming::Close => {
         }
@@ -81,6 +83,7 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     Ok(HeadDecision::Body(BodyPlan {
         status,
         framing,
+        // Identity was asked for; object stores send the coding that the file was uploaded with (B-4).
         coding: content_coding(&parts.headers)?,
         whole,
         labels: ResponseLabels::of(&parts.headers),
@@ -101,6 +104,8 @@ pub fn judge_rest(
     let status = parts.status.as_u16();
     if status != 206 {
         return match judge_head(parts, limit)? {
+            // The server sends the whole file again, since it changed (`If-Range`) or the server knows no ranges;
+            // what is stored cannot be continued.
             HeadDecision::Body(_) => Err(Code::Truncated),
             redirect @ HeadDecision::Redirect(_) => Ok(redirect),
         };
@@ -139,6 +144,7 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
     let until = httpdate::parse_http_date(wanted).ok()?;
     let now = httpdate::parse_http_date(text(&DATE)?).ok()?;
+    // A date that has passed means now.
     Some(until.duration_since(now).unwrap_or_default())
 }
 
@@ -159,11 +165,13 @@ fn body_framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Co
     let lengths = raw_values(headers, &CONTENT_LENGTH);
     match (encodings.as_slice(), lengths.split_first()) {
         ([], None) => Ok(BodyFraming::Close),
+        // Repeated equal lengths may count as one (RFC 9110, section 8.6).
         ([], Some((length, others))) if others.iter().all(|other| other == length) => {
             parse_digits(length)
                 .map(BodyFraming::Length)
                 .ok_or(Code::MalformedResponse)
         }
+        // Compared exactly: hyper lets `xchunked` and `chunked, gzip` pass and delivers the framing as content.
         ([encoding], None) if encoding == b"chunked" && version == Version::HTTP_11 => {
             Ok(BodyFraming::Chunked)
         }
@@ -188,7 +196,7 @@ fn whole_range(headers: &HeaderMap) -> Result<u64, Code> {
     parse_whole(range).ok_or(Code::UnexpectedPartial)
 }
 
-/// `n` of `bytes 0-(n-1)/n`.
+/// Reads `n` of `bytes 0-(n-1)/n`.
 fn parse_whole(range: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(range).ok()?;
     let (last, total) = text.strip_prefix("bytes 0-")?.split_once('/')?;
@@ -197,7 +205,7 @@ fn parse_whole(range: &[u8]) -> Option<u64> {
     (last.checked_add(1) == Some(total)).then_some(total)
 }
 
-/// `n` of the one `bytes received-(n-1)/n`.
+/// Reads `n` of the single field `bytes received-(n-1)/n`.
 fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
     let ranges = raw_values(headers, &CONTENT_RANGE);
     let [range] = ranges.as_slice() else {
@@ -211,13 +219,14 @@ fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
     (first == received && last >= first && last.checked_add(1) == Some(total)).then_some(total)
 }
 
-/// B-4: none, or exactly one that is known.
+/// Reads the content coding (B-4): none, or exactly one that is known.
 fn content_coding(headers: &HeaderMap) -> Result<Option<ContentCoding>, Code> {
     let fields = raw_values(headers, &CONTENT_ENCODING);
     let mut codings = fields
         .iter()
         .flat_map(|field| field.split(|byte| *byte == b','))
         .map(|coding| coding.trim_ascii().to_ascii_lowercase())
+        // Empty elements of a list do not count (RFC 9110, section 5.6.1).
         .filter(|coding| !coding.is_empty());
     match (codings.next().as_deref(), codings.next()) {
         (None, _) | (Some(b"identity"), None) => Ok(None),

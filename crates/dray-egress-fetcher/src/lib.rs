@@ -1,7 +1,7 @@
-//! Fetches one resource from an address from an untrusted source, and nothing that it may not.
+//! Fetches one HTTP resource whose address comes from an untrusted source, and connects to nothing else.
 //!
-//! The only crate that connects to hosts which an agent, a user or an app named. What may be fetched is decided by
-//! `dray-guard`; here is everything that does I/O, in the order in which a fetch goes through it:
+//! The only crate that connects to hosts which an agent, a user or an app named. `dray-guard` decides what may be
+//! fetched; here is everything that does I/O, in the order in which a fetch goes through it:
 //!
 //! | module | what it does |
 //! |---|---|
@@ -22,7 +22,24 @@
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
 //! resolver and dialer in code ([`fetch::NetworkAccess`]); loopback cannot be reached otherwise.
 //!
-//! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs remain.
+//! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs
+//! remain.
+//!
+//! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out.
+//! It sends no credentials and no cookies (I-6), caches nothing, opens no archives (B-6), and does not judge the
+//! content of a file.
+//!
+//! ```
+//! use dray_egress_fetcher::coding::{BodyDecoder, ContentCoding, DecodeError};
+//! use dray_egress_fetcher::resolve::parse_servers;
+//!
+//! let servers = parse_servers(["192.0.2.53", "[2001:db8::53]:5353"]).unwrap();
+//! assert_eq!(servers[0].port(), 53);
+//!
+//! // A body that is not what its coding says is an error, never a shorter file.
+//! let mut decoder = BodyDecoder::new(ContentCoding::Gzip);
+//! assert_eq!(decoder.step(b"<html>", &mut [0; 64]), Err(DecodeError::Corrupt));
+//! ```
 
 #[cfg(feature = "service")]
 pub mod audit;

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-/// Where the kernel shows its tables.
+/// Directory in which the kernel shows its network tables.
 pub const PROC_NET: &str = "/proc/net";
 
 /// Every local address, loopback included.
@@ -23,6 +23,7 @@ pub fn local_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     };
     let mut addresses = ipv4_addresses(&v4);
     addresses.extend(v6.lines().filter_map(parse_ipv6_line));
+    // The kernel prints the trie once for each routing table, so addresses repeat.
     addresses.sort_unstable();
     addresses.dedup();
     Ok(addresses)
@@ -47,6 +48,7 @@ fn ipv4_addresses(trie: &str) -> Vec<IpAddr> {
         if let Some(address) = line.strip_prefix("|-- ") {
             last = address.trim().parse().ok();
         } else if line.ends_with("host LOCAL") {
+            // Network and broadcast routes end in other words.
             addresses.extend(last.map(IpAddr::V4));
         }
     }

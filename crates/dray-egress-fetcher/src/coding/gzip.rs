@@ -10,7 +10,7 @@ const FLAG_NAME: u8 = 0x08;
 const FLAG_COMMENT: u8 = 0x10;
 const FLAGS_RESERVED: u8 = 0xe0;
 
-/// Reads over a member's header.
+/// Reads over a member's header, which may be split at any byte.
 #[derive(Debug, Default)]
 pub(super) struct GzipHeader {
     flags: u8,
@@ -33,7 +33,7 @@ enum HeaderField {
     Comment,
     /// So many bytes of the header checksum are left.
     Checksum(u8),
-    /// Nothing is left.
+    /// The header is complete; deflate data follows.
     End,
 }
 
@@ -59,6 +59,7 @@ impl GzipHeader {
 
     fn push(&mut self, byte: u8) -> Result<HeaderField, DecodeError> {
         Ok(match self.field {
+            // Magic bytes, method (8 is deflate), flags, time, extra flags, system: ten bytes (section 2.3.1).
             HeaderField::Fixed(index) => {
                 self.fixed(index, byte)?;
                 if index == 9 {
@@ -78,6 +79,7 @@ impl GzipHeader {
             HeaderField::Name => HeaderField::Name,
             HeaderField::Comment if byte == 0 => self.after(FLAG_COMMENT),
             HeaderField::Comment => HeaderField::Comment,
+            // The header's own checksum is skipped; that of the trailer covers the content.
             HeaderField::Checksum(2) => HeaderField::Checksum(1),
             HeaderField::Checksum(_) | HeaderField::End => HeaderField::End,
         })
@@ -90,6 +92,7 @@ impl GzipHeader {
             2 => byte == 8,
             3 => {
                 self.flags = byte;
+                // An unknown flag could mean a field that is not skipped below (section 2.3.1.2).
                 byte & FLAGS_RESERVED == 0
             }
             _ => true,
@@ -142,6 +145,7 @@ impl GzipTrailer {
 
     /// Compares with what was decoded; the length counts modulo 2^32.
     pub(super) fn check(&self, crc: &Crc) -> Result<(), DecodeError> {
+        // The low half is the CRC, the high half the length, since both are little endian.
         let expected = u64::from(crc.amount()) << 32 | u64::from(crc.sum());
         if u64::from_le_bytes(self.bytes) == expected {
             Ok(())

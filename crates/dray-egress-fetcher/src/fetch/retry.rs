@@ -1,4 +1,4 @@
-//! Decides whether a fetch is tried again. Nothing else in the product repeats a fetch.
+//! Decides whether a fetch is tried again. No other part of the product repeats a fetch.
 //!
 //! An attempt is repeated when its failure says that nothing was decided yet: no connection, a connection that ended
 //! before a response, a server that names the time to come back, or a body of which the rest can be asked for. Every
@@ -18,17 +18,18 @@ use crate::resume::BodyResumption;
 
 /// Most attempts after the first one.
 const MAX_RETRIES: u32 = 2;
-/// Before the first retry, unless the server says otherwise; each further one waits four times as long.
+/// Wait before the first retry, unless the server names a time; each further one waits four times as long.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// The attempts of one fetch.
+/// The retries of one fetch, by number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RetryState {
     made: u32,
 }
 
 impl RetryState {
-    /// The wait before the next attempt; `None` when `failure` is final or the wait does not fit into `left`.
+    /// Returns the wait before the next attempt, or `None` when `failure` is final or the wait does not fit into
+    /// `left`.
     pub(super) fn next(
         &mut self,
         failure: &FetchError,
@@ -42,7 +43,9 @@ impl RetryState {
         let delay = match (failure.code, failure.phase) {
             (Code::ConnectFailed, FetchPhase::Connect)
             | (Code::ConnectionClosed, FetchPhase::Tls | FetchPhase::Head) => backoff,
+            // Only a server that names the time to come back is asked again.
             (Code::HttpStatus(429 | 503), _) => failure.retry_after?,
+            // A body without a strong validator would have to begin again, and the sink cannot go back.
             (Code::Truncated, FetchPhase::Body) if can_resume => backoff,
             _ => return None,
         };
@@ -54,14 +57,14 @@ impl RetryState {
     }
 }
 
-/// A body that has begun to come.
+/// A body that has begun to come, and how the rest of it can be asked for.
 #[derive(Debug)]
 pub(super) struct PartialBody {
     pub(super) transfer: BodyTransfer,
     /// What the first response says about the file.
     pub(super) labels: ResponseLabels,
     pub(super) coding: Option<ContentCoding>,
-    /// How the end of the body was to be known at first.
+    /// Framing of the first response, which decides whether the length counts as verified.
     pub(super) framing: BodyFraming,
     total: Option<u64>,
     validator: Option<HeaderValue>,
@@ -89,7 +92,7 @@ impl PartialBody {
         self.validator.is_some()
     }
 
-    /// The request for the rest, if `url` is where the body comes from.
+    /// Builds the request for the rest, if `url` is where the body comes from.
     pub(super) fn resume(&self, url: &CanonicalUrl, counts: &BodyCounts) -> Option<BodyResumption> {
         let validator = self.validator.clone()?;
         (self.origin == url_origin(url)).then_some(BodyResumption {

@@ -2,7 +2,7 @@
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 
-/// What only rises.
+/// Counters, which only rise.
 #[derive(Clone, Debug)]
 pub(super) struct CounterSet {
     pub(super) fetches: Counter<u64>,
@@ -65,7 +65,7 @@ impl CounterSet {
     }
 }
 
-/// What is spread over buckets.
+/// Histograms, with bounds for each quantity.
 #[derive(Clone, Debug)]
 pub(super) struct HistogramSet {
     pub(super) seconds: Histogram<f64>,
@@ -82,6 +82,7 @@ impl HistogramSet {
                 .with_boundaries(bounds.to_vec())
                 .build()
         };
+        // The default timeouts of section 14 are edges, so a phase at its limit has a bucket of its own.
         let bounds = [
             0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0,
         ];
@@ -96,6 +97,7 @@ impl HistogramSet {
             hops: histogram(
                 "dray_egress_hops",
                 "Requests of a fetch, redirects included.",
+                // 6 and 11 are the most requests with the default of 5 redirects and with the ceiling of 10.
                 &[0.0, 1.0, 2.0, 3.0, 6.0, 11.0],
             ),
             answers: histogram(
@@ -107,7 +109,7 @@ impl HistogramSet {
     }
 }
 
-/// What is, now.
+/// Gauges of the current state.
 #[derive(Clone, Debug)]
 pub(super) struct GaugeSet {
     pub(super) inflight: UpDownCounter<i64>,

@@ -14,13 +14,13 @@ pub enum ServersError {
     /// The system's file cannot be read.
     #[error("the DNS servers cannot be read from {path}; set EXTERNAL_URL_FETCH_DNS_SERVERS")]
     Unreadable {
-        /// The file.
+        /// Path of the file that was read.
         path: String,
-        /// Why.
+        /// Error of the system; the message leaves it to the chain of sources.
         #[source]
         source: io::Error,
     },
-    /// The system's file names none.
+    /// The system's file has no `nameserver` line with a usable address.
     #[error("{0} has no usable nameserver line; set EXTERNAL_URL_FETCH_DNS_SERVERS")]
     None(String),
     /// An item of the configuration is not a server.
@@ -64,6 +64,7 @@ fn address_with_port(text: &str) -> Option<SocketAddr> {
         return Some(server);
     }
     let (inside, port) = text.strip_prefix('[')?.split_once("]:")?;
+    // The standard parser takes brackets with a numeric zone, but no name of an interface.
     let mut server = parse_server_address(inside).filter(SocketAddr::is_ipv6)?;
     server.set_port(port.parse().ok()?);
     Some(server)
@@ -74,6 +75,7 @@ fn interface_index(zone: &str) -> Option<u32> {
     if let Ok(index) = zone.parse() {
         return Some(index);
     }
+    // The zone becomes part of a path below (path traversal).
     if zone.is_empty() || zone.starts_with('.') || zone.contains('/') {
         return None;
     }
@@ -89,6 +91,7 @@ pub fn name_servers(file: &Path) -> Result<Vec<SocketAddr>, ServersError> {
         source,
     })?;
     let servers: Vec<_> = text.lines().filter_map(name_server).collect();
+    // No fallback to a public resolver: names of the deployment would leak to it (D-2).
     if servers.is_empty() {
         return Err(ServersError::None(path()));
     }
