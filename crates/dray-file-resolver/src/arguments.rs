@@ -12,13 +12,13 @@ use serde::de::IgnoredAny;
 use dray_types::reference::ReferenceForm;
 use dray_types::{Fault, FaultCode};
 
-/// Deepest nesting of arguments that is looked at; the same as what most JSON readers take.
+/// Deepest nesting of arguments that is accepted; most JSON readers have the same limit.
 pub const MAX_DEPTH: usize = 128;
 
-/// Longest JSON pointer of a reference, in bytes; it is copied into answers and events.
+/// Longest JSON pointer of a reference, in bytes; it is copied into replies and events.
 pub const MAX_POINTER: usize = 1024;
 
-/// Which strings may be references.
+/// The part of the arguments in which strings may be references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceScope {
     /// Top-level strings and strings that are direct elements of a top-level array.
@@ -30,33 +30,33 @@ pub enum ReferenceScope {
 /// One string of the arguments that begins like a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferenceSlot {
-    /// Where the string literal stands in the text, quotes included.
+    /// Range of the string literal in the text, quotes included.
     pub range: Range<usize>,
     /// Name of the top-level argument it belongs to.
     pub parameter: String,
     /// JSON pointer (RFC 6901) of the value.
     pub pointer: String,
-    /// What it says.
+    /// Meaning of the string.
     pub finding: ReferenceFinding,
 }
 
-/// What a string that begins like a reference says.
+/// Meaning of a string that begins like a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceFinding {
     /// A reference to a file.
     Reference {
         /// What to put in place of the value.
         form: ReferenceForm,
-        /// What was named, not trimmed.
+        /// The text after the prefix, not trimmed.
         target: String,
     },
     /// `file:` without one of the prefixes.
     MissingPrefix,
-    /// A reference that contains half of a surrogate pair: no file can be named like that.
+    /// A reference that contains half of a surrogate pair, which no file name can hold.
     BrokenUnicode,
 }
 
-/// Why arguments cannot be read.
+/// A reason why arguments cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentsError {
     /// The bytes are not UTF-8 (RFC 8259 section 8.1).
@@ -123,12 +123,13 @@ impl From<&ArgumentsError> for Fault {
     }
 }
 
-/// Checks the arguments and lists what begins like a reference, in order of appearance.
+/// Checks the arguments and lists the strings that begin like references, in order of appearance.
 pub fn find_slots(
     arguments: &[u8],
     reach: ReferenceScope,
 ) -> Result<Vec<ReferenceSlot>, ArgumentsError> {
     let text = std::str::from_utf8(arguments).map_err(|_| ArgumentsError::NotUtf8)?;
+    // Checked whole before the walk, which relies on valid JSON, and without making values of it.
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         return Err(ArgumentsError::Syntax {
             line: error.line(),

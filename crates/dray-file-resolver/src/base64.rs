@@ -1,6 +1,6 @@
-//! Standard base64 of a stream (quickapps 30.3, R7; RFC 4648 section 4): padding, no line breaks.
+//! Standard base64 of a stream (quickapps 30.3, R7; RFC 4648 section 4): with padding, without line breaks.
 //!
-//! Holds at most two bytes between pieces, so memory does not grow with the file.
+//! It holds at most two bytes between pieces, so memory does not grow with the file.
 
 use base64_simd::STANDARD;
 
@@ -11,7 +11,7 @@ pub struct Base64Stream {
 }
 
 impl Base64Stream {
-    /// Appends to `out` what is certain after `chunk`.
+    /// Appends to `out` the groups that are complete with `chunk`.
     pub fn push(&mut self, chunk: &[u8], out: &mut String) {
         let mut rest = chunk;
         if !self.carry.is_empty() {
@@ -26,6 +26,7 @@ impl Base64Stream {
             self.carry.clear();
         }
         let whole = rest.len() - rest.len() % 3;
+        // Only the end of the file may have padding, so incomplete groups wait for the next piece.
         let (groups, tail) = rest.split_at_checked(whole).unwrap_or((rest, &[]));
         STANDARD.encode_append(groups, out);
         self.carry.extend_from_slice(tail);

@@ -1,4 +1,4 @@
-//! Why a tool call could not be resolved at all, as opposed to an argument that the model can correct.
+//! Errors that end a tool call, as opposed to an argument that the model can correct.
 
 use dray_bus::CallError;
 use dray_proto::convert::InvalidMessage;
@@ -8,7 +8,7 @@ use dray_types::{ByteSize, Fault, FaultCode};
 use crate::shown::DisplayName;
 use crate::{arguments, dial};
 
-/// The call ends with a fault.
+/// The reason for which a call ends with a fault.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     /// The request breaks its contract.
@@ -20,20 +20,20 @@ pub enum ResolveError {
     /// The arguments are longer than the operator allows.
     #[error("arguments of {size} bytes are over the limit of {limit}")]
     ArgumentsTooLarge {
-        /// Their size.
+        /// Size of the arguments in bytes.
         size: u64,
         /// Most bytes allowed.
         limit: ByteSize,
     },
-    /// More references than the operator allows.
+    /// The arguments hold more references than the operator allows.
     #[error("{count} references are over the limit of {limit}")]
     TooManyReferences {
-        /// How many there are.
+        /// Number of references in the arguments.
         count: usize,
-        /// How many are allowed.
+        /// Most references that are allowed.
         limit: usize,
     },
-    /// The list of what was put in does not fit a message.
+    /// The list of resolved files does not fit a message.
     #[error("the answer does not fit a message even without its arguments")]
     AnswerTooLarge,
     /// The claim for the arguments cannot be read.
@@ -42,21 +42,21 @@ pub enum ResolveError {
     /// A file of DIAL could not be loaded, and another file would not help.
     #[error("{file} could not be loaded")]
     Dial {
-        /// The file.
+        /// Name of the file, as it may be shown.
         file: DisplayName,
-        /// The cause.
+        /// Error of the DIAL client.
         #[source]
         source: dial::DialError,
     },
     /// No DIAL origin is configured.
     #[error("no DIAL origin is configured")]
     NoDial,
-    /// The egress-fetcher could not be asked, or failed itself.
+    /// The egress-fetcher could not be reached, or failed itself.
     #[error("{url} could not be fetched")]
     Egress {
-        /// The URL.
+        /// The URL, as it may be shown.
         url: DisplayName,
-        /// The cause.
+        /// Error of the call.
         #[source]
         source: Box<CallError>,
     },
@@ -110,6 +110,7 @@ impl From<ResolveError> for Fault {
             )
             .detail("no_dial")
             .advice("Tell the operator to set DIAL_URL."),
+            // The error of the call already has a message for the agent.
             ResolveError::Egress { url: _, source } => (*source).into(),
             ResolveError::EgressAnswer(_) => Self::internal().detail("egress_answer"),
             ResolveError::Store(error) => error.into(),

@@ -1,7 +1,7 @@
 //! The file-resolver as a process of its own.
 
 fn main() -> std::process::ExitCode {
-    // A conversion runs in this executable, started again.
+    // A conversion starts this executable again, as a process of its own.
     if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
         return code;
     }

@@ -1,4 +1,4 @@
-//! Where resolved arguments are written: into memory while they are few, into the store from then on (R7).
+//! The output of resolved arguments: in memory while they are few, in the store from then on (R7).
 
 use bytes::Bytes;
 
@@ -6,12 +6,12 @@ use dray_proto::convert::ContentSource;
 use dray_store::{ArtifactLabel, ArtifactWriter, PutError, Store};
 use dray_types::{Deadline, OperationId, TenantId};
 
-/// Media type of arguments.
+/// Media type of resolved arguments in the store.
 pub const MEDIA_TYPE: &str = "application/json";
 
-/// Resolved arguments on their way out. Dropping it gives up; what was stored is removed in the background.
+/// Resolved arguments on their way out. Dropping them gives up; what was stored is removed in the background.
 ///
-/// Holds at most the inline limit and what a [`ArtifactWriter`] holds.
+/// It holds at most the inline limit and what an [`ArtifactWriter`] holds.
 #[derive(Debug)]
 pub struct ArgumentsOutput<'a> {
     store: &'a Store,
@@ -25,7 +25,7 @@ pub struct ArgumentsOutput<'a> {
 }
 
 impl<'a> ArgumentsOutput<'a> {
-    /// An empty output that goes to the store when it grows past `inline_limit` bytes.
+    /// Starts an output that goes to the store when it grows past `inline_limit` bytes.
     pub fn new(
         store: &'a Store,
         tenant: &'a TenantId,
@@ -46,7 +46,7 @@ impl<'a> ArgumentsOutput<'a> {
         }
     }
 
-    /// Adds bytes.
+    /// Appends bytes to the output; waits while the store is slower than the source.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), PutError> {
         if bytes.is_empty() {
             return Ok(());
@@ -62,12 +62,13 @@ impl<'a> ArgumentsOutput<'a> {
         });
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
+            // What was held comes first in the stored object as well.
             writer.write(held.into()).await?;
         }
         writer.write(bytes).await
     }
 
-    /// Everything that was written, here or in the store.
+    /// Ends the output and returns its content, inline or as a claim.
     pub async fn finish(self) -> Result<ContentSource, PutError> {
         match self.writer {
             None => Ok(ContentSource::Inline(self.held.into())),

@@ -1,4 +1,4 @@
-//! The bytes of one file while they are put into the arguments: from memory, from the store or from DIAL itself.
+//! The bytes of one file while they are put into the arguments: from memory, the store or DIAL itself.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -11,7 +11,7 @@ use crate::error::ResolveError;
 use crate::loader::LoadError;
 use crate::shown::DisplayName;
 
-/// One file, read once from start to end. Counts and hashes what goes by.
+/// One file, read once from start to end. Its bytes are counted, and hashed where no reader checks them.
 #[derive(Debug)]
 pub struct FileSource {
     body: SourceBody,
@@ -30,26 +30,26 @@ enum SourceBody {
     },
 }
 
-/// The digest, where it is known already and the peer checks it, or so far.
+/// The digest: known where a reader checks it, otherwise computed so far.
 #[derive(Debug)]
 enum SourceDigest {
     Known(Sha256Digest),
     Running(Box<Sha256>),
 }
 
-/// What went by.
+/// Size, digest and type of the bytes that were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSummary {
-    /// Bytes.
+    /// Number of bytes that were read.
     pub size: u64,
-    /// Their digest.
+    /// SHA-256 of the bytes.
     pub sha256: Sha256Digest,
     /// Declared media type; empty when unknown.
     pub media_type: String,
 }
 
 impl FileSource {
-    /// Bytes that are here, with their digest.
+    /// Reads bytes that are in memory, with their digest.
     pub fn memory(bytes: Bytes, sha256: Sha256Digest, media_type: String) -> Self {
         Self::new(
             SourceBody::Memory(Some(bytes)),
@@ -58,7 +58,7 @@ impl FileSource {
         )
     }
 
-    /// A stored file; its reader checks the digest.
+    /// Reads a stored file; its reader checks the digest.
     pub fn store(reader: ArtifactReader, sha256: Sha256Digest, media_type: String) -> Self {
         Self::new(
             SourceBody::Store(Box::new(reader)),
@@ -67,7 +67,7 @@ impl FileSource {
         )
     }
 
-    /// A file that comes from DIAL while it is read.
+    /// Reads a file from DIAL while it comes.
     pub fn dial(file: DisplayName, content: DialFile) -> Self {
         let media_type = content.media_type().to_owned();
         let body = SourceBody::Dial {
@@ -86,7 +86,7 @@ impl FileSource {
         }
     }
 
-    /// The next bytes; `None` after the last, when everything is proven.
+    /// Returns the next bytes, or `None` after the last ones, when everything is proven.
     pub async fn next(&mut self) -> Result<Option<Bytes>, LoadError> {
         let chunk = match &mut self.body {
             SourceBody::Memory(bytes) => bytes.take(),
@@ -107,7 +107,7 @@ impl FileSource {
         Ok(chunk)
     }
 
-    /// What went by. Complete once [`FileSource::next`] has given `None`.
+    /// The result of reading. Complete once [`FileSource::next`] has given `None`.
     pub fn summary(self) -> SourceSummary {
         SourceSummary {
             size: self.size,
@@ -122,7 +122,7 @@ impl FileSource {
     }
 }
 
-/// Sorts a failure of DIAL: another file helps, or nothing that the model can do.
+/// Sorts a failure of DIAL: one that another file avoids, or one that the model cannot do anything about.
 pub(crate) fn from_dial(error: dial::DialError, file: DisplayName) -> LoadError {
     if error.is_correctable() {
         tracing::info!(%file, reason = %error, "file cannot be used");

@@ -5,7 +5,7 @@
 //! - Known signatures, NUL and a high share of control characters are binary.
 //!
 //! Nothing is given out before the first [`SNIFF_BYTES`] bytes, or the whole file, have been judged. What shows only
-//! later still ends in [`BinaryContent`]: a caller that wrote the text out must then discard it. At most `SNIFF_BYTES`
+//! later still ends in [`BinaryContent`]: a caller that wrote the text out has to discard it. At most `SNIFF_BYTES`
 //! bytes and one chunk are held.
 
 mod decode;
@@ -15,7 +15,8 @@ use decode::TextDecoder;
 /// Bytes that are judged before any text is given out.
 pub const SNIFF_BYTES: usize = 8 * 1024;
 
-/// Starts of files that are never text, with the name for the message. The first five are wire format.
+/// Starts of files that are never text, with the name for the message. The first five are wire format. All but `GIF8`
+/// and `%PDF-` hold a byte that text does not (docs/decisions/resolver-text.md).
 const BINARY_SIGNATURES: [(&[u8], &str); 15] = [
     (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),
@@ -39,7 +40,7 @@ const BINARY_SIGNATURES: [(&[u8], &str); 15] = [
 #[error("not text: {0}")]
 pub struct BinaryContent(pub &'static str);
 
-/// What is seen of a file on its way to text.
+/// One file on its way to text.
 #[derive(Debug, Default)]
 pub struct TextStream {
     head: Vec<u8>,
@@ -48,7 +49,7 @@ pub struct TextStream {
 }
 
 impl TextStream {
-    /// Takes the next bytes and appends what is certain of the text to `text`.
+    /// Takes the next bytes, and appends to `text` the part of the text that is certain.
     pub fn push(&mut self, chunk: &[u8], text: &mut String) -> Result<(), BinaryContent> {
         if self.decoder.is_some() {
             return self.decode(chunk, text);
@@ -60,7 +61,7 @@ impl TextStream {
         self.open(text)
     }
 
-    /// Appends the rest of the text; the file has ended.
+    /// Appends the rest of the text, after the last bytes of the file.
     pub fn finish(mut self, text: &mut String) -> Result<(), BinaryContent> {
         if self.decoder.is_none() {
             self.open(text)?;
@@ -73,10 +74,11 @@ impl TextStream {
         self.tally.judge()
     }
 
-    /// Judges the head and begins to decode.
+    /// Judges the head and starts decoding.
     fn open(&mut self, text: &mut String) -> Result<(), BinaryContent> {
         let head = std::mem::take(&mut self.head);
         for (signature, name) in BINARY_SIGNATURES {
+            // Before decoding: most signatures are also invalid UTF-8, which alone would only be replaced.
             if head.starts_with(signature) {
                 return Err(BinaryContent(name));
             }
@@ -87,6 +89,7 @@ impl TextStream {
         self.decode(head.get(bom..).unwrap_or_default(), text)?;
         let judged = self.tally.judge();
         if judged.is_err() {
+            // The caller must not write out what was judged to be binary.
             text.truncate(start);
         }
         judged
@@ -102,7 +105,7 @@ impl TextStream {
     }
 }
 
-/// Control characters met so far, and how many characters in all.
+/// Count of control characters so far, and of all characters.
 #[derive(Debug, Default)]
 struct ControlCharacterCount {
     characters: usize,
@@ -114,6 +117,7 @@ impl ControlCharacterCount {
     fn count(&mut self, text: &str) -> Result<(), BinaryContent> {
         for byte in text.bytes() {
             match byte {
+                // Valid UTF-8, but found in archives, disk images and UTF-16 without a BOM.
                 0 => return Err(BinaryContent("NUL bytes")),
                 // Tab, line ends, form feed, and what terminals are steered with: BEL, BS, ESC.
                 b'\t' | b'\n' | b'\r' | 0x0c | 0x07 | 0x08 | 0x1b => self.characters += 1,
@@ -121,6 +125,7 @@ impl ControlCharacterCount {
                     self.characters += 1;
                     self.controls += 1;
                 }
+                // Continuation bytes belong to a character that was counted.
                 0x80..0xc0 => {}
                 _ => self.characters += 1,
             }
@@ -128,8 +133,8 @@ impl ControlCharacterCount {
         Ok(())
     }
 
-    /// Valid text may hold up to 30 % control characters; text with broken sequences 5 %: Latin-1 prose has none,
-    /// compressed bytes have 10 %.
+    /// Judges the counts. Valid text may hold up to 30 % control characters; text with broken sequences 5 %: Latin-1
+    /// prose has none, compressed bytes have 10 %.
     fn judge(&self) -> Result<(), BinaryContent> {
         let percent = if self.has_broken { 5 } else { 30 };
         if self.controls.saturating_mul(100) > self.characters.saturating_mul(percent) {

@@ -1,7 +1,7 @@
-//! Conversions that were made before: the Markdown in the store, and where it is in the bus's key-value store, by the
-//! digest of the document, the converter's version and what was asked for.
+//! Conversions that were made before: the Markdown in the store, and its claim in the bus's key-value store, by the
+//! digest of the document, the converter's version and the options of the request.
 //!
-//! A cache: every failure here is a miss, and the document is converted again.
+//! It is a cache: every failure here is a miss, and the document is converted again.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,14 +14,14 @@ use dray_reading::cache::{Cache, CacheKey};
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, TenantId};
 
-/// The bucket.
+/// Name of the bucket in the key-value store.
 pub(crate) const CONVERSION_BUCKET: &str = "dray_conversions";
-/// Largest conversion that is read back; the text is bounded by its own limit.
+/// Largest conversion that is read back, in bytes; the text itself is bounded by the reading policy.
 const MAX_CONVERSION_BYTES: ByteSize = ByteSize::mib(64);
-/// Longest that the cache is waited for.
+/// Longest time that reading waits for the cache.
 const CACHE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The cache as one tenant sees it: tenants share no conversion, though the document be the same.
+/// The cache as one tenant sees it: tenants share no conversion, even of the same document.
 #[derive(Debug)]
 pub(super) struct ConversionCache {
     places: KeyValue,
@@ -73,8 +73,9 @@ impl ConversionCache {
         };
         let place = Bytes::from(v1::Claim::from(claim).encode_to_vec());
         match self.places.create(key, place.clone()).await {
-            // What is there may name an object that is gone.
+            // The entry that exists may name an object that is gone, so it is replaced.
             Err(KeyError::Exists) => match self.places.get(key).await? {
+                // By revision: of two writers one wins, and both entries are right.
                 Some(entry) => self
                     .places
                     .update(key, place, entry.revision)

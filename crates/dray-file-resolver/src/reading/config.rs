@@ -1,4 +1,4 @@
-//! What an operator can set about reading documents.
+//! The configuration of reading documents.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Default for SummaryConfig {
 }
 
 impl ReadingConfig {
-    /// What is wrong with it.
+    /// All mistakes in the section, with the field's path.
     pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut unless = |right: bool, field: &str, message: &str| {
@@ -197,7 +197,7 @@ impl ReadingConfig {
         problems
     }
 
-    /// The policy of the reader.
+    /// The policy of the reader, from these settings.
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             max_file_bytes: self.max_file_size.as_u64(),
@@ -222,11 +222,11 @@ impl ReadingConfig {
 }
 
 impl SummaryConfig {
-    /// The model; nothing when none is configured.
+    /// The model for summaries; `None` when none is configured.
     ///
     /// # Errors
     ///
-    /// When its authorities cannot be read.
+    /// The file with its authorities cannot be read.
     pub fn model(&self) -> Result<Option<Arc<dyn Summarizer>>, StartError> {
         let Some(url) = &self.url else {
             return Ok(None);
@@ -243,7 +243,7 @@ impl SummaryConfig {
         Ok(Some(Arc::new(model)))
     }
 
-    /// Its bounds.
+    /// The bounds on model calls for one document.
     pub fn limits(&self) -> SummaryLimits {
         SummaryLimits {
             max_calls: self.max_calls,

@@ -1,4 +1,4 @@
-//! What an operator can set about the text of pictures.
+//! The configuration of reading the text of pictures.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ impl Default for OcrConfig {
 }
 
 impl OcrConfig {
-    /// Options for the reader; nothing when it is off.
+    /// Options for the reader; `None` when it is off.
     pub fn settings(&self) -> Option<OcrSettings> {
         (self.mode == OcrMode::Auto).then(|| OcrSettings {
             program: self.program.clone(),
@@ -61,11 +61,12 @@ impl OcrConfig {
         })
     }
 
-    /// What is wrong with it.
+    /// All mistakes in the section.
     pub(super) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if self
             .settings()
+            // The names become arguments of a program.
             .is_some_and(|ocr| !ocr.has_valid_languages())
         {
             problems.push(ConfigProblem::new(

@@ -15,13 +15,14 @@ use crate::shown::DisplayName;
 use crate::source::FileSource;
 use crate::text::{BinaryContent, TextStream};
 
-/// Writes a JSON string in place of the reference and describes its content.
+/// Writes a JSON string in place of the reference, and describes its content.
 pub(super) async fn fill_slot(
     output: &mut ArgumentsOutput<'_>,
     loader: &FileLoader,
     slot: &PlannedSlot,
 ) -> Result<v1::ResolvedFile, LoadError> {
     let (form, target, shown, is_shared) = match &slot.filling {
+        // Here and not in the plan: slots before this one are filled first, and their failures reported.
         SlotContent::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
         SlotContent::Url { named, shown } => {
             for piece in [quote_bytes(), escape_json(named), quote_bytes()] {
@@ -69,6 +70,7 @@ async fn write_base64(
 ) -> Result<(), LoadError> {
     let mut stream = Base64Stream::default();
     while let Some(chunk) = source.next().await? {
+        // 8 more for the group that was held back and for padding.
         let mut piece = String::with_capacity(chunk.len() / 3 * 4 + 8);
         stream.push(&chunk, &mut piece);
         write_bytes(output, piece.into()).await?;
@@ -93,6 +95,7 @@ async fn write_text(
     let mut stream = TextStream::default();
     let mut piece = String::new();
     while let Some(chunk) = source.next().await? {
+        // What was written so far is discarded by the caller.
         stream.push(&chunk, &mut piece).map_err(binary)?;
         write_bytes(output, escape_json(&piece)).await?;
         piece.clear();
@@ -112,7 +115,8 @@ fn quote_bytes() -> Bytes {
     Bytes::from_static(b"\"")
 }
 
-/// The inside of a JSON string literal (RFC 8259 section 7).
+/// The inside of a JSON string literal (RFC 8259 section 7). Pieces can be escaped one by one: no escape depends on
+/// the next character.
 fn escape_json(text: &str) -> Bytes {
     let literal = Bytes::from(serde_json::to_vec(text).unwrap_or_default());
     literal.slice(1.min(literal.len())..literal.len().saturating_sub(1))

@@ -1,4 +1,4 @@
-//! The calls about documents and conversations, handed to [`crate::reading`].
+//! The calls about documents and conversations, passed to [`crate::reading`].
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl FileResolver {
         self.reading.build_context(request).await
     }
 
-    /// Runs the model's `read_files`.
+    /// Runs the model's tool `read_files`.
     pub async fn read_files(
         self: Arc<Self>,
         request: Request<v1::ReadFilesRequest>,
@@ -41,7 +41,7 @@ impl FileResolver {
         self.reading.substitute_ids(request).await
     }
 
-    /// Runs the model's `sandbox_fetch_user_file`.
+    /// Runs the model's tool `sandbox_fetch_user_file`.
     pub async fn fetch_user_file(
         self: Arc<Self>,
         request: Request<v1::FetchUserFileRequest>,

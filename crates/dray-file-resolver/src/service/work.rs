@@ -1,4 +1,4 @@
-//! Tool calls as work: taken from their publishers, answered by events, asked after by id.
+//! Tool calls as work: submitted by publishers, answered by events, looked up by id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::resolver::{ResolveJob, ResolveOutcome};
 /// Longest tool name and tool call id, in bytes; both are copied into every event.
 const LONGEST_NAME: usize = 512;
 
-/// What a worker keeps of the deadline for reporting.
+/// Time before the deadline that a worker keeps for its report.
 const REPORT_MARGIN: Duration = Duration::from_millis(250);
 
 impl FileResolver {
-    /// Publishes a tool call as work. The operation id is the caller's own; the same id is the same work.
+    /// Publishes a tool call as work. The operation id is the caller's own; the same id is the same work (C-1).
     pub async fn submit(
         self: Arc<Self>,
         request: Request<v1::ToolCallRequested>,
@@ -35,6 +35,7 @@ impl FileResolver {
         let now = self.resolver.clock.now_ms();
         let work_deadline = Deadline::after(now, self.config.work_deadline.as_duration());
         let call_deadline = meta.deadline;
+        // The work may last longer than the call that submits it.
         meta.deadline = work_deadline.max(call_deadline);
         let left = call_deadline.earlier(REPORT_MARGIN).remaining(now);
         let published = tokio::time::timeout(left, self.resolver.bus.publish_work(&meta, &body));
@@ -47,11 +48,12 @@ impl FileResolver {
                 tracing::warn!(%error, "tool call not published");
                 Err(error.into())
             }
+            // A timeout means "unknown": the message may be stored after a reconnect.
             Err(_) => Err(unconfirmed_fault()),
         }
     }
 
-    /// Returns the state of a submitted tool call. A tenant sees its own only.
+    /// Returns the state of a submitted tool call. A tenant sees only its own.
     pub async fn outcome(
         self: Arc<Self>,
         request: Request<v1::ToolCallOutcomeRequest>,
@@ -64,6 +66,7 @@ impl FileResolver {
             .find::<v1::ToolCallRequested>(&meta.tenant, &operation)
             .await?;
         let Some(record) = found else {
+            // An unknown id looks like work that has not begun; other tenants' ids look the same.
             return Ok(v1::ToolCallOutcome::default());
         };
         Ok(v1::ToolCallOutcome {
@@ -72,7 +75,8 @@ impl FileResolver {
         })
     }
 
-    /// Resolves a tool call that came as work, with the credentials that the operator configured for its tenant.
+    /// Resolves a tool call that came as work, with the credentials that the operator configured for its tenant
+    /// (E-4).
     pub async fn work(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::ToolCallRequested>,
@@ -85,6 +89,7 @@ impl FileResolver {
             ..
         } = delivery;
         let operation_id = meta.operation.to_string();
+        // Again: publishers may write to the stream without `submit`.
         if let Err(fault) = check_names(&work) {
             let event = rejected_event(operation_id, &work, fault.clone(), None);
             return Err(WorkFailure::with_event(fault, &event));
@@ -101,6 +106,7 @@ impl FileResolver {
         };
         let outcome = tokio::select! {
             outcome = self.resolver.resolve(job) => outcome.map_err(report_error)?,
+            // The lease was lost or the process stops; the work is delivered again.
             () = cancel.cancelled() => return Err(cancelled_fault().into()),
         };
         match outcome {
@@ -112,7 +118,7 @@ impl FileResolver {
             })),
             ResolveOutcome::Invalid(invalid) => {
                 let fault = Fault::from(invalid.fault.clone().unwrap_or_default());
-                // The model has to change the call, so the same work is not tried again.
+                // The model has to change the call, so the same work is not attempted again.
                 let fault = Fault {
                     retry: dray_types::RetryAdvice::Never,
                     ..fault
@@ -130,6 +136,7 @@ fn rejected_event(
     fault: Fault,
     invalid: Option<v1::InvalidParameter>,
 ) -> v1::ToolCallRejected {
+    // A character has at most four bytes.
     let cut = |name: &str| name.chars().take(LONGEST_NAME / 4).collect();
     let shown = |name: &String| {
         if name.len() > LONGEST_NAME {
@@ -158,7 +165,7 @@ fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses another tenant's claim before it becomes work; the work itself checks again.
+/// Refuses another tenant's claim before it becomes work; the work itself checks it again.
 fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fault> {
     let content = work
         .arguments
@@ -172,7 +179,7 @@ fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fa
     }
 }
 
-/// The event that the ledger keeps, identified by its schema.
+/// Reads the event that the ledger keeps; its schema says which one it is.
 fn recorded_outcome(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outcome> {
     let payload = event.payload.as_slice();
     if event.schema == contract::schema_name::<v1::ToolCallResolved>() {

@@ -1,15 +1,15 @@
-//! Decoders that take bytes in pieces of any size. They decode; whether the result is text is judged elsewhere.
+//! Decoders that take bytes in pieces of any size. Whether the result is text is judged elsewhere.
 
-/// A decoder with what it holds back until the next bytes come.
+/// A decoder, with the bytes that it holds back until the next ones come.
 #[derive(Debug)]
 pub(super) enum TextDecoder {
     /// UTF-8, with the start of a sequence that is not complete yet.
     Utf8(Vec<u8>),
-    /// UTF-16 or UTF-32.
+    /// UTF-16 or UTF-32, announced by a BOM.
     Wide(WideDecoder),
 }
 
-/// Code units of two or four bytes.
+/// Code units of two or four bytes, in either byte order.
 #[derive(Debug)]
 pub(super) struct WideDecoder {
     width: usize,
@@ -20,7 +20,7 @@ pub(super) struct WideDecoder {
 }
 
 impl TextDecoder {
-    /// The decoder that the first bytes ask for, and the length of their BOM.
+    /// Returns the decoder that the first bytes ask for, and the length of their BOM.
     pub(super) fn for_head(head: &[u8]) -> (Self, usize) {
         let wide = |width, is_big_endian| {
             Self::Wide(WideDecoder {
@@ -32,6 +32,7 @@ impl TextDecoder {
         };
         match head {
             [0xef, 0xbb, 0xbf, ..] => (Self::Utf8(Vec::new()), 3),
+            // Before UTF-16, whose BOM is the beginning of this one.
             [0xff, 0xfe, 0, 0, ..] => (wide(4, false), 4),
             [0, 0, 0xfe, 0xff, ..] => (wide(4, true), 4),
             [0xff, 0xfe, ..] => (wide(2, false), 2),
@@ -40,7 +41,7 @@ impl TextDecoder {
         }
     }
 
-    /// Decodes what is complete; says whether a sequence was broken.
+    /// Decodes what is complete; returns whether a sequence was broken.
     pub(super) fn push(&mut self, chunk: &[u8], text: &mut String) -> bool {
         match self {
             Self::Utf8(pending) => decode_utf8(pending, chunk, text),
@@ -48,7 +49,7 @@ impl TextDecoder {
         }
     }
 
-    /// Decodes what is left; says whether a sequence was broken.
+    /// Decodes what is left; returns whether a sequence was broken.
     pub(super) fn finish(&mut self, text: &mut String) -> bool {
         let is_broken = match self {
             Self::Utf8(pending) => !pending.is_empty(),
@@ -61,7 +62,7 @@ impl TextDecoder {
     }
 }
 
-/// The same result as one lossy conversion of all chunks together.
+/// Gives the same result as one lossy conversion of all chunks together.
 fn decode_utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
     let mut joined = std::mem::take(pending);
     let mut rest = if joined.is_empty() {
@@ -84,6 +85,7 @@ fn decode_utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
             .unwrap_or((rest, &[]));
         text.push_str(std::str::from_utf8(valid).unwrap_or_default());
         let Some(broken) = error.error_len() else {
+            // No length: the sequence may be completed by the next chunk.
             *pending = after.to_vec();
             return has_broken;
         };
@@ -116,13 +118,16 @@ impl WideDecoder {
         let (high, low) = (0xd800..0xdc00, 0xdc00..0xe000);
         if let Some(first) = self.high.take() {
             if low.contains(&value) {
+                // The pair of a supplementary character (Unicode, table 3-5).
                 let code = 0x1_0000 + ((first - high.start) << 10) + (value - low.start);
                 return push_code(code, text);
             }
             text.push(char::REPLACEMENT_CHARACTER);
+            // The second unit is a character of its own, or another high surrogate.
             self.unit(value, text);
             return true;
         }
+        // UTF-32 has no surrogates: one there is broken.
         if self.width == 2 && high.contains(&value) {
             self.high = Some(value);
             return false;
