@@ -12,17 +12,17 @@ mod tables;
 
 pub use tables::{BlockedNetwork, IPV4_BLOCKS, IPV6_BLOCKS, PROVIDER_SERVICES};
 
-/// Date of the registries that the tables follow: IANA special-purpose registries, IPv4 and IPv6.
+/// Date of the IANA special-purpose address registries, IPv4 and IPv6, that the tables follow.
 pub const TABLE_EDITION: &str = "2025-10-09";
 
 /// What an address is, for the decision, the audit event and the metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Nothing special: may be connected to.
+    /// No rule is against it: it may be connected to.
     Public,
     /// Inside a private range that the operator opened (8.6). Never the result of [`classify`].
     Opened(IpNet),
-    /// Refused; the name of the block or rule.
+    /// Must not be connected to; the name of the block or rule.
     Blocked(&'static str),
 }
 
@@ -36,7 +36,7 @@ impl Class {
         }
     }
 
-    /// Whether it is refused.
+    /// Whether the address must not be connected to.
     pub const fn is_blocked(&self) -> bool {
         matches!(self, Self::Blocked(_))
     }
@@ -54,6 +54,7 @@ impl fmt::Display for Class {
 
 /// Classifies any address. IPv4-mapped addresses are what they carry (8.3).
 pub fn classify(address: IpAddr) -> Class {
+    // RFC 4291 2.5.5.2, ahead of everything else: no code behind this line sees both forms of one address.
     match address.to_canonical() {
         IpAddr::V4(address) => classify_v4(address),
         IpAddr::V6(address) => classify_v6(address),
@@ -62,6 +63,7 @@ pub fn classify(address: IpAddr) -> Class {
 
 fn classify_v4(address: Ipv4Addr) -> Class {
     let number = address.to_bits();
+    // The first match names it: narrow rows stand before the wide rows that hold them.
     IPV4_BLOCKS
         .iter()
         .find(|block| block.first <= number && number <= block.last)
@@ -76,7 +78,9 @@ fn classify_v6(address: Ipv6Addr) -> Class {
     {
         return Class::Blocked(block.name);
     }
+    // Refused only around a blocked address: the identifier may stand under any global prefix (8.3).
     match isatap_address(address).map(classify_v4) {
+        // The outer form names the class: the audit event shows the address that DNS gave.
         Some(Class::Blocked(_)) => Class::Blocked("isatap"),
         _ => Class::Public,
     }
@@ -86,6 +90,7 @@ fn classify_v6(address: Ipv6Addr) -> Class {
 pub(crate) fn isatap_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., a, b, c, d] = address.octets();
     match address.segments() {
+        // 0x0200 is the "u" bit: set when the inner address is globally unique.
         [_, _, _, _, 0 | 0x0200, 0x5efe, ..] => Some(Ipv4Addr::new(a, b, c, d)),
         _ => None,
     }

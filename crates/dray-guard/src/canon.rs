@@ -25,7 +25,7 @@ pub use name::CanonicalName;
 /// Longest URL in bytes, as written and in canonical form (U-1).
 pub const LONGEST_URL: usize = 8192;
 
-/// A URL that can be read in one way only. Handed on instead of text; has no user info and no fragment.
+/// A URL that can be read in one way only. It is handed on instead of text and has no user info and no fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CanonicalUrl {
     https: bool,
@@ -35,17 +35,17 @@ pub struct CanonicalUrl {
     path_and_query: String,
 }
 
-/// The host of a URL.
+/// What a URL names as its host, in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// A domain name.
+    /// A domain name; blocked names and single labels are still possible here.
     Name(CanonicalName),
     /// A literal address; never an IPv4-mapped one, which is what it carries (8.3).
     Ip(IpAddr),
 }
 
 impl CanonicalUrl {
-    /// Reads an absolute URL, as an agent wrote it or as a redirect named it.
+    /// Reads an absolute URL that an agent wrote or a redirect named.
     ///
     /// # Errors
     /// `invalid_url`, `unsupported_scheme` (also checked before the host is looked at, U-13), `url_credentials` or
@@ -54,6 +54,7 @@ impl CanonicalUrl {
         let url = Self::read(text)?;
         let canonical = url.to_string();
         // U-11: writing it down and reading it again changes nothing.
+        // The second reading checks the length again: percent-encoding can triple a text (U-1, U-12).
         if agree::with_http(&url, &canonical) && Self::read(&canonical)? == url {
             Ok(url)
         } else {
@@ -62,12 +63,15 @@ impl CanonicalUrl {
     }
 
     fn read(text: &str) -> Result<Self, Code> {
+        // U-2 before any parser: the WHATWG one strips tabs, line ends and outer blanks without a word.
         check_text(text)?;
+        // U-13: the `url` crate keeps the host of other schemes as opaque text, also `gopher://127.0.0.1`.
         let (https, rest) = split_scheme(text)?;
         let authority = authority::UrlAuthority::split(rest)?;
         let (host, root_dot) = authority.host()?;
         let port = authority.port.unwrap_or(if https { 443 } else { 80 });
         let parsed = Url::parse(text).map_err(|_| Code::InvalidUrl)?;
+        // From here on without the fragment (U-10); dot segments are gone, percent-encoding stays (U-12).
         let mut path_and_query = parsed.path().to_owned();
         if let Some(query) = parsed.query() {
             path_and_query.push('?');
@@ -87,7 +91,7 @@ impl CanonicalUrl {
         }
     }
 
-    /// Whether the scheme is https.
+    /// Whether the scheme is https; the only other one is http.
     pub const fn https(&self) -> bool {
         self.https
     }
@@ -97,7 +101,7 @@ impl CanonicalUrl {
         if self.https { "https" } else { "http" }
     }
 
-    /// The host.
+    /// The canonical host; not yet judged.
     pub const fn host(&self) -> &Host {
         &self.host
     }
@@ -107,7 +111,7 @@ impl CanonicalUrl {
         self.root_dot
     }
 
-    /// The effective port.
+    /// The port as written, or 80 or 443 by the scheme (U-9).
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -117,7 +121,7 @@ impl CanonicalUrl {
         &self.path_and_query
     }
 
-    /// The path alone.
+    /// The path without the query; begins with `/`.
     pub fn path(&self) -> &str {
         self.path_and_query
             .split_once('?')
@@ -126,6 +130,7 @@ impl CanonicalUrl {
 
     /// The value of the `Host` field: canonical host without root dot, the port unless it is the scheme's default.
     pub fn host_header(&self) -> String {
+        // RFC 9112 3.2.
         format!("{}{}", self.host, self.port_suffix())
     }
 
@@ -174,7 +179,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// U-1 and U-2, on the text exactly as it came.
+/// Checks length and characters (U-1, U-2) of the text exactly as it came.
 fn check_text(text: &str) -> Result<(), Code> {
     if text.is_empty() || text.len() > LONGEST_URL || text.chars().any(is_forbidden) {
         return Err(Code::InvalidUrl);
@@ -184,13 +189,14 @@ fn check_text(text: &str) -> Result<(), Code> {
 
 /// Characters that some parser strips, trims or takes for a separator (U-2).
 pub(crate) const fn is_forbidden(character: char) -> bool {
+    // The backslash: host `a` for the WHATWG parser and host `127.0.0.1` for curl in `http://a\@127.0.0.1/`.
     matches!(
         character,
         '\0'..=' ' | '\\' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffd}'
     )
 }
 
-/// U-3: `http` or `https`, then exactly `://`. Gives what follows.
+/// Takes `http` or `https` and exactly `://` off the text (U-3). Returns whether it was `https`, and the rest.
 fn split_scheme(text: &str) -> Result<(bool, &str), Code> {
     let (scheme, rest) = join::split_reference(text).ok_or(Code::InvalidUrl)?;
     let https = match scheme.to_ascii_lowercase().as_str() {
@@ -198,6 +204,7 @@ fn split_scheme(text: &str) -> Result<(bool, &str), Code> {
         "http" => false,
         _ => return Err(Code::UnsupportedScheme),
     };
+    // WHATWG would add the slashes that `http:host` and `http:/host` lack.
     let rest = rest.strip_prefix("//").ok_or(Code::InvalidUrl)?;
     Ok((https, rest))
 }

@@ -31,7 +31,7 @@ pub const MOST_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
 pub const MOST_PINNED: usize = 8;
 
-/// What the judge knows of its surroundings. The default knows nothing, which opens nothing.
+/// What the judge knows of its surroundings. The default knows nothing, and so opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgeConfig {
     /// Networks that the operator blocks in addition (8.4). Win over everything.
@@ -46,7 +46,7 @@ pub struct JudgeConfig {
     pub private_ranges: PrivateRanges,
     /// NAT64 prefixes that are in use here (D-9).
     pub nat64_prefixes: Vec<Nat64Prefix>,
-    /// Do not connect over IPv6; such addresses are judged all the same (D-3).
+    /// Do not connect over IPv6. IPv6 addresses of an answer are judged nevertheless (D-3).
     pub ipv4_only: bool,
     /// Try IPv6 before IPv4 (D-5).
     pub ipv6_first: bool,
@@ -55,7 +55,7 @@ pub struct JudgeConfig {
 /// What DNS answered for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAnswer {
-    /// The name that was asked for.
+    /// The name that was queried, without root dot.
     pub name: CanonicalName,
     /// Targets of the CNAME records, in order, as text with or without root dot.
     pub cnames: Vec<String>,
@@ -72,21 +72,21 @@ pub struct HopContext {
     pub admin_listed: bool,
 }
 
-/// Every name that [`Class::Blocked`] can have, for metrics. Names may come more than once.
+/// Every name that [`Class::Blocked`] can have, for metrics. A name may come more than once.
 pub fn blocked_classes() -> impl Iterator<Item = &'static str> {
     let v4 = addrclass::IPV4_BLOCKS.iter().map(|block| block.name);
     let v6 = addrclass::IPV6_BLOCKS.iter().map(|block| block.name);
     v4.chain(v6).chain(rules::CLASS_NAMES)
 }
 
-/// Decides about addresses.
+/// Decides which addresses may be connected to, for one configuration of this machine.
 #[derive(Clone, Debug)]
 pub struct Judge {
     config: JudgeConfig,
 }
 
 impl Judge {
-    /// A judge with this configuration.
+    /// Creates a judge; the configuration stays as it is for its life.
     pub fn new(config: JudgeConfig) -> Self {
         Self { config }
     }
@@ -101,13 +101,13 @@ impl Judge {
         Self { config }
     }
 
-    /// What the judge knows.
+    /// The configuration that every judgement here follows.
     pub const fn config(&self) -> &JudgeConfig {
         &self.config
     }
 
-    /// Refuses a CNAME target that is never fetched (section 6, D-8): `ssrf_blocked`, because the agent named
-    /// another host. A resolver that follows chains itself asks before each step.
+    /// Refuses a CNAME target that is never fetched (section 6, D-8). The code is `ssrf_blocked`, because the agent
+    /// named another host. A resolver that follows chains itself asks before each step.
     pub fn check_cname(&self, target: &str) -> Result<(), Code> {
         if names::is_blocked_cname(target, &self.config.extra_blocked_hosts) {
             return Err(Code::SsrfBlocked);
@@ -118,15 +118,16 @@ impl Judge {
     /// Judges everything DNS answered (D-4, D-5, D-8). `port` is the port of the URL.
     ///
     /// # Errors
-    /// `ssrf_blocked` when anything in the answer is blocked; `dns_failure` for a CNAME chain that is too long, or for
-    /// more than [`MOST_ADDRESSES`] addresses; `dns_not_found` without an address; `connect_failed` when there is
-    /// none of a family that is used here.
+    /// `ssrf_blocked` when anything in the answer is blocked. `dns_failure` for a CNAME chain that is too long, or
+    /// for more than [`MOST_ADDRESSES`] addresses. `dns_not_found` without an address. `connect_failed` when no
+    /// address is of a family that is used here.
     pub fn judge_answer(
         &self,
         answer: &DnsAnswer,
         port: u16,
         hop: HopContext,
     ) -> Result<PinnedAddresses, RefusedHop> {
+        // All of them, before any limit cuts the list (D-4), and also for a refusal: the audit event lists them.
         let judged = self.classes(&answer.addresses);
         let chain = if answer.cnames.len() > MOST_CNAMES {
             Err(Code::DnsFailure)
@@ -136,6 +137,7 @@ impl Judge {
                 .iter()
                 .try_for_each(|target| self.check_cname(target))
         };
+        // A blocked address among too many is still reported as blocked.
         let is_blocked = judged.iter().any(|one| one.class.is_blocked());
         match chain {
             Ok(()) if judged.len() > MOST_ADDRESSES && !is_blocked => Err(RefusedHop {
@@ -160,8 +162,8 @@ impl Judge {
         self.decide(self.classes(&[address]), port, hop)
     }
 
-    /// Checks the two ends of a connection that was made (T-2): the peer is the pinned address, that is still allowed,
-    /// and it is not this machine. The kernel connects to an address of its own from that same address.
+    /// Checks the two ends of a connection that was made (T-2). The peer must be the pinned address, must still be
+    /// allowed, and must not be this machine.
     ///
     /// # Errors
     /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile or
@@ -173,10 +175,14 @@ impl Judge {
         pinned: &PinnedAddr,
     ) -> Result<(), Code> {
         let expected = pinned.socket_addr();
+        // One form on both sides, should the socket report a mapped address (8.3).
         if peer.ip().to_canonical() != expected.ip() || peer.port() != expected.port() {
             return Err(Code::Internal);
         }
+        // The kernel connects to an address of its own from that same address. This finds interfaces that came up
+        // after the last look at them.
         let is_own = peer.ip().to_canonical() == local.ip().to_canonical();
+        // The same class, not just an allowed one: opened and public follow different rules.
         if !is_own && self.class(peer.ip()) == pinned.class() {
             Ok(())
         } else {
@@ -194,7 +200,8 @@ impl Judge {
             .collect()
     }
 
-    /// D-4 and 8.6: all public or all opened; into an opened range only from outside a public hop.
+    /// Applies D-4 and 8.6: all public or all opened, and from a public hop into an opened range only by the
+    /// operator's allowlist.
     fn decide(
         &self,
         judged: Vec<ClassifiedAddress>,
@@ -212,14 +219,17 @@ impl Judge {
             0 => return refuse(Code::DnsNotFound, judged),
             all if count(Network::Public) == all => Network::Public,
             all if count(Network::Opened) == all => Network::Opened,
+            // A mixture too: a rebinding answer pairs a public address with an inner one.
             _ => return refuse(Code::SsrfBlocked, judged),
         };
+        // Otherwise any web page could steer the fetcher inside (8.6).
         let comes_from_outside = hop.previous == Some(Network::Public);
         if network == Network::Opened && comes_from_outside && !hop.admin_listed {
             return refuse(Code::SsrfBlocked, judged);
         }
         let pinned = PinnedAddresses::new(network, judged, port, &self.config);
         if pinned.addresses().is_empty() {
+            // The name exists and its addresses were judged, so this is neither a DNS fault nor a refusal.
             return refuse(Code::ConnectFailed, pinned.into_judged());
         }
         Ok(pinned)

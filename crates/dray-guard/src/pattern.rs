@@ -11,9 +11,9 @@ use psl::Psl as _;
 
 use crate::canon::{CanonicalUrl, Host};
 
-/// Longest name in characters, without a root dot (H-1).
+/// Longest name in characters, without a root dot (H-1, RFC 1035 2.3.4).
 const LONGEST_NAME: usize = 253;
-/// Longest label in characters.
+/// Longest label in characters (RFC 1035 2.3.4).
 const LONGEST_LABEL: usize = 63;
 /// Blanks that are trimmed around items (H-4).
 const TRIMMED_BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -23,6 +23,7 @@ const TRIMMED_BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 pub struct HostPattern {
     /// Lower case, no root dot, no leading `*.`.
     name: String,
+    /// Every name below `name`, at any depth, but not `name` itself (H-3).
     wildcard: bool,
 }
 
@@ -42,10 +43,10 @@ pub enum PatternError {
     /// The text begins like JSON and is not an array of strings.
     #[error("the host list begins with [ but is not a JSON array of strings")]
     Json(#[source] serde_json::Error),
-    /// Not ASCII (H-2).
+    /// Not ASCII; patterns are written in punycode (H-2).
     #[error("host pattern {pattern:?} is not ASCII{}", suggestion_hint(.suggestion.as_deref()))]
     NotAscii {
-        /// As written.
+        /// The pattern as the operator wrote it.
         pattern: String,
         /// The punycode form that was probably meant.
         suggestion: Option<String>,
@@ -61,7 +62,7 @@ pub enum PatternError {
         "host pattern {0:?} has an invalid label; labels are 1 to 63 of a-z 0-9 _ - without a hyphen at the edges"
     )]
     Label(String),
-    /// Only one label.
+    /// A single label: a local name, which is never fetched.
     #[error("host pattern {0:?} needs at least two labels")]
     SingleLabel(String),
     /// The last label is a number: an address, not a name.
@@ -87,17 +88,20 @@ impl HostPattern {
             return Err(not_ascii(text));
         }
         let lower = text.to_ascii_lowercase();
+        // One root dot is dropped (H-4), as in `example.com.`.
         let rootless = lower.strip_suffix('.').unwrap_or(&lower);
         let (name, wildcard) = match rootless.strip_prefix("*.") {
             Some(name) => (name, true),
             None => (rootless, false),
         };
+        // `*` alone, `a.*.b`, `*a.b` and a second `*` all end here (H-2).
         if name.contains('*') {
             return Err(PatternError::Wildcard(text.to_owned()));
         }
         if name.contains([':', '/', '@', '[', ']', '?', '#', '%', '\\']) {
             return Err(PatternError::NotAHost(text.to_owned()));
         }
+        // The total length (H-1), so with the `*.`.
         if rootless.len() > LONGEST_NAME {
             return Err(PatternError::TooLong(text.to_owned()));
         }
@@ -128,7 +132,9 @@ impl HostPattern {
             return self.name == name;
         }
         name.strip_suffix(self.name.as_str())
+            // The dot is a label border: `notexample.com` ends in `example.com` as text only.
             .and_then(|below| below.strip_suffix('.'))
+            // `.example.com` is not a name.
             .is_some_and(|below| !below.is_empty())
     }
 
@@ -141,12 +147,13 @@ impl HostPattern {
     }
 }
 
-/// The labels of section 4. A wildcard may stand over a single label: it is then over a public suffix (H-5).
+/// Checks the labels of section 4. A wildcard may stand over a single label: it is then over a public suffix (H-5).
 fn check_labels(text: &str, name: &str, wildcard: bool) -> Result<(), PatternError> {
     if !name.split('.').all(is_label) {
         return Err(PatternError::Label(text.to_owned()));
     }
     let last = name.rsplit('.').next().unwrap_or_default();
+    // RFC 1123 2.1: the last label of a host name is never all digits, that of an address always is.
     if last.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(PatternError::Address(text.to_owned()));
     }
@@ -156,7 +163,7 @@ fn check_labels(text: &str, name: &str, wildcard: bool) -> Result<(), PatternErr
     Ok(())
 }
 
-/// 1 to 63 of `[a-z0-9_-]`, no hyphen at an edge.
+/// Whether it is 1 to 63 of `[a-z0-9_-]` without a hyphen at an edge; the underscore occurs in the wild.
 pub(crate) fn is_label(label: &str) -> bool {
     (1..=LONGEST_LABEL).contains(&label.len())
         && !label.starts_with('-')
@@ -173,6 +180,7 @@ fn not_ascii(text: &str) -> PatternError {
     };
     let suggestion = idna::domain_to_ascii_cow(name.as_bytes(), idna::AsciiDenyList::URL)
         .ok()
+        // A suggestion that would be refused again is worse than none.
         .filter(|mapped| mapped.split('.').all(is_label))
         .map(|mapped| format!("{star}{mapped}"));
     PatternError::NotAscii {
@@ -224,11 +232,13 @@ impl HostPatterns {
             .into_iter()
             .map(|item| {
                 let text = item.as_ref();
+                // Brackets as in a URL, so that `[::1]` is recognised as the address that it is.
                 let bare = text.trim_matches(TRIMMED_BLANKS).trim_matches(['[', ']']);
                 if bare.parse::<IpAddr>().is_ok() {
                     return Ok(HostPattern::of_address(bare));
                 }
                 match HostPattern::parse(text) {
+                    // Addresses that `IpAddr` does not parse, such as `010.0.0.1`.
                     Err(PatternError::Address(text)) => Ok(HostPattern::of_address(&text)),
                     other => other,
                 }
@@ -237,7 +247,7 @@ impl HostPatterns {
             .map(Self)
     }
 
-    /// Whether any pattern matches the canonical name.
+    /// Whether one of the patterns matches the canonical name.
     pub fn matches_name(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(name))
     }
@@ -251,7 +261,7 @@ impl HostPatterns {
         }
     }
 
-    /// Whether the list is empty: nothing matches.
+    /// Whether the list holds no pattern: it then matches no host.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -276,6 +286,7 @@ impl HostPatterns {
 pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError> {
     let text = text.trim_matches(TRIMMED_BLANKS);
     if text.is_empty() {
+        // Blank is unset, as in the peer (P-4).
         return Ok(None);
     }
     let items: Vec<String> = if text.starts_with('[') {
@@ -289,6 +300,7 @@ pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError
     {
         return Err(PatternError::NoPattern);
     }
+    // Not skipped: an empty item among others is a typo, and an error at start (P-4).
     HostPatterns::parse_allowlist(items).map(Some)
 }
 

@@ -7,23 +7,23 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// One blocked network.
+/// One blocked network with its class name; `Number` is `u32` for IPv4 and `u128` for IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedNetwork<Number> {
-    /// Lowest address.
+    /// Lowest address of the block.
     pub first: Number,
-    /// Highest address.
+    /// Highest address, part of the block.
     pub last: Number,
     /// Length of the prefix in bits.
     pub prefix: u8,
-    /// Class name, snake case.
+    /// Class name in snake case. It is a metric label, so rows of the same kind share it.
     pub name: &'static str,
-    /// Where the row comes from.
+    /// The RFC or the provider that the row comes from.
     pub source: &'static str,
 }
 
 impl BlockedNetwork<u32> {
-    /// The row as a network.
+    /// The row in the notation of firewall rules.
     pub const fn network(&self) -> IpNet {
         IpNet::V4(Ipv4Net::new_assert(
             Ipv4Addr::from_bits(self.first),
@@ -33,7 +33,7 @@ impl BlockedNetwork<u32> {
 }
 
 impl BlockedNetwork<u128> {
-    /// The row as a network.
+    /// The row in the notation of firewall rules.
     pub const fn network(&self) -> IpNet {
         IpNet::V6(Ipv6Net::new_assert(
             Ipv6Addr::from_bits(self.first),
@@ -51,6 +51,7 @@ const fn ipv4_network(
     let first = u32::from_be_bytes(octets);
     BlockedNetwork {
         first,
+        // A plain shift by 32 overflows, and /32 rows exist.
         last: first + u32::MAX.unbounded_shr(prefix as u32),
         prefix,
         name,
@@ -65,6 +66,7 @@ const fn ipv6_network(
     source: &'static str,
 ) -> BlockedNetwork<u128> {
     let mut first = 0;
+    // Slices instead of an iterator: a `const fn` cannot call `next`.
     let mut rest: &[u16] = &segments;
     while let [segment, after @ ..] = rest {
         first = first * 0x1_0000 + *segment as u128;

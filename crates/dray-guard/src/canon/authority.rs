@@ -11,7 +11,7 @@ use super::name::{self, CanonicalName};
 #[derive(Debug)]
 pub(super) struct UrlAuthority<'a> {
     host: RawHost<'a>,
-    /// The port as written.
+    /// The port as written; `None` without a colon.
     pub(super) port: Option<u16>,
 }
 
@@ -22,12 +22,14 @@ enum RawHost<'a> {
 }
 
 impl<'a> UrlAuthority<'a> {
-    /// Splits the text that follows `://`.
+    /// Splits the text that follows `://`; path, query and fragment are left to the URL parser.
     pub(super) fn split(rest: &'a str) -> Result<Self, Code> {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        // U-4, also for an empty user info: parsers differ on which `@` is the border.
         if authority.contains('@') {
             return Err(Code::UrlCredentials);
         }
+        // Percent-encoded hosts decode differently across parsers (CVE-2022-27780 in curl).
         if authority.is_empty() || authority.contains('%') {
             return Err(Code::InvalidUrl);
         }
@@ -39,6 +41,7 @@ impl<'a> UrlAuthority<'a> {
             };
             (RawHost::Bracketed(address), port)
         } else {
+            // At the first colon: a second one lands in the port and is refused there.
             match authority.split_once(':') {
                 Some((host, port)) => (RawHost::Plain(host), Some(port)),
                 None => (RawHost::Plain(authority), None),
@@ -63,8 +66,9 @@ impl<'a> UrlAuthority<'a> {
     }
 }
 
-/// U-6 to U-8.
+/// Reads a host without brackets: an IPv4 address in its printed form, or a name (U-6 to U-8).
 fn plain_host(text: &str) -> Result<(Host, bool), Code> {
+    // Mapped first: full-width digits become an address, and must then fail as an address.
     let mapped = name::map_uts46(text)?;
     if is_address_like(&mapped) {
         // The standard parser takes four decimal octets without leading zeros: the printed form and nothing else.
@@ -77,6 +81,7 @@ fn plain_host(text: &str) -> Result<(Host, bool), Code> {
 
 /// Whether some parser would read the host as an IPv4 address: its last label that is not empty is a number.
 fn is_address_like(host: &str) -> bool {
+    // Not the last label: `8.8.8.8.` has an empty one, and WHATWG parsers read it as an address.
     let last = host
         .rsplit('.')
         .find(|label| !label.is_empty())
@@ -87,8 +92,9 @@ fn is_address_like(host: &str) -> bool {
             .is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"))
 }
 
-/// U-9: `[1-9][0-9]{0,4}` up to 65535.
+/// Reads `[1-9][0-9]{0,4}` up to 65535 (U-9).
 pub(crate) fn parse_port(text: &str) -> Result<u16, Code> {
+    // `parse` alone takes `+80` and `080`.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     match text.parse() {
         Ok(port) if is_plain => Ok(port),

@@ -16,16 +16,20 @@ impl CanonicalUrl {
     /// Those of [`CanonicalUrl::parse`].
     pub fn join(&self, reference: &str) -> Result<Self, Code> {
         check_text(reference)?;
+        // Not joined: WHATWG resolves `https:path` against an https base as if it were relative.
         if split_reference(reference).is_some() {
             return Self::parse(reference);
         }
+        // Judged as written: behind a join only the WHATWG reading of the authority would be left.
         if reference.starts_with("//") {
             return Self::parse(&format!("{}:{reference}", self.scheme()));
         }
         let joined = Url::parse(&self.to_string())
             .and_then(|base| base.join(reference))
             .map_err(|_| Code::InvalidUrl)?;
+        // The fragment goes here too.
         let next = Self::parse(joined.as_str())?;
+        // A reference without scheme and authority that still leaves the origin was read in two ways.
         if next.is_same_origin(self) {
             Ok(next)
         } else {
@@ -33,7 +37,7 @@ impl CanonicalUrl {
         }
     }
 
-    /// Whether scheme, host and port are the same.
+    /// Whether scheme, host, root dot and port are the same.
     pub fn is_same_origin(&self, other: &Self) -> bool {
         self.https == other.https
             && self.host == other.host

@@ -7,7 +7,7 @@ use crate::pattern::HostPatterns;
 use super::CanonicalName;
 use super::name::LONGEST_NAME;
 
-/// Names that are blocked with everything below them.
+/// Names that are blocked together with everything below them.
 const BLOCKED_NAMES: &[&str] = &[
     // RFC 6761, 6762, 7686, 8375, 9476. `test` and `example` are left to DNS.
     "localhost",
@@ -36,7 +36,7 @@ const BLOCKED_NAMES: &[&str] = &[
     "metadata.platformequinix.com",
 ];
 
-/// Whether a host is never fetched; `extra` are the operator's additions.
+/// Whether a host is never fetched; `extra` holds the operator's additions.
 pub fn is_blocked_name(name: &CanonicalName, extra: &HostPatterns) -> bool {
     is_blocked(name.as_str(), extra)
 }
@@ -46,17 +46,20 @@ pub fn is_blocked_name(name: &CanonicalName, extra: &HostPatterns) -> bool {
 /// A target that cannot be judged is blocked (I-4): one with characters that no host name has, or whose last label
 /// is a number. Hyphens at the edge of a label occur in the wild and are harmless.
 pub fn is_blocked_cname(target: &str, extra: &HostPatterns) -> bool {
+    // An answer keeps the case in which the zone was written (RFC 4343).
     let target = target
         .strip_suffix('.')
         .unwrap_or(target)
         .to_ascii_lowercase();
     let is_readable = target.len() <= LONGEST_NAME && target.split('.').all(is_dns_label);
     let last = target.rsplit('.').next().unwrap_or_default();
+    // An empty last label counts as a number too; `is_readable` has refused it already.
     let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
     !is_readable || is_number || is_blocked(&target, extra)
 }
 
 fn is_blocked(name: &str, extra: &HostPatterns) -> bool {
+    // A single label means another host on another machine, so it counts as a local name.
     !name.contains('.')
         || BLOCKED_NAMES
             .iter()
@@ -64,7 +67,7 @@ fn is_blocked(name: &str, extra: &HostPatterns) -> bool {
         || extra.matches_name(name)
 }
 
-/// Whether `name` is `parent` or ends in it at a label border.
+/// Whether `name` is `parent` or lies below it: the suffix must end at a label border.
 fn is_at_or_below(name: &str, parent: &str) -> bool {
     name.strip_suffix(parent)
         .is_some_and(|below| below.is_empty() || below.ends_with('.'))

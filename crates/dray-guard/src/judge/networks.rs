@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Why a list of blocked networks is not accepted.
+/// Why an operator's list of blocked networks is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworksError {
     /// Not an address and not a network.
@@ -15,8 +15,8 @@ pub enum NetworksError {
     HostBits(IpNet, IpNet),
 }
 
-/// Reads addresses and networks with commas between them; blank text is none. IPv4-mapped notation means the IPv4
-/// network.
+/// Reads addresses and networks with commas between them; blank text is an empty list. IPv4-mapped notation means the
+/// IPv4 network.
 pub fn parse_blocked_networks(text: &str) -> Result<Vec<IpNet>, NetworksError> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -31,18 +31,19 @@ fn parse_network(text: &str) -> Result<IpNet, NetworksError> {
         Ok(address) => IpNet::from(address),
         Err(_) => read_network(text).ok_or_else(|| NetworksError::NotANetwork(text.to_owned()))?,
     };
+    // Refused, not truncated: the operator may have mistyped the address or the length.
     if network.trunc() != network {
         return Err(NetworksError::HostBits(network, network.trunc()));
     }
     Ok(unmap_network(network))
 }
 
-/// Reads `address/length`, both plainly written: no leading zeros, no signs, no blanks. Bits after the prefix are
-/// kept.
+/// Reads `address/length`, both written plainly: no leading zeros, signs or blanks. Keeps the bits after the prefix.
 pub(super) fn read_network(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
     let number: u8 = length.parse().ok()?;
+    // `parse` alone takes `+8` and `08`.
     if number.to_string() != length {
         return None;
     }
@@ -52,6 +53,7 @@ pub(super) fn read_network(text: &str) -> Option<IpNet> {
 /// The IPv4 network inside an IPv4-mapped one: judged addresses are unwrapped, so it would never match (8.3).
 fn unmap_network(network: IpNet) -> IpNet {
     let (IpAddr::V4(address), Some(length)) = (
+        // IPv4 networks leave here too: their lengths are below 96.
         network.addr().to_canonical(),
         network.prefix_len().checked_sub(96),
     ) else {

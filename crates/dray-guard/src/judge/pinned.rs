@@ -13,14 +13,14 @@ use super::{JudgeConfig, MOST_PINNED};
 pub struct ClassifiedAddress {
     /// The address; IPv4-mapped ones are unwrapped (8.3).
     pub address: IpAddr,
-    /// What it is.
+    /// What the address is on this machine, opened ranges included.
     pub class: Class,
 }
 
-/// Which side of the wall a hop is on.
+/// On which side of the operator's wall a hop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Public space.
+    /// The public internet.
     Public,
     /// A private range that the operator opened.
     Opened,
@@ -53,7 +53,7 @@ pub struct PinnedAddr {
 }
 
 impl PinnedAddr {
-    /// Where to connect.
+    /// Where to connect: the judged address and the port of the URL.
     pub const fn socket_addr(&self) -> SocketAddr {
         self.socket
     }
@@ -83,6 +83,7 @@ impl PinnedAddresses {
         let mut seen = HashSet::new();
         let unique = judged
             .iter()
+            // After the judgement: an answer with a blocked IPv6 address is refused with IPv6 off too (D-3).
             .filter(|one| one.address.is_ipv4() || !config.ipv4_only)
             .filter(|one| seen.insert(one.address))
             .copied();
@@ -116,7 +117,7 @@ impl PinnedAddresses {
         &self.judged
     }
 
-    /// Where this hop goes.
+    /// On which side of the wall this hop is; all its addresses are on the same one.
     pub const fn network(&self) -> Network {
         self.network
     }
@@ -130,7 +131,7 @@ impl PinnedAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct RefusedHop {
-    /// Why.
+    /// Why it is refused; the only part that an agent learns (I-8).
     pub code: Code,
     /// Every address of the answer with its class.
     pub judged: Vec<ClassifiedAddress>,

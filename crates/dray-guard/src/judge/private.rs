@@ -8,7 +8,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::networks;
 
-/// The only space that may be opened: RFC 1918 and RFC 4193.
+/// The only space that may be opened (8.6): RFC 1918 and RFC 4193.
 const OPENABLE_BLOCKS: [IpNet; 4] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
@@ -22,11 +22,11 @@ const OPENABLE_BLOCKS: [IpNet; 4] = [
 /// Exact private networks that may be fetched from. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrivateRanges {
-    /// Sorted, unique.
+    /// Sorted and without duplicates, so that the policy digest does not depend on how they were written.
     entries: Vec<IpNet>,
 }
 
-/// Why a range is not accepted: an error at start.
+/// Why an operator's private range is not accepted: an error at start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrivateRangeError {
     /// Not a network in the notation of its family with a prefix length.
@@ -83,6 +83,7 @@ impl PrivateRanges {
         self.entries
             .iter()
             .filter(|entry| entry.contains(&address))
+            // Ranges may nest; the audit event names the one that was meant for this address.
             .max_by_key(|entry| entry.prefix_len())
             .copied()
     }
@@ -90,6 +91,7 @@ impl PrivateRanges {
     /// Whether `address` is the network or broadcast address of an IPv4 entry of /30 or wider.
     pub(super) fn is_edge(&self, address: IpAddr) -> bool {
         self.entries.iter().any(|entry| match (entry, address) {
+            // Every host on the link may answer to these two.
             (IpNet::V4(entry), IpAddr::V4(address)) => {
                 entry.prefix_len() <= 30
                     && (entry.network() == address || entry.broadcast() == address)
@@ -102,9 +104,11 @@ impl PrivateRanges {
 fn parse_entry(text: &str) -> Result<IpNet, PrivateRangeError> {
     let entry = networks::read_network(text)
         .ok_or_else(|| PrivateRangeError::NotANetwork(text.to_owned()))?;
+    // Refused, not truncated: a mistyped length would open more than was meant.
     if entry.trunc() != entry {
         return Err(PrivateRangeError::HostBits(entry, entry.trunc()));
     }
+    // Inside one block as a whole: a range may not reach beyond it on either side (I-9).
     if OPENABLE_BLOCKS.iter().any(|range| range.contains(&entry)) {
         Ok(entry)
     } else {

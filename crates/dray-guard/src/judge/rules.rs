@@ -6,7 +6,7 @@ use crate::addrclass::{self, Class, PROVIDER_SERVICES};
 
 use super::JudgeConfig;
 
-/// What the rules here call a blocked address, beside the names of the tables.
+/// What the rules in this module call a blocked address, in addition to the names of the tables.
 pub(super) const CLASS_NAMES: [&str; 7] = [
     "own_address",
     "protected",
@@ -19,6 +19,7 @@ pub(super) const CLASS_NAMES: [&str; 7] = [
 
 /// Classifies an address that is not IPv4-mapped.
 pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
+    // First, because additions win over opened ranges and NAT64 (8.4).
     if let Some(name) = listed_addition(config, address) {
         return Class::Blocked(name);
     }
@@ -26,22 +27,25 @@ pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
         if let Some(class) = nat64_class(config, address) {
             return class;
         }
+        // Ahead of the opened ranges: fc00::/7 may be opened, metadata in it may not (8.6).
         if is_provider_service(address) {
             return Class::Blocked("provider_service");
         }
     }
     let class = match config.private_ranges.find(address) {
+        // An edge of any range, not only of the narrowest: wider ranges have a broadcast address too.
         Some(_) if config.private_ranges.is_edge(address) => Class::Blocked("range_edge"),
         Some(range) => Class::Opened(range),
         None => addrclass::classify(address),
     };
+    // After the ranges: an opened range must not make the address inside reachable.
     if !class.is_blocked() && carries_blocked(config, address) {
         return Class::Blocked("isatap");
     }
     class
 }
 
-/// Additions win over everything (8.4).
+/// The class of an address on one of the lists that win over everything (8.4); `None` for any other address.
 fn listed_addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str> {
     let is_own = config
         .own_addresses
@@ -88,6 +92,7 @@ fn carries_blocked(config: &JudgeConfig, address: IpAddr) -> bool {
 fn carried_class(config: &JudgeConfig, inner: Ipv4Addr) -> Class {
     match listed_addition(config, inner.into()) {
         Some(name) => Class::Blocked(name),
+        // Not through `classify_native`: opened ranges and prefixes inside prefixes must not apply.
         None => addrclass::classify(inner.into()),
     }
 }

@@ -14,12 +14,13 @@ pub const BAD_PORTS: [u16; 83] = [
     5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ];
 
-/// The set of ports that may be fetched from.
+/// The set of ports that may be fetched from, without the bad ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedPorts(PortRule);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PortRule {
+    // Less the bad ports, which `allows` checks in both cases.
     Any,
     Listed(BTreeSet<u16>),
 }
@@ -30,12 +31,12 @@ pub enum PortsError {
     /// An item is not a port.
     #[error("{0:?} is not a port; write numbers from 1 to 65535 with commas between them, or any")]
     NotAPort(String),
-    /// A port that is always refused.
+    /// A bad port, which no setting can allow.
     #[error(
         "port {0} is on the list of bad ports of the WHATWG Fetch standard and cannot be allowed"
     )]
     Bad(u16),
-    /// There is none.
+    /// No port is listed; every fetch would be refused.
     #[error("the list of ports is empty")]
     Empty,
 }
@@ -46,9 +47,10 @@ impl AllowedPorts {
         Self(PortRule::Any)
     }
 
-    /// These ports.
+    /// Only these ports, which must not be bad.
     pub fn listed(ports: impl IntoIterator<Item = u16>) -> Result<Self, PortsError> {
         let ports: BTreeSet<u16> = ports.into_iter().collect();
+        // An error at start, though `allows` would refuse it anyway: the operator believes it is open (U-9).
         if let Some(bad) = ports.iter().find(|port| BAD_PORTS.contains(port)) {
             return Err(PortsError::Bad(*bad));
         }
@@ -68,7 +70,7 @@ impl AllowedPorts {
     }
 }
 
-/// 80, 443, 8000, 8080 and 8443.
+/// 80, 443, 8000, 8080 and 8443 (U-9), the set that Advocate ships.
 impl Default for AllowedPorts {
     fn default() -> Self {
         Self(PortRule::Listed(BTreeSet::from([

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The text is neither `true` nor `false`.
+/// The text of a switch is neither `true` nor `false`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a switch; write true or false")]
 pub struct SwitchError(String);
@@ -23,13 +23,13 @@ pub fn parse_switch(text: &str) -> Result<bool, SwitchError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRedirects(u8);
 
-/// The limit is not a number from 0 to 10.
+/// The text of the redirect limit is not a number from 0 to 10.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a redirect limit; write a number from 0 to 10")]
 pub struct MaxRedirectsError(String);
 
 impl MaxRedirects {
-    /// The hard ceiling.
+    /// The hard ceiling of X-1, in redirects.
     pub const HARD_LIMIT: u8 = 10;
 
     /// Takes a limit of at most ten.
@@ -40,7 +40,7 @@ impl MaxRedirects {
         }
     }
 
-    /// The number.
+    /// The limit in redirects, not in requests.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -56,6 +56,7 @@ impl FromStr for MaxRedirects {
     type Err = MaxRedirectsError;
 
     fn from_str(text: &str) -> Result<Self, MaxRedirectsError> {
+        // `parse` alone takes `+5`.
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
             Ok(limit) if is_plain => Self::new(limit),

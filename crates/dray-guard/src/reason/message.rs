@@ -7,22 +7,22 @@ use super::{Code, ShownHost, ShownUrl};
 
 /// What a message is made of.
 enum ReasonMessage {
-    /// Stands alone.
+    /// A sentence that stands alone.
     Policy(&'static str),
-    /// Says this of the URL.
+    /// A verdict that follows the URL.
     Url(&'static str),
-    /// The URL could not be fetched, and this is why.
+    /// The cause, after the sentence that the URL could not be fetched.
     Transport(&'static str),
-    /// The host was not found.
+    /// The host was not found; the message names it.
     Host,
-    /// The server answered this status.
+    /// The status that the server answered.
     Status(u16),
-    /// The URL could not be fetched, and there is nothing to add.
+    /// Only the sentence that the URL could not be fetched.
     NotFetched,
 }
 
 impl Code {
-    /// What happened, for the agent.
+    /// The message for the agent, in one or two sentences.
     pub(super) fn message(self, u: &ShownUrl, host: ShownHost<'_>) -> String {
         let not_fetched = format!("External URL {u} could not be fetched.");
         match self.sentence() {
@@ -75,9 +75,10 @@ impl Code {
         }
     }
 
-    /// What to do next; empty where the message says it already or the caller knows better.
+    /// The next step for the agent; empty where the message has it already or the caller knows better.
     pub(super) const fn advice(self) -> &'static str {
         match self {
+            // The file-resolver adds its own advice to the policy sentences; this crate does not know of DIAL.
             Self::DisabledByAdmin
             | Self::DisabledByApp
             | Self::HostNotInAdminAllowlist
