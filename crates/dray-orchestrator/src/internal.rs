@@ -19,14 +19,14 @@ use dray_tool::{CallRules, Tool, ToolDeclaration};
 use dray_types::Clock;
 use serde_json::Value;
 
-/// What decides which tools there are.
+/// The inputs that decide which tools are offered.
 #[derive(Debug)]
 pub(crate) struct ToolOffer<'a> {
-    /// The agent.
+    /// The manifest of the agent; its contexts and features decide which tools are offered.
     pub(crate) manifest: &'a Manifest,
     /// The conversation, tool rounds of earlier turns in place.
     pub(crate) messages: &'a [Message],
-    /// What the model can read.
+    /// The skills that the model can read.
     pub(crate) skills: &'a [Skill],
     /// The types that the model takes, when it asks for files itself.
     pub(crate) lazy: Option<&'a [String]>,
@@ -41,6 +41,7 @@ pub(crate) fn offered_tools(offer: &ToolOffer<'_>) -> Vec<Arc<dyn Tool>> {
     if notify::is_active(contexts, offer.messages) {
         tools.push(Arc::new(context::ListFiles::new(contexts)));
     }
+    // Only for models that ask for files themselves (quickapps 16).
     if let Some(types) = offer.lazy
         && content::is_useful(contexts, offer.messages, types)
     {

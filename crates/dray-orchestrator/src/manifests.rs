@@ -27,19 +27,19 @@ const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 #[derive(Debug, Error)]
 #[error("the folder of manifests {path} cannot be read")]
 pub struct FolderError {
-    /// The folder.
+    /// The path, as configured.
     pub path: PathBuf,
-    /// Why.
+    /// The error of the operating system.
     #[source]
     pub source: io::Error,
 }
 
-/// A manifest that is there.
+/// A manifest of the folder that was read without a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedManifest {
     /// Name of the file without its ending.
     pub name: String,
-    /// When it was changed, in Unix seconds.
+    /// Time of the last change, in Unix seconds.
     pub modified: u64,
 }
 
@@ -51,14 +51,14 @@ pub struct ManifestDirectory {
     known: Mutex<BTreeMap<String, CachedManifest>>,
 }
 
-/// What was read of a file.
+/// The outcome of reading a file, kept until the file changes.
 #[derive(Clone, Debug)]
 struct CachedManifest {
     stamp: FileStamp,
     read: Result<Arc<Manifest>, String>,
 }
 
-/// What of a file changes with its content.
+/// The metadata by which a changed file is recognised without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     modified: SystemTime,
@@ -70,7 +70,7 @@ impl ManifestDirectory {
     ///
     /// # Errors
     ///
-    /// [`FolderError`] when the folder is not there.
+    /// [`FolderError`] when the folder cannot be read.
     pub fn open(folder: Option<PathBuf>, reader: Arc<ManifestReader>) -> Result<Self, FolderError> {
         if let Some(path) = &folder {
             fs::read_dir(path).map_err(|source| FolderError {
@@ -111,8 +111,10 @@ impl ManifestDirectory {
         let Some((path, stamp)) = self.stamp(name) else {
             return Ok(None);
         };
+        // The lock is not held while the file is read. Two requests may read it twice; both find the same.
         let known = self.lock().get(name).cloned();
         let known = match known {
+            // A refused file is cached too, so that it is logged once for each change and not for each request.
             Some(known) if known.stamp == stamp => known,
             _ => {
                 let read = self.read(&path);
@@ -151,6 +153,7 @@ impl ManifestDirectory {
 
     /// The path of a manifest and what it looks like now.
     fn stamp(&self, name: &str) -> Option<(PathBuf, FileStamp)> {
+        // Names come from the paths of requests: no separator, and no drive or stream of Windows (path traversal).
         let is_plain = !name.starts_with('.')
             && !name.contains(['/', '\\', '\0', ':'])
             && (1..=200).contains(&name.len());
@@ -181,11 +184,12 @@ impl ManifestDirectory {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CachedManifest>> {
+        // Entries are inserted whole, so a panic under the lock leaves none half-written.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is said to builders about a file that cannot be read.
+/// The message for builders about a file that cannot be read.
 fn builder_message(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::InvalidData => "it is not text",
@@ -200,6 +204,7 @@ fn builder_message(error: &io::Error) -> String {
 fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(path)?
+        // One byte beyond the limit shows that there is more, without reading the rest.
         .take(most + 1)
         .read_to_string(&mut text)?;
     if text.len() as u64 > most {

@@ -1,4 +1,4 @@
-//! What the orchestrator counts. Labels come from closed sets; no name, URL or tenant is one.
+//! Metrics of the orchestrator. Labels come from closed sets and never hold a name, a URL or a tenant.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub struct OrchestratorMetrics {
 }
 
 impl OrchestratorMetrics {
-    /// Creates every instrument.
+    /// Registers the instruments `dray_chat_*` with the meter.
     pub fn new(meter: &Meter) -> Self {
         Self {
             turns: meter
@@ -51,6 +51,7 @@ impl OrchestratorMetrics {
         TurnTimer {
             metrics: self.clone(),
             at: Instant::now(),
+            // Stays when the future of the turn is dropped before its end: the client went away.
             outcome: "gone",
         }
     }
@@ -79,10 +80,11 @@ pub(crate) struct TurnTimer {
 }
 
 impl TurnTimer {
-    /// It ended.
+    /// Sets the outcome that is recorded when the timer is dropped.
     pub(crate) fn end(mut self, failure: Option<&RequestFailure>) {
         self.outcome = match failure.map(|failure| failure.status) {
             None => "ok",
+            // Not in RFC 9110: nginx's status for a client that closed the request.
             Some(499) => "gone",
             Some(status) if status < 500 => "refused",
             Some(_) => "failed",

@@ -1,4 +1,4 @@
-//! Who asks, and what they may use: enforced before anything is dialled, started, read or spent.
+//! Callers and their permissions, which are enforced before anything is dialled, started, read or spent.
 //!
 //! - [`CallerIdentity`]: who a request is from, after its key was checked.
 //! - [`CallerGrants`]: what manifests may name that did not come from the operator, for each identity.
@@ -21,10 +21,10 @@ mod tests;
 
 pub use destinations::DestinationPolicy;
 
-/// Who a request is from.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CallerIdentity {
-    /// A local user; no key is asked for.
+    /// A local user, who needs no key.
     Local,
     /// One of the operator's clients, by name.
     Client(String),
@@ -36,6 +36,7 @@ impl CallerIdentity {
     /// A text that no other identity has.
     pub fn key(&self) -> String {
         match self {
+            // The prefixes of the others keep a client that is named `local` apart.
             Self::Local => "local".to_owned(),
             Self::Client(name) => format!("client:{name}"),
             Self::Dial(bucket) => format!("dial:{bucket}"),
@@ -48,13 +49,14 @@ impl Permissions {
     pub fn of(&self, identity: &CallerIdentity) -> CallerPermissions {
         match identity {
             CallerIdentity::Local => self.local.clone(),
+            // A client without an entry may use every agent and send no manifest.
             CallerIdentity::Client(name) => self.clients.get(name).cloned().unwrap_or_default(),
             CallerIdentity::Dial(_) => self.dial.clone(),
         }
     }
 }
 
-/// What manifests that did not come from the operator may name and connect to.
+/// The permissions of manifests that did not come from the operator: names and destinations.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestGrant {
     permissions: ManifestPermissions,
@@ -74,6 +76,7 @@ impl ManifestGrant {
             ..HttpTimeouts::default()
         };
         let guard = Arc::<DestinationPolicy>::clone(&destinations);
+        // The text of a manifest does not show where a name resolves to; the guard checks that for each connection.
         let client = HttpClient::guarded(limits, guard).map_err(|error| error.to_string())?;
         Ok(Arc::new(Self {
             permissions: permissions.clone(),
@@ -102,6 +105,7 @@ impl ManifestGrant {
             return Err(forbidden_failure(message));
         }
         let most = &mut manifest.orchestrator.max_iterations;
+        // `None` stays, since it stands for the limit of the service.
         *most = most.map(|most| most.min(self.max_iterations));
         let limit = &mut manifest.features.file_loading.size_limit;
         *limit = limit.map(|limit| limit.min(self.max_file_bytes));
@@ -124,7 +128,7 @@ impl CallerGrants {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The fault of the configuration, for the operator.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let permissions = config.permissions.clone();
         let grant = |manifests: &ManifestPermissions| {
@@ -148,7 +152,7 @@ impl CallerGrants {
         })
     }
 
-    /// What a manifest in the header of this caller may name.
+    /// The permissions of a manifest in the header of this caller.
     ///
     /// # Errors
     ///
@@ -170,7 +174,7 @@ impl CallerGrants {
         })
     }
 
-    /// What the manifest of an application in DIAL Core may name.
+    /// The permissions of the manifest of an application in DIAL Core.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ const fn variable_alias(
     }
 }
 
-/// All of them.
+/// Every variable that sets a field here, and those that are accepted but not read, with the reason.
 pub(super) const VARIABLE_ALIASES: [VariableAlias; 29] = [
     variable_alias("DIAL_URL", "dial_url", parse::parse_text),
     variable_alias("DIAL_API_VERSION", "dial_api_version", parse::parse_text),
@@ -137,6 +137,7 @@ fn parse_flag(text: &str) -> Result<AliasValue, String> {
 fn parse_iterations(text: &str) -> Result<AliasValue, String> {
     match text.trim().parse::<i64>() {
         Ok(number @ 1..=1_000_000) => Ok(AliasValue::Value(number.into())),
+        // The backend's documentation calls -1 infinite, although its check fails immediately (quickapps 7).
         Ok(-1) => Err("must be 1 to 1000000: a turn always has a limit, and -1 is none".to_owned()),
         _ => Err("must be 1 to 1000000".to_owned()),
     }
@@ -157,6 +158,7 @@ fn parse_paths(text: &str) -> Result<AliasValue, String> {
     if text.is_empty() {
         return Ok(AliasValue::Unset("is blank and counts as unset"));
     }
+    // Releases of the backend before the JSON list took paths separated by colons (quickapps 7).
     if text.starts_with('[') {
         let paths: Vec<String> = serde_json::from_str(text).map_err(|_| {
             "must be a JSON list of folders or folders separated by colons".to_owned()

@@ -27,6 +27,7 @@ impl Config {
             hosts: self.hosts.clone(),
             loopback: self.listen.ip().is_loopback(),
             dial: self.dial_url.is_some(),
+            // Names of headers have lower case in a `HeaderMap`.
             language_header: self.language_header.to_ascii_lowercase(),
             max_body: self.max_body,
             body_timeout: self.body_timeout.as_duration(),
@@ -58,6 +59,7 @@ impl Config {
         let command = |server: &McpServer| ProgramCommand {
             command: server.command.clone(),
             args: server.args.clone(),
+            // The program gets these variables and `PATH` only.
             env: server.env.clone(),
             cwd: None,
         };

@@ -21,6 +21,7 @@ pub(super) async fn read_json(
     limit: ByteSize,
     time: Duration,
 ) -> Result<Value, RequestFailure> {
+    // Only a hint: a chunked body declares no length, so the bytes are counted either way.
     let told = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
@@ -34,7 +35,7 @@ pub(super) async fn read_json(
     serde_json::from_slice(&bytes).map_err(|error| not_json("The request body", &error))
 }
 
-/// What is said about text that is not JSON.
+/// The error for text that is not JSON, with the line and column of the fault.
 pub(super) fn not_json(what: &str, error: &serde_json::Error) -> RequestFailure {
     let (line, column) = (error.line(), error.column());
     let reason = match error.classify() {
@@ -68,6 +69,7 @@ async fn read_body(
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let Ok(piece) = piece else {
+            // A client that stops sending because the body is too long still gets status 413.
             return if fits { Err(BodyError) } else { Ok(None) };
         };
         taken = taken.saturating_add(piece.len() as u64);
@@ -75,6 +77,7 @@ async fn read_body(
         if fits {
             bytes.extend_from_slice(&piece);
         } else {
+            // Frees what was read. The rest is counted and dropped.
             bytes = Vec::new();
             if taken > limit.saturating_mul(DRAIN_FACTOR) {
                 break;

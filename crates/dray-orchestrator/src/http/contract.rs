@@ -1,4 +1,4 @@
-//! What the surface asks, and of whom.
+//! The interface between the HTTP surface and the turns behind it.
 
 use std::sync::Arc;
 
@@ -61,13 +61,13 @@ pub trait Agent: Send + Sync + 'static {
 /// One chat request, read and checked.
 #[derive(Clone, Debug)]
 pub struct CheckedChatRequest {
-    /// The body.
+    /// The body, read and checked.
     pub request: ChatRequest,
-    /// What the request brought along for calls on its behalf.
+    /// Credentials and headers of the request, for calls on its behalf.
     pub caller: Caller,
-    /// Who asks; verified.
+    /// The caller; a key of DIAL was verified with DIAL Core.
     pub identity: CallerIdentity,
-    /// Which agent.
+    /// The source of the agent's manifest.
     pub manifest: ManifestSource,
     /// The deployment in the path; of plain `OpenAI` requests the model.
     pub deployment: String,
@@ -75,7 +75,7 @@ pub struct CheckedChatRequest {
     pub is_dial: bool,
 }
 
-/// Where the manifest is (quickapps 2.2).
+/// The source of a manifest (quickapps 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManifestSource {
     /// In the request itself.
@@ -88,7 +88,7 @@ pub enum ManifestSource {
     Default,
 }
 
-/// What is read of a body (quickapps 3.1). Values of sampling are checked and not passed on.
+/// The fields of a body that are read (quickapps 3.1). Values of sampling are checked and not passed on.
 #[derive(Clone, Debug, Default)]
 pub struct ChatRequest {
     /// The model that the body names.
@@ -105,6 +105,6 @@ pub struct ChatRequest {
     pub response_format: Option<Value>,
     /// `custom_fields.configuration`: what the user chose of the agent's configuration, starters among it.
     pub configuration: Option<Value>,
-    /// `stream_options.include_usage`.
+    /// `stream_options.include_usage`: whether the answer ends with the tokens that it used.
     pub include_usage: bool,
 }

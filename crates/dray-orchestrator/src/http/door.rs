@@ -1,4 +1,4 @@
-//! Who may come in, and what a request brings along (quickapps 2.1, 2.2).
+//! Admits callers, and reads credentials and the source of the manifest from headers (quickapps 2.1, 2.2).
 
 use axum::http::{HeaderMap, header};
 use dray_agent::caller::Caller;
@@ -10,25 +10,25 @@ use super::contract::ManifestSource;
 use super::routes::SurfaceOptions;
 use crate::permissions::CallerIdentity;
 
-/// The manifest itself.
+/// Holds the manifest as JSON.
 const PROPERTIES_HEADER: &str = "x-dial-application-properties";
-/// Where the manifest is.
+/// Names the application in DIAL Core whose properties are the manifest.
 const APPLICATION_HEADER: &str = "x-dial-application-id";
 /// The client can show a sign-in.
 const CHANNEL_HEADER: &str = "x-dial-client-channel-id";
-/// What is read here and goes no further.
+/// Headers that are read here and never forwarded.
 const OWN_HEADERS: [&str; 3] = [PROPERTIES_HEADER, APPLICATION_HEADER, CHANNEL_HEADER];
 
-/// A caller whose key was looked at.
+/// A caller whose key was checked.
 #[derive(Debug)]
 pub(super) struct VerifiedCredentials {
     pub(super) caller: Caller,
-    /// Who it is; `None` when only DIAL Core can tell.
+    /// The caller; `None` while only DIAL Core can identify the key.
     pub(super) identity: Option<CallerIdentity>,
 }
 
 impl SurfaceOptions {
-    /// Lets in a request in DIAL's manner.
+    /// Checks the credentials of a request to a deployment, as DIAL and Azure send it.
     pub(super) fn dial_caller(
         &self,
         headers: &HeaderMap,
@@ -37,25 +37,30 @@ impl SurfaceOptions {
         let key = header_text(headers, "api-key").filter(|key| !key.is_empty());
         let key = key.ok_or_else(|| RequestFailure::new(400, "Api-Key header is required"))?;
         let authorization = header_text(headers, header::AUTHORIZATION.as_str());
+        // A client of the operator shows its own key as bearer token, beside a key of DIAL in `Api-Key`.
         let client = authorization
             .and_then(bearer_token)
             .and_then(|token| self.client(token));
         let ours = client.is_some();
         let identity = match client {
             Some(client) => Some(client),
+            // Only DIAL Core knows the key; see `Agent::verify`.
             None if self.dial => None,
+            // The configuration allows neither keys nor DIAL only for a listener on loopback.
             None if self.clients.is_empty() => Some(CallerIdentity::Local),
             None => Some(self.client(key).ok_or_else(unauthorized_failure)?),
         };
         let caller = Caller {
             api_key: Some(Secret::new(key)),
+            // A key of this service must not reach DIAL Core or a tool.
             authorization: authorization.filter(|_| !ours).map(Secret::new),
             ..self.anyone(headers)
         };
         Ok(VerifiedCredentials { caller, identity })
     }
 
-    /// Lets in a request in `OpenAI`'s manner. The bearer token is for this door alone and goes nowhere.
+    /// Checks the credentials of a request to the plain endpoints, as clients of `OpenAI` send it. The bearer token
+    /// is not forwarded.
     pub(super) fn plain_caller(
         &self,
         headers: &HeaderMap,
@@ -63,6 +68,7 @@ impl SurfaceOptions {
         self.refuse_strangers(headers)?;
         let token = header_text(headers, header::AUTHORIZATION.as_str()).and_then(bearer_token);
         let identity = if self.clients.is_empty() {
+            // With DIAL a public listener may have no keys of its own, and DIAL cannot check plain requests.
             self.loopback.then_some(CallerIdentity::Local)
         } else {
             token.and_then(|token| self.client(token))
@@ -75,7 +81,7 @@ impl SurfaceOptions {
         Ok((caller, identity))
     }
 
-    /// Lets in an editor of manifests: as any request, but a key is needed only where this service checks keys itself.
+    /// Checks the credentials of an editor of manifests. A key is needed only where this service checks keys itself.
     pub(super) fn editor(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if self.dial || self.clients.is_empty() {
             return self.refuse_strangers(headers);
@@ -89,9 +95,11 @@ impl SurfaceOptions {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
         }
+        // DNS rebinding: the name of a page's own site that resolves to 127.0.0.1. Status 421: RFC 9110 15.5.20.
         if !header_text(headers, header::HOST.as_str()).is_some_and(|host| self.is_ours(host)) {
             return Err(RequestFailure::new(421, "The request is for another host"));
         }
+        // Browsers name the site of the page here (RFC 6454 7); other programs usually send no such header.
         match header_text(headers, header::ORIGIN.as_str()) {
             Some(origin)
                 if !origin
@@ -109,9 +117,11 @@ impl SurfaceOptions {
 
     fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
+            // `[::1]` has colons too, but what follows the last one is not a number.
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
         };
+        // `localhost.` is the same name, fully qualified.
         let name = name.trim_end_matches('.');
         let address = name.trim_start_matches('[').trim_end_matches(']');
         name.eq_ignore_ascii_case("localhost")
@@ -151,7 +161,7 @@ impl SurfaceOptions {
     }
 }
 
-/// Where the headers say that the manifest is.
+/// The source of the manifest, by the headers.
 pub(super) fn manifest_source(
     headers: &HeaderMap,
 ) -> Result<Option<ManifestSource>, RequestFailure> {
@@ -166,6 +176,7 @@ pub(super) fn manifest_source(
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    // Not `HeaderValue::to_str`, which refuses text outside of ASCII.
     std::str::from_utf8(headers.get(name)?.as_bytes()).ok()
 }
 

@@ -12,7 +12,7 @@ use super::reply;
 use super::routes::HttpSurface;
 use crate::manifests::ListedManifest;
 
-/// `GET /v1/models`
+/// `GET /v1/models`: the local manifests that the caller may use.
 pub(super) async fn list_models(
     State(surface): State<Arc<HttpSurface>>,
     headers: HeaderMap,
@@ -24,12 +24,13 @@ pub(super) async fn list_models(
     let models = surface.manifests.list();
     let models = models
         .iter()
+        // Names of agents that the caller may not use are not shown either.
         .filter(|listed| surface.offers(&identity, &listed.name));
     let models: Vec<_> = models.map(model_json).collect();
     reply::json_response(StatusCode::OK, &json!({ "object": "list", "data": models }))
 }
 
-/// `GET /v1/models/{name}`
+/// `GET /v1/models/{name}`; status 404 also for a manifest that is not for this caller.
 pub(super) async fn get_model(
     State(surface): State<Arc<HttpSurface>>,
     Path(name): Path<String>,
@@ -58,7 +59,7 @@ fn model_json(listed: &ListedManifest) -> Value {
     })
 }
 
-/// What is said about a model that is not there.
+/// The error for a model that does not exist.
 pub(super) fn unknown_model_failure(name: &str) -> RequestFailure {
     let mut failure = RequestFailure::new(404, format!("The model '{name}' does not exist"));
     failure.param = Some("model".into());

@@ -51,6 +51,7 @@ pub(super) async fn whole_response(
                 .for_each(|chunk| merged.add(chunk)),
             NextEvent::Ended(ended) => {
                 let ending = ended?;
+                // Stages that the agent left open would have no status in the merged answer.
                 let closing = writer.close_open(StageStatus::Completed);
                 for chunk in closing {
                     merged.add(chunk);
@@ -105,12 +106,13 @@ impl ChunkStream {
         (out.into(), Some(self))
     }
 
-    /// What is there, waiting for the first of it.
+    /// The bytes of all events that are ready. Waits for the first event only.
     async fn go_on(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         match self.run.next().await {
             NextEvent::Event(event) => {
                 self.write(&mut out, event);
+                // What is ready goes along, so that many small events need few writes.
                 for _ in 1..AT_ONCE {
                     let Some(event) = self.run.ready() else { break };
                     self.write(&mut out, event);
@@ -141,6 +143,7 @@ impl ChunkStream {
         match ended {
             Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
+                // The status was sent long ago: end chunk, error and `[DONE]` report the failure (quickapps 4).
                 write_event_line(out, &self.writer.end_of_failed());
                 write_event_line(out, &failure.body());
             }

@@ -1,4 +1,4 @@
-//! From a body to a checked request (quickapps 3.1, 4).
+//! Reads and checks the body of a request (quickapps 3.1, 4).
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, shape};
@@ -52,6 +52,7 @@ pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest,
         RequestFailure::new(400, message)
     });
     let (request, answers) = request?;
+    // The range of `n` is checked as the others; more than one answer has a status of its own (quickapps 4).
     if answers > 1 {
         let message = format!("{deployment} deployment doesn't support n > 1");
         return Err(RequestFailure::new(422, message));
@@ -69,8 +70,10 @@ pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest,
 
 fn check_request(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
     let Value::Object(mut body) = body else {
+        // pydantic's name for the whole body, as in the backend's messages.
         return invalid_structure("__root__", "Input should be an object");
     };
+    // Checked for the client's sake; the manifest alone decides about sampling (quickapps 3.1).
     check_sampling(&body)?;
     let answers = integer_member(&body, "n", 1..=128)?.unwrap_or(1);
     let messages = match body.shift_remove("messages") {
@@ -99,6 +102,7 @@ fn check_request(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
     {
         return invalid_structure("tool_choice", "Input should be a string or an object");
     }
+    // Unknown members are ignored: some clients send fields of newer APIs (quickapps 3.1).
     let mut fields = object_member(&body, "custom_fields")?
         .cloned()
         .unwrap_or_default();
@@ -201,6 +205,7 @@ fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), InvalidSt
         return invalid_structure(path, "Input should be a list");
     };
     for (index, call) in calls.iter().enumerate() {
+        // Arguments stay unchecked: whether they are JSON matters only to the tool that gets them.
         for pointer in ["/id", "/function/name"] {
             if !call.pointer(pointer).is_some_and(Value::is_string) {
                 let path = format!("{path}.{index}{}", pointer.replace('/', "."));
@@ -292,6 +297,7 @@ fn integer_member(
     };
     match value.as_i64().filter(|number| range.contains(number)) {
         Some(number) => Ok(Some(number)),
+        // Limits of the number type mean nothing to a client.
         None if *range.end() == i64::MAX => {
             invalid_structure(key, "Input should be a whole number within its range")
         }

@@ -20,10 +20,11 @@ pub(super) struct AnswerRun {
     work: JoinSet<Result<AnswerEnd, RequestFailure>>,
     ended: Option<Result<AnswerEnd, RequestFailure>>,
     outcome: OutcomeLog,
+    // Only dropped: it counts this answer among the running chats.
     _permit: OwnedSemaphorePermit,
 }
 
-/// What comes next.
+/// What [`AnswerRun::next`] returns.
 #[derive(Debug)]
 pub(super) enum NextEvent {
     /// Something for the client.
@@ -55,6 +56,7 @@ impl AnswerRun {
         };
         let messages = asked.request.messages.len();
         tracing::info!(deployment = %outcome.deployment, messages, stream = asked.request.stream, "a chat begins");
+        // A set of one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
         let mut work = JoinSet::new();
         work.spawn(async move { agent.answer(asked, sink).await });
         Self {
@@ -78,20 +80,23 @@ impl AnswerRun {
                 return NextEvent::Event(event);
             }
             tokio::select! {
+                // Events first: an answer that ended may have left some in the channel.
                 biased;
                 Some(event) = self.events.recv() => return NextEvent::Event(event),
                 Some(joined) = self.work.join_next() => {
                     let ended = joined.unwrap_or_else(|error| Err(agent_panic_failure(&error)));
                     self.outcome.tell(&ended);
                     self.ended = Some(ended);
+                    // Clones of the sink that outlive the answer cannot send after its end.
                     self.events.close();
                 }
+                // Reached only when it is called again after the end.
                 else => return NextEvent::Ended(Err(RequestFailure::unexpected())),
             }
         }
     }
 
-    /// What is there already.
+    /// An event that is ready; does not wait.
     pub(super) fn ready(&mut self) -> Option<Event> {
         self.events.try_recv().ok()
     }
@@ -107,6 +112,7 @@ impl AnswerRun {
                     return Ok(events);
                 }
                 NextEvent::Ended(Ok(ending)) => {
+                    // Put back for the stream, which writes the end chunk.
                     self.ended = Some(Ok(ending));
                     return Ok(events);
                 }

@@ -37,9 +37,11 @@ pub async fn serve_until(
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
+        // Ended tasks stay in the set until they are taken out; it would grow with each connection.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
+            // Cancel safe: a dropped permit is released, and `accept` loses no connection.
             accepted = accept_connection(&listener, &room) => accepted,
         };
         match accepted {
@@ -52,10 +54,12 @@ pub async fn serve_until(
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
+                // Without descriptors `accept` fails immediately, and the loop would spin.
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
+    // Before the drain: new connections are refused instead of waiting in the backlog.
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(drain, drained).await.is_err() {
@@ -67,6 +71,7 @@ async fn accept_connection(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    // Before `accept`: beyond the limit connections wait in the backlog of the kernel, without a descriptor.
     let permit = Arc::clone(room).acquire_owned().await;
     let permit = permit.map_err(io::Error::other)?;
     let (socket, _) = listener.accept().await?;
@@ -81,6 +86,7 @@ async fn serve_connection(socket: TcpStream, router: Router, stop: CancellationT
         async move { Ok::<_, Infallible>(answer_request(router, request).await) }
     });
     let connection = http1::Builder::new()
+        // hyper panics on a header timeout without a timer.
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
@@ -89,6 +95,7 @@ async fn serve_connection(socket: TcpStream, router: Router, stop: CancellationT
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
+            // Finishes the response that is being sent; idle keep-alive connections close immediately.
             connection.as_mut().graceful_shutdown();
             connection.await
         }

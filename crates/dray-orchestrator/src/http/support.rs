@@ -26,6 +26,7 @@ pub(super) fn support_routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurfa
         .route("/tools", get(list_tools))
         .route("/tools/{name}", get(get_tool))
         .route("/template/{deployment}", get(get_template))
+        // After the routes: a layer wraps only what was added before it.
         .layer(from_fn_with_state(Arc::clone(surface), let_in))
 }
 
@@ -79,6 +80,7 @@ async fn get_template(
     Path(deployment): Path<String>,
     headers: HeaderMap,
 ) -> Response {
+    // The only route here with a key of DIAL (quickapps 38): DIAL Core is asked on the caller's behalf.
     let made = match surface.options.dial_caller(&headers) {
         Ok(credentials) => {
             surface

@@ -5,7 +5,7 @@ use dray_agent::skill::{self, Skill};
 use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
-/// What is said of a call that names no skill.
+/// Result of a call that names no skill (quickapps 35.2).
 const MISSING_NAME_MESSAGE: &str = "Missing required parameter: skill_name";
 
 /// The texts of all skills.
@@ -54,6 +54,7 @@ impl Tool for ReadSkill {
             .and_then(Value::as_str);
         let name = name.map(str::trim).filter(|name| !name.is_empty());
         let Some(name) = name else {
+            // A result, not a failure: the model can correct the call, and no fallback strategy applies.
             return Ok(ToolOutput::text(MISSING_NAME_MESSAGE, "text/plain"));
         };
         Ok(match self.skills.iter().find(|skill| skill.name == name) {

@@ -18,19 +18,19 @@ const LAYER_DIRECTORIES: [&str; 4] = ["prompt", "tool", "toolset", "skills"];
 /// A layer that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
 pub enum LayerError {
-    /// A folder or file is not there or may not be read.
+    /// A folder or file does not exist or may not be read.
     #[error("the layer {path} cannot be read")]
     Io {
-        /// Which.
+        /// The folder or file that cannot be read.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// An entry is not what it should be.
     #[error("the layer {path} cannot be used")]
     Entry {
-        /// The layer.
+        /// The folder of the layer, as configured.
         path: PathBuf,
         /// Which entry, and why.
         #[source]
@@ -42,7 +42,7 @@ pub enum LayerError {
 ///
 /// # Errors
 ///
-/// [`LayerError`] for a folder that is not there and for an entry that cannot be read.
+/// [`LayerError`] for a folder that does not exist and for an entry that cannot be read.
 pub fn read_layers(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
     for folder in folders {
         // A layer may be empty, but it must be there.
@@ -69,6 +69,7 @@ fn read_kind(
     for name in child_names(inside)? {
         let path = inside.join(&name);
         let (file, inner) = if path.is_dir() {
+            // The one kind of entry that is a directory (quickapps 8.1).
             (path.join("SKILL.md"), format!("{kind}/{name}/SKILL.md"))
         } else {
             (path, format!("{kind}/{name}"))

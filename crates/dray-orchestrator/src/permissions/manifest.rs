@@ -1,5 +1,5 @@
-//! What a manifest of a caller names, against what the caller may use. Looks at the manifest alone; addresses are
-//! checked again where they are connected to.
+//! Checks what the manifest of a caller names against what the caller may use. Only the manifest is read; addresses
+//! are checked again when a connection is made.
 
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::tool::{DeploymentTool, InternalTool, RestTool};
@@ -116,6 +116,7 @@ impl ManifestCheck<'_> {
             ToolSet::DialMcp(set) if set.common.enabled => self.kind(path, ToolKind::DialMcp),
             ToolSet::DialApp(set) if set.common.enabled => self.kind(path, ToolKind::DialApp),
             ToolSet::Predefined(template) => self.template(path, template),
+            // A disabled set is never resolved or started, so it may name anything.
             ToolSet::RestApi(_)
             | ToolSet::Mcp(_)
             | ToolSet::DialDeployment(_)

@@ -7,12 +7,12 @@ use dray_agent::message::Message;
 use dray_tool::Tool;
 use serde_json::{Map, Value, json};
 
-/// What does not change between the calls of one turn.
+/// The parts of a request body that all calls of one turn share.
 #[derive(Debug)]
 pub(super) struct BodyTemplate {
     /// Parameters, model, tools and form of the answer.
     fixed: Map<String, Value>,
-    /// For the first call only.
+    /// The client's `tool_choice`, for the first call only.
     tool_choice: Option<Value>,
 }
 
@@ -34,6 +34,7 @@ impl BodyTemplate {
         fixed.insert("model".to_owned(), json!(deployment.deployment_id));
         let declared = tools.iter().map(|tool| tool.declaration().body());
         let all: Vec<_> = declared.chain(statics.iter().cloned()).collect();
+        // Services refuse a choice without tools. Only `auto` and `none` get here without any.
         let tool_choice = tool_choice.filter(|_| !all.is_empty());
         if !all.is_empty() {
             fixed.insert("tools".to_owned(), Value::Array(all));
@@ -58,6 +59,7 @@ impl BodyTemplate {
     ) -> Result<Value, serde_json::Error> {
         let mut body = self.fixed.clone();
         body.insert("messages".to_owned(), serde_json::to_value(messages)?);
+        // A choice that forces a call in each round would never let the loop end.
         if let Some(choice) = self.tool_choice.as_ref().filter(|_| round == 1) {
             body.insert("tool_choice".to_owned(), choice.clone());
         }

@@ -1,4 +1,4 @@
-//! Where a request's manifest comes from (quickapps 2.2), and with whose authority.
+//! Loads the manifest of a request (quickapps 2.2) with the permissions of its source.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::permissions::{CallerIdentity, ManifestGrant};
 #[derive(Clone, Debug)]
 pub(super) struct LoadedManifest {
     pub(super) manifest: Arc<Manifest>,
-    /// What it may name and connect to; `None` for one of the operator, which may name everything.
+    /// The permissions of the manifest; `None` for one of the operator, which may name everything.
     pub(super) grant: Option<Arc<ManifestGrant>>,
 }
 
@@ -33,6 +33,7 @@ impl SharedParts {
                 self.read(document.clone(), grant)
             }
             ManifestSource::Application(id) => {
+                // Permission first: nothing is fetched for a caller that may not use the application.
                 self.grants.check_agent(identity, id)?;
                 let grant = self.grants.of_application()?;
                 let document = self.fetch(caller, id).await?;
@@ -79,6 +80,7 @@ impl SharedParts {
             tracing::warn!("manifest: {warning}");
         }
         let mut manifest = reading.value;
+        // Before the manifest is returned: nothing that it names is resolved, dialled or started earlier.
         grant.restrict(&mut manifest)?;
         Ok(LoadedManifest {
             manifest: Arc::new(manifest),
@@ -100,6 +102,7 @@ impl SharedParts {
                 "an application was not told"
             );
             match error.status {
+                // The status alone: the body is a text of another service.
                 Some(status) => failed(&format!("status {status}")),
                 None => failed("DIAL Core does not answer"),
             }

@@ -22,7 +22,7 @@ const MOST_BYTES: usize = 16 << 20;
 pub(super) enum InvalidAnswer {
     /// The client is gone.
     Gone,
-    /// It is too long, or has too many calls.
+    /// The answer is too long or has too many calls.
     TooMuch,
 }
 
@@ -32,18 +32,18 @@ impl From<ClientGone> for InvalidAnswer {
     }
 }
 
-/// What one answer of the model came to.
+/// One answer of the model as a whole.
 #[derive(Debug, Default)]
 pub(super) struct ModelAnswer {
     /// Its text, as the model wrote it.
     pub(super) content: String,
     /// The calls that it asks for, in order.
     pub(super) calls: Vec<ToolCall>,
-    /// Its files.
+    /// Files of the answer, each with content or an address.
     pub(super) attachments: Vec<Attachment>,
-    /// What its deployment wants to get back.
+    /// State of the model's deployment, which gets it back in the next turn.
     pub(super) state: Option<Value>,
-    /// Why it ended.
+    /// Why the answer ended; `None` when the stream did not say.
     pub(super) reason: Option<FinishReason>,
     /// Its tokens, by model.
     pub(super) usage: Vec<ModelUsage>,
@@ -56,7 +56,7 @@ pub(super) struct AnswerRelay<'a> {
     speech: &'a mut TextRelay,
     propagates: bool,
     stages: BTreeMap<u32, StageWriter>,
-    /// In order of arrival, each with the number that the model gave it.
+    /// Calls in order of arrival, each with the number that the model gave it.
     calls: Vec<(u32, ToolCall)>,
     /// Bytes of text and arguments.
     bytes: usize,
@@ -82,6 +82,7 @@ impl<'a> AnswerRelay<'a> {
             self.stage(stage).await?;
         }
         if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
+            // Text or calls mean that the deployment's own work is over (quickapps 18.4).
             self.close_stages(StageStatus::Completed).await?;
             self.weigh(content.len())?;
             self.answer.content.push_str(&content);
@@ -106,6 +107,7 @@ impl<'a> AnswerRelay<'a> {
         if let Some(reason) = delta.finish_reason {
             self.answer.reason = Some(finish_reason(&reason));
         }
+        // Statistics by model include the total. Later numbers replace earlier ones: the last chunk has the final.
         if !delta.statistics.is_empty() {
             self.answer.usage = delta.statistics;
         } else if let Some(tokens) = delta.usage {
@@ -124,7 +126,7 @@ impl<'a> AnswerRelay<'a> {
         Ok(self.answer)
     }
 
-    /// What came before it broke off.
+    /// Closes the open stages of an answer that broke off.
     pub(super) async fn broken(mut self) -> Result<(), ClientGone> {
         self.close_stages(StageStatus::Failed).await
     }
@@ -222,11 +224,13 @@ fn empty_call() -> ToolCall {
 
 /// The calls in the order of their numbers, each with an id of its own: results name calls by it.
 fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
+    // Stable: calls that share a number stay in the order in which they came.
     calls.sort_by_key(|(index, _)| *index);
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());
     for (place, (_, mut call)) in calls.into_iter().enumerate() {
         if call.id.is_empty() || known.contains(&call.id) {
+            // A digest instead of a random id: equal answers give equal bytes (quickapps 44.4 R16).
             let text = format!(
                 "{place}\n{}\n{}",
                 call.function.name, call.function.arguments

@@ -45,6 +45,7 @@ pub(super) fn is_named(caller: &Caller) -> bool {
 }
 
 fn owned_session_id(owner: &str, name: &str) -> String {
+    // The line feed, which no bucket has, keeps owner and name apart.
     let digest = Sha256Digest::of(format!("{owner}\n{name}").as_bytes()).to_hex();
     format!("d-{}", digest.get(..32).unwrap_or(&digest))
 }
@@ -63,10 +64,11 @@ fn remembered_session(messages: &[Message]) -> Option<&str> {
                 .get(SESSION_KEY)?
                 .as_str()
         })
+        // The state comes from the client: only random ids, which it cannot guess, are taken from it.
         .filter(|session| session.starts_with("c-"))
 }
 
-/// It cannot be guessed.
+/// A session id that cannot be guessed.
 fn random_session() -> String {
     format!("c-{}", uuid::Uuid::new_v4().simple())
 }
@@ -74,6 +76,7 @@ fn random_session() -> String {
 /// The state of a turn with its session.
 pub(super) fn note_session(state: &mut Value, session: &str) {
     if let Some(state) = state.as_object_mut()
+        // Any other session was named by the client, which names it again in its next request.
         && session.starts_with("c-")
     {
         state.insert(SESSION_KEY.to_owned(), Value::from(session));

@@ -8,7 +8,7 @@ use dray_agent::skill::FetchedSkill;
 use dray_dial::{DialClient, Error, ErrorKind};
 use futures_util::future::join_all;
 
-/// What is said of a prompt that is empty.
+/// Reported to builders for a prompt that is empty.
 const EMPTY_PROMPT_MESSAGE: &str = "DIAL prompt has no content";
 
 /// Fetches all concurrently, each address once; in the order of the manifest.
@@ -21,6 +21,7 @@ pub(super) async fn fetch_skills(
     let urls = wanted
         .iter()
         .map(|SkillRef::DialPrompt { url }| url)
+        // The same URL counts once (quickapps 36).
         .filter(|url| seen.insert(url.as_str()));
     join_all(urls.map(|url| Box::pin(fetch_skill(core, caller, url)))).await
 }
@@ -48,6 +49,7 @@ fn fetch_failure_reason(url: &str, error: &Error) -> String {
         (Some(404), _) => "DIAL prompt not found".to_owned(),
         (Some(401 | 403), _) => "DIAL does not let this caller read the prompt".to_owned(),
         (Some(status), _) => format!("DIAL Core answers with status {status}"),
+        // `dray-dial` reports a missing text in these words; to the author it is the same as an empty one.
         (None, ErrorKind::Malformed) if error.message == "the prompt has no content" => {
             EMPTY_PROMPT_MESSAGE.to_owned()
         }

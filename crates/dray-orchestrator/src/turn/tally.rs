@@ -1,4 +1,4 @@
-//! What one turn used and showed.
+//! Counts the tokens that one turn used and collects the files that it showed.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -51,6 +51,7 @@ impl TurnTally {
     pub(super) fn is_new(&mut self, attachment: &Attachment) -> bool {
         match &attachment.url {
             Some(url) => self.shown.insert(url.clone()),
+            // Inline content has no address to compare.
             None => true,
         }
     }
@@ -80,6 +81,7 @@ impl TurnTally {
         for usage in &self.per_model {
             let TokenUsage { prompt, completion } = usage.tokens;
             let total = prompt.saturating_add(completion);
+            // A bar in a name would open another column.
             let model = usage.model.replace('|', "\\|");
             let _ = writeln!(table, "| {model} | {prompt} | {completion} | {total} |");
         }
