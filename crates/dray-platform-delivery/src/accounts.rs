@@ -1,4 +1,4 @@
-//! The configured accounts and which of them serves a chat.
+//! The configured accounts, and the one that serves a chat.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use tokio::sync::Semaphore;
 
 use crate::error::DeliveryError;
 
-/// Uploads of one account at one time (platform-delivery 10.4).
+/// Concurrent uploads of one account (platform-delivery 10.4).
 const MAX_CONCURRENT_UPLOADS: usize = 3;
 
 /// One account on one platform.
 #[derive(Clone, Debug)]
 pub struct PlatformAccount {
-    /// Its name in the configuration.
+    /// Name of the account in the configuration.
     pub name: String,
-    /// The only tenant that it serves; all when there is none.
+    /// The only tenant that it serves; `None` for all.
     pub tenant: Option<TenantId>,
-    /// The way out.
+    /// Sends to the platform.
     pub platform: Arc<dyn Platform>,
-    /// The way in, where there is one.
+    /// Receives from the platform, where it can.
     pub inbox: Option<Arc<dyn InboundSource>>,
-    /// Places for uploads.
+    /// Permits for concurrent uploads.
     pub uploads: Arc<Semaphore>,
 }
 
 impl PlatformAccount {
-    /// An account.
+    /// Makes an account for all tenants, without a way to receive.
     pub fn new(name: impl Into<String>, platform: Arc<dyn Platform>) -> Self {
         Self {
             name: name.into(),
@@ -38,21 +38,21 @@ impl PlatformAccount {
         }
     }
 
-    /// The same with a way in.
+    /// Adds the way to receive.
     #[must_use]
     pub fn with_inbox(mut self, inbox: Arc<dyn InboundSource>) -> Self {
         self.inbox = Some(inbox);
         self
     }
 
-    /// The same for one tenant only.
+    /// Limits the account to one tenant, if there is one.
     #[must_use]
     pub fn with_tenant(mut self, tenant: Option<TenantId>) -> Self {
         self.tenant = tenant;
         self
     }
 
-    /// What distinguishes this account from all others, for what is remembered of it.
+    /// Identity of the account among all others, for what is remembered about it.
     pub fn id(&self) -> String {
         format!("{}/{}", self.platform.name(), self.name)
     }
@@ -62,24 +62,24 @@ impl PlatformAccount {
     }
 }
 
-/// All accounts.
+/// All accounts that are configured.
 #[derive(Clone, Debug, Default)]
 pub struct AccountRegistry {
     all: Vec<Arc<PlatformAccount>>,
 }
 
 impl AccountRegistry {
-    /// These accounts.
+    /// Takes the accounts of the configuration.
     pub fn new(all: impl IntoIterator<Item = PlatformAccount>) -> Self {
         Self {
             all: all.into_iter().map(Arc::new).collect(),
         }
     }
 
-    /// The account of a tenant on a platform; without a name, the only one.
+    /// Finds the account of a tenant on a platform; without a name, the only one.
     ///
     /// # Errors
-    /// There is none, or a name is needed.
+    /// No such account serves the tenant, or several do and a name is needed.
     pub fn find(
         &self,
         tenant: &TenantId,
@@ -97,7 +97,7 @@ impl AccountRegistry {
         }
     }
 
-    /// The account with this name, on any platform.
+    /// Finds the account with this name, on any platform.
     pub fn named(&self, name: &str) -> Option<Arc<PlatformAccount>> {
         self.all
             .iter()
@@ -111,7 +111,7 @@ impl AccountRegistry {
             .is_ok_and(|found| found.name == account.name)
     }
 
-    /// All of them.
+    /// All accounts, in the order in which they were given.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<PlatformAccount>> {
         self.all.iter()
     }

@@ -1,4 +1,4 @@
-//! Why a request to this service fails as a whole; what fails for one file is part of its receipt.
+//! Errors for which a request to this service fails as a whole; the failure of one file is part of its receipt.
 
 use dray_bus::PublishError;
 use dray_proto::convert::InvalidMessage;
@@ -6,7 +6,7 @@ use dray_types::{Fault, FaultCode};
 
 use crate::records::RecordError;
 
-/// The call or the work ends with a fault.
+/// The failure of a call or of work as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     /// The request breaks its contract.
@@ -15,9 +15,9 @@ pub enum DeliveryError {
     /// Another service refused, or did not answer.
     #[error("{what}: {fault}")]
     Asked {
-        /// What was asked.
+        /// The service or the record that was asked, for the log.
         what: &'static str,
-        /// The answer.
+        /// Its fault, which the caller gets.
         fault: Box<Fault>,
     },
     /// No chat belongs to the session.
@@ -35,7 +35,7 @@ pub enum DeliveryError {
     /// The delivery is not over yet.
     #[error("the delivery is still under way")]
     UnderWay,
-    /// There is nothing that could be delivered once more.
+    /// There is nothing that could be delivered again.
     #[error("nothing of the delivery can be sent again")]
     NothingToResend,
     /// The record could not be read or written.

@@ -1,7 +1,8 @@
-//! One holder at a time among all replicas, in the bucket `dray_platform`. A lease that is not renewed expires.
+//! Leases: one holder at a time among all replicas, in the bucket `dray_platform`. A lease that is not renewed
+//! expires.
 //!
-//! It keeps order and saves work; nothing that must never happen twice relies on it, for a holder that stands still may
-//! go on after its lease has ended.
+//! A lease keeps order and saves work. Nothing that must never happen twice relies on it, because a holder that
+//! stalls may go on after its lease has ended.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use dray_bus::{KeyError, KeyValue};
 use dray_types::{Clock, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
-/// Leases as one process takes them.
+/// Takes leases for one process.
 #[derive(Clone, Debug)]
 pub struct LeaseStore {
     keys: KeyValue,
@@ -19,7 +20,7 @@ pub struct LeaseStore {
     holder: String,
 }
 
-/// A lease in hand. Dropped without [`Lease::release`], it ends with its time.
+/// A lease that this process holds. Dropped without [`Lease::release`], it ends with its time.
 #[derive(Debug)]
 pub struct Lease {
     leases: LeaseStore,
@@ -27,7 +28,7 @@ pub struct Lease {
     revision: u64,
 }
 
-/// What is written of a lease.
+/// The stored form of a lease.
 #[derive(Debug, Serialize, Deserialize)]
 struct LeaseRecord {
     holder: String,
@@ -35,7 +36,7 @@ struct LeaseRecord {
 }
 
 impl LeaseStore {
-    /// Leases of the process with this name.
+    /// Takes leases for the process with this name.
     pub fn new(keys: KeyValue, clock: Clock, holder: String) -> Self {
         Self {
             keys,
@@ -44,16 +45,17 @@ impl LeaseStore {
         }
     }
 
-    /// Takes what is called so for `life`; `None` while another process has it. A process that asks once more gets it
-    /// once more.
+    /// Takes the lease of this name for `life`; `None` while another process has it. A process that already has it
+    /// gets it again.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed; whether the lease was taken is unknown.
     pub async fn take(&self, name: &str, life: Duration) -> Result<Option<Lease>, KeyError> {
         let key = lease_key(name);
         let value = self.value(life);
         let written = match self.keys.get(&key).await? {
             None => self.keys.create(&key, value).await,
+            // With its revision: of two replicas that find an expired lease only one takes it.
             Some(entry) if self.is_free(&entry.value) => {
                 self.keys.update(&key, value, entry.revision).await
             }
@@ -89,10 +91,10 @@ impl LeaseStore {
 }
 
 impl Lease {
-    /// Keeps it for `life` from now; `false` when another process took it meanwhile.
+    /// Keeps the lease for `life` from now; `false` when another process took it meanwhile.
     ///
     /// # Errors
-    /// The bus: it may be ours or not.
+    /// The bus failed; whether this process still has the lease is unknown.
     pub async fn renew(&mut self, life: Duration) -> Result<bool, KeyError> {
         let value = self.leases.value(life);
         match self
@@ -110,15 +112,17 @@ impl Lease {
         }
     }
 
-    /// Does this with the lease in hand, renewed again and again, and gives it back. Work goes on without it when it is
-    /// lost.
+    /// Does the work while this process has the lease, renewed again and again, and gives the lease back. The work
+    /// goes on without it when the lease is lost.
     pub async fn during<T>(mut self, life: Duration, work: impl Future<Output = T>) -> T {
         let done = {
             let renewing = async {
                 loop {
+                    // Two renewals may fail before the lease ends.
                     tokio::time::sleep(life / 3).await;
                     match self.renew(life).await {
                         Ok(true) => {}
+                        // Never ready, so that only the end of the work ends the `select`.
                         Ok(false) => return std::future::pending::<Infallible>().await,
                         Err(error) => tracing::debug!(
                             error = &error as &dyn std::error::Error,
@@ -136,9 +140,10 @@ impl Lease {
         done
     }
 
-    /// Gives it back. What cannot be given back ends with its time.
+    /// Gives the lease back. A lease that cannot be given back ends with its time.
     pub async fn release(self) {
         match self.leases.keys.delete(&self.key, self.revision).await {
+            // Stale: another process has it by now, and keeps it.
             Ok(()) | Err(KeyError::Stale) => {}
             Err(error) => {
                 tracing::debug!(

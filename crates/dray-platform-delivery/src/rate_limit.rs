@@ -1,4 +1,5 @@
-//! Who may send when: token buckets per chat and account, and waits that a platform asked for (platform-delivery 10.2).
+//! Limits on sending: token buckets for each chat and account, and delays that a platform asked for
+//! (platform-delivery 10.2).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,13 +9,13 @@ use dray_platform::RateLimits;
 use dray_types::Clock;
 use tokio::time::Instant;
 
-/// Buckets that are kept before those that are full again are forgotten.
+/// Buckets that are kept before those that are full again are removed.
 const MAX_BUCKETS: usize = 10_000;
 
-/// Burst of the token bucket: how many seconds' worth of requests.
+/// Burst of a bucket: the number of seconds whose requests may leave together.
 const BURST_SECONDS: u32 = 5;
 
-/// All buckets of one process.
+/// The buckets of one process. Replicas do not share them; the platform's own limit is the last word.
 #[derive(Debug)]
 pub struct RateLimiter {
     state: Mutex<RateLimiterState>,
@@ -23,14 +24,14 @@ pub struct RateLimiter {
 
 #[derive(Debug, Default)]
 struct RateLimiterState {
-    /// When each bucket is full again.
+    /// The time at which each bucket is full again.
     full_at: HashMap<String, Instant>,
-    /// Until when, in Unix milliseconds, a platform wants nothing for a chat.
+    /// Unix milliseconds until which a platform accepts nothing for a chat.
     held_until_ms: HashMap<String, u64>,
 }
 
 impl RateLimiter {
-    /// Full buckets without waiters.
+    /// Makes a limiter with full buckets.
     pub fn new(clock: Clock) -> Self {
         Self {
             state: Mutex::default(),
@@ -38,17 +39,18 @@ impl RateLimiter {
         }
     }
 
-    /// Takes a token for one visible request, and returns how long to wait before it may leave.
+    /// Takes a token for one visible request, and returns how long the caller must wait before it sends.
     pub fn reserve(&self, account: &str, chat: &str, rates: RateLimits) -> Duration {
         let now = Instant::now();
         let mut state = self.lock();
+        // Here and not on a timer: the maps only grow through this call and `hold`.
         state.forget(now, self.clock.now_ms());
         let account_wait = state.take(format!("a\0{account}"), rates.account_per_minute, now);
         let chat_wait = state.take(bucket_key(account, chat), rates.chat_per_minute, now);
         account_wait.max(chat_wait)
     }
 
-    /// The platform wants nothing for this chat for so long.
+    /// Records that the platform accepts nothing for this chat for so long.
     pub fn hold(&self, account: &str, chat: &str, delay: Duration) {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         let until = self.clock.now_ms().saturating_add(delay);
@@ -57,10 +59,11 @@ impl RateLimiter {
             .held_until_ms
             .entry(bucket_key(account, chat))
             .or_insert(until);
+        // A shorter delay that comes later does not shorten the earlier one.
         *held = (*held).max(until);
     }
 
-    /// How long the platform still wants nothing for this chat.
+    /// How long the platform still accepts nothing for this chat; zero when it does.
     pub fn held(&self, account: &str, chat: &str) -> Duration {
         let until = self
             .lock()
@@ -85,6 +88,8 @@ impl RateLimiterState {
         let per_minute = per_minute.max(1);
         let each = Duration::from_mins(1) / per_minute;
         let burst = (per_minute * BURST_SECONDS / 60).clamp(1, 30);
+        // A virtual clock for each bucket: it runs ahead by one interval for each token, and only what exceeds the
+        // burst is waited for.
         let full_at = self.full_at.entry(key).or_insert(now);
         let begins = (*full_at).max(now);
         *full_at = begins + each;

@@ -1,4 +1,4 @@
-//! Stored bytes as platforms read them: checked on the way, and reopened for every attempt.
+//! Stored bytes as platforms read them: verified while they are read, and reopened for every attempt.
 
 use async_trait::async_trait;
 use dray_platform::{ByteSource, ByteStream, ErrorKind, PlatformError};
@@ -6,19 +6,19 @@ use dray_store::{ReadError, Store};
 use dray_types::{Claim, Clock, Deadline, TenantId};
 use std::time::Duration;
 
-/// Longest time for one reading. Silence ends it much sooner.
+/// Longest time for one read. Silence ends it much sooner.
 const READ_TIMEOUT: Duration = Duration::from_hours(6);
 
-/// One stored file.
+/// One stored file as a source for platforms.
 #[derive(Clone, Debug)]
 pub struct StoredSource {
-    /// The store.
+    /// The store that has the file.
     pub store: Store,
-    /// Whose file it is.
+    /// Tenant to whom the file belongs.
     pub tenant: TenantId,
-    /// Where it is.
+    /// The claim for the file.
     pub claim: Claim,
-    /// The wall clock.
+    /// Wall clock, for the deadline of a read.
     pub clock: Clock,
 }
 
@@ -40,10 +40,10 @@ impl ByteSource for StoredSource {
 }
 
 impl StoredSource {
-    /// The first bytes, at most `most`.
+    /// Reads the first bytes, at most `most`.
     ///
     /// # Errors
-    /// The bytes cannot be read.
+    /// The failure to open or to read the file.
     pub async fn head(&self, most: usize) -> Result<Vec<u8>, PlatformError> {
         use futures_util::StreamExt as _;
 

@@ -1,5 +1,5 @@
-//! A clock that jumps makes everything look old. What is under way then gets the time to end before anything is
-//! removed.
+//! Detects jumps of the clock, which make everything look old. Work under way then gets the time to end before
+//! anything is removed.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::plan::PROTECTED_MS;
 
-/// Largest difference between the two clocks that does not count as a jump.
+/// Largest difference between the two clocks that does not count as a jump, in milliseconds.
 const SLACK_MS: u64 = 60_000;
 
-/// Compares the clock of the wall with that of the process.
+/// Compares the wall clock with the monotonic clock of the process.
 #[derive(Debug, Default)]
 pub(super) struct ClockJumpDetector {
     last: Option<(Instant, u64)>,
@@ -18,11 +18,12 @@ pub(super) struct ClockJumpDetector {
 }
 
 impl ClockJumpDetector {
-    /// Whether what the wall clock says may be believed now.
+    /// Whether the wall clock can be trusted now. Call it before each sweep.
     pub(super) fn may_sweep(&mut self, now: Instant, wall_ms: u64) -> bool {
         if let Some((then, then_ms)) = self.last.replace((now, wall_ms)) {
             let passed = now.saturating_duration_since(then).as_millis();
             let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+            // In both directions: a clock that was set back may be set forward again.
             if wall_ms.abs_diff(then_ms.saturating_add(passed)) > SLACK_MS {
                 tracing::warn!("the clock jumped: the cache is not swept for a while");
                 self.quiet_until = Some(now + Duration::from_millis(PROTECTED_MS));

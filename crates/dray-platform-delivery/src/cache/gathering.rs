@@ -1,5 +1,5 @@
-//! Who gathers files just now. What several copies bring is in no record before the last one is there, and all of it
-//! has to stay in the cache until then.
+//! Notes of the deliveries that gather files at the moment. What several copies bring is in no record before the last
+//! copy is there, and all of it has to stay in the cache until then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use dray_bus::{KeyError, KeyValue};
 use dray_types::{Clock, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
-/// Keys among which deliveries are spread, so that they seldom meet and a look at all of them is short.
+/// Keys over which deliveries are spread, so that writers seldom meet and reading all of them is short.
 const NOTE_KEYS: u8 = 32;
-/// Tries of one change that others change as well.
+/// Attempts to write one key that others change at the same time.
 const MAX_WRITE_ATTEMPTS: u32 = 16;
 
-/// Notes of all replicas in the bucket `dray_platform`.
+/// The notes of all replicas, in the bucket `dray_platform`.
 #[derive(Clone, Debug)]
 pub(crate) struct GatheringNotes {
     keys: KeyValue,
     clock: Clock,
 }
 
-/// One that is under way, or died.
+/// A delivery that gathers files, or that died while it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GatheringNote {
     since_ms: u64,
@@ -35,10 +35,11 @@ impl GatheringNotes {
         Self { keys, clock }
     }
 
-    /// Files of this delivery are gathered from now on, for at most `life`. Begun once more, it began the first time.
+    /// Records that files of this delivery are gathered from now on, for at most `life`. A repeated call keeps the
+    /// first start.
     ///
     /// # Errors
-    /// The bus: nothing is certain then.
+    /// The bus failed; whether the note is there is unknown.
     pub(crate) async fn begin(&self, delivery: &str, life: Duration) -> Result<(), KeyError> {
         let now_ms = self.clock.now_ms();
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
@@ -52,7 +53,8 @@ impl GatheringNotes {
         .await
     }
 
-    /// They are in a record, or not needed any more. What cannot be noted ends with its time.
+    /// Removes the note: the files are in a record, or not needed any more. A note that cannot be removed ends with
+    /// its time.
     pub(crate) async fn end(&self, delivery: &str) {
         let ended = self.change(delivery, |noted| {
             noted.remove(delivery);
@@ -65,10 +67,10 @@ impl GatheringNotes {
         }
     }
 
-    /// When the first of those that are under way began; [`u64::MAX`] when there are none.
+    /// Start of the earliest gathering that is under way; [`u64::MAX`] when there is none.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed, so nothing may be removed.
     pub(crate) async fn since_ms(&self) -> Result<u64, KeyError> {
         let now_ms = self.clock.now_ms();
         let listing = self.keys.list("gathering", usize::from(NOTE_KEYS)).await?;
@@ -76,6 +78,7 @@ impl GatheringNotes {
             .entries
             .iter()
             .flat_map(|(_, entry)| decode_notes(&entry.value));
+        // Those past their time died with their process.
         Ok(noted
             .filter(|(_, gathering)| gathering.until_ms > now_ms)
             .map(|(_, gathering)| gathering.since_ms)
@@ -92,6 +95,7 @@ impl GatheringNotes {
             let entry = self.keys.get(&key).await?;
             let before = entry.as_ref().map(|entry| decode_notes(&entry.value));
             let mut after = before.clone().unwrap_or_default();
+            // Every writer removes what has ended under its key, so that a dead process leaves nothing for long.
             after.retain(|_, gathering| gathering.until_ms > now_ms);
             change(&mut after);
             if before.as_ref() == Some(&after) {

@@ -1,11 +1,11 @@
-//! What sweeps of the cache count.
+//! Metrics of the sweeps of the cache.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Meter};
 
 use super::SweepReport;
 
-/// The instruments.
+/// The instruments of sweeps, part of those of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheMetrics {
     removed: Counter<u64>,
@@ -17,7 +17,7 @@ pub(crate) struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    /// Creates every instrument.
+    /// Creates all instruments on this meter.
     pub(crate) fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, text: &'static str| {
             meter.u64_counter(name).with_description(text).build()

@@ -1,43 +1,43 @@
-//! Which objects of the cache go. Pure: everything it looks at is given.
+//! The plan of a sweep. It is a pure function: all data that it uses is passed in.
 
 use dray_store::CachedObject;
 use dray_types::{ByteSize, Period};
 
 use super::need::{ObjectUse, Uses};
 
-/// How long an object stays in any case once no new claims for it are given: longer than the longest answer of
-/// a sandbox takes to get into a record.
+/// Time for which an object stays in any case once no new claims for it are given, in milliseconds: longer than the
+/// longest answer of a sandbox takes to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
-/// What is true at one moment.
+/// The conditions of one sweep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SweepConditions {
-    /// Unix milliseconds.
+    /// Unix milliseconds of the sweep.
     pub(crate) at_ms: u64,
-    /// A delivery gathers files since then: what is younger stays.
+    /// Unix milliseconds since which a delivery gathers files: younger objects stay.
     pub(crate) gathering_since_ms: u64,
     /// How long an object is kept after its last use.
     pub(crate) lifetime: Period,
-    /// Most bytes of all objects.
+    /// Most bytes that all objects may have.
     pub(crate) size: ByteSize,
 }
 
-/// What is to be done.
+/// The decision of one sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SweepPlan {
-    /// Past their time.
+    /// Objects past their time.
     pub(crate) expired: Vec<CachedObject>,
-    /// Too much, the least recently used first.
+    /// Objects above the size, the least recently used first.
     pub(crate) evicted: Vec<CachedObject>,
-    /// Bytes that stay.
+    /// Bytes of the objects that stay.
     pub(crate) bytes: u64,
-    /// Bytes of what stays because it is needed or too young.
+    /// Bytes of the objects that stay because they are needed or too young.
     pub(crate) held: u64,
-    /// Objects that stay.
+    /// Number of the objects that stay.
     pub(crate) objects: u64,
 }
 
-/// Decides over everything that is in the cache.
+/// Decides about all objects in the cache.
 pub(crate) fn plan_sweep(
     objects: Vec<CachedObject>,
     uses: &Uses,
@@ -47,6 +47,7 @@ pub(crate) fn plan_sweep(
     let mut free = Vec::new();
     for object in objects {
         let used = uses.get(&object.key).copied().unwrap_or_default();
+        // An object that no delivery has used yet counts as used when its slot closed.
         let last_ms = used.used_ms.max(object.closed_at_ms);
         if is_held(&object, used, now) {
             plan.held = plan.held.saturating_add(object.bytes);
@@ -57,6 +58,7 @@ pub(crate) fn plan_sweep(
             free.push((last_ms, object));
         }
     }
+    // The least recently used first, since a pair compares by its time.
     free.sort();
     let loose = free.iter().map(|(_, object)| object.bytes);
     plan.bytes = loose.fold(plan.held, u64::saturating_add);
@@ -71,7 +73,7 @@ pub(crate) fn plan_sweep(
     plan
 }
 
-/// Whether it must stay at any cost.
+/// Whether the object must stay, even above the size.
 fn is_held(object: &CachedObject, used: ObjectUse, now: SweepConditions) -> bool {
     used.until_ms > now.at_ms
         || object.closed_at_ms.saturating_add(PROTECTED_MS) > now.at_ms
