@@ -7,13 +7,13 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest file without boosts, in bytes: what servers took in all cases; documentation of late 2026 says twice as
-/// much.
+/// Largest file without boosts, in bytes: what servers accepted in all cases; documentation of late 2026 says twice
+/// as much (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 10 << 20;
 /// Largest file with server boosts of level 2 and 3, in bytes.
 const LEVEL_2: u64 = 50 << 20;
 const LEVEL_3: u64 = 100 << 20;
-/// Largest whole request, in bytes, less what is not files.
+/// Largest whole request, in bytes: Discord's 25 MiB, less room for what is not files.
 const MAX_REQUEST_BYTES: u64 = (25 << 20) - (64 << 10);
 /// Longest text, in characters.
 const MAX_TEXT_CHARACTERS: usize = 2000;
@@ -82,7 +82,7 @@ impl Default for DiscordOptions {
 }
 
 impl DiscordOptions {
-    /// Limits in a server with boosts of this level; 0 outside servers.
+    /// Limits in a server with this boost level; 0 outside servers.
     pub(crate) fn limits(&self, boosts: u64) -> ChatLimits {
         let any = match (self.upload_limit, boosts) {
             (Some(limit), _) => limit.as_u64(),
@@ -96,6 +96,7 @@ impl DiscordOptions {
             caption: MAX_TEXT_CHARACTERS,
             text: MAX_TEXT_CHARACTERS,
             per_message: MAX_FILES,
+            // A boosted server takes one file beyond the general limit of a request.
             request: Some(MAX_REQUEST_BYTES.max(any)),
             download: self.download_limit.map(ByteSize::as_u64),
         }
