@@ -1,5 +1,5 @@
-//! A submission server, for tests and the demo: it takes mails, reads them while they come, and keeps what a reader
-//! sees of them.
+//! A submission server, for tests and the demo. It reads mails while they arrive and keeps what a reader sees of
+//! them; attachments are digested and not kept.
 
 mod parse;
 mod session;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::options::{ConnectionSecurity, EmailOptions};
 
-/// The user that it lets in.
+/// The only user that it lets in.
 pub const USER_NAME: &str = "bot";
 /// The password of that user.
 pub const USER_PASSWORD: &str = "double-password-of-a-mailbox";
@@ -25,69 +25,69 @@ pub const SENDER_ADDRESS: &str = "bot@example.org";
 /// A recipient that does not exist.
 pub const UNKNOWN_RECIPIENT: &str = "nobody@example.org";
 
-/// A fault to inject, once, with the next mail.
+/// A fault to inject into the next mail, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// Read to its end, and answered with this line; nothing is kept.
+    /// The mail is read to its end and answered with this line; nothing is kept.
     Refuse(&'static str),
-    /// The sender is answered with this line.
+    /// `MAIL FROM` is answered with this line.
     RefuseSender(&'static str),
-    /// Kept, and the connection closed.
+    /// The mail is kept, and the connection closed.
     LoseAnswer,
-    /// Kept, and answered with something else.
+    /// The mail is kept, and answered with something that is not SMTP.
     Gibberish,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
     /// This line is written after the first bytes, and the connection closed.
     RefuseDuringBody(&'static str),
-    /// Read to its end and never answered.
+    /// The mail is kept and never answered.
     Stall,
-    /// Something is written together with the consent to TLS.
+    /// Something is written in the same packet as the consent to TLS.
     SpeakBeforeTls,
 }
 
 /// A file of a mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailFile {
-    /// Its name, decoded.
+    /// Its name, decoded (RFC 2231).
     pub name: String,
     /// Media type as sent.
     pub media_type: String,
-    /// Bytes.
+    /// Number of bytes after decoding.
     pub size: u64,
-    /// Their digest.
+    /// SHA-256 digest of the decoded bytes.
     pub sha256: Sha256Digest,
 }
 
-/// A mail as its reader sees it.
+/// A mail as its reader sees it, with what the envelope said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedMail {
-    /// Sender and recipients of the envelope.
+    /// Sender of the envelope.
     pub from: String,
     /// Recipients of the envelope.
     pub to: Vec<String>,
     /// Bytes on the wire, without the dot that ends it.
     pub length: u64,
-    /// `SIZE` of the sender's command.
+    /// `SIZE` of `MAIL FROM`, in bytes.
     pub announced: Option<u64>,
     /// Headers, unfolded, as sent.
     pub headers: Vec<(String, String)>,
     /// Text with single line feeds.
     pub text: String,
-    /// Files in order.
+    /// Attachments in the order of the mail.
     pub files: Vec<MailFile>,
-    /// Whether it came over TLS.
+    /// Whether it arrived over TLS.
     pub protected: bool,
 }
 
 impl ReceivedMail {
-    /// A header; empty when there is none.
+    /// The first header of this name, in any case; empty when there is none.
     pub fn header(&self, name: &str) -> &str {
         parse::header_value(&self.headers, name)
     }
 }
 
-/// What sessions share.
+/// State that all sessions share.
 #[derive(Debug)]
 struct SharedState {
     state: Mutex<FakeState>,
@@ -123,8 +123,8 @@ pub struct FakeMailServer {
 }
 
 impl FakeMailServer {
-    /// Starts one that takes mails of so many bytes; with a TLS configuration it offers `STARTTLS` and takes no mail
-    /// without.
+    /// Starts a server that takes mails of at most `largest` bytes. With a TLS configuration it offers `STARTTLS` and
+    /// takes no mail without.
     ///
     /// # Errors
     ///
@@ -143,6 +143,7 @@ impl FakeMailServer {
         serving.spawn(async move {
             let mut sessions = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
+                // Ended sessions are reaped here, so that a long run does not collect them.
                 while sessions.try_join_next().is_some() {}
                 let shared = Arc::clone(&inner);
                 sessions.spawn(async move {
@@ -158,7 +159,7 @@ impl FakeMailServer {
         })
     }
 
-    /// Options of a sender that uses it, without TLS.
+    /// Options of a sender that uses this server, without TLS.
     pub fn options(&self) -> EmailOptions {
         EmailOptions {
             host: self.address.ip().to_string(),
@@ -166,12 +167,13 @@ impl FakeMailServer {
             security: ConnectionSecurity::None,
             username: USER_NAME.to_owned(),
             password: Secret::new(USER_PASSWORD),
+            // Not ASCII, so that every test sees an encoded word.
             from: format!("Бот <{SENDER_ADDRESS}>"),
             ..EmailOptions::default()
         }
     }
 
-    /// Makes this happen once.
+    /// Injects a fault. Several are used one after the other, each where it applies.
     pub fn script(&self, fault: InjectedFault) {
         self.shared.lock().faults.push(fault);
     }
