@@ -1,6 +1,6 @@
-//! A homeserver, for tests and the demo: rooms, media and sync, as one user sees them.
+//! A homeserver for tests and the demo: rooms, media and sync, as one user sees them.
 //!
-//! It keeps what users see. Uploads are digested; their bytes are kept up to 4 MiB.
+//! It keeps what users see. Uploads are digested; their bytes are kept up to 4 MiB, for downloads.
 
 mod answer;
 mod state;
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use state::FakeState;
 
-/// The token that it takes.
+/// The only token that the server accepts.
 pub const ACCESS_TOKEN: &str = "syt_double_token_of_a_user";
-/// The user with that token.
+/// The user to whom the token belongs.
 pub const BOT_USER: &str = "@bot:double.example";
-/// Another user.
+/// The user who writes all other messages.
 pub const OTHER_USER: &str = "@ada:double.example";
-/// Its name.
+/// Name of the server in the ids of users, rooms and files.
 pub const SERVER_NAME: &str = "double.example";
 
 /// A fault to inject, once.
@@ -36,7 +36,7 @@ pub enum InjectedFault {
     LoseAnswer,
     /// The next event is answered with success and without an id.
     ForgetEvent,
-    /// The next event appears, and the answer is cut.
+    /// The next event appears, and the response is cut.
     Gibberish,
     /// The next event is refused with this status and code.
     Refuse(u16, &'static str),
@@ -44,24 +44,24 @@ pub enum InjectedFault {
     CloseDuringUpload,
     /// The next upload is refused as too large.
     TooLarge,
-    /// The next upload is answered with an address that is none.
+    /// The next upload is answered with an invalid address.
     StrangeAddress,
     /// The next sync is answered with 502.
     FailSync,
-    /// It does not know the calls of version 1.11, until the end.
+    /// The server does not know the calls of version 1.11. Lasts until the end.
     Old,
-    /// It does not say how large a file may be, until the end.
+    /// The server does not announce how large a file may be. Lasts until the end.
     NoLimit,
 }
 
-/// A message as users see it.
+/// A message of the bot as users see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Its event.
+    /// Id of its event.
     pub event_id: String,
-    /// Its content.
+    /// The `content` of its event, as sent.
     pub content: Value,
-    /// The bytes that its address leads to.
+    /// Digest of the file at its address; `None` for a text.
     pub file: Option<ContentDigest>,
 }
 
@@ -72,7 +72,7 @@ pub struct FakeHomeserver {
 }
 
 impl FakeHomeserver {
-    /// Starts one that takes files of so many bytes.
+    /// Starts a server that takes files of at most `largest` bytes.
     ///
     /// # Errors
     ///
@@ -90,12 +90,12 @@ impl FakeHomeserver {
         self.server.shared().url()
     }
 
-    /// The token that it takes.
+    /// The only token that the server accepts, [`ACCESS_TOKEN`].
     pub fn token(&self) -> Secret {
         Secret::new(ACCESS_TOKEN)
     }
 
-    /// Makes a room and gives its id.
+    /// Makes a room with both users, and returns its id.
     pub fn room(&self) -> String {
         self.server.shared().lock().room()
     }
@@ -106,7 +106,7 @@ impl FakeHomeserver {
         state.aliases.insert(alias.to_owned(), room.to_owned());
     }
 
-    /// Encrypts a room.
+    /// Turns encryption on in a room, which cannot be undone.
     pub fn encrypt(&self, room: &str) {
         let mut state = self.server.shared().lock();
         state.encrypted.insert(room.to_owned());
@@ -117,7 +117,7 @@ impl FakeHomeserver {
         self.server.shared().lock().seen(room)
     }
 
-    /// Makes this happen.
+    /// Injects a fault. Several are used one after the other, each where it applies.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -132,24 +132,24 @@ impl FakeHomeserver {
         self.server.shared().lock().requests.clone()
     }
 
-    /// [`OTHER_USER`] writes into a room; the id of the event.
+    /// [`OTHER_USER`] writes into a room. Returns the id of the event.
     pub fn user_writes(&self, room: &str, content: &Value) -> String {
         let mut state = self.server.shared().lock();
         state.event(room, OTHER_USER, "m.room.message", content)
     }
 
-    /// A user makes an event that is not a message.
+    /// [`OTHER_USER`] causes an event that is not a message.
     pub fn something_happens(&self, room: &str, kind: &str) {
         let mut state = self.server.shared().lock();
         state.event(room, OTHER_USER, kind, &json!({ "body": "x" }));
     }
 
-    /// Sets the time of events that come, in Unix milliseconds.
+    /// Sets the time of future events, in Unix milliseconds.
     pub fn set_time(&self, now: u64) {
         self.server.shared().lock().now = now;
     }
 
-    /// Keeps a file of a user; its address.
+    /// Stores a file of a user, and returns its address.
     pub fn keep(&self, bytes: Vec<u8>) -> String {
         self.server.shared().lock().keep(bytes)
     }
