@@ -1,8 +1,8 @@
-//! Answers as the API words them.
+//! Responses as the API words them.
 
 use serde_json::{Value, json};
 
-/// A refusal.
+/// A refusal: what stands beside `"ok": false`.
 #[derive(Clone, Debug)]
 pub(super) struct MethodError {
     pub(super) code: u16,
@@ -10,7 +10,7 @@ pub(super) struct MethodError {
     pub(super) parameters: Option<Value>,
 }
 
-/// What a method answers.
+/// The result of a method, or its refusal.
 pub(super) type Answer = Result<Value, MethodError>;
 
 impl MethodError {
