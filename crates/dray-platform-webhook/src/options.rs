@@ -8,9 +8,9 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest file, in bytes, where nothing else is set.
+/// Largest file, in bytes, where the options set no other limit.
 const MAX_FILE_BYTES: u64 = 100 << 20;
-/// Longest text of one event, in characters.
+/// Longest text of one event, in characters; longer ones become several events.
 const MAX_TEXT_CHARACTERS: usize = 40_000;
 /// Most files of one event.
 const MAX_FILES: usize = 10;
@@ -68,7 +68,7 @@ impl Default for WebhookOptions {
 }
 
 impl WebhookOptions {
-    /// The address with this name.
+    /// The address with this name, or [`ErrorKind::NotFound`].
     pub(crate) fn hook(&self, name: &str) -> Result<&WebhookAddress, PlatformError> {
         self.hooks.get(name).ok_or_else(|| {
             PlatformError::new(ErrorKind::NotFound, "no webhook of this name is configured")
