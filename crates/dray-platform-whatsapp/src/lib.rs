@@ -1,11 +1,27 @@
-//! `WhatsApp`, two ways (platform-delivery 7.5): the Cloud API, and a local bridge to a phone's account.
+//! `WhatsApp`, in two ways (platform-delivery 7.5): the Cloud API, and a local bridge to the account of a phone.
 //!
-//! - [`CloudPlatform`]: one business phone number, as `Platform` and `Inbox`.
-//! - [`BridgePlatform`]: a bridge process on loopback, as `Platform` and `Inbox`.
+//! - [`CloudPlatform`]: one business phone number, as `Platform` and `InboundSource`.
+//! - [`BridgePlatform`]: a bridge process on loopback, as `Platform` and `InboundSource`.
 //! - [`CloudOptions`], [`BridgeOptions`]: what an operator sets about them.
 //! - `double` (feature `double`): servers that speak the same wires, for tests and the demo.
 //!
-//! What it does not do: it keeps no state and tries nothing again that may be visible.
+//! What it does not do: it keeps no state, and repeats no request whose message may already be visible. It neither
+//! starts the bridge process nor converts files.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_whatsapp::{CloudOptions, CloudPlatform};
+//! use dray_types::Secret;
+//!
+//! let options = CloudOptions {
+//!     token: Secret::new("example"),
+//!     phone_number_id: "106540352242922".to_owned(),
+//!     ..CloudOptions::default()
+//! };
+//! let number = CloudPlatform::new("", options)?;
+//! assert_eq!(number.name(), "whatsapp");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod bridge;
 mod cloud;
