@@ -1,5 +1,5 @@
-//! Conversions between wire types and `dray-types`. Everything is destructured, so that a new field cannot be
-//! forgotten.
+//! Conversions between wire types and `dray-types`. Structures are taken apart field by field, so that a new field
+//! cannot be forgotten.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dray_types::{Artifact, Claim, Fault, FaultCode, RetryAdvice, Sha256Digest, T
 
 use crate::v1;
 
-/// A wire message that breaks its contract.
+/// A wire message that breaks its contract. As a [`Fault`] it is the sender's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMessage {
     /// A field that the contract requires is absent.
@@ -16,15 +16,15 @@ pub enum InvalidMessage {
     /// A field has a value that the contract does not allow.
     #[error("field `{field}` is not valid: {reason}")]
     Field {
-        /// The field.
+        /// Path of the field in the message, such as `artifact.sha256`.
         field: &'static str,
-        /// What is wrong with it.
+        /// Why the value is not allowed; the sender reads it.
         reason: String,
     },
 }
 
 impl InvalidMessage {
-    /// An invalid field with the reason of a failed conversion.
+    /// Reports an invalid field with the reason of a failed conversion.
     pub fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Field {
             field,
@@ -70,6 +70,7 @@ impl From<v1::FaultCode> for FaultCode {
             v1::FaultCode::RateLimited => Self::RateLimited,
             v1::FaultCode::Timeout => Self::Timeout,
             v1::FaultCode::Unavailable => Self::Unavailable,
+            // Also what a peer of a later revision sends: numbers that are unknown here are read as `Unspecified`.
             v1::FaultCode::Internal | v1::FaultCode::Unspecified => Self::Internal,
         }
     }
@@ -88,6 +89,7 @@ impl From<Fault> for v1::Fault {
         let (retryable, retry_after_ms) = match retry {
             RetryAdvice::Never => (false, 0),
             RetryAdvice::After(delay) => {
+                // Cut to whole milliseconds, at most one too early.
                 (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
             }
         };
@@ -105,6 +107,7 @@ impl From<Fault> for v1::Fault {
 
 impl From<v1::Fault> for Fault {
     fn from(fault: v1::Fault) -> Self {
+        // Before the fields are taken apart: the getter reads unknown numbers, the field is a bare integer.
         let code = fault.code().into();
         let v1::Fault {
             code: _,
@@ -162,6 +165,7 @@ impl TryFrom<v1::Artifact> for Artifact {
             name,
         } = artifact;
         Ok(Self {
+            // What was consumed is checked as if it came from outside (messaging-reliability 18).
             tenant: TenantId::new(tenant)
                 .map_err(|error| InvalidMessage::field("artifact.tenant", error))?,
             sha256: Sha256Digest::try_from(sha256.as_slice())
@@ -204,6 +208,7 @@ impl TryFrom<v1::Claim> for Claim {
             expires_at_ms,
         } = claim;
         Ok(Self {
+            // Optional in the generated type alone: protobuf 3 has no required messages.
             artifact: artifact
                 .ok_or(InvalidMessage::Missing("claim.artifact"))?
                 .try_into()?,
@@ -215,12 +220,12 @@ impl TryFrom<v1::Claim> for Claim {
     }
 }
 
-/// Bytes that are here, or the claim for them.
+/// Bytes that are at hand, or the claim for them; the choice follows [`INLINE_LIMIT`](crate::INLINE_LIMIT).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentSource {
-    /// The bytes.
+    /// The bytes, which travel in the message.
     Inline(bytes::Bytes),
-    /// Where to read them.
+    /// Where to read the bytes, with what is needed to check them.
     Claim(Claim),
 }
 
@@ -239,6 +244,7 @@ impl TryFrom<v1::Content> for ContentSource {
 
     fn try_from(content: v1::Content) -> Result<Self, InvalidMessage> {
         match content
+            // Also absent if a later revision added a choice that is unknown here.
             .body
             .ok_or(InvalidMessage::Missing("content.body"))?
         {
