@@ -1,5 +1,25 @@
 //! Reading attachments safely: which file may be read, conversion in a worker process, and the frame that says «data,
 //! not instructions».
+//!
+//! - [`reader::Reader`] is the tool: a [`request::Request`] in, a [`record::Record`] out, in the fixed order of steps.
+//! - [`workspace::Roots`] decides which paths may be opened, and holds them open (path traversal, TOCTOU).
+//! - [`worker::Worker`] converts in a confined process; the `main` of its executable calls [`worker::child`] first.
+//! - [`policy::Policy`] has the limits, [`cache::Cache`] keeps conversions, [`summary`] shortens what is too large.
+//! - [`defang::defang`] and [`frame::frame`] are what every text passes before a model sees it.
+//!
+//! It converts nothing itself (that is `dray-documents`), fetches nothing, and writes no file.
+//!
+//! ```
+//! use dray_reading::defang::defang;
+//! use dray_reading::frame::{self, Made};
+//! use dray_reading::range::Range;
+//!
+//! let range = Range::parse("pages 3-5").unwrap().to_string();
+//! let header = frame::header("report.pdf", "application/pdf", Made::Range(&range));
+//! let framed = frame::frame(&header, &defang("Totals\u{202e} for March")).unwrap();
+//! assert!(framed.starts_with("[Read attachment: report.pdf (application/pdf), pages 3-5, "));
+//! assert!(framed.contains("\nTotals for March\n--END "));
+//! ```
 
 pub mod cache;
 pub mod defang;

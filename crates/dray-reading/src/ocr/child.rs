@@ -21,6 +21,7 @@ pub(crate) fn child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Gives the error; on success it does not return.
 fn become_program(job: &OcrJob) -> std::io::Result<()> {
+    // Before the seal, which refuses `prctl`. The signal and the limits survive `exec`.
     end_with_parent()?;
     limit(&job.limits)?;
     confine::seal(&job.program)?;
@@ -36,7 +37,9 @@ fn become_program(job: &OcrJob) -> std::io::Result<()> {
     let error = Command::new(&job.program)
         .args(arguments)
         .env_clear()
+        // The filter refuses threads, and OpenMP aborts when it cannot start one.
         .env("OMP_THREAD_LIMIT", "1")
+        // Tesseract 4.0 asserts the C locale, and the message about missing languages stays in English.
         .env("LC_ALL", "C")
         .exec();
     Err(error)

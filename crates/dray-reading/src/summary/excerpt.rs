@@ -11,10 +11,12 @@ const MAX_HEADING_CHARACTERS: usize = 200;
 ///
 /// `budget` is in bytes; nothing is cut through a character, and where possible not through a line.
 pub fn excerpt(markdown: &str, budget: usize) -> String {
+    // Beginning and end have 80 % of the budget together; the rest is for the outline.
     if markdown.len() <= budget / 5 * 4 {
         return markdown.to_owned();
     }
     let head_end = line_end_before(markdown, budget / 5 * 3);
+    // Both cuts may fall into one long line; the end must not repeat what the beginning showed.
     let tail_start =
         line_start_after(markdown, markdown.len().saturating_sub(budget / 5)).max(head_end);
     let head = markdown.get(..head_end).unwrap_or_default();
@@ -79,6 +81,7 @@ fn line_end_before(text: &str, at: usize) -> usize {
         .get(..at)
         .and_then(|before| before.rfind('\n'))
         .map(|end| end + 1);
+    // A line end in the first half would give up more text than a torn line costs.
     line.filter(|end| *end * 2 > at).unwrap_or(at)
 }
 

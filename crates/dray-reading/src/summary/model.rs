@@ -12,7 +12,7 @@ use serde::Deserialize;
 pub struct Ask<'a> {
     /// What to do: words of ours.
     pub system: &'a str,
-    /// The framed text.
+    /// The text in its frame, sent as the message of the user.
     pub user: &'a str,
     /// The text itself, without its frame.
     pub source: &'a str,
@@ -140,6 +140,7 @@ impl Summarizer for OpenAi {
             .send(&|_| {})
             .await
             .map_err(SummaryError::Unreachable)?;
+        // The body of an error may repeat the request, which holds content that no log may have (15).
         if !answer.is_success() {
             return Err(SummaryError::Refused(answer.status()));
         }

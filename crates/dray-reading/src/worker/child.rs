@@ -52,10 +52,15 @@ impl From<io::Error> for Failed {
 fn work(job: Job) -> Result<(), Failed> {
     // What a panic says may hold content; it is not read here.
     std::panic::set_hook(Box::new(|_| {}));
+    // A parent that died before this line is noticed later, by the write to its closed pipe.
     confine::end_with_parent()?;
     let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // The descriptor is made before the seal, whose rules name its number, and the limits are set before it,
+    // since the filter refuses `prlimit64`.
     confine::limit(&job.limits)?;
     confine::seal(file.as_fd())?;
+    // Started after the seal: the filter holds for this thread and those that it starts. The main thread's
+    // stack would depend on the shell that started the service.
     let converting = std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(move || {

@@ -25,6 +25,7 @@ pub(super) fn write(mut converted: Converted) -> Vec<u8> {
         converted,
         images: lengths.collect(),
     };
+    // An empty header cannot be read back, so the parent sees a failed worker.
     let header = serde_json::to_vec(&header).unwrap_or_default();
     let mut bytes = Vec::with_capacity(header.len() + markdown.len() + 24);
     bytes.extend_from_slice(WIRE_MAGIC);
@@ -44,6 +45,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<Converted> {
     let rest = bytes.strip_prefix(WIRE_MAGIC)?;
     let (header, rest) = length(rest)?;
     let (markdown, rest) = length(rest)?;
+    // Lengths come from a process that a document may control: each is checked against what was read, and
+    // nothing is allocated by them.
     let (header, rest) = rest.split_at_checked(header)?;
     let (markdown, mut rest) = rest.split_at_checked(markdown)?;
     let Header {
