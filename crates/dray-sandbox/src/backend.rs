@@ -1,7 +1,8 @@
 //! The interface that every backend implements.
 //!
-//! A backend moves bytes and asks the sandbox; it decides nothing. What may be read, limits, digests before and
-//! after, temp names, retries, the next transport and receipts are the work of `transfer`, once for all.
+//! A backend moves bytes and queries the sandbox; it decides nothing. The rules of what may be read, limits, digests
+//! before and after, temporary names, retries, the next transport and receipts are the work of `transfer`, once for
+//! all.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub trait Backend: Debug + Send + Sync {
     /// [`ErrorKind::SandboxGone`] when the address now means another incarnation.
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error>;
 
-    /// Opens the incarnation that an address means now. Backends that learn on the way what opening needs ask for it
-    /// once.
+    /// Opens the incarnation that an address means now. A backend that learns while resolving what opening needs
+    /// overrides this, so that it asks the provider one time.
     ///
     /// # Errors
     ///
@@ -58,10 +59,10 @@ pub enum Follow {
     Yes,
 }
 
-/// What to read.
+/// A request to read one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
-    /// How.
+    /// Transport that carries the bytes; one of [`Sandbox::read_transports`].
     pub transport: Transport,
     /// The regular file, as `stat` with [`Follow::Yes`] just reported it. Read `real_path`; where the backend sees
     /// an identity after opening, it must be the same one.
@@ -74,12 +75,13 @@ pub struct Read<'a> {
 /// sender is dropped. Dropping the receiver ends the computation.
 pub type ReadDigest = oneshot::Receiver<Fingerprint>;
 
-/// What to write: a new file of exactly `size` bytes.
+/// A request to write a new file of exactly `size` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
-    /// How.
+    /// Transport that carries the bytes; one of [`Sandbox::write_transports`].
     pub transport: Transport,
-    /// Where. Created exclusively when `offset` is 0, never through a link; appended to when it is not.
+    /// The path of the new file. Created exclusively when `offset` is 0, never through a link; appended to when it is
+    /// not.
     pub path: &'a SandboxPath,
     /// Bytes of the whole file.
     pub size: u64,
@@ -94,16 +96,16 @@ pub struct Write<'a> {
 /// nothing keeps running in the sandbox for it.
 #[async_trait]
 pub trait Sandbox: Debug + Send + Sync {
-    /// Which one it is.
+    /// The incarnation to which all methods speak.
     fn handle(&self) -> &Handle;
 
-    /// What it offers. Not cached here.
+    /// Asks what the sandbox offers. The result is not cached here.
     async fn probe(&self) -> Result<Probe, Error>;
 
-    /// What a path is.
+    /// Metadata of a path, with links before its last part resolved.
     async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error>;
 
-    /// What lies in a directory, down to `depth` levels (1 is the directory itself), at most `limit` entries.
+    /// Entries of a directory, down to `depth` levels (1 is the directory itself), at most `limit` of them.
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error>;
 
     /// Transports that can read or write this (resolved) path, best first. Paths that one transport cannot see,
@@ -120,7 +122,7 @@ pub trait Sandbox: Debug + Send + Sync {
         self.transports(path)
     }
 
-    /// Whether this transport can begin in the middle.
+    /// Whether this transport can begin at an offset above 0.
     fn resumes(&self, _transport: Transport) -> bool {
         false
     }
@@ -146,15 +148,16 @@ pub trait Sandbox: Debug + Send + Sync {
 
     /// A read whose command computes the SHA-256 of the file meanwhile.
     async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        // A dropped sender is how a digest that was not computed looks to the caller.
         let (_, none) = oneshot::channel();
         Ok((self.read(read).await?, none))
     }
 
-    /// Writes a new file. On failure the caller removes what may be left.
+    /// Writes a new file. On failure the caller removes a part that may be left.
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error>;
 
-    /// The same, with the SHA-256 of the bytes as they go into the file, where the sandbox computes one beside the
-    /// writing; nothing where it does not. The size of the written file was checked.
+    /// Writes as [`Self::write`] does, and returns the SHA-256 of the bytes as they go into the file where the
+    /// sandbox computes one beside the writing; `None` where it does not. The size of the written file was checked.
     async fn write_with_digest(
         &self,
         write: Write<'_>,
@@ -170,7 +173,8 @@ pub trait Sandbox: Debug + Send + Sync {
     /// [`ErrorKind::ToolMissing`] where nothing in the sandbox can compute one.
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error>;
 
-    /// What changes whenever a regular file does, without reading the file: cheap, and asked before and after a copy.
+    /// A value that changes whenever a regular file does, without reading the file: cheap, and compared before and
+    /// after a copy.
     ///
     /// # Errors
     ///
@@ -203,7 +207,7 @@ pub trait Sandbox: Debug + Send + Sync {
     /// Removes a file, or with `recursive` a directory and what is in it. A link is removed, not followed.
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error>;
 
-    /// A directory as a tar stream, made in the sandbox and to be read as hostile (sandbox-transfer 13).
+    /// Reads a directory as a tar stream, made in the sandbox and to be read as hostile (sandbox-transfer 13).
     ///
     /// # Errors
     ///
@@ -212,7 +216,7 @@ pub trait Sandbox: Debug + Send + Sync {
         Err(Error::new(ErrorKind::ToolMissing, "no tar stream here"))
     }
 
-    /// Unpacks a plain tar of our own making (regular files and directories only) into an existing directory.
+    /// Unpacks a plain tar that this crate made (regular files and directories only) into an existing directory.
     ///
     /// # Errors
     ///

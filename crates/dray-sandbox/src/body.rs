@@ -1,4 +1,4 @@
-//! Bytes on their way.
+//! The stream of bytes between a backend and a transfer, with its errors.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,22 +14,22 @@ use crate::error::{Error, ErrorKind};
 pub struct Body(Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>);
 
 impl Body {
-    /// From a stream.
+    /// Wraps a stream; an item with an error has to be its last.
     pub fn new(stream: impl Stream<Item = Result<Bytes, Error>> + Send + 'static) -> Self {
         Self(Box::pin(stream))
     }
 
-    /// From bytes at hand.
+    /// Makes a body of one piece from bytes in memory.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
         Self::new(stream::iter([Ok(bytes.into())]))
     }
 
-    /// The next piece.
+    /// The next piece, of any length; `None` after the last. Cancellation safe: a dropped call loses no piece.
     pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         self.0.next().await
     }
 
-    /// All of it, when it is at most `limit` bytes.
+    /// Collects the whole body, when it is at most `limit` bytes.
     ///
     /// # Errors
     ///
@@ -45,8 +45,8 @@ impl Body {
         Ok(all)
     }
 
-    /// The same stream, which fails unless it ends after exactly `size` bytes: short is
-    /// [`ErrorKind::Truncated`], long is [`ErrorKind::ChangedDuringTransfer`].
+    /// The same stream, but it fails unless it ends after exactly `size` bytes: a shorter one is
+    /// [`ErrorKind::Truncated`], a longer one [`ErrorKind::ChangedDuringTransfer`].
     #[must_use]
     pub fn exactly(self, size: u64) -> Self {
         Self::new(stream::unfold(
@@ -56,11 +56,14 @@ impl Body {
                 match body.next().await {
                     Some(Ok(piece)) => {
                         let seen = seen + piece.len() as u64;
+                        // Counted before the piece is passed on: the caller never receives a byte beyond the size.
                         if seen > size {
                             let error = Error::new(
                                 ErrorKind::ChangedDuringTransfer,
                                 "more bytes than were announced",
                             );
+                            // No state after an error, so the stream ends here and a later poll finds no second
+                            // error.
                             return Some((Err(error), None));
                         }
                         Some((Ok(piece), Some((body, seen))))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of failure. A backend maps everything it meets to one of these and never adds its own.
+/// Kind of failure. A backend maps every failure to one of these and never adds its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -20,7 +20,7 @@ pub enum ErrorKind {
     NotRegular,
     /// The sandbox user may not read or write it.
     PermissionDenied,
-    /// Read-only root or mount.
+    /// The root or the mount is read-only.
     ReadOnly,
     /// The resolved path leaves the permitted roots.
     OutsideRoot,
@@ -40,17 +40,17 @@ pub enum ErrorKind {
     ChangedDuringTransfer,
     /// Bytes arrived, but digest or length is wrong while the source is stable.
     Corrupted,
-    /// The stream ended cleanly but short.
+    /// The stream ended without an error but short.
     Truncated,
     /// A program that is needed is absent in the sandbox.
     ToolMissing,
     /// Deleted, expired, evicted, or replaced by another incarnation.
     SandboxGone,
-    /// Exists, but is stopped.
+    /// The sandbox exists, but is stopped.
     SandboxStopped,
-    /// Exists, but is paused.
+    /// The sandbox exists, but is paused.
     SandboxPaused,
-    /// Credential refused, or the host key changed.
+    /// The credential was refused, or the host key changed.
     Auth,
     /// Rate limited; [`Error::retry_after`] says for how long.
     RateLimited,
@@ -58,7 +58,7 @@ pub enum ErrorKind {
     Unavailable,
     /// No progress for the idle window, or the total passed.
     Timeout,
-    /// An impossible answer.
+    /// An answer that the peer's protocol does not allow.
     Protocol,
 }
 
@@ -226,14 +226,14 @@ impl Error {
         }
     }
 
-    /// Keeps the cause.
+    /// Keeps the cause, for the chain in the operator's log.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Over a limit: bytes found and bytes allowed.
+    /// A file over a limit: bytes found and bytes allowed.
     pub fn too_large(found: u64, allowed: u64) -> Self {
         Self {
             numbers: Some((found, allowed)),
@@ -241,19 +241,20 @@ impl Error {
         }
     }
 
-    /// Adds when to come back.
+    /// Adds the delay after which the provider accepts requests again.
     #[must_use]
     pub const fn with_retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// Its kind.
+    /// The kind, on which callers branch.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What happened, for the operator's log. Never for an agent.
+    /// Describes the failure for the operator's log. Never for an agent, since it may hold paths and what the sandbox
+    /// said.
     pub fn context(&self) -> &str {
         &self.context
     }
@@ -269,7 +270,7 @@ impl Error {
     }
 }
 
-/// For the operator's log.
+/// The form for the operator's log.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.context)

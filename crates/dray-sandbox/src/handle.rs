@@ -1,4 +1,4 @@
-//! Which sandbox is meant, exactly (sandbox-transfer R-1).
+//! Names of sandboxes: addresses that people write and handles that name one incarnation (sandbox-transfer R-1).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 pub struct Address {
     /// Name of the backend.
     pub backend: String,
-    /// What the backend knows it by.
+    /// The provider's name for the sandbox, in a form that the backend defines; it may hold colons.
     pub name: String,
 }
 
@@ -19,6 +19,7 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        // Only the first colon counts: `ssh:user@host:22` has another one in its name.
         match text.split_once(':') {
             Some((backend, name))
                 if !name.is_empty()
@@ -49,7 +50,7 @@ impl fmt::Display for Address {
 /// One incarnation of one sandbox: container id, pod uid and container, sandbox id, host key and session directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
-    /// What a person calls it.
+    /// The address under which this incarnation was found.
     pub address: Address,
     /// Identity of this incarnation; opaque outside the backend.
     pub incarnation: String,

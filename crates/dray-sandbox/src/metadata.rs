@@ -1,33 +1,33 @@
-//! What is known about a path in a sandbox (sandbox-transfer 1.2).
+//! Metadata of paths and of sandboxes, and the words for transports and integrity (sandbox-transfer 1.2).
 
 use dray_types::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::path::SandboxPath;
 
-/// What a path is.
+/// Kind of a file system entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// A regular file.
+    /// A regular file, the one kind that is transferred.
     File,
-    /// A directory.
+    /// A directory, which is transferred as a tree.
     Directory,
-    /// A symbolic link.
+    /// A symbolic link that was not followed.
     Symlink,
-    /// A named pipe.
+    /// A FIFO. To open it would wait for a writer.
     Fifo,
-    /// A socket.
+    /// A Unix domain socket.
     Socket,
-    /// A character device.
+    /// A character device; some of them never end.
     CharDevice,
-    /// A block device.
+    /// A block device, with the bytes of a whole disk.
     BlockDevice,
-    /// Something else.
+    /// A kind that the backend does not know.
     Other,
 }
 
 impl FileKind {
-    /// The name used on the wire.
+    /// The name used on the wire, as sandbox-transfer 1.2 lists them.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -41,7 +41,8 @@ impl FileKind {
         }
     }
 
-    /// From the type bits of `st_mode`.
+    /// Reads the type bits of `st_mode`.
+    // `S_IFMT` and its values, as in inode(7).
     pub const fn from_st_mode(mode: u32) -> Self {
         match mode & 0o170_000 {
             0o100_000 => Self::File,
@@ -56,65 +57,66 @@ impl FileKind {
     }
 }
 
-/// What a backend knows of a path. What it cannot know is `None`, never invented.
+/// Metadata of one path. What a backend cannot know is `None`, never invented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// As asked for.
+    /// The path that the call was given.
     pub path: SandboxPath,
-    /// After all links were resolved inside the sandbox; equal to `path` for a link that was not followed.
+    /// The path after all links were resolved inside the sandbox; equal to `path` for a link that was not followed.
     pub real_path: SandboxPath,
-    /// What it is.
+    /// Kind of what lies there.
     pub kind: FileKind,
-    /// Bytes; for a link the length of its text.
+    /// Size in bytes; for a link the length of its text.
     pub size: u64,
-    /// The 12 low mode bits.
+    /// The 12 low mode bits: permissions, set-id and sticky.
     pub mode: u32,
-    /// Owner.
+    /// Numeric id of the owner, inside the sandbox.
     pub uid: Option<u32>,
-    /// Group.
+    /// Numeric id of the group, inside the sandbox.
     pub gid: Option<u32>,
-    /// Nanoseconds since the epoch, as exact as the backend has it.
+    /// Time of the last write in nanoseconds since the epoch, as exact as the backend has it.
     pub mtime_ns: Option<i128>,
     /// Target of a link that was not followed.
     pub link_target: Option<Vec<u8>>,
-    /// Number of hard links.
+    /// Number of hard links; more than one may alias a file elsewhere.
     pub links: Option<u64>,
-    /// Device and inode, when the backend reports them: what was checked is what was read.
+    /// Device and inode, when the backend reports them. They prove that the file that was checked is the one that was
+    /// read.
     pub identity: Option<(u64, u64)>,
 }
 
 /// One entry of a listing. Links are named, never followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The path.
+    /// Full path of the entry, beneath the directory that was listed.
     pub path: SandboxPath,
-    /// What it is.
+    /// Kind of the entry itself, links included.
     pub kind: FileKind,
-    /// Bytes.
+    /// Size in bytes; for a link the length of its text.
     pub size: u64,
-    /// The 12 low mode bits.
+    /// The 12 low mode bits: permissions, set-id and sticky.
     pub mode: u32,
-    /// Nanoseconds since the epoch.
+    /// Time of the last write in nanoseconds since the epoch.
     pub mtime_ns: Option<i128>,
-    /// Target of a link.
+    /// Target of a link, as it is written there.
     pub link_target: Option<Vec<u8>>,
 }
 
-/// What a directory holds.
+/// The entries of a directory, perhaps cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// In the order of their paths.
+    /// The entries in the order of their paths.
     pub entries: Vec<Entry>,
-    /// Whether the limit cut it.
+    /// Whether there are more entries than the limit allowed.
     pub truncated: bool,
 }
 
-/// What a sandbox incarnation offers; asked once and remembered by the holder of the handle.
+/// What a sandbox incarnation offers; asked for one time and kept by the holder of the handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Home of the sandbox user.
     pub home: SandboxPath,
-    /// Its working directory.
+    /// The directory in which commands start and that relative paths mean.
     pub working_directory: SandboxPath,
     /// User id that files belong to.
     pub uid: u32,
@@ -130,15 +132,15 @@ pub struct Probe {
     pub life_ms: Option<u64>,
 }
 
-/// A way for bytes to travel.
+/// A way for bytes to travel between this host and a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// A descriptor on this host.
+    /// A descriptor on this host, without a copy over a wire.
     Direct,
     /// The archive API of a container engine.
     Archive,
-    /// SFTP.
+    /// SFTP version 3, over a shared SSH connection.
     Sftp,
     /// The provider's own file calls.
     Files,
@@ -149,7 +151,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The name in receipts and metrics.
+    /// The name in receipts and metrics, the same as serde writes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -161,9 +163,8 @@ impl Transport {
         }
     }
 
-    /// Whether a short end and damage on the way cannot pass unseen, where the sandbox offers a
-    /// [`State`]: bytes are counted against what was announced, and only text is decoded by tools that skip what
-    /// they do not understand.
+    /// Whether neither a short end nor damage on the way can pass unnoticed, where the sandbox offers a [`State`]:
+    /// bytes are counted against the announced size, and no tool decodes them that skips what it does not understand.
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::Archive | Self::Sftp | Self::ExecRaw)
     }
@@ -189,7 +190,7 @@ pub enum Integrity {
 }
 
 impl Integrity {
-    /// The name in receipts.
+    /// The name in receipts, the same as serde writes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SizeMtime => "size_mtime",
@@ -203,46 +204,50 @@ impl Integrity {
 
 /// Seconds that a file must have been left alone for a later write to show in its times, at any granularity.
 const SETTLED_S: i64 = 2;
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// What the sandbox says of a regular file that changes whenever its content does, known without reading it.
+/// Data about a regular file that changes whenever its content does, known without reading the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What it is.
+    /// Kind of the file; only regular files have states.
     pub kind: FileKind,
-    /// Device and inode.
+    /// Device and inode, which a replacement of the file changes.
     pub identity: (u64, u64),
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When its content was written last, in nanoseconds since the epoch, as exact as the sandbox says it.
+    /// When the content was written last, in nanoseconds since the epoch, as exact as the sandbox reports it.
     pub modified_ns: i128,
-    /// When its content or attributes changed last, which a process in a sandbox cannot set.
+    /// Seconds since the epoch when content or attributes changed last (`ctime`), which a process in a sandbox cannot
+    /// set.
     pub changed_s: i64,
-    /// The time in the sandbox when this was read.
+    /// The sandbox's own time when this was read, so that a wrong clock of the sandbox does not matter.
     pub now_s: i64,
-    /// All of it as the sandbox said it, fractions of seconds included.
+    /// The whole text as the sandbox sent it, fractions of seconds included.
     pub said: String,
 }
 
 impl State {
-    /// Whether a write from now on must show: both times are clearly past.
+    /// Whether any write from now on must show: both times are clearly past.
     pub fn is_settled(&self) -> bool {
+        // A second write within one tick of the file system's clock would leave the same times behind.
         let since = self.now_s.saturating_sub(SETTLED_S);
+        // Both are needed: a process can set `mtime` into the past, but not `ctime`.
         self.changed_s <= since && self.modified_ns <= i128::from(since) * SECOND_NS
     }
 
-    /// Whether nothing happened to the file in between.
+    /// Whether the file stayed untouched between the two readings.
     pub fn is_same(&self, later: &Self) -> bool {
+        // The text, not the fields: it holds fractions of seconds that the fields dropped.
         self.said == later.said
     }
 }
 
-/// What a digest command in the sandbox said.
+/// Result of a digest command in the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fingerprint {
-    /// SHA-256 and bytes.
+    /// SHA-256 and size in bytes.
     Sha256(Sha256Digest, u64),
-    /// POSIX `cksum` and bytes, where nothing better is installed.
+    /// CRC of POSIX `cksum` and size in bytes, where nothing better is installed.
     Cksum(u32, u64),
 }

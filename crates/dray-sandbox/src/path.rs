@@ -4,13 +4,13 @@ use std::fmt;
 
 use crate::error::{Error, ErrorKind};
 
-/// Longest path, in bytes (`PATH_MAX` without its NUL).
+/// Longest path in bytes, `PATH_MAX` without its NUL.
 pub const LONGEST_PATH: usize = 4095;
-/// Longest name, in bytes (`NAME_MAX`).
+/// Longest name in bytes, `NAME_MAX` of Linux.
 pub const LONGEST_NAME: usize = 255;
 
 /// An absolute path inside a sandbox: bytes without NUL, any newline and any encoding allowed
-/// (sandbox-transfer 1.2). It says nothing about links; only the sandbox can resolve those.
+/// (sandbox-transfer 1.2). It knows nothing of links; only the sandbox can resolve those.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SandboxPath(Vec<u8>);
 
@@ -34,6 +34,8 @@ impl SandboxPath {
         for part in path.split(|byte| *byte == b'/') {
             match part {
                 b"" | b"." => {}
+                // Lexically, as the policy reads it. Where `..` follows a link, the sandbox's own answer is checked
+                // again.
                 b".." => {
                     parts.pop();
                 }
@@ -46,6 +48,7 @@ impl SandboxPath {
             folded.push(b'/');
             folded.extend_from_slice(part);
         }
+        // The root has no parts, so nothing was written for it.
         if folded.is_empty() {
             folded.push(b'/');
         }
@@ -55,17 +58,17 @@ impl SandboxPath {
         Ok(Self(folded))
     }
 
-    /// The root, `/`.
+    /// The root directory, `/`.
     pub fn root() -> Self {
         Self(b"/".to_vec())
     }
 
-    /// Its bytes.
+    /// The bytes as the sandbox has them, in no particular encoding.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As UTF-8, for wires that carry only text.
+    /// The path as UTF-8, for wires that carry only text.
     ///
     /// # Errors
     ///
@@ -75,7 +78,7 @@ impl SandboxPath {
             .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))
     }
 
-    /// Its last part; empty for the root.
+    /// The last part; empty for the root.
     pub fn name(&self) -> &[u8] {
         self.0
             .rsplit(|byte| *byte == b'/')
@@ -83,7 +86,7 @@ impl SandboxPath {
             .unwrap_or_default()
     }
 
-    /// The directory it lies in; the root is its own.
+    /// The directory in which the path lies; the root is its own parent.
     #[must_use]
     pub fn parent(&self) -> Self {
         let cut = self.0.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -93,11 +96,12 @@ impl SandboxPath {
         }
     }
 
-    /// A name inside this directory.
+    /// Appends a name to this directory.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`] for an empty name, `.`, `..`, a slash, NUL, or too much of it.
+    /// [`ErrorKind::InvalidName`] for an empty name, `.`, `..`, a slash or NUL, and for a name or path that is too
+    /// long.
     pub fn join(&self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let name = name.as_ref();
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
@@ -106,19 +110,21 @@ impl SandboxPath {
         let mut path = self.0.clone();
         path.push(b'/');
         path.extend_from_slice(name);
+        // Checks NUL and lengths, and folds the second slash that the root leaves.
         Self::new(path)
     }
 
     /// Whether it is `ancestor` or lies beneath it.
     pub fn is_beneath(&self, ancestor: &Self) -> bool {
         match self.0.strip_prefix(ancestor.0.as_slice()) {
+            // `/work` must not match `/workshop`; the root ends in the slash that others lack.
             Some(rest) => ancestor.0.len() == 1 || rest.is_empty() || rest.first() == Some(&b'/'),
             None => false,
         }
     }
 }
 
-/// Shown with what is not printable ASCII escaped; for logs.
+/// Shown with all that is not printable ASCII escaped; for logs.
 impl fmt::Display for SandboxPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
