@@ -23,7 +23,7 @@ pub const KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The next call to a toolbox whose path begins so is refused: path, status, words.
+    /// The next call to a toolbox whose path begins with this is refused: path, status, message.
     Refuse(&'static str, u16, &'static str),
     /// The next call of files is refused with 429 and this delay.
     RateLimit(Duration),
@@ -35,7 +35,7 @@ pub enum Fault {
     DieDuringDownload(usize),
     /// The sandbox is destroyed after the first bytes of the next upload.
     DieDuringUpload,
-    /// The next upload keeps only so many bytes and says that all is well.
+    /// The next upload keeps only this many bytes and reports success.
     KeepOnly(usize),
     /// The next upload is written, and the connection is closed.
     LoseAnswer,
@@ -61,20 +61,20 @@ struct State {
 }
 
 impl State {
-    /// Takes the first fault that this is one of.
+    /// Removes and returns the first fault that matches.
     fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
 
-    /// By name or id.
+    /// Finds a sandbox by its name or its id.
     fn machine(&self, name: &str) -> Option<(&String, &Machine)> {
         let mut all = self.machines.iter();
         all.find(|(known, machine)| *known == name || machine.id == name)
     }
 }
 
-/// All of it on a loopback port; it ends when this is dropped.
+/// The fake API and toolboxes on one loopback port. They end when this is dropped.
 #[derive(Debug)]
 pub struct Double {
     server: FakeServer<State>,
@@ -144,7 +144,7 @@ impl Double {
         }
     }
 
-    /// Makes this happen once.
+    /// Injects a fault, which happens once.
     pub fn script(&self, fault: Fault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -160,7 +160,7 @@ impl Double {
     }
 }
 
-/// A refusal in the way of both.
+/// A refusal in the form that the API and the toolbox share.
 fn refuse(status: u16, message: &str) -> Reply {
     json_reply(
         status,
@@ -195,6 +195,7 @@ async fn answer(
         Some(machine) if machine.id == id && machine.state == "started" => machine,
         Some(_) => {
             request.into_reader().digest().await?;
+            // What the proxy answers for a stopped sandbox; a client has to ask the API to learn that.
             return Ok(refuse(400, "bad request: failed to get runner info"));
         }
         None => {
