@@ -48,15 +48,15 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason for which the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Neither a socket of this host nor an address.
+    /// The endpoint is neither a socket of this host nor an address.
     #[error(
         "`{0}` is not an endpoint; write unix:///PATH, https://HOST:PORT, ssh://USER@HOST or http://HOST:PORT"
     )]
     Endpoint(String),
-    /// TLS without the authority that proves the engine.
+    /// TLS is wanted, but the directory with the authority that proves the engine is not set.
     #[error(
         "`{0}` needs `cert_path` (DOCKER_CERT_PATH): a directory with ca.pem, and with cert.pem and key.pem"
     )]
@@ -64,7 +64,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Where to connect.
+    /// Parses the endpoint with its settings.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         let wrong = || ConfigError::Endpoint(self.endpoint.clone());
         match self.endpoint.split_once("://") {
@@ -94,10 +94,12 @@ impl Config {
         }
     }
 
-    /// `USER@HOST[:PORT]`; nothing in it may look like an option or a command.
+    /// Parses `USER@HOST[:PORT]`. No part of it may look like an option or a command, because `ssh` gets it as an
+    /// argument.
     fn ssh(&self, destination: &str) -> Option<SshEndpoint> {
         let destination = destination.strip_suffix('/').unwrap_or(destination);
         let (destination, port) = match destination.rsplit_once(':') {
+            // `[::1]` ends in a bracket: its last colon is part of the address.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
             _ => (destination, None),
         };

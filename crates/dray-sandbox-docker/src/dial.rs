@@ -1,4 +1,5 @@
-//! Connections to engines on other hosts: TLS with the certificates of the Docker command line, and its SSH way.
+//! Connections to engines on other hosts: TLS with the certificates of the Docker command line, and SSH as it does
+//! it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,21 +17,21 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// An engine behind TLS.
+/// An engine that listens with TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsEndpoint {
-    /// Host and port.
+    /// Host and port, with brackets around an IPv6 address.
     pub(crate) address: String,
-    /// Directory with `ca.pem`, and `cert.pem` and `key.pem` where the engine asks for them.
+    /// Directory with `ca.pem`, and with `cert.pem` and `key.pem` where the engine asks for them.
     pub(crate) certificates: PathBuf,
 }
 
-/// An engine that `docker system dial-stdio` reaches on a host.
+/// An engine that `docker system dial-stdio` reaches on another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SshEndpoint {
-    /// The program that is run.
+    /// The program that is run, usually `ssh`.
     pub(crate) program: PathBuf,
-    /// `user@host`, as `ssh` takes it.
+    /// The destination `user@host`, as `ssh` takes it.
     pub(crate) destination: String,
     pub(crate) port: Option<u16>,
 }
@@ -41,13 +42,14 @@ fn invalid(what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>
 }
 
 impl TlsEndpoint {
-    /// Connects and proves both sides to each other. The files are read each time, so that renewed ones count.
+    /// Connects, and proves both sides to each other. The files are read each time, so that renewed ones count.
     pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let directory = self.certificates.clone();
         let config = tokio::task::spawn_blocking(move || client_config(&directory));
         let config = config.await.map_err(io::Error::other)??;
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host
+            // Certificates name an IPv6 address without its brackets.
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
@@ -71,6 +73,7 @@ fn client_config(directory: &Path) -> io::Result<ClientConfig> {
         .map_err(|error| invalid("TLS", error))?
         .with_root_certificates(roots);
     let (own, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+    // Either both files or none: one without the other is a mistake that must show.
     if !own.exists() && !key.exists() {
         return Ok(builder.with_no_client_auth());
     }
@@ -90,7 +93,7 @@ fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     }
 }
 
-/// The standard streams of a program that carries a connection. The program ends with it.
+/// Standard streams of a program that carries a connection. The program ends with the value.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     streams: Join<ChildStdout, ChildStdin>,
@@ -98,9 +101,10 @@ pub(crate) struct Carrier {
 }
 
 impl SshEndpoint {
-    /// Starts the program. That the host cannot be reached shows in the first answer, which does not come.
+    /// Starts the program. A host that cannot be reached shows only in the first answer, which does not come.
     pub(crate) fn connect(&self) -> io::Result<Carrier> {
         let mut command = Command::new(&self.program);
+        // Without a terminal, and without a prompt that would wait for a person.
         command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]);
         if let Some(port) = self.port {
             command.args(["-p", &port.to_string()]);
@@ -109,6 +113,7 @@ impl SshEndpoint {
             .args(["--", &self.destination, "docker", "system", "dial-stdio"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // Warnings of `ssh` and banners of hosts have no place in this process's own stderr.
             .stderr(Stdio::null())
             .kill_on_drop(true);
         let mut child = command.spawn()?;

@@ -1,7 +1,7 @@
-//! Which paths the archive calls cannot see (sandbox-transfer 4.2, R-6).
+//! Mounts of a container that the archive calls cannot see (sandbox-transfer 4.2, R-6).
 //!
-//! The engine reads a container's file system from outside: what only exists in the container's own view is
-//! missing there, and what is written there lies beneath and is not found.
+//! The engine reads a container's file system from outside: what exists only in the container's own view is missing
+//! there, and what is written there lies beneath the mount and is not found.
 
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
@@ -9,18 +9,18 @@ use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
 use crate::client::Client;
 use crate::resolve::{Found, resolve};
 
-/// Mount points that every container has.
+/// Mount points that every container has, with contents that the archive calls do not see.
 const EVERY_CONTAINER: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Mounts of a container.
+/// The mounts of a container, as far as they matter for the archive calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounts {
-    /// Mount points, and whether the archive calls see what is in them.
+    /// Mount points, each with whether the archive calls see its contents.
     points: Vec<(SandboxPath, bool)>,
 }
 
 impl Mounts {
-    /// Those that the engine made, and those that every container has.
+    /// The mounts that the engine made, and those that every container has.
     pub(crate) fn of(known: &ContainerInspectResponse) -> Self {
         let mut mounts = Self { points: Vec::new() };
         for path in EVERY_CONTAINER {
@@ -33,13 +33,14 @@ impl Mounts {
         }
         for mount in known.mounts.iter().flatten() {
             if let Some(path) = &mount.destination {
+                // `--mount type=tmpfs` stands here, `--tmpfs` above.
                 mounts.add(path, mount.typ.as_deref() != Some("tmpfs"));
             }
         }
         mounts
     }
 
-    /// Adds where mount points that are reached through links really lie: the engine names them as they were asked
+    /// Adds the real paths of mount points that are reached through links: the engine names them as they were asked
     /// for.
     pub(crate) async fn resolve(&mut self, client: &Client, container: &str) -> Result<(), Error> {
         // The engine refuses to mount these over links.
@@ -50,7 +51,7 @@ impl Mounts {
                     self.points.push((real_path, seen));
                 }
                 Err(error) if error.kind() == ErrorKind::SandboxGone => return Err(error),
-                // A mount point that nothing can be said of is where it is said to be.
+                // A mount point that cannot be resolved is taken to be where the engine says.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -63,7 +64,7 @@ impl Mounts {
         }
     }
 
-    /// Whether the archive calls see what really is at a resolved path. The innermost mount decides.
+    /// Whether the archive calls see what is at a resolved path. The innermost mount decides.
     pub(crate) fn sees(&self, path: &SandboxPath) -> bool {
         self.points
             .iter()

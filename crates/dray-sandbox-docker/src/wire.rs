@@ -1,4 +1,4 @@
-//! HTTP to the engine: what the client library does not carry.
+//! HTTP to the engine, for the calls that the client library does not carry.
 //!
 //! The archive calls need paths that are not UTF-8, a declared length, and answers that are distinguished by their
 //! head. Each transfer has a connection of its own, driven by its reader or writer: dropping it closes it immediately,
@@ -27,34 +27,34 @@ use tokio::time::timeout;
 use crate::dial::{SshEndpoint, TlsEndpoint};
 use crate::fault;
 
-/// Bytes that are gathered before they are handed on.
+/// Bytes that are gathered before they are passed on.
 const PIECE: usize = 256 * 1024;
-/// Longest text of a refusal.
+/// Longest text of a refusal in bytes.
 const LONGEST_REFUSAL: usize = 64 * 1024;
 
-/// Where the engine listens.
+/// The address on which the engine listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// A socket of this host.
+    /// Path of a Unix socket of this host.
     Unix(PathBuf),
-    /// Host and port.
+    /// Host and port, without TLS.
     Tcp(String),
-    /// Host and port behind TLS.
+    /// Host and port, with TLS.
     Tls(TlsEndpoint),
-    /// A host that is reached over SSH.
+    /// Another host, reached over SSH.
     Ssh(SshEndpoint),
 }
 
-/// Either kind of stream.
+/// A stream of any of these kinds.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A stream as hyper takes it.
+/// Such a stream, in the form that hyper takes.
 pub(crate) type Io = TokioIo<Box<dyn Stream>>;
 
 impl Endpoint {
-    /// Connects.
+    /// Connects within the time limit.
     #[expect(
         clippy::disallowed_methods,
         reason = "the operator chose this address, nobody else can"
@@ -83,15 +83,15 @@ impl Endpoint {
     }
 }
 
-/// What is sent.
+/// The body of a request.
 pub(crate) type Sent = UnsyncBoxBody<Bytes, Error>;
 
 type Driver = Pin<Box<http1::Connection<Io, Sent>>>;
 
-/// A connection for one request after another.
+/// A connection that carries one request after another.
 pub(crate) struct Connection {
     sender: http1::SendRequest<Sent>,
-    /// Absent once the connection is closed.
+    /// The state machine of the connection; `None` once it is closed.
     driver: Option<Driver>,
 }
 
@@ -109,7 +109,8 @@ impl Connection {
         })
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the answer. Polls the connection meanwhile, which has no task of its
+    /// own.
     pub(crate) async fn send(
         &mut self,
         request: Request<Sent>,
@@ -121,6 +122,7 @@ impl Connection {
         });
         let answered = poll_fn(|context| {
             loop {
+                // The request first: it may be answered by what the connection read in the last round.
                 if let Poll::Ready(answered) = sending.as_mut().poll(context) {
                     return Poll::Ready(answered);
                 }
@@ -134,19 +136,19 @@ impl Connection {
             .map_err(|error| fault::broken("asking the engine", error))
     }
 
-    /// Whether another request may be sent.
+    /// Whether the connection can take another request.
     pub(crate) fn is_open(&self) -> bool {
         self.driver.is_some() && !self.sender.is_closed()
     }
 }
 
-/// Moves bytes; ready when the connection has closed just now.
+/// Moves bytes; ready when the connection has just closed.
 fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
     let Some(running) = driver else {
         return Poll::Pending;
     };
     match running.as_mut().poll(context) {
-        // Requests and bodies under way learn the reason themselves.
+        // Requests and bodies under way get the reason themselves.
         Poll::Ready(_) => {
             *driver = None;
             Poll::Ready(())
@@ -155,11 +157,11 @@ fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
     }
 }
 
-/// An answer with its connection.
+/// An answer with its connection, which must live until the body was read.
 pub(crate) struct Reply {
-    /// Status.
+    /// Status code of the answer.
     pub(crate) status: StatusCode,
-    /// Fields of the head.
+    /// Header fields of the answer.
     pub(crate) headers: HeaderMap,
     body: Incoming,
     connection: Connection,
@@ -176,7 +178,7 @@ impl Reply {
         }
     }
 
-    /// The message of a refusal.
+    /// Reads the message of a refusal; text that is not JSON counts as the message.
     pub(crate) async fn message(self) -> Result<String, Error> {
         let (text, _) = self.text().await?;
         Ok(serde_json::from_slice::<Message>(&text).map_or_else(
@@ -198,7 +200,7 @@ impl Reply {
         Ok((all, reply.connection))
     }
 
-    /// The body as it comes. Reading it drives the connection.
+    /// The body as a stream. Reading it drives the connection.
     pub(crate) fn into_body(self) -> Body {
         Body::new(futures_util::stream::unfold(Some(self), async |state| {
             let mut reply = state?;
@@ -209,13 +211,14 @@ impl Reply {
         }))
     }
 
-    /// Gathers what is there, up to a piece.
+    /// Gathers the bytes that are there, up to a piece.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let mut gathered = BytesMut::new();
         let mut driven = false;
         loop {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers hold no content.
                     let Ok(data) = frame.into_data() else {
                         continue;
                     };
@@ -235,7 +238,7 @@ impl Reply {
                     let error = fault::broken("reading the engine's answer", error);
                     return Poll::Ready(Some(Err(error)));
                 }
-                // The connection hands over one frame at a time and may hold the next one already.
+                // The connection passes on one frame at a time and may hold the next one already.
                 Poll::Pending if !driven => {
                     driven = true;
                     let _ = drive(&mut self.connection.driver, context);
@@ -250,18 +253,18 @@ impl Reply {
     }
 }
 
-/// How the engine words a refusal.
+/// The JSON of a refusal.
 #[derive(serde::Deserialize)]
 struct Message {
     message: String,
 }
 
-/// A body to send. Its length is not declared in the head: a tar says for itself where it ends.
+/// The body of an upload. Its length is not declared in the head: a tar marks its own end.
 pub(crate) fn outgoing(body: Body) -> Sent {
     UnsyncBoxBody::new(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
 }
 
-/// No body.
+/// The body of a request without one.
 pub(crate) fn empty() -> Sent {
     UnsyncBoxBody::new(Empty::new().map_err(|never| match never {}))
 }
