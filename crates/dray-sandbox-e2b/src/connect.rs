@@ -12,10 +12,10 @@ const END_STREAM_FLAG: u8 = 2;
 /// Bytes before a message.
 const HEAD_BYTES: usize = 5;
 
-/// One message.
+/// One envelope, by its flags.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Of the stream.
+    /// A message of the stream, without its envelope.
     Message(Bytes),
     /// Its end: metadata and, when it failed, the error.
     End(Bytes),
@@ -35,18 +35,19 @@ pub(crate) fn envelope(flags: u8, message: &[u8]) -> Bytes {
 pub(crate) struct Frames(BytesMut);
 
 impl Frames {
-    /// Adds what came.
+    /// Adds bytes as they arrived; they may end anywhere in a message.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next whole message.
+    /// The next whole message; `None` until more bytes are fed.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, Error> {
         let Some((head, _)) = self.0.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
         let [flags, length @ ..] = *head;
         let length = u32::from_be_bytes(length) as usize;
+        // Checked on the head alone: a length from the wire must not decide how much is buffered.
         if length > MAX_MESSAGE_BYTES || flags & COMPRESSED_FLAG != 0 || flags > END_STREAM_FLAG {
             let context = format!("an envelope with flags {flags} and {length} bytes");
             return Err(Error::new(ErrorKind::Protocol, context));

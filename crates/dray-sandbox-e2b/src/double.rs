@@ -29,7 +29,7 @@ const LIFE: u64 = 300_000;
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The next call whose path begins so is refused: path, status, words.
+    /// The next call whose path begins with this is refused: path, status, message.
     Refuse(&'static str, u16, &'static str),
     /// The next call of files is refused with 429 and this delay.
     RateLimit(Duration),
@@ -43,7 +43,7 @@ pub enum Fault {
     DieDuringUpload,
     /// The sandbox dies after so many bytes of the next download.
     DieDuringDownload(usize),
-    /// The next upload keeps only so many bytes and says that all is well.
+    /// The next upload keeps only this many bytes and reports success.
     KeepOnly(usize),
     /// The next upload is written, and the connection is closed.
     LoseAnswer,
@@ -74,14 +74,14 @@ struct State {
 }
 
 impl State {
-    /// Takes the first fault that this is one of.
+    /// Removes and returns the first fault that matches.
     fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
 }
 
-/// All of it on a loopback port; it ends when this is dropped.
+/// The fake control API, edge and daemons on one loopback port. They end when this is dropped.
 #[derive(Debug)]
 pub struct Double {
     server: FakeServer<State>,
@@ -141,12 +141,12 @@ impl Double {
         state.machines.insert(id.to_owned(), machine);
     }
 
-    /// Ends a sandbox.
+    /// Ends a sandbox: the API no longer knows it, and the edge answers 502.
     pub fn kill(&self, id: &str) {
         self.server.shared().lock().machines.remove(id);
     }
 
-    /// Pauses a sandbox.
+    /// Pauses a sandbox: the API reports that, and the edge answers 502.
     pub fn pause(&self, id: &str) {
         let mut state = self.server.shared().lock();
         if let Some(machine) = state.machines.get_mut(id) {
@@ -176,7 +176,7 @@ impl Double {
         self.server.shared().lock().longest_life = milliseconds(life);
     }
 
-    /// Makes this happen once.
+    /// Injects a fault, which happens once.
     pub fn script(&self, fault: Fault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -196,7 +196,7 @@ fn milliseconds(life: Duration) -> u64 {
     u64::try_from(life.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A refusal in the way of the control API, the edge and `/files`.
+/// A refusal in the form of the control API, the edge and `/files`.
 fn refuse(status: u16, message: &str) -> Reply {
     json_reply(status, &json!({ "code": status, "message": message }))
 }
@@ -206,6 +206,7 @@ async fn answer(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
+    // The lock is released before the body is read, which may take as long as the client likes.
     let fault = {
         let mut state = shared.lock();
         let range = request.header("range").unwrap_or_default();
@@ -260,6 +261,7 @@ async fn control(
     let timeout = asked.get("timeout").and_then(Value::as_u64);
     match (method.as_str(), call) {
         ("GET", "") => Ok(json_reply(200, &described(id, machine, &domain))),
+        // Connecting resumes a paused sandbox and never shortens its life.
         ("POST", "connect") => {
             machine.state = "running";
             if let Some(seconds) = timeout {
@@ -287,6 +289,7 @@ fn described(id: &str, machine: &Machine, domain: &Value) -> Value {
         "clientID": "double",
         "templateID": "base",
         "alias": "base",
+        // Two runs in the same millisecond must differ, since the start is a part of the incarnation.
         "startedAt": time(machine.started, machine.run),
         "endAt": time(machine.end, 0),
         "envdVersion": machine.version,
@@ -300,13 +303,13 @@ fn described(id: &str, machine: &Machine, domain: &Value) -> Value {
     })
 }
 
-/// RFC 3339, made different by microseconds.
+/// A time of RFC 3339; `more` microseconds make equal times differ.
 fn time(milliseconds: u64, more: u64) -> String {
     let micros = i64::try_from(milliseconds * 1000 + more).unwrap_or_default();
     Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
-/// What stands before the daemons: it finds the sandbox, and the daemon looks at the token.
+/// The edge before the daemons: it finds the sandbox, and the daemon checks the token.
 async fn edge(
     shared: &Arc<SharedState<State>>,
     request: ReceivedRequest,
@@ -315,6 +318,7 @@ async fn edge(
     let id = id.to_owned();
     let found = shared.lock().machines.get(&id).cloned();
     let machine = match found {
+        // A paused sandbox gets the same 502 as one that is gone; only the control API distinguishes them.
         Some(machine) if machine.state == "running" => machine,
         _ => {
             request.into_reader().digest().await?;

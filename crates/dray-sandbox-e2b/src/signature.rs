@@ -9,9 +9,9 @@ use dray_types::{Secret, Sha256Digest};
 /// What a signature allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// `GET /files`.
+    /// Reading one file by `GET /files`.
     Read,
-    /// `POST /files`.
+    /// Writing one file by `POST /files`.
     Write,
 }
 

@@ -61,6 +61,7 @@ pub(super) fn download(shared: &SharedState<State>, id: &str, request: &Received
     match from {
         Some(from) if state.fault(|fault| *fault == Fault::IgnoreRange).is_none() => {
             let size = whole.len();
+            // The daemon has no empty range, so a client must not ask for one at the end of a file.
             if from >= size {
                 return refuse(416, "invalid range: failed to overlap");
             }
@@ -93,6 +94,7 @@ pub(super) async fn upload(
     let path = request.parameter("path").unwrap_or_default();
     let media_type = request.header("content-type").unwrap_or_default();
     let plain = media_type.starts_with("application/octet-stream");
+    // Compared as text, which holds for the versions that tests use.
     if plain && machine.version < PLAIN_UPLOADS {
         request.into_reader().digest().await?;
         return Ok(refuse(
@@ -177,7 +179,7 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
     Ok(json_reply(200, &Value::Array(written)))
 }
 
-/// A refusal in the way of Connect.
+/// A refusal in the form of Connect.
 fn connect(status: u16, code: &str, message: &str) -> Reply {
     json_reply(status, &json!({ "code": code, "message": message }))
 }
@@ -237,7 +239,7 @@ fn list(path: &Path) -> io::Result<Vec<Value>> {
     names.iter().map(|name| entry(&name.path())).collect()
 }
 
-/// What the daemon says of a path: kind and mode of what a link leads to, and the size of the link itself.
+/// An entry as the daemon describes it: kind and mode of a link's target, and the size of the link itself.
 fn entry(path: &Path) -> io::Result<Value> {
     let found = fs::symlink_metadata(path)?;
     let target = found
