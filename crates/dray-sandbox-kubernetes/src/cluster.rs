@@ -1,4 +1,4 @@
-//! Requests to the API server.
+//! The API server: credentials, requests and streams of commands.
 
 use std::time::Duration;
 
@@ -23,32 +23,32 @@ use crate::fault::{self, Status};
 use crate::pod::Pod;
 use crate::target::Target;
 
-/// Longest answer of the API server that is read.
+/// Longest response of the API server in bytes.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// Longest text of a request: `http` takes no URI of 64 KiB.
+/// Longest URI in bytes: `http` accepts less than 64 KiB.
 const LONGEST_URI: usize = 60 << 10;
-/// Longest message of a stream.
+/// Longest message of a stream in bytes.
 const LONGEST_MESSAGE: usize = 1 << 20;
-/// Bytes that a connection buffers each way.
+/// Bytes that a connection buffers in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
-/// The versions of the exec protocol that are spoken, best first.
+/// Versions of the exec protocol that this crate speaks, best first.
 const EXEC_PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
 
-/// The two directions of a command.
+/// A WebSocket with both directions of a command.
 pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// A stream of a command that was accepted.
+/// The stream of a command that was accepted.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) socket: Socket,
-    /// Whether the end of stdin can be said (v5).
+    /// Whether the end of stdin can be signalled (v5; v4 cannot).
     pub(crate) half_close: bool,
 }
 
-/// One API server.
+/// The connection to one API server.
 pub(crate) struct Cluster {
     config: Config,
-    /// With the number of its making.
+    /// The client in use, with its number: a refused client is replaced only once.
     client: Mutex<Option<(u64, kube::Client)>>,
     tasks: TaskTracker,
 }
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Connects when it is first used.
+    /// Makes a cluster. It connects at the first request.
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config,
@@ -73,12 +73,12 @@ impl Cluster {
         &self.config
     }
 
-    /// Owner of what goes on without anybody waiting for it.
+    /// Tasks that go on after their caller has returned.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
 
-    /// Asks for a pod.
+    /// Gets a pod, as the API server knows it now.
     pub(crate) async fn pod(&self, target: &Target) -> Result<Pod, Error> {
         let ask = Ask {
             doing: "asking for a pod",
@@ -90,7 +90,7 @@ impl Cluster {
         self.answer(ask).await
     }
 
-    /// Changes a part of a pod with a strategic merge patch.
+    /// Changes a subresource of a pod with a strategic merge patch.
     pub(crate) async fn patch(
         &self,
         target: &Target,
@@ -118,7 +118,7 @@ impl Cluster {
             .map_err(|error| Error::new(ErrorKind::Protocol, "not a pod").caused_by(error))
     }
 
-    /// Starts a command in a container.
+    /// Starts a command in a container and opens its stream.
     pub(crate) async fn exec(
         &self,
         target: &Target,
@@ -145,6 +145,7 @@ impl Cluster {
         .map_err(|error| {
             Error::new(ErrorKind::Unavailable, "a stream did not open").caused_by(error)
         })?;
+        // A hostile container chooses what it sends, so one message must not fill the memory.
         let limits = WebSocketConfig::default()
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES)
@@ -155,10 +156,11 @@ impl Cluster {
         Ok(Accepted { socket, half_close })
     }
 
-    /// Sends a request; once more with fresh credentials when the first are refused.
+    /// Sends a request, and again with fresh credentials when the first ones are refused.
     async fn send(&self, ask: &Ask) -> Result<Response<Body>, Error> {
         let (made, client) = self.client(0).await?;
         let response = self.send_with(&client, ask).await?;
+        // Projected tokens are rotated; the file holds a new one before the old one expires (sandbox-transfer 6.4).
         let response = if response.status() == StatusCode::UNAUTHORIZED {
             drop(response);
             let (_, client) = self.client(made).await?;
@@ -172,7 +174,7 @@ impl Cluster {
         }
         let retry_after = retry_after(response.headers());
         let body = self.read(ask.doing, response).await.unwrap_or_default();
-        // A proxy in between may answer with a page instead of a Status.
+        // A proxy in between may send a page instead of a Status.
         let said = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(&body).into_owned(),
             ..Status::default()
@@ -203,8 +205,9 @@ impl Cluster {
         }
     }
 
-    /// A client made after the one with this number.
+    /// Returns a client that was made after the one with this number.
     async fn client(&self, after: u64) -> Result<(u64, kube::Client), Error> {
+        // Held while the client is made: concurrent callers with the same refusal wait and share the new one.
         let mut held = self.client.lock().await;
         if let Some((made, client)) = held.as_ref()
             && *made > after
@@ -217,7 +220,7 @@ impl Cluster {
         Ok((made, client))
     }
 
-    /// Reads the credentials as they are now. A plugin may be asked for them, which takes its time.
+    /// Makes a client with the credentials as they are now. A credential plugin may run, which takes its time.
     async fn make(&self) -> Result<kube::Client, Error> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::new(ErrorKind::Auth, "the cluster cannot be used as configured").caused_by(error)
@@ -239,15 +242,16 @@ impl Cluster {
             None => kube::Config::incluster_dns().map_err(|error| failed(error.into()))?,
         };
         config.connect_timeout = Some(self.config.connect_timeout.as_duration());
-        // The caller decides whether to ask again.
+        // Retries belong to the caller, who knows the deadline.
         config.default_retry = false;
+        // May run a credential plugin and read certificates, which blocks.
         let making = tokio::task::spawn_blocking(move || kube::Client::try_from(config));
         let made = making.await.map_err(|error| failed(error.into()))?;
         made.map_err(|error| failed(error.into()))
     }
 }
 
-/// A request that can be sent twice.
+/// A request that can be built, and so sent, twice.
 struct Ask {
     doing: &'static str,
     method: Method,
@@ -280,6 +284,7 @@ fn exec_uri(
     );
     for word in argv {
         uri.push_str("&command=");
+        // Escapes more than a URL needs, so that no byte can end the parameter.
         uri.extend(utf8_percent_encode(word, NON_ALPHANUMERIC));
     }
     if uri.len() > LONGEST_URI {
@@ -304,7 +309,7 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// Whether the end of stdin can be said, when both sides agree on a protocol (RFC 6455, 4.1).
+/// Whether the end of stdin can be signalled, if both sides agree on a protocol (RFC 6455, 4.1).
 fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     let wrong = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -327,7 +332,7 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     }
 }
 
-/// `Retry-After` in seconds; at most a week.
+/// `Retry-After` in seconds, limited to a week.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     let seconds: u64 = seconds.trim().parse().ok()?;

@@ -48,32 +48,34 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason for which the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Neither or both of the ways to find the cluster.
+    /// Neither or both of the ways to find the cluster are set.
     #[error("name a kubeconfig or say in_cluster, one of them")]
     Cluster,
-    /// A context of what?
+    /// A context is set, but no kubeconfig that would hold it.
     #[error("a context needs a kubeconfig")]
     Context,
-    /// A name that no namespace has.
+    /// A name that a namespace cannot have.
     #[error("`{0}` is no name of a namespace")]
     Namespace(String),
-    /// An empty name of an image.
+    /// The image of ephemeral containers has an empty name.
     #[error("the image of ephemeral containers has no name")]
     Image,
 }
 
 impl Config {
-    /// Says what is wrong.
+    /// Checks the settings against each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        // Both at the same time would leave open which cluster is meant.
         if self.kubeconfig.is_some() == self.in_cluster {
             return Err(ConfigError::Cluster);
         }
         if self.context.is_some() && self.in_cluster {
             return Err(ConfigError::Context);
         }
+        // A name that cannot exist would silently permit nothing.
         let wrong = |name: &&String| !crate::target::is_label(name);
         if let Some(name) = self.namespaces.iter().find(wrong) {
             return Err(ConfigError::Namespace(name.clone()));

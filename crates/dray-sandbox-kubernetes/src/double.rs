@@ -1,4 +1,4 @@
-//! An API server on loopback that runs commands (feature `double`).
+//! A fake API server on loopback that runs commands (feature `double`).
 //!
 //! It speaks the wire of `kubectl` and of the Python client: discovery, pods, and the exec endpoint over `WebSocket` in
 //! the versions v5 and v4. A container is a directory of this host, a command is a process of this host, and a stream
@@ -24,10 +24,10 @@ pub use objects::{Container, Pod};
 
 use fault::Planned;
 
-/// Where programs of a container with a shell are found.
+/// Directories in which programs of a container with a shell are searched.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What the server knows.
+/// State of the server.
 #[derive(Debug)]
 struct State {
     pods: BTreeMap<String, Pod>,
@@ -40,7 +40,7 @@ struct State {
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
-/// What happens to a pod.
+/// A change of a pod that a test planned.
 struct Change(Box<dyn FnOnce(&mut Pod) + Send>);
 
 impl fmt::Debug for Change {
@@ -49,7 +49,7 @@ impl fmt::Debug for Change {
     }
 }
 
-/// The server. Dropped, it ends with all its commands.
+/// The fake server. On drop it ends with all its commands.
 #[derive(Debug)]
 pub struct ApiServer {
     server: FakeServer<State>,
@@ -59,17 +59,18 @@ pub struct ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
+        // Commands run in tasks of their own, which the HTTP server does not end.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.abort_all();
     }
 }
 
 impl ApiServer {
-    /// Listens on a free loopback port. Pods do not exist yet.
+    /// Starts the server on a free loopback port, without pods.
     ///
     /// # Errors
     ///
-    /// When no port can be bound or no directory be made.
+    /// The failure to bind a port or to make a directory.
     pub async fn start() -> io::Result<Self> {
         let tasks = Arc::new(Mutex::new(JoinSet::new()));
         let state = State {
@@ -95,21 +96,21 @@ impl ApiServer {
         self.server.shared().lock()
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// Base URL of the server, `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         SharedState::url(self.server.shared())
     }
 
-    /// A directory for files of a test; containers have theirs in it.
+    /// Directory for files of a test; the containers have theirs in it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Writes a kubeconfig for this server, with this token, and returns its path.
+    /// Writes a kubeconfig for this server with this token, and returns its path.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// The failure to write the file.
     pub fn kubeconfig(&self, token: &str) -> io::Result<PathBuf> {
         let path = self.folder.path().join("kubeconfig");
         let text = format!(
@@ -123,11 +124,11 @@ impl ApiServer {
         Ok(path)
     }
 
-    /// Makes a pod, in the place of one of the same name. Every container gets an empty directory.
+    /// Creates a pod, in place of one of the same name. Every container gets an empty directory.
     ///
     /// # Errors
     ///
-    /// When a directory cannot be made.
+    /// The failure to make a directory.
     pub fn create(
         &self,
         namespace: &str,
@@ -135,6 +136,7 @@ impl ApiServer {
         containers: Vec<Container>,
     ) -> io::Result<()> {
         let mut state = self.state();
+        // Never reused: a pod that takes over a name gets a UID of its own.
         state.made += 1;
         let made = state.made;
         let mut pod = Pod::new(
@@ -157,19 +159,19 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Removes a pod.
+    /// Removes a pod; its running commands go on.
     pub fn delete(&self, namespace: &str, name: &str) {
         self.state().pods.remove(&format!("{namespace}/{name}"));
     }
 
-    /// Changes a pod.
+    /// Changes a pod, if it exists.
     pub fn change(&self, namespace: &str, name: &str, change: impl FnOnce(&mut Pod)) {
         if let Some(pod) = self.state().pods.get_mut(&format!("{namespace}/{name}")) {
             change(pod);
         }
     }
 
-    /// Speaks these versions only, for instance `v4.channel.k8s.io`.
+    /// Speaks only these versions, for instance `v4.channel.k8s.io`.
     pub fn speak(&self, versions: &[&str]) {
         self.state().versions = versions
             .iter()
@@ -177,12 +179,12 @@ impl ApiServer {
             .collect();
     }
 
-    /// Refuses clients without this token.
+    /// Refuses clients without this bearer token, with a 401.
     pub fn require(&self, token: &str) {
         self.state().token = Some(token.to_owned());
     }
 
-    /// Lets the next `times` requests fail whose path, query decoded, contains `part`.
+    /// Makes the next `times` requests fail whose method, path and decoded query contain `part`.
     pub fn fail(&self, part: &str, times: usize, fault: Fault) {
         self.state().planned.push(Planned {
             part: part.to_owned(),
@@ -191,7 +193,7 @@ impl ApiServer {
         });
     }
 
-    /// Changes a pod right after the next request about it that contains `part` was understood.
+    /// Changes a pod right after the next request about it that contains `part` was answered from its old state.
     pub fn after(&self, part: &str, change: impl FnOnce(&mut Pod) + Send + 'static) {
         self.state().changes.push(Planned {
             part: part.to_owned(),
@@ -200,7 +202,7 @@ impl ApiServer {
         });
     }
 
-    /// Method and path of every request until now, queries decoded.
+    /// Method, path and decoded query of every request so far.
     pub fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }

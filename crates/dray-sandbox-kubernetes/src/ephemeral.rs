@@ -1,4 +1,4 @@
-//! A container beside one that has no shell (sandbox-transfer R-9).
+//! Ephemeral containers beside containers that have no shell (sandbox-transfer R-9).
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use tokio::time::{Instant, sleep};
 use crate::exec::Place;
 use crate::pod::{Container, Pod};
 
-/// Between two looks whether it runs.
+/// Time between two checks whether the container runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the helper does: it waits for commands.
+/// Command of the helper: it waits for commands, and ends on SIGTERM.
 const HELPER_COMMAND: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
-/// Settings of the container that decide whether its helper may look at its processes.
+/// Settings of the container that decide whether its helper may access the files of its processes.
 const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 
-/// The name of an ephemeral container that runs beside `container`: one that is there already, or a new one.
+/// Name of an ephemeral container that runs beside `container`: one that is there already, or a new one.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::ToolMissing`] where there can be none, [`ErrorKind::Auth`] without the right to
+/// [`ErrorKind::ToolMissing`] where there cannot be one, [`ErrorKind::Auth`] without the right to
 /// `pods/ephemeralcontainers`, [`ErrorKind::Timeout`] when it does not start in time.
 pub(crate) async fn ensure(
     place: &Place,
@@ -31,10 +31,12 @@ pub(crate) async fn ensure(
     container: &Container,
     image: &str,
 ) -> Result<String, Error> {
+    // In a shared process namespace the first process is not that of the target.
     if !pod.has_own_processes() {
         let shared = "processes of the pod are shared, so that its containers cannot be told apart";
         return Err(Error::new(ErrorKind::ToolMissing, shared));
     }
+    // Ephemeral containers cannot be removed, so one is used again as long as it runs.
     let name = match pod.helper(&container.name, image) {
         Some(name) => name.to_owned(),
         None => add(place, container, image).await?,
@@ -43,6 +45,7 @@ pub(crate) async fn ensure(
     let until = Instant::now() + patience;
     loop {
         let pod = place.cluster.pod(&place.target).await?;
+        // The pod may be replaced while its helper starts; the new one has another incarnation.
         if pod.incarnation(&place.container)? != place.incarnation {
             return Err(Error::new(
                 ErrorKind::SandboxGone,
@@ -61,6 +64,7 @@ pub(crate) async fn ensure(
 }
 
 async fn add(place: &Place, container: &Container, image: &str) -> Result<String, Error> {
+    // Names must be unique in the pod, ended ephemeral containers included.
     let name = format!("dray-{:08x}", rand::rng().random::<u32>());
     let same = COPIED_SETTINGS.iter().filter_map(|key| {
         let value = container.security_context.get(*key)?;

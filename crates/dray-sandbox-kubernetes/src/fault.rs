@@ -1,4 +1,4 @@
-//! What the API server says when something fails, as kinds of failure (sandbox-transfer 6.4).
+//! Failures of the API server as kinds of failure (sandbox-transfer 6.4).
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use dray_sandbox::{Error, ErrorKind};
 use serde::Deserialize;
 
-/// Longest text of the server that is kept for the operator.
+/// Characters of the server's message that are kept for the operator.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// `Status` of `meta/v1`, as far as it matters here.
+/// `Status` of `meta/v1`, with the fields that are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Status {
-    /// `Success` or `Failure`.
+    /// Either `Success` or `Failure`.
     #[serde(rename = "status")]
     pub(crate) outcome: String,
     pub(crate) reason: String,
@@ -22,7 +22,7 @@ pub(crate) struct Status {
     pub(crate) details: Option<Details>,
 }
 
-/// More of a `Status`.
+/// Details of a `Status`, such as exit codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Details {
@@ -31,7 +31,7 @@ pub(crate) struct Details {
     pub(crate) retry_after_seconds: u64,
 }
 
-/// One cause.
+/// One cause of a failure; an exit code is one (`reason` is `ExitCode`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Cause {
@@ -39,8 +39,8 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
-/// Texts and kinds, in lower case; the first that is found counts, so what explains more comes first. A command that
-/// cannot be started is distinguished from a container by the word before.
+/// Texts and kinds, in lower case; the first match counts, so that specific ones come first. A text about a missing
+/// program is distinguished from one about a container by the words before it.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),
@@ -61,14 +61,14 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("no running task found", ErrorKind::SandboxStopped),
 ];
 
-/// The kind that a text of the kubelet or the container runtime means.
+/// The kind that a message of the kubelet or the container runtime means.
 fn kind_of(text: &str) -> Option<ErrorKind> {
     let text = text.to_ascii_lowercase();
     let known = ERROR_TEXTS.iter().find(|(part, _)| text.contains(part));
     known.map(|(_, kind)| *kind)
 }
 
-/// A refusal by its status code and what the server said.
+/// Makes the error of a refused request from its status code and the server's message.
 pub(crate) fn refused(
     doing: &str,
     code: u16,
@@ -79,6 +79,7 @@ pub(crate) fn refused(
     let known = kind_of(&text);
     let kind = match code {
         401 | 403 => ErrorKind::Auth,
+        // A 404 may come from the kubelet as well, about a container that is not there now.
         404 => match known {
             Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
             _ => ErrorKind::SandboxGone,
@@ -86,6 +87,7 @@ pub(crate) fn refused(
         429 => ErrorKind::RateLimited,
         400 if text.contains("is not valid for pod") => ErrorKind::Protocol,
         408 | 500..=599 => known.unwrap_or(ErrorKind::Unavailable),
+        // Mostly 400: only the text of a stopped container says more than the code.
         _ => match known {
             Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
             _ => ErrorKind::Protocol,
@@ -105,6 +107,7 @@ pub(crate) fn refused(
         .as_ref()
         .map(|details| details.retry_after_seconds);
     let told = told.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    // The header comes from the hop that answered, the Status perhaps from a server behind it.
     match retry_after.or(told) {
         Some(delay) if matches!(kind, ErrorKind::RateLimited | ErrorKind::Unavailable) => {
             error.with_retry_after(delay)
@@ -113,9 +116,10 @@ pub(crate) fn refused(
     }
 }
 
-/// A command that failed without an exit status, as the last message of its stream says.
+/// Makes the error of a command that failed without an exit status, from the last message of its stream.
 pub(crate) fn not_run(said: &Status) -> Error {
     match said.code {
+        // The kubelet reports its own failures as 500, or without a code.
         0 | 500 => {
             let text: String = said.message.chars().take(MAX_MESSAGE_BYTES).collect();
             let kind = kind_of(&text).unwrap_or(ErrorKind::Unavailable);
@@ -125,7 +129,7 @@ pub(crate) fn not_run(said: &Status) -> Error {
     }
 }
 
-/// Verb and resource of a 403: `cannot create resource "pods/exec" in API group ""`.
+/// Reads verb and resource from a 403: `cannot create resource "pods/exec" in API group ""`.
 fn missing_right(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("cannot ")?;
     let (verb, rest) = rest.split_once(" resource \"")?;
@@ -133,7 +137,8 @@ fn missing_right(text: &str) -> Option<String> {
     Some(format!("{verb} {resource}"))
 }
 
-/// No answer: no connection, or it broke. A server that cannot prove who it is is not the one that was meant.
+/// Makes the error of a request without an answer. A server that cannot prove its identity counts as a failed
+/// credential, not as an unreachable one.
 pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
     let kind = match &error {
         kube::Error::Auth(_) => ErrorKind::Auth,
@@ -143,7 +148,7 @@ pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
     Error::new(kind, doing).caused_by(error)
 }
 
-/// Whether a certificate that was not accepted is behind it. An I/O error hides what it holds from its own chain.
+/// Whether a refused certificate is the cause. `std::io::Error` leaves what it holds out of its own chain.
 fn is_certificate(error: &(dyn StdError + 'static)) -> bool {
     if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
         return true;

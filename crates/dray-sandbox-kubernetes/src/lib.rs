@@ -1,10 +1,23 @@
 //! Sandboxes in Kubernetes pods (sandbox-transfer 6): commands over the exec endpoint, and files over commands.
 //!
-//! - [`KubernetesBackend`] finds containers of pods and opens them; [`Config`] says through which cluster.
-//! - An incarnation is the uid of the pod, the container and its id, so a pod that was made again is another one.
+//! - [`KubernetesBackend`] finds containers of pods and opens them; [`Config`] names the cluster.
+//! - An incarnation is the uid of the pod, the container and its id, so a pod that was created again is another one.
 //! - `double` (feature `double`): an API server on loopback that runs commands for tests.
 //!
 //! What it does not do: it needs no `tar` and no `kubectl`, and believes no exit status that bytes do not confirm.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_sandbox::{Backend as _, Follow, SandboxPath};
+//! use dray_sandbox_kubernetes::{Config, KubernetesBackend};
+//!
+//! let backend = KubernetesBackend::new(Config { in_cluster: true, ..Config::default() })?;
+//! let sandbox = backend.open_address(&"kubernetes:agents/box/shell".parse()?).await?;
+//! let report = sandbox.stat(&SandboxPath::new("/work/report.pdf")?, Follow::Yes).await?;
+//! println!("{} bytes", report.size);
+//! # Ok(())
+//! # }
+//! ```
 
 mod backend;
 mod cluster;

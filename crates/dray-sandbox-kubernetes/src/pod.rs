@@ -1,4 +1,4 @@
-//! What a pod says of its containers.
+//! Pods and the state of their containers, as the API returns them.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use dray_sandbox::{Error, ErrorKind};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Names the container that is meant when none is named.
+/// Annotation with the name of the container that is meant when the request has none.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// A pod, as far as it matters here.
+/// A pod, with the fields that are used here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Pod {
@@ -38,7 +38,7 @@ struct Spec {
     host_pid: bool,
 }
 
-/// A container as it was asked for.
+/// A container of a pod's specification.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Container {
@@ -84,7 +84,7 @@ struct Why {
     reason: String,
 }
 
-/// What is absent may be null.
+/// Reads a field that may be absent or null. Go writes empty lists and maps as null.
 fn or_default<'d, T: Deserialize<'d> + Default, D: Deserializer<'d>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -92,7 +92,7 @@ fn or_default<'d, T: Deserialize<'d> + Default, D: Deserializer<'d>>(
 }
 
 impl Pod {
-    /// The container that is meant, when it is in this pod.
+    /// The container that is meant, if it belongs to this pod.
     pub(crate) fn container(&self, named: Option<&str>) -> Result<&Container, Error> {
         let preset = self.metadata.annotations.get(DEFAULT_CONTAINER);
         let containers = &self.spec.containers;
@@ -109,15 +109,16 @@ impl Pod {
         }
     }
 
-    /// Identity of this container, when it runs now.
+    /// Identity of this container, if it runs now.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::SandboxGone`] for a pod that was evicted and a container that was killed for its memory,
-    /// [`ErrorKind::SandboxStopped`] for what does not run.
+    /// [`ErrorKind::SandboxGone`] for an evicted pod and for a container that was killed for its memory,
+    /// [`ErrorKind::SandboxStopped`] for one that does not run.
     pub(crate) fn incarnation(&self, container: &str) -> Result<String, Error> {
         let phase = self.status.phase.as_str();
         let reason = self.status.reason.as_str();
+        // Before the phase: an evicted pod is `Failed` too.
         if reason == "Evicted" {
             return Err(Error::new(ErrorKind::SandboxGone, "the pod was evicted"));
         }
@@ -139,18 +140,19 @@ impl Pod {
         }
         let uid = &self.metadata.uid;
         let id = &status.container_id;
+        // Two such containers would count as one incarnation.
         if uid.is_empty() || id.is_empty() {
             return Err(Error::new(ErrorKind::Protocol, "a container without an id"));
         }
         Ok(format!("{uid}/{container}/{id}"))
     }
 
-    /// Whether the first process that a helper sees is the one of its target.
+    /// Whether the first process that a helper sees is that of its target.
     pub(crate) fn has_own_processes(&self) -> bool {
         !self.spec.share_process_namespace && !self.spec.host_pid
     }
 
-    /// An ephemeral container of this image that looks at `target` and was not ended.
+    /// An ephemeral container of this image that targets `target` and has not ended.
     pub(crate) fn helper(&self, target: &str, image: &str) -> Option<&str> {
         let all = self.spec.ephemeral_containers.iter();
         let mut fitting = all.filter(|one| {
@@ -158,6 +160,7 @@ impl Pod {
         });
         let usable = fitting.find(|one| match self.helper_status(&one.name) {
             Some(status) => status.state.terminated.is_none(),
+            // Without a status it was created a moment ago.
             None => true,
         });
         usable.map(|one| one.name.as_str())
@@ -178,6 +181,7 @@ impl Pod {
                 terminated: Some(why),
                 ..
             } => broken(why),
+            // `ErrImagePull` or `ImagePullBackOff`: the caller would mostly wait for its whole timeout.
             State {
                 waiting: Some(why), ..
             } if why.reason.contains("Image") => broken(why),
@@ -192,7 +196,7 @@ impl Pod {
 }
 
 impl State {
-    /// Why nothing runs; `None` when something does.
+    /// The error for a container that does not run; `None` for one that does.
     fn stands(&self) -> Option<Error> {
         let said = |kind, why: &Why, text| {
             let reason = why.reason.escape_debug();

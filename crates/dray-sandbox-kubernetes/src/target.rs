@@ -1,18 +1,18 @@
-//! Names of containers: `NAMESPACE/POD[/CONTAINER]`.
+//! Reads names of containers: `NAMESPACE/POD[/CONTAINER]`.
 
 use dray_sandbox::{Address, Error, ErrorKind};
 
-/// A container as a person names it.
+/// A container as a person writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) namespace: String,
     pub(crate) pod: String,
-    /// Absent when the pod has one container, or names its default one.
+    /// Name of the container; `None` for the only one of the pod, or for its default one.
     pub(crate) container: Option<String>,
 }
 
 impl Target {
-    /// Reads the name of an address of this backend.
+    /// Parses the name of an address of this backend.
     pub(crate) fn parse(address: &Address) -> Result<Self, Error> {
         let wrong = |why: &str| Error::new(ErrorKind::InvalidName, why);
         if address.backend != crate::backend::BACKEND_NAME {
@@ -27,6 +27,7 @@ impl Target {
                 return Err(wrong(form));
             }
         };
+        // A pod has a DNS subdomain as name (RFC 1123), namespace and container a label.
         let pod_fits = pod.len() <= 253 && pod.split('.').all(is_part);
         if !is_label(namespace) || !pod_fits || !container.is_none_or(is_label) {
             return Err(wrong("not a name of Kubernetes"));
@@ -38,13 +39,13 @@ impl Target {
         })
     }
 
-    /// Path of the pod in the API.
+    /// Path of the pod in the API. Its names hold no character that a URL would have to escape.
     pub(crate) fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.pod)
     }
 }
 
-/// Whether it is a label of RFC 1123, at most 63 bytes.
+/// Whether the name is a label of RFC 1123, with at most 63 bytes.
 pub(crate) fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_part(name)
 }

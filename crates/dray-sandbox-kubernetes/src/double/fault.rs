@@ -1,11 +1,11 @@
-//! What can go wrong on purpose.
+//! Failures that tests can plan.
 
-/// A failure that a test asks for.
+/// A planned failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An answer with this code and this message in a `Status`, and after how many seconds to come back.
+    /// A response with this code and this message in a `Status`, and the seconds of its `Retry-After`.
     Refuse(u16, String, Option<u64>),
-    /// An answer with this code that is a page of something in between.
+    /// A response with this code that is an HTML page, as a proxy in between sends it.
     Page(u16),
     /// The connection breaks without an answer.
     Break,
@@ -13,29 +13,29 @@ pub enum Fault {
     Foreign,
     /// The stream breaks after so many bytes of output; the command goes on.
     Cut(usize),
-    /// Only so many bytes of output come, and then the status of success (kubernetes 60140).
+    /// Only so many bytes of output arrive, and then the status of success (kubernetes 60140).
     Short(usize),
     /// The command is not run; the stream carries this message instead.
     NotRun(String),
     /// The command is not run; the stream carries this exit status.
     Exit(i32),
-    /// The stream opens and nothing comes, not even answers to pings.
+    /// The stream opens and nothing arrives, not even answers to pings.
     Silence,
     /// The stream stays open after the status.
     Linger,
-    /// The status comes twice.
+    /// The status arrives twice.
     Twice,
-    /// The status comes before the output.
+    /// The status arrives before the output.
     Early,
-    /// Text instead of bytes.
+    /// A text message instead of a binary one.
     Text,
-    /// A message of this length.
+    /// A message of this length in bytes.
     Huge(usize),
     /// The stream is closed in order, but without a status.
     NoStatus,
 }
 
-/// What waits for its requests.
+/// A plan that waits for its requests.
 #[derive(Debug)]
 pub(super) struct Planned<T> {
     pub(super) part: String,
@@ -43,7 +43,7 @@ pub(super) struct Planned<T> {
     pub(super) what: T,
 }
 
-/// The failure of a request, when one was planned.
+/// Takes the failure of a request, if one was planned.
 pub(super) fn take(planned: &mut [Planned<Fault>], request: &str) -> Option<Fault> {
     let fitting = |one: &&mut Planned<Fault>| one.times > 0 && request.contains(&one.part);
     let one = planned.iter_mut().find(fitting)?;

@@ -1,29 +1,29 @@
-//! Pods and containers.
+//! Pods and containers of the fake server.
 
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-/// A container: a directory of this host.
+/// A container: a directory of this host, in which its commands run.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// Its name.
+    /// Name of the container in its pod.
     pub name: String,
-    /// Where its commands begin; an empty path makes one.
+    /// Directory in which its commands start; for an empty path one is made.
     pub root: PathBuf,
-    /// Where its programs are found; empty for a container without a shell.
+    /// Directories in which its programs are searched; empty for a container without a shell.
     pub search_path: String,
-    /// What commands are started through, for instance `setpriv` with another user.
+    /// Words before every command, for instance `setpriv` with another user.
     pub prefix: Vec<String>,
-    /// Id that the runtime gave it.
+    /// Id that the runtime gave it, part of the incarnation.
     pub id: String,
-    /// `state` of its status.
+    /// The `state` of its status, as the API returns it.
     pub state: Value,
-    /// `securityContext`.
+    /// Its `securityContext`, as the API returns it.
     pub security: Value,
-    /// The container that it looks at, when it is an ephemeral one.
+    /// The container that it targets, if it is an ephemeral one.
     pub target: Option<String>,
-    /// Its image.
+    /// Name of its image.
     pub image: String,
 }
 
@@ -43,7 +43,7 @@ impl Container {
         }
     }
 
-    /// The same without any program.
+    /// Removes the shell and all other programs.
     #[must_use]
     pub fn without_shell(mut self) -> Self {
         self.search_path = String::new();
@@ -73,32 +73,32 @@ impl Container {
         })
     }
 
-    /// Whether commands run in it.
+    /// Whether commands run in the container.
     pub(super) fn runs(&self) -> bool {
         self.state.get("running").is_some()
     }
 }
 
-/// A pod.
+/// A pod of the fake server.
 #[derive(Clone, Debug)]
 pub struct Pod {
     namespace: String,
     name: String,
-    /// Its uid.
+    /// The uid, which a pod of the same name does not share.
     pub uid: String,
-    /// `phase` of its status.
+    /// The `phase` of its status.
     pub phase: String,
-    /// `reason` of its status.
+    /// The `reason` of its status.
     pub reason: String,
     /// Whether containers see the processes of each other.
     pub shares_processes: bool,
     /// Annotation of the container that is meant when none is named.
     pub default_container: Option<String>,
-    /// Its containers.
+    /// Containers of its specification.
     pub containers: Vec<Container>,
-    /// Its ephemeral containers.
+    /// Ephemeral containers that were added so far.
     pub ephemeral: Vec<Container>,
-    /// `state` of ephemeral containers that are added from now on.
+    /// The `state` of ephemeral containers that are added from now on.
     pub ephemeral_state: Value,
 }
 
@@ -118,7 +118,7 @@ impl Pod {
         }
     }
 
-    /// A container of either kind; the first one when none is named.
+    /// Finds a container of either kind; the first one without a name.
     pub(super) fn find(&self, name: Option<&str>) -> Option<&Container> {
         let mut all = self.containers.iter().chain(&self.ephemeral);
         match name {
@@ -127,7 +127,7 @@ impl Pod {
         }
     }
 
-    /// As the API shows it.
+    /// The object that the API returns.
     pub(super) fn object(&self) -> Value {
         let annotations = self
             .default_container
@@ -161,12 +161,13 @@ impl Pod {
         })
     }
 
-    /// Adds what a patch of `ephemeralcontainers` brings. They have the programs of this host.
+    /// Adds the containers of a patch of `ephemeralcontainers`. They have the programs of this host.
     pub(super) fn add_ephemeral(&mut self, patch: &Value) {
         let added = patch.pointer("/spec/ephemeralContainers");
         for one in added.and_then(Value::as_array).into_iter().flatten() {
             let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default();
             let target = text("targetContainerName").to_owned();
+            // The files of the target: the fake has no `/proc/1/root` that would lead to them.
             let root = self.find(Some(&target)).map(|target| target.root.clone());
             self.ephemeral.push(Container {
                 image: text("image").to_owned(),

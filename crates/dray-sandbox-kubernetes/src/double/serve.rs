@@ -1,4 +1,4 @@
-//! Routes.
+//! Routes of the fake server.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{Fault, State, fault};
 
 type Whole = Arc<SharedState<State>>;
 
-/// Answers a request.
+/// Answers one request.
 pub(super) fn answer(
     state: Whole,
     request: ReceivedRequest,
@@ -25,7 +25,7 @@ pub(super) fn answer(
     route(state, request).boxed()
 }
 
-/// A `Status` of a failure.
+/// A `Status` that reports a failure.
 fn refusal(code: u16, message: &str) -> Reply {
     json_reply(
         code,
@@ -49,11 +49,13 @@ fn reason(code: u16) -> &'static str {
 }
 
 async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
+    // `+` is a space only in query strings, and percent decoding leaves it.
     let query = request.query.replace('+', "%20");
     let query = percent_decode_str(&query).decode_utf8_lossy().into_owned();
     let shown = format!("{} {} {query}", request.method, request.path);
     let planned = {
         let mut state = state.lock();
+        // Recorded before the token is checked: tests count refused requests too.
         state.requests.push(shown.clone());
         let planned = fault::take(&mut state.planned, &shown);
         let token = state.token.as_ref().map(|token| format!("Bearer {token}"));
@@ -99,14 +101,14 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
     }
 }
 
-/// What a client asks before it knows what to ask.
+/// Answers the discovery that clients do before their first request.
 fn discover(state: &Whole, parts: &[&str]) -> Reply {
     let object = match parts {
         ["api"] => versions(state),
         ["apis"] => json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
         ["version"] => json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0"}),
         ["api", "v1"] => resources(),
-        // Asked for when a pod is missing.
+        // Clients ask for it when a pod is missing.
         ["api", "v1", "namespaces", name] => {
             json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
         }
@@ -115,7 +117,7 @@ fn discover(state: &Whole, parts: &[&str]) -> Reply {
     json_reply(200, &object)
 }
 
-/// A pod as it is, before what was planned happens to it.
+/// Returns a pod as it is, and then applies the change that was planned for this request.
 fn look_up(state: &Whole, name: &str, request: &str) -> Option<Pod> {
     let mut state = state.lock();
     let found = state.pods.get(name).cloned()?;
@@ -151,7 +153,7 @@ fn resources() -> Value {
     })
 }
 
-/// Opens the stream of a command and runs it.
+/// Opens the stream of a command and runs the command.
 fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fault>) -> Reply {
     let container = request.parameter("container");
     let Some(found) = pod.find(container.as_deref()) else {
@@ -178,7 +180,7 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
     let command = Command {
         container: found.clone(),
         argv: words(&request.query),
-        // The server reads it as Go does; some clients write `True`.
+        // Go's `ParseBool` accepts these; some clients write `True`.
         stdin: request.parameter("stdin").is_some_and(|told| {
             matches!(told.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
         }),
@@ -198,12 +200,13 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
     let mut tasks = tasks
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    // Ended commands leave the set, or it would grow with every command of a test.
     while tasks.try_join_next().is_some() {}
     tasks.spawn(exec::run(command, request.into_upgrade()));
     answer
 }
 
-/// The arguments of a command, byte for byte.
+/// The arguments of a command, byte for byte; UTF-8 is not required.
 fn words(query: &str) -> Vec<Vec<u8>> {
     query
         .split('&')
