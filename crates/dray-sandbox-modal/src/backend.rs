@@ -1,4 +1,4 @@
-//! Finding sandboxes.
+//! Finds sandboxes and opens them.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::control::{Control, Task};
 use crate::router::Router;
 use crate::sandbox::ModalSandbox;
 
-/// The first word of an address.
+/// The word before the colon of an address.
 const BACKEND_NAME: &str = "modal";
-/// Longest id of a sandbox.
+/// Longest id of a sandbox in bytes.
 const LONGEST_ID: usize = 128;
 
 /// Sandboxes of one account. Addresses are `modal:sb-…`; the incarnation is the id of the sandbox and that of the task
@@ -24,11 +24,11 @@ pub struct ModalBackend {
 }
 
 impl ModalBackend {
-    /// Connects when it is first used.
+    /// Makes a backend. It connects at the first request.
     ///
     /// # Errors
     ///
-    /// When the configuration makes no sense.
+    /// [`ConfigError`] for an address, a token or a file of certificates that cannot be used.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         let settings = Arc::new(Settings::new(config)?);
         let control = Control::new(settings, clock)
@@ -62,10 +62,12 @@ impl Backend for ModalBackend {
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         let (task, incarnation) = self.find(&handle.address).await?;
+        // The id of a sandbox outlives its task, but the files of the old task are gone.
         if incarnation != handle.incarnation {
             let other = "another task runs the sandbox now";
             return Err(Error::new(ErrorKind::SandboxGone, other));
         }
+        // The credential is fetched now, so that a sandbox without a router fails here.
         let router = Router::open(Arc::clone(&self.control), task).await?;
         Ok(Arc::new(ModalSandbox::new(
             handle.clone(),
@@ -74,7 +76,7 @@ impl Backend for ModalBackend {
     }
 }
 
-/// Ids are words.
+/// Checks that an id is one word, before it is sent anywhere.
 fn check(id: &str) -> Result<(), Error> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !id.is_empty() && id.len() <= LONGEST_ID && id.bytes().all(fine) {

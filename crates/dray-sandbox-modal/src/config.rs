@@ -40,28 +40,28 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason for which the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not an address.
+    /// The address of the provider is not a URL of a host alone.
     #[error("`{0}` is not an address; write https://HOST or https://HOST:PORT")]
     Url(String),
-    /// Characters that no token has.
+    /// The token holds characters that no token has.
     #[error("the token holds characters that cannot be sent")]
     Token,
-    /// The file of certificates.
+    /// The file of certificates cannot be read.
     #[error("the file of certificates cannot be read")]
     CaFile(#[source] std::io::Error),
 }
 
-/// What was made of the settings.
+/// The settings in the form in which requests need them.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) token_id: MetadataValue<Ascii>,
     pub(crate) token_secret: MetadataValue<Ascii>,
     pub(crate) server_url: String,
     pub(crate) tls: ClientTlsConfig,
-    /// Whether addresses without TLS are taken; only where the provider itself is configured so.
+    /// Whether addresses without TLS are accepted; only where the provider itself is configured with one.
     pub(crate) plain: bool,
     pub(crate) connect: std::time::Duration,
     pub(crate) answer: std::time::Duration,
@@ -73,12 +73,14 @@ impl Settings {
             .ok_or_else(|| ConfigError::Url(config.server_url.clone()))?;
         let token = |text: &str| {
             let mut value: MetadataValue<Ascii> = text.parse().map_err(|_| ConfigError::Token)?;
+            // Sensitive values are left out of the debug output of requests.
             value.set_sensitive(true);
             Ok::<_, ConfigError>(value)
         };
         let tls = match &config.ca_file {
             Some(file) => {
                 let pem = std::fs::read(file).map_err(ConfigError::CaFile)?;
+                // In place of the public authorities, not beside them.
                 ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
             }
             None => ClientTlsConfig::new().with_webpki_roots(),
@@ -95,7 +97,7 @@ impl Settings {
     }
 }
 
-/// Whether an address is one without TLS; `None` when it is not an address.
+/// Whether an address is one without TLS; `None` for text that is not the URL of a host alone.
 pub(crate) fn scheme(url: &str) -> Option<bool> {
     let uri: http::Uri = url.parse().ok()?;
     let authority = uri.authority()?;

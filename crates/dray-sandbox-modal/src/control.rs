@@ -1,4 +1,4 @@
-//! The control plane: which task a sandbox is, and the way to its router (sandbox-transfer 7.3).
+//! The control plane: the task of a sandbox, and the way to its router (sandbox-transfer 7.3).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::retry::Retry;
 use crate::rpc;
 use crate::wire::{AuthToken, Empty, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId};
 
-/// How often it is asked whether a sandbox has been given a task.
+/// Time between two requests whether a sandbox has been given a task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Version of the client whose messages these are.
+/// Version of the provider's client whose messages these are.
 const CLIENT_VERSION: &str = "1.6.4";
-/// Facts about the client that every call carries.
+/// Facts about the client that the provider expects with every call.
 const CLIENT_METADATA: [(&str, &str); 5] = [
     ("x-modal-client-version", CLIENT_VERSION),
     ("x-modal-client-type", "1"),
@@ -40,14 +40,14 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether it is asked for with the calls of the second version.
+    /// Whether its calls are those of the second version.
     fn second(&self) -> bool {
         is_second(&self.sandbox_id)
             || (self.task_id.starts_with("ta-") && self.task_id.ends_with('V'))
     }
 }
 
-/// Sandboxes of the first version are `sb-` and 22 letters or digits.
+/// Whether the id is one of the second version. Those of the first are `sb-` and 22 letters or digits.
 fn is_second(sandbox_id: &str) -> bool {
     let first = sandbox_id.strip_prefix("sb-").is_some_and(|rest| {
         rest.len() == 22 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -55,15 +55,15 @@ fn is_second(sandbox_id: &str) -> bool {
     !first
 }
 
-/// The provider.
+/// Client of the provider's control plane.
 #[derive(Debug)]
 pub(crate) struct Control {
     settings: Arc<Settings>,
     endpoint: Endpoint,
-    /// Made when it is first used, for that needs a runtime.
+    /// The connection, made at the first call because that needs a runtime.
     channel: OnceLock<Channel>,
     clock: Clock,
-    /// What the calls of the second version also want.
+    /// The credential that calls of the second version need besides the token.
     token: Mutex<Option<MetadataValue<Ascii>>>,
 }
 
@@ -86,7 +86,7 @@ impl Control {
         self.channel.get_or_init(|| self.endpoint.connect_lazy())
     }
 
-    /// The task that runs a sandbox now.
+    /// Finds the task that runs a sandbox now; waits for one within the timeout of a response.
     pub(crate) async fn task(&self, sandbox_id: &str) -> Result<Task, Error> {
         let second = is_second(sandbox_id);
         let path = if second {
@@ -103,6 +103,7 @@ impl Control {
                 .call(path, &request, second)
                 .await
                 .map_err(|status| fault::failed("looking for the sandbox", &status))?;
+            // Status 0 means that the result is not there yet.
             if found.task_result.is_some_and(|result| result.status != 0) {
                 return Err(Error::new(ErrorKind::SandboxGone, "the sandbox has ended"));
             }
@@ -112,6 +113,7 @@ impl Control {
                     task_id,
                 });
             }
+            // Checked before the pause, so that the wait never exceeds the timeout of a response.
             if Instant::now() + POLL_INTERVAL > deadline {
                 let waits = "the sandbox waits for a place to run";
                 return Err(Error::new(ErrorKind::SandboxStopped, waits));
@@ -120,7 +122,7 @@ impl Control {
         }
     }
 
-    /// Address of the router of a task, and a credential for it.
+    /// Requests the address of a task's router, and a credential for it.
     pub(crate) async fn access(&self, task: &Task) -> Result<RouterAccess, Status> {
         let task_id = task.task_id.clone();
         if task.second() {
@@ -139,6 +141,7 @@ impl Control {
         if self.settings.token_id.is_empty() {
             return Err(Status::unauthenticated("no token is configured"));
         }
+        // One key for all attempts: the provider recognizes a repeated request by it.
         let key = Uuid::new_v4().to_string();
         let mut retry = Retry::default();
         let mut renewed = false;
@@ -150,6 +153,7 @@ impl Control {
             };
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
             match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+                // One time: a credential that was just made and is refused again would be refused forever.
                 Err(status) if second && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.forget(token.as_ref()).await;
@@ -196,6 +200,7 @@ impl Control {
     }
 
     async fn token(&self) -> Result<MetadataValue<Ascii>, Status> {
+        // Held during the request: concurrent callers wait and share one credential.
         let mut kept = self.token.lock().await;
         if let Some(token) = kept.as_ref() {
             return Ok(token.clone());
@@ -214,6 +219,7 @@ impl Control {
             .token
             .parse()
             .map_err(|_| Status::data_loss("not a token"))?;
+        // Left out of the debug output of requests.
         token.set_sensitive(true);
         *kept = Some(token.clone());
         Ok(token)
@@ -221,6 +227,7 @@ impl Control {
 
     async fn forget(&self, token: Option<&MetadataValue<Ascii>>) {
         let mut kept = self.token.lock().await;
+        // Another task may have replaced it already.
         if kept.as_ref() == token {
             *kept = None;
         }

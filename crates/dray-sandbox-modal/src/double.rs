@@ -1,7 +1,7 @@
-//! A server that speaks the wire of the provider: both services, on loopback, with commands that really run.
+//! A fake of the provider: both services, on loopback, with commands that really run.
 //!
-//! Paths in its sandboxes are paths of this host. The file tool is answered by the server itself, as far as that is
-//! possible by real processes, so that they can be killed like any other. Its user is that of the test.
+//! Paths in its sandboxes are paths of this host. The server itself plays the file tool, with real processes where
+//! possible, so that they can be killed like any other. The tool's user is that of the test.
 
 mod command;
 mod fault;
@@ -27,9 +27,9 @@ use tonic::transport::{Identity, ServerTlsConfig};
 use command::Command;
 pub use fault::Fault;
 
-/// Id of the only token that is taken.
+/// Id of the only token that the server accepts.
 pub const TOKEN_ID: &str = "ak-double";
-/// Its secret.
+/// Secret of the only token that the server accepts.
 pub const TOKEN_SECRET: &str = "as-double";
 
 /// One incarnation of a sandbox.
@@ -39,7 +39,7 @@ struct Task {
     ended: CancellationToken,
 }
 
-/// What the server knows.
+/// State of the server.
 #[derive(Debug)]
 struct State {
     root: PathBuf,
@@ -48,7 +48,7 @@ struct State {
     commands: Mutex<HashMap<String, Arc<Command>>>,
     faults: Mutex<Vec<Fault>>,
     calls: Mutex<Vec<String>>,
-    /// Number of the credential that is taken.
+    /// Number of the credential that is accepted; older ones have expired.
     credential: AtomicU64,
     next_task: AtomicU64,
 }
@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The server. Ends, with everything that runs in it, when it is dropped.
+/// The fake server. On drop it ends, with everything that runs in it.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<State>,
@@ -65,20 +65,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a free port of loopback. Commands run in `root`.
+    /// Starts the server on a free loopback port. Commands run in `root`.
     ///
     /// # Errors
     ///
-    /// When it cannot listen.
+    /// The failure to listen.
     pub async fn start(root: impl Into<PathBuf>) -> io::Result<Self> {
         Self::listen(root.into(), None).await
     }
 
-    /// The same over TLS, as `localhost`, with this certificate and key (PEM).
+    /// Starts the server with TLS, as `localhost`, with this certificate and key (PEM).
     ///
     /// # Errors
     ///
-    /// When it cannot listen, or the certificate is none.
+    /// The failure to listen, or to use the certificate.
     pub async fn start_tls(
         root: impl Into<PathBuf>,
         certificate: &str,
@@ -94,6 +94,7 @@ impl Server {
         let state = Arc::new(State {
             root,
             url: match &tls {
+                // By name, because the certificate of the test names `localhost`.
                 Some(_) => format!("https://localhost:{}", listener.local_addr()?.port()),
                 None => format!("http://{}", listener.local_addr()?),
             },
@@ -124,12 +125,12 @@ impl Server {
         })
     }
 
-    /// Where it answers.
+    /// Base URL of both services.
     pub fn url(&self) -> &str {
         &self.state.url
     }
 
-    /// Starts a sandbox, or another task in the place of the one that runs it. Returns the id of the task.
+    /// Starts a sandbox, or replaces the task that runs it. Returns the id of the new task.
     pub fn run(&self, sandbox_id: &str) -> String {
         let number = self.state.next_task.fetch_add(1, Ordering::SeqCst);
         let task_id = format!("ta-double{number:016}");
@@ -139,19 +140,20 @@ impl Server {
         };
         let old = lock(&self.state.sandboxes).insert(sandbox_id.to_owned(), task);
         if let Some(old) = old {
+            // Its commands end with it, as on a real worker.
             old.ended.cancel();
         }
         task_id
     }
 
-    /// Ends a sandbox and all that runs in it.
+    /// Ends a sandbox and all commands in it.
     pub fn terminate(&self, sandbox_id: &str) {
         if let Some(task) = lock(&self.state.sandboxes).get(sandbox_id) {
             task.ended.cancel();
         }
     }
 
-    /// Makes something go wrong.
+    /// Adds a fault; it applies to the first call that fits.
     pub fn arm(&self, fault: Fault) {
         lock(&self.state.faults).push(fault);
     }
@@ -161,18 +163,19 @@ impl Server {
         fault::refusal(&mut lock(&self.state.faults), method).is_some()
     }
 
-    /// Takes no credential that was given out so far, neither of routers nor of the second version.
+    /// Expires all credentials so far, those of routers and those of the second version.
     pub fn expire(&self) {
+        // Credentials carry the number, so all earlier ones differ from now on.
         self.state.credential.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often a method was called, by its name without the service.
+    /// Number of calls of a method, by its name without the service.
     pub fn calls(&self, method: &str) -> usize {
         let calls = lock(&self.state.calls);
         calls.iter().filter(|call| *call == method).count()
     }
 
-    /// Commands that have not ended.
+    /// Number of commands that have not ended.
     pub fn running(&self) -> usize {
         let commands = lock(&self.state.commands);
         commands.values().filter(|command| command.runs()).count()
@@ -188,7 +191,7 @@ impl Drop for Server {
 }
 
 impl State {
-    /// Notes a call, and fails it where a fault is set.
+    /// Records a call, and fails it where a fault is set.
     fn admit(&self, method: &str) -> Result<(), Status> {
         lock(&self.calls).push(method.to_owned());
         match fault::refusal(&mut lock(&self.faults), method) {
@@ -201,7 +204,7 @@ impl State {
         format!("jwt-{}", self.credential.load(Ordering::SeqCst))
     }
 
-    /// Whether a task still runs.
+    /// Fails unless the task still runs; returns its end.
     fn task(&self, task_id: &str) -> Result<CancellationToken, Status> {
         let sandboxes = lock(&self.sandboxes);
         let task = sandboxes.values().find(|task| task.task_id == task_id);
@@ -219,7 +222,7 @@ impl State {
     }
 }
 
-/// The value of a header, empty without one.
+/// Value of a header; empty without one.
 fn header<'m>(metadata: &'m MetadataMap, name: &str) -> &'m str {
     metadata
         .get(name)

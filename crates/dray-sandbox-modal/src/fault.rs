@@ -1,4 +1,4 @@
-//! What the provider's refusals mean (sandbox-transfer 7.3).
+//! Refusals of the provider as kinds of failure (sandbox-transfer 7.3).
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,14 +10,14 @@ use tonic::{Code, Status};
 
 use crate::wire::{RetryPolicy, RpcStatus};
 
-/// Longest sentence that is kept.
+/// Longest message in bytes that is kept for the operator.
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Shortest wait, regardless of the provider's value.
+/// Shortest wait in seconds, regardless of the provider's value.
 const SHORTEST_WAIT: f32 = 0.1;
-/// Longest wait that is believed.
+/// Longest wait in seconds that is accepted.
 const LONGEST_WAIT: f32 = 3600.0;
 
-/// A refusal in the provider's own words. For the operator only.
+/// A refusal in the provider's own words, for the operator only.
 #[derive(Debug)]
 struct Refusal {
     code: Code,
@@ -32,7 +32,7 @@ impl fmt::Display for Refusal {
 
 impl StdError for Refusal {}
 
-/// What a status means while `doing` something in a sandbox.
+/// Makes the error of a status that arrived while `doing` something.
 pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
     let message = status.message();
     let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
@@ -58,7 +58,7 @@ fn kind(code: Code, policy: bool) -> ErrorKind {
         Code::Unavailable | Code::Cancelled | Code::Internal | Code::Unknown | Code::Aborted => {
             ErrorKind::Unavailable
         }
-        // Without a retry policy what is exhausted stays so, and the same request must not come again.
+        // Without a retry policy the resource stays exhausted, and the same request must not come again.
         Code::ResourceExhausted
         | Code::Ok
         | Code::InvalidArgument
@@ -69,7 +69,7 @@ fn kind(code: Code, policy: bool) -> ErrorKind {
     }
 }
 
-/// Whether the same request may work a moment later.
+/// Whether the same request may succeed a moment later.
 pub(crate) fn transient(code: Code) -> bool {
     matches!(
         code,
@@ -81,7 +81,7 @@ pub(crate) fn transient(code: Code) -> bool {
     )
 }
 
-/// When to come back: only `RESOURCE_EXHAUSTED` says so, in a retry policy.
+/// The delay that the provider asks for: only `RESOURCE_EXHAUSTED` carries one, in a retry policy.
 pub(crate) fn wait(status: &Status) -> Option<Duration> {
     if status.code() != Code::ResourceExhausted {
         return None;
@@ -94,6 +94,7 @@ pub(crate) fn wait(status: &Status) -> Option<Duration> {
     let seconds = RetryPolicy::decode(policy.value.as_slice())
         .ok()?
         .retry_after_secs;
+    // `from_secs_f32` panics for values that are not finite.
     let seconds = if seconds.is_finite() {
         seconds
     } else {

@@ -1,12 +1,29 @@
-//! Files in sandboxes of Modal.
+//! Files in sandboxes of Modal (sandbox-transfer 7).
 //!
-//! Everything is a command there: the provider's own file tool is one, and what it cannot say (which inode, where a
-//! link leads, digests, renames) is asked of a shell. Commands go to the router of the worker that runs the sandbox;
-//! both of their streams are read and written by offset, so that a connection that breaks costs nothing
+//! Everything is a command there: the provider's own file tool is one, and what it cannot report (inodes, targets of
+//! links, digests) or do (rename) goes through a shell. Commands go to the router of the worker that runs the
+//! sandbox; both of their streams are read and written by offset, so that a broken connection costs nothing
 //! (sandbox-transfer R-10).
 //!
-//! Source: sandbox-transfer 7. What it does not do: it makes no sandboxes and ends none, and it decides nothing about
-//! what may be read or written.
+//! - [`ModalBackend`] finds sandboxes by their ids and opens them; [`Config`] holds the token.
+//! - An incarnation is the id of the sandbox and that of the task that runs it.
+//! - `double` (feature `double`): both services of the provider on loopback, for tests.
+//!
+//! What it does not do: it starts and ends no sandboxes, and it does not decide what may be read or written.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_sandbox::{Backend as _, Follow, SandboxPath};
+//! use dray_sandbox_modal::{Config, ModalBackend};
+//! use dray_types::Clock;
+//!
+//! let backend = ModalBackend::new(&Config::default(), Clock::system())?;
+//! let sandbox = backend.open_address(&"modal:sb-0123456789abcdefghijKL".parse()?).await?;
+//! let report = sandbox.stat(&SandboxPath::new("/root/report.pdf")?, Follow::Yes).await?;
+//! println!("{} bytes", report.size);
+//! # Ok(())
+//! # }
+//! ```
 
 mod backend;
 mod config;

@@ -1,4 +1,4 @@
-//! How often the same request is sent. All of them are idempotent: commands have ids that we choose, and streams have
+//! Repetitions of requests. All requests are idempotent: this side chooses the ids of commands, and streams have
 //! offsets.
 
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tonic::Status;
 
 use crate::fault;
 
-/// Times in a row that a request is repeated after a failure that may pass.
+/// Repetitions in a row after failures that may pass.
 const MAX_ATTEMPTS: u32 = 5;
-/// Wait before the first repetition; doubled each time.
+/// Wait before the first repetition; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// Times that the provider may ask to wait.
+/// Repetitions after the provider asked to wait.
 const MAX_THROTTLES: u32 = 3;
-/// Longest wait that is waited here; a longer one is the caller's.
+/// Longest wait here; the caller decides about a longer one.
 const LONGEST_THROTTLE: Duration = Duration::from_secs(5);
 
-/// The repetitions of one request.
+/// State of the repetitions of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Retry {
     failures: u32,
@@ -24,9 +24,10 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Waits as long as it should be waited and says whether to send it again.
+    /// Waits until the next repetition is due and returns true, or returns false when there is none.
     pub(crate) async fn again(&mut self, status: &Status) -> bool {
         if let Some(wait) = fault::wait(status) {
+            // A longer wait is left to the caller, who can report it.
             if self.throttles == MAX_THROTTLES || wait > LONGEST_THROTTLE {
                 return false;
             }
@@ -42,12 +43,12 @@ impl Retry {
         true
     }
 
-    /// It works again.
+    /// Resets the counts after a success.
     pub(crate) fn progress(&mut self) {
         *self = Self::default();
     }
 
-    /// How often the provider has asked to wait.
+    /// How often the provider has asked to wait; it expects the number with the next attempt.
     pub(crate) const fn throttles(&self) -> u32 {
         self.throttles
     }

@@ -1,4 +1,4 @@
-//! Calls as tonic makes them.
+//! Calls over gRPC, without generated code.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use tonic_prost::ProstCodec;
 
 use crate::config::{Settings, scheme};
 
-/// Most bytes of one message that is received.
+/// Longest message in bytes that is received.
 const LONGEST_MESSAGE: usize = 32 << 20;
-/// How often a silent connection is asked whether it is alive, and how long the answer may take.
+/// Interval of pings on a silent connection, and the time for their answer.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// Bytes under way on one stream, and on one connection.
+/// Flow control window of one stream, in bytes; the one below is that of a connection.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Where to connect. Its connection is made when it is first used, and made again when it broke.
+/// Makes the endpoint of an address. Its connection is made at the first call, and again after it broke.
 pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error> {
     let wrong = || Error::new(ErrorKind::Protocol, "not an address of the provider");
     let plain = scheme(url).ok_or_else(wrong)?;
     if plain && !settings.plain {
-        // Credentials never travel in the open.
+        // Credentials never travel without TLS.
         return Err(wrong());
     }
     let mut endpoint = Endpoint::from_shared(url.to_owned())
@@ -52,7 +52,7 @@ async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
     Ok(grpc)
 }
 
-/// One question, one answer.
+/// Sends one message and receives one.
 pub(crate) async fn unary<Q, A>(
     channel: &Channel,
     path: &'static str,
@@ -75,7 +75,7 @@ where
     }
 }
 
-/// One question, many answers.
+/// Sends one message and receives a stream.
 pub(crate) async fn server_stream<Q, A>(
     channel: &Channel,
     path: &'static str,
@@ -91,7 +91,7 @@ where
     Ok(Box::pin(answer).await?.into_inner())
 }
 
-/// Many questions, one answer.
+/// Sends a stream and receives one message.
 pub(crate) async fn client_stream<S, Q, A>(
     channel: &Channel,
     path: &'static str,

@@ -1,19 +1,19 @@
-//! Messages, as far as they are needed. Names and numbers are those of the descriptors in the package `modal` 1.6.4;
-//! fields that are left out are skipped when they come and absent when they go.
+//! Messages of the provider, with the fields that are used here. Names and numbers are those of the descriptors in
+//! the package `modal` 1.6.4; other fields are skipped when they arrive and absent when they are sent.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
 
-/// `modal.client.SandboxGetTaskIdRequest`; the second version takes the same.
+/// `modal.client.SandboxGetTaskIdRequest`: asks for the task of a sandbox. The second version takes the same.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GetTaskId {
     #[prost(string, tag = "1")]
     pub(crate) sandbox_id: String,
 }
 
-/// `modal.client.SandboxGetTaskIdResponse`.
+/// `modal.client.SandboxGetTaskIdResponse`: without a task id the sandbox waits for a place to run.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TaskId {
     #[prost(string, optional, tag = "1")]
@@ -29,14 +29,14 @@ pub(crate) struct GenericResult {
     pub(crate) status: i32,
 }
 
-/// `modal.client.TaskGetCommandRouterAccessRequest`.
+/// `modal.client.TaskGetCommandRouterAccessRequest`, for tasks of the first version.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TaskAccess {
     #[prost(string, tag = "1")]
     pub(crate) task_id: String,
 }
 
-/// `modal.client.SandboxGetCommandRouterAccessRequest`, of which the task id is used, never the sandbox id: it names
+/// `modal.client.SandboxGetCommandRouterAccessRequest`. Only its task id is sent, never the sandbox id: the task is
 /// the incarnation.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SandboxAccess {
@@ -44,7 +44,8 @@ pub(crate) struct SandboxAccess {
     pub(crate) task_id: String,
 }
 
-/// `modal.client.TaskGetCommandRouterAccessResponse` and `SandboxGetCommandRouterAccessResponse`.
+/// `modal.client.TaskGetCommandRouterAccessResponse` and `SandboxGetCommandRouterAccessResponse`, which have the same
+/// fields.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RouterAccess {
     #[prost(string, tag = "1")]
@@ -57,7 +58,7 @@ pub(crate) struct RouterAccess {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Empty {}
 
-/// `modal.client.AuthTokenGetResponse`.
+/// `modal.client.AuthTokenGetResponse`: the credential for calls of the second version.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct AuthToken {
     #[prost(string, tag = "1")]
@@ -75,7 +76,7 @@ pub(crate) struct RpcStatus {
     pub(crate) details: Vec<Detail>,
 }
 
-/// `google.protobuf.Any`.
+/// `google.protobuf.Any`, one detail of a status.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Detail {
     #[prost(string, tag = "1")]
@@ -84,14 +85,14 @@ pub(crate) struct Detail {
     pub(crate) value: Vec<u8>,
 }
 
-/// `modal.client.RPCRetryPolicy`.
+/// `modal.client.RPCRetryPolicy`, the detail of a status that asks to wait.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RetryPolicy {
     #[prost(float, tag = "1")]
     pub(crate) retry_after_secs: f32,
 }
 
-/// `modal.task_command_router.TaskExecStartRequest`.
+/// `modal.task_command_router.TaskExecStartRequest`. The caller chooses `exec_id`, which makes a start idempotent.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Start {
     #[prost(string, tag = "1")]
@@ -100,20 +101,20 @@ pub(crate) struct Start {
     pub(crate) exec_id: String,
     #[prost(string, repeated, tag = "3")]
     pub(crate) command_args: Vec<String>,
-    /// [`PIPE`] or 0.
+    /// [`PIPE`], or 0 to drop the output.
     #[prost(int32, tag = "4")]
     pub(crate) stdout_config: i32,
-    /// [`PIPE`] or 0.
+    /// [`PIPE`], or 0 to drop the output.
     #[prost(int32, tag = "5")]
     pub(crate) stderr_config: i32,
     #[prost(btree_map = "string, string", tag = "12")]
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// `TASK_EXEC_STDOUT_CONFIG_PIPE` and `TASK_EXEC_STDERR_CONFIG_PIPE`.
+/// The value of `TASK_EXEC_STDOUT_CONFIG_PIPE` and of `TASK_EXEC_STDERR_CONFIG_PIPE`.
 pub(crate) const PIPE: i32 = 1;
 
-/// `TaskExecWaitRequest`, `TaskExecPollRequest` and `TaskExecStdinStatusRequest`.
+/// `TaskExecWaitRequest`, `TaskExecPollRequest` and `TaskExecStdinStatusRequest`: they name a command.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Which {
     #[prost(string, tag = "1")]
@@ -122,14 +123,14 @@ pub(crate) struct Which {
     pub(crate) exec_id: String,
 }
 
-/// `TaskExecWaitResponse` and `TaskExecPollResponse`.
+/// `TaskExecWaitResponse` and `TaskExecPollResponse`; without a status the command still runs.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Ended {
     #[prost(oneof = "ExitStatus", tags = "1, 2")]
     pub(crate) exit_status: Option<ExitStatus>,
 }
 
-/// How a command ended.
+/// The exit code of a command, or the signal that ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Oneof)]
 pub(crate) enum ExitStatus {
     #[prost(int32, tag = "1")]
@@ -138,7 +139,7 @@ pub(crate) enum ExitStatus {
     Signal(i32),
 }
 
-/// `TaskExecStdioReadRequest`.
+/// `TaskExecStdioReadRequest`: reads output from an offset, so that a broken stream can be continued.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StdioRead {
     #[prost(string, tag = "1")]
@@ -147,24 +148,24 @@ pub(crate) struct StdioRead {
     pub(crate) exec_id: String,
     #[prost(uint64, tag = "3")]
     pub(crate) offset: u64,
-    /// [`STDOUT`] or [`STDERR`].
+    /// Either [`STDOUT`] or [`STDERR`].
     #[prost(int32, tag = "4")]
     pub(crate) file_descriptor: i32,
 }
 
-/// `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDOUT`.
+/// The value of `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDOUT`.
 pub(crate) const STDOUT: i32 = 0;
-/// `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDERR`.
+/// The value of `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDERR`.
 pub(crate) const STDERR: i32 = 1;
 
-/// `TaskExecStdioReadResponse`.
+/// `TaskExecStdioReadResponse`: the next piece of the output.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StdioPiece {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) data: Bytes,
 }
 
-/// `TaskExecStdinWriteRequest`.
+/// `TaskExecStdinWriteRequest`: writes input at an offset, and may end it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StdinWrite {
     #[prost(string, tag = "1")]
@@ -179,14 +180,14 @@ pub(crate) struct StdinWrite {
     pub(crate) eof: bool,
 }
 
-/// `TaskExecStdinWriteStreamRequest`.
+/// `TaskExecStdinWriteStreamRequest`: one message of a stream of input.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StdinPiece {
     #[prost(oneof = "Payload", tags = "1, 2, 3")]
     pub(crate) payload: Option<Payload>,
 }
 
-/// What a message of the stream is.
+/// The content of a message of the stream: a start, data, and an end, in this order.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum Payload {
     #[prost(message, tag = "1")]
@@ -197,7 +198,7 @@ pub(crate) enum Payload {
     End(Empty),
 }
 
-/// `TaskExecStdinWriteStreamStart`.
+/// `TaskExecStdinWriteStreamStart`: the command, and the offset of the first data.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StdinStart {
     #[prost(string, tag = "1")]
@@ -208,7 +209,7 @@ pub(crate) struct StdinStart {
     pub(crate) offset: u64,
 }
 
-/// `TaskExecStdinStatusResponse`.
+/// `TaskExecStdinStatusResponse`: the offset from which a broken stream of input is continued.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct StdinStatus {
     #[prost(uint64, tag = "1")]

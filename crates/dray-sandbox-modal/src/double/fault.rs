@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Faults that tests can set.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -6,34 +6,34 @@ use tonic::{Code, Status};
 
 use crate::wire::{Detail, RetryPolicy, RpcStatus};
 
-/// Something that goes wrong.
+/// A fault in one or more calls.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Calls of a method are refused, so many of them.
+    /// Calls of a method are refused.
     Refuse {
-        /// Its name without the service.
+        /// Name of the method without the service.
         method: &'static str,
-        /// With what.
+        /// Status code of the refusal.
         code: Code,
-        /// How often.
+        /// Number of calls that are refused.
         times: usize,
     },
-    /// A call of a method is refused for a time.
+    /// One call of a method is refused with a retry policy.
     Throttle {
-        /// Its name without the service.
+        /// Name of the method without the service.
         method: &'static str,
-        /// For how many seconds.
+        /// Delay of the policy, in seconds.
         seconds: f32,
     },
     /// The next stream of standard output that gets so far breaks after so many bytes.
     CutOutput(u64),
     /// The next stream of standard input that gets so far breaks after so many bytes.
     CutInput(u64),
-    /// The next stream of standard input loses its answer.
+    /// The next stream of standard input is taken whole, and then its response is lost.
     LoseInputAnswer,
     /// Standard output ends cleanly after so many bytes, regardless of the command.
     ShortOutput(u64),
-    /// The provider names routers by addresses without TLS.
+    /// The provider returns addresses of routers without TLS.
     PlainRouter,
     /// The sandbox has no shell.
     NoShell,
@@ -41,7 +41,7 @@ pub enum Fault {
     NoTool,
 }
 
-/// Why a call is refused now.
+/// The status with which a call is refused now, if one is set.
 pub(super) fn refusal(faults: &mut Vec<Fault>, called: &str) -> Option<Status> {
     let at = faults.iter().position(|fault| match fault {
         Fault::Refuse { method, .. } | Fault::Throttle { method, .. } => *method == called,
@@ -66,7 +66,7 @@ pub(super) fn refusal(faults: &mut Vec<Fault>, called: &str) -> Option<Status> {
     }
 }
 
-/// Takes out the first fault that `wanted` takes.
+/// Takes the first fault for which `wanted` returns something.
 pub(super) fn take<T>(faults: &mut Vec<Fault>, wanted: impl Fn(&Fault) -> Option<T>) -> Option<T> {
     let (at, found) = faults
         .iter()

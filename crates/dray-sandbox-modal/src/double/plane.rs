@@ -1,4 +1,4 @@
-//! The control plane.
+//! The control plane of the fake server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::wire::{
     AuthToken, Empty, GenericResult, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId,
 };
 
-/// `GENERIC_STATUS_TERMINATED`.
+/// The value of `GENERIC_STATUS_TERMINATED` in the provider's descriptors.
 const TERMINATED_STATUS: i32 = 3;
-/// What every call carries.
+/// Headers without which the provider refuses a call.
 const REQUIRED_METADATA: [&str; 3] = [
     "x-modal-client-version",
     "x-modal-client-type",
     "x-modal-timestamp",
 ];
 
-/// `modal.client.SandboxWaitResponse`, as far as a client of the provider looks at it.
+/// `modal.client.SandboxWaitResponse`, with the field that the provider's own client reads.
 #[derive(Clone, PartialEq, Message)]
 struct Waited {
     #[prost(message, optional, tag = "1")]
     result: Option<GenericResult>,
 }
 
-/// The service.
+/// The service `modal.client.ModalClient`, as a tower service.
 #[derive(Clone, Debug)]
 pub(super) struct Plane(pub(super) Arc<State>);
 
@@ -61,6 +61,7 @@ async fn answer(state: &State, call: Called) -> Answer {
     let called = method(&call);
     let called = called.as_str();
     match called {
+        // This crate calls neither this nor `SandboxWait`; the provider's own client does.
         "ClientHello" => {
             unary(call, async |request: Request<Empty>| {
                 state.known(called, request.metadata(), false)?;
@@ -117,7 +118,7 @@ impl State {
         format!("auth-{}", self.jwt())
     }
 
-    /// Whether the caller is who may call.
+    /// Checks headers and credentials, after a fault that may be set.
     fn known(&self, called: &str, metadata: &MetadataMap, second: bool) -> Result<(), Status> {
         self.admit(called)?;
         if REQUIRED_METADATA

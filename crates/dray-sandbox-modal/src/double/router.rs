@@ -1,4 +1,4 @@
-//! The router of a worker.
+//! The router of a worker of the fake server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::wire::{
     StdioRead, Which,
 };
 
-/// The service.
+/// The service of the command router.
 #[derive(Clone, Debug)]
 pub(super) struct Router(pub(super) Arc<State>);
 
@@ -142,6 +142,7 @@ impl State {
         }
         let faults = lock(&self.faults).clone();
         let exec_id = start.exec_id.clone();
+        // A repeated start with the same id finds the command that runs (idempotency).
         lock(&self.commands)
             .entry(exec_id)
             .or_insert_with(|| Command::start(&self.root, start, &faults, ended));
@@ -163,6 +164,7 @@ impl State {
             return Err(Status::invalid_argument("a stream without a start"));
         };
         let command = self.command(&start.task_id, &start.exec_id)?;
+        // A newer stream takes over; the older one may still hold pieces of the same bytes.
         let stream = command.new_stream();
         let mut offset = start.offset;
         while let Some(piece) = pieces.message().await? {
@@ -224,7 +226,7 @@ impl State {
     }
 }
 
-/// One stream of output.
+/// One stream of output of a command.
 struct Reading {
     state: Arc<State>,
     command: Arc<Command>,
@@ -252,6 +254,7 @@ impl Reading {
                 Some(Some(())) => return Ok(None),
                 None => {}
             }
+            // Cut where the fault is, so that the next round meets it exactly.
             let next = lock(&self.state.faults)
                 .iter()
                 .filter_map(|fault| match fault {

@@ -1,4 +1,4 @@
-//! Calls as a server of tonic takes them.
+//! Serves calls of gRPC without generated code.
 
 use std::future::Future;
 
@@ -9,18 +9,18 @@ use tonic::server::Grpc;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// A call and what becomes of it.
+/// A call as it arrives over HTTP/2.
 pub(super) type Called = http::Request<Body>;
-/// Its answer.
+/// The response to a call.
 pub(super) type Answer = http::Response<Body>;
 
-/// The name of the method without the service.
+/// Name of the method without the service.
 pub(super) fn method(call: &Called) -> String {
     let path = call.uri().path();
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// One question, one answer.
+/// Receives one message and sends one.
 pub(super) async fn unary<Q, A, F, R>(call: Called, mut handle: F) -> Answer
 where
     Q: Message + Default + 'static,
@@ -36,7 +36,7 @@ where
     Grpc::new(codec).unary(service, call).await
 }
 
-/// One question, many answers.
+/// Receives one message and sends a stream.
 pub(super) async fn server_stream<Q, A, F, S>(call: Called, mut handle: F) -> Answer
 where
     Q: Message + Default + 'static,
@@ -50,7 +50,7 @@ where
     Grpc::new(codec).server_streaming(service, call).await
 }
 
-/// Many questions, one answer.
+/// Receives a stream and sends one message.
 pub(super) async fn client_stream<Q, A, F, R>(call: Called, mut handle: F) -> Answer
 where
     Q: Message + Default + 'static,
@@ -66,7 +66,7 @@ where
     Grpc::new(codec).client_streaming(service, call).await
 }
 
-/// A method that is not there.
+/// The response to a method that does not exist.
 pub(super) fn unknown() -> Answer {
     Status::unimplemented("no such method").into_http()
 }

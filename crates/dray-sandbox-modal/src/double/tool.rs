@@ -1,4 +1,4 @@
-//! The file tool of the provider.
+//! The provider's file tool, as the fake server plays it.
 
 use std::fs;
 use std::io;
@@ -7,21 +7,21 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Where it is.
+/// Path of the tool in every sandbox.
 pub(super) const PROGRAM_PATH: &str = "/__modal/.bin/modal-sandbox-fs-tools";
 
-/// What a command comes to.
+/// The result of one call of the tool.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// A process.
+    /// A process that has to run.
     Run(Vec<Vec<u8>>),
-    /// An answer.
+    /// The output of a success.
     Said(Vec<u8>),
-    /// A status, and what standard error says.
+    /// An exit status, with the text on standard error.
     Failed(i32, String),
 }
 
-/// A failure in the tool's words.
+/// A failure in the tool's own form.
 fn failed(kind: &str, message: &str) -> Told {
     let payload = json!({"error_kind": kind, "message": message, "detail": ""});
     Told::Failed(1, format!("{payload}\n"))
@@ -40,7 +40,7 @@ fn told(error: &io::Error) -> Told {
     failed(kind, &error.to_string())
 }
 
-/// Does what the argument says.
+/// Does what the argument asks for.
 pub(super) fn answer(argument: &str) -> Told {
     let command: Value = serde_json::from_str(argument).unwrap_or_default();
     let Some((name, fields)) = command
@@ -96,8 +96,10 @@ fn write(path: &Path) -> io::Result<Told> {
         return Ok(failed("IsDirectory", "is a directory"));
     }
     if let Some(parent) = path.parent() {
+        // The real tool makes missing parents (sandbox-transfer 7.2).
         fs::create_dir_all(parent)?;
     }
+    // The real tool writes over anything and through links; so does a redirection.
     let script = b"cat > \"$1\"".as_slice();
     Ok(run(&[
         b"sh",

@@ -1,9 +1,9 @@
-//! What the tool says of a path.
+//! Entries as the tool describes them.
 
 use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Metadata, SandboxPath};
 use serde::Deserialize;
 
-/// One entry. What it says of owners are names, which tell no id.
+/// One entry. Its owners are names, from which no id follows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Found {
     name: String,
@@ -34,7 +34,7 @@ impl Found {
         match self.kind.as_str() {
             "directory" => FileKind::Directory,
             "symlink" => FileKind::Symlink,
-            // What is neither of three is called a file, too, but for its mode.
+            // The tool calls everything else a file too; the mode, where it has type bits, says more.
             "file" if self.mode & 0o170_000 != 0 => FileKind::from_st_mode(self.mode),
             "file" => FileKind::File,
             _ => FileKind::Other,
@@ -50,6 +50,7 @@ impl Found {
     }
 
     fn mtime_ns(&self) -> Option<i128> {
+        // Zero stands for a missing field.
         let fine = self.modified_time.is_finite() && self.modified_time > 0.0;
         #[expect(
             clippy::cast_possible_truncation,
@@ -75,6 +76,7 @@ impl Found {
     }
 
     pub(super) fn entry(self, directory: &SandboxPath) -> Result<Entry, Error> {
+        // A hostile sandbox could name a path outside the directory.
         let path = directory.join(&self.name).map_err(|error| {
             Error::new(ErrorKind::Protocol, "an entry that lies elsewhere").caused_by(error)
         })?;
