@@ -1,4 +1,4 @@
-//! What must still be done on a host after its caller went away.
+//! Work that is left on a host when the caller of a transfer or command is dropped.
 
 use std::sync::Arc;
 
@@ -20,11 +20,13 @@ impl Aftermath {
         }
     }
 
-    /// Does it soon. It is given up when the runtime ends, for then everything does.
+    /// Runs the work in the background. It is given up when the runtime ends, as everything is then.
     pub(crate) fn add(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Called from `drop`, which may happen outside a runtime.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
+        // Counted before it is spawned, so that `settle` waits for it from this line on.
         let one = One::new(&self.left);
         let counted = async move {
             work.await;
@@ -33,14 +35,14 @@ impl Aftermath {
         self.tasks.spawn_on(counted, &runtime);
     }
 
-    /// Waits until nothing is left, so that what was dropped cannot undo what comes now.
+    /// Waits until no such work is left, so that a dropped transfer cannot undo the next change.
     pub(crate) async fn settle(&self) {
         // The sender lives as long as we do.
         let _ = self.left.subscribe().wait_for(|left| *left == 0).await;
     }
 }
 
-/// Counts one piece of work, however it ends.
+/// Counts one piece of work until it ends, also by a panic.
 struct One(Arc<watch::Sender<usize>>);
 
 impl One {

@@ -1,4 +1,4 @@
-//! Hosts that `ssh` reaches.
+//! The backend `ssh`: hosts that the system's client reaches.
 
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ impl SshBackend {
     }
 
     async fn link(&self, address: &Address) -> Result<(Arc<Link>, Target), Error> {
+        // The name of another backend's address could happen to be a host.
         if address.backend != self.name() {
             return Err(Error::new(
                 ErrorKind::InvalidName,

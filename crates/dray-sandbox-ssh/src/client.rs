@@ -1,4 +1,4 @@
-//! How `ssh` is called.
+//! The command line of `ssh`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -76,7 +76,7 @@ impl Client {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         command.kill_on_drop(true);
-        // Clients on the way to jump hosts do not hear of BatchMode.
+        // Clients that log in to jump hosts do not get `BatchMode` from the command line.
         command.env("SSH_ASKPASS_REQUIRE", "never");
         if let Some(file) = &config.config_file {
             command.arg("-F").arg(file);
@@ -84,6 +84,7 @@ impl Client {
         if let Some(file) = &config.identity_file {
             command.arg("-i").arg(without_tokens(file));
         }
+        // No terminal, no X11, no agent. A terminal would turn line ends and control bytes of a file into others.
         command.args(["-T", "-x", "-a"]);
         for option in FIXED_OPTIONS {
             command.args(["-o", option]);
@@ -93,8 +94,10 @@ impl Client {
             "-o",
             &format!("StrictHostKeyChecking={}", config.host_keys.as_str()),
         ]);
+        // 0 means "no timeout" to `ssh`.
         let seconds = config.connect_timeout.as_duration().as_secs().max(1);
         command.args(["-o", &format!("ConnectTimeout={seconds}")]);
+        // In quotation marks, because the option takes a list of files separated by blanks.
         let mut known = OsString::from("UserKnownHostsFile=\"");
         known.push(without_tokens(&self.settings.known_hosts));
         known.push("\"");
@@ -108,8 +111,8 @@ impl Client {
         command
     }
 
-    /// Adds the socket of a shared connection. Without `master` nothing but that connection is used: the way to
-    /// the host itself is a program that fails.
+    /// Adds the socket of a shared connection. Without `master` the client uses that connection alone: its own way to
+    /// the host is a program that fails.
     pub(crate) fn socket(command: &mut Command, socket: &Path, master: bool) {
         command.arg("-S").arg(without_tokens(socket));
         if !master {
@@ -117,6 +120,8 @@ impl Client {
                 "-o",
                 "ControlMaster=no",
                 "-o",
+                // If the socket is gone, `ssh` would connect by itself, to a host whose key was not
+                // compared with the bound one.
                 "ProxyCommand=false",
                 "-o",
                 "LogLevel=ERROR",
@@ -126,14 +131,16 @@ impl Client {
 
     /// Adds the host, after which only a command may follow.
     pub(crate) fn host(&self, command: &mut Command) {
+        // What follows `--` is never read as an option.
         command.arg("--").arg(&self.target.host);
     }
 
-    /// What the configuration makes of the target: 16 hexadecimal digits for `user@host:port`, and others where the
-    /// way there is another.
+    /// The name of the shared connection: 16 hexadecimal digits for the effective `user@host:port`, and others for
+    /// another route to it (jump host, proxy, key).
     pub(crate) async fn place(&self) -> Result<String, Error> {
         let mut command = self.command();
         command
+            // Prints the effective configuration, after aliases and `Match` blocks, without connecting.
             .arg("-G")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -161,7 +168,7 @@ impl Client {
     }
 }
 
-/// From what `ssh -G` prints.
+/// Computes the name from the output of `ssh -G`.
 fn place(configuration: &str) -> String {
     let value = |key: &str| {
         configuration
@@ -182,15 +189,17 @@ fn place(configuration: &str) -> String {
         }
     }
     let mut digits = Sha256Digest::of(text.as_bytes()).to_hex();
+    // Short names leave room in `sun_path` for the directory (sandbox-transfer 5.3).
     digits.truncate(16);
     digits
 }
 
-/// A path in which `ssh` replaces nothing.
+/// Escapes a path so that `ssh` expands no tokens in it.
 fn without_tokens(path: &Path) -> OsString {
     let mut bytes = Vec::new();
     for byte in path.as_os_str().as_bytes() {
         bytes.push(*byte);
+        // `ssh` replaces `%h` and the like in paths of options; `%%` is a per cent sign.
         if *byte == b'%' {
             bytes.push(b'%');
         }

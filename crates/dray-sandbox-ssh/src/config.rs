@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Longest path of a Unix socket on Linux, without the NUL (`sun_path`).
 const LONGEST_SOCKET: usize = 107;
-/// What is added to the directory: a slash, 16 hexadecimal digits, `.sock`, and the dot and 16 characters that `ssh`
-/// appends while it makes the socket.
+/// Bytes that are added to the directory: a slash, 16 hexadecimal digits, `.sock`, and the dot and 16 characters that
+/// `ssh` appends while it makes the socket.
 const SOCKET_NAME: usize = 1 + 16 + 5 + 17;
 
 /// How the key of a host is judged. A changed one is never accepted.
@@ -27,7 +27,7 @@ pub enum HostKeys {
 }
 
 impl HostKeys {
-    /// As `StrictHostKeyChecking` takes it.
+    /// The value for the option `StrictHostKeyChecking`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "yes",
@@ -103,13 +103,13 @@ pub enum ConfigError {
     /// The directory cannot be made or looked at.
     #[error("the control directory {0} cannot be used")]
     ControlDirectory(PathBuf, #[source] std::io::Error),
-    /// A path that cannot be passed to `ssh` unmistakably.
+    /// A path with characters that `ssh` would interpret.
     #[error("{0} holds a quotation mark, a backslash, a line break, or `$`")]
     Path(PathBuf),
     /// The session directory is not an absolute path.
     #[error("the session directory must be an absolute path")]
     Directory,
-    /// No connection may be made.
+    /// `connections` is 0.
     #[error("at least one connection is needed")]
     Connections,
 }
@@ -117,11 +117,11 @@ pub enum ConfigError {
 /// The settings after they were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// As configured.
+    /// Settings as configured, for what needs no check.
     pub(crate) config: Config,
-    /// Where sockets lie.
+    /// Directory of sockets, logs and locks, mode 0700 and ours.
     pub(crate) control: PathBuf,
-    /// Known host keys.
+    /// File of known host keys; it may not exist yet.
     pub(crate) known_hosts: PathBuf,
     /// Session directory of addresses that name none.
     pub(crate) directory: Option<dray_sandbox::SandboxPath>,
@@ -140,6 +140,7 @@ impl Settings {
             .unwrap_or_else(|| control.join("known_hosts"));
         for path in [&control, &known_hosts] {
             let bytes = path.as_os_str().as_bytes();
+            // `ssh` expands `$` in some paths, and has no escape for a quotation mark inside a quoted option.
             if bytes.iter().any(|byte| b"\"'\\\n\r$".contains(byte)) {
                 return Err(ConfigError::Path(path.clone()));
             }
@@ -173,14 +174,16 @@ fn check_length(control: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Makes the directory, or makes sure that it has no other owner.
+/// Makes the directory, or checks that an existing one is ours alone.
 fn make_private(control: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::ControlDirectory(control.to_owned(), error);
+    // The mode is given at creation: a `chmod` afterwards would leave a moment in which others could enter.
     match fs::DirBuilder::new().mode(0o700).create(control) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed(error)),
     }
+    // Without following links: in `/tmp` another user could have put a link there first.
     let found = fs::symlink_metadata(control).map_err(failed)?;
     let ours = found.uid() == rustix::process::geteuid().as_raw();
     if !found.is_dir() || !ours || found.mode() & 0o077 != 0 {

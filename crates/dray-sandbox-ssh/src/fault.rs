@@ -1,4 +1,4 @@
-//! What the texts of `ssh` mean (sandbox-transfer 5.5).
+//! The failures behind the messages of `ssh` (sandbox-transfer 5.5).
 
 use dray_sandbox::{Error, ErrorKind};
 
@@ -9,11 +9,11 @@ pub(crate) enum Refusal {
     Full(Error),
     /// The connection behind the socket is gone.
     Gone(Error),
-    /// Asking again is of no use.
+    /// A retry over any connection would fail in the same way.
     Final(Error),
 }
 
-/// Texts and kinds; the first that is found counts, so what explains more comes first.
+/// Messages and their kinds. The first one that is found counts, so the more specific ones come first.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", ErrorKind::Auth),
     ("Host key verification failed", ErrorKind::Auth),
@@ -27,22 +27,24 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("subsystem request failed", ErrorKind::ToolMissing),
 ];
 
-/// The failure that a text of `ssh` describes. What is not known is a connection that did not hold.
+/// The failure that a message of `ssh` describes; an unknown message counts as a lost connection.
 pub(crate) fn failure(what: &str, text: &str) -> Error {
     let kind = ERROR_TEXTS
         .iter()
         .find(|(part, _)| text.contains(part))
         .map_or(ErrorKind::Unavailable, |(_, kind)| *kind);
+    // Escaped, because a banner of the host can hold control characters (sandbox-transfer 1.3).
     Error::new(kind, format!("{what}: {}", text.trim().escape_debug()))
 }
 
-/// Why a channel over a shared connection did not open, from the text of the client that asked for it.
+/// Classifies why a channel over a shared connection did not open, by the message of its client.
 pub(crate) fn refusal(what: &str, text: &str) -> Refusal {
     let error = failure(what, text);
+    // `MaxSessions` of the host; another connection has channels of its own (sandbox-transfer 5.3).
     if text.contains("session request failed") || text.contains("Session open refused") {
         return Refusal::Full(error);
     }
-    // The last is the way to the host that clients of a shared connection are denied.
+    // The last one is what `ProxyCommand=false` leads to when the socket has no listener.
     let gone = [
         "Control socket connect",
         "mux_client",

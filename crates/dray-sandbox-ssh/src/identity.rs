@@ -1,4 +1,5 @@
-//! What makes one incarnation (sandbox-transfer R-1): the key that the host proved to have, and the session directory.
+//! The identity of one incarnation (sandbox-transfer R-1): the key that the host proved to have, and the session
+//! directory.
 
 use dray_sandbox::{Error, ErrorKind, SandboxPath};
 use tracing::debug;
@@ -12,10 +13,10 @@ use crate::shell::Shell;
 const IDENTITY_SCRIPT: &str = r#"if [ -n "$1" ]; then cd -- "$1"; else cd; fi || exit 3
 stat -c %d:%i:%.9W . 2>/dev/null || stat -c %d:%i . 2>/dev/null || stat -f %d:%i . 2>/dev/null || ls -di . || exit 4
 pwd -P"#;
-/// A longer one is not a path.
+/// Most bytes of the script's output; a longer one is not a path.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// What was found out about a host.
+/// The result of looking at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Fingerprint and session directory, in one word.
@@ -28,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) sftp: bool,
 }
 
-/// Asks the host. `directory` is the configured session directory; absent means home.
+/// Looks at the host over a shell and over SFTP. `directory` is the configured session directory; absent means home.
 pub(crate) async fn find(
     link: &Link,
     shell: &Shell,
@@ -36,10 +37,11 @@ pub(crate) async fn find(
     directory: Option<&SandboxPath>,
 ) -> Result<Found, Error> {
     let fingerprint = link.fingerprint().await?;
+    // Both are asked, because the result also says which of them can be used.
     let by_shell = absent(over_shell(shell, directory).await)?;
     let by_sftp = absent(over_sftp(pool, directory).await)?;
     let (commands, files) = (by_shell.is_some(), by_sftp.is_some());
-    // The shell knows the inode.
+    // The shell first: it knows the inode, SFTP version 3 does not.
     let Some((identity, directory)) = by_shell.or(by_sftp) else {
         return Err(Error::new(
             ErrorKind::ToolMissing,
@@ -48,6 +50,7 @@ pub(crate) async fn find(
     };
     Ok(Found {
         incarnation: format!(
+            // One word without line breaks, because handles are stored and compared as text.
             "{fingerprint},{identity},{}",
             directory.as_bytes().escape_ascii()
         ),
@@ -57,7 +60,7 @@ pub(crate) async fn find(
     })
 }
 
-/// What the host does not have is not a failure.
+/// Turns a missing shell or SFTP server into `None`.
 fn absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -91,22 +94,24 @@ fn gone() -> Error {
     Error::new(ErrorKind::SandboxGone, "the session directory is not there")
 }
 
-/// Identity to the end of its first word, then a path to the end, in which a line break may be.
+/// Reads the identity, which is the first word, and the path behind the first line; a path may hold line breaks.
 fn parse(output: &[u8]) -> Option<(String, SandboxPath)> {
     let cut = output.iter().position(|byte| *byte == b'\n')?;
     let (line, rest) = output.split_at_checked(cut)?;
     let word = str::from_utf8(line).ok()?.split_whitespace().next()?;
     if !word
         .bytes()
+        // Admits what versions of `stat` print for a birth that they do not know.
         .all(|byte| byte.is_ascii_digit() || b":.?-W".contains(&byte))
     {
         return None;
     }
+    // Exactly one line break at the end is from `pwd`; others belong to the path.
     let path = rest.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
     Some((word.to_owned(), SandboxPath::new(path).ok()?))
 }
 
-/// Without a shell the inode is unknown; the path and its owner must do.
+/// The identity without a shell: the inode is unknown, so it is the path and its owner.
 async fn over_sftp(
     pool: &Pool,
     directory: Option<&SandboxPath>,

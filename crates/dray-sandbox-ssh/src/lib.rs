@@ -5,6 +5,20 @@
 //! - An incarnation is the key that the host proved to have and the session directory, so a rebuilt host is another.
 //!
 //! What it does not do: it holds no password and answers no prompt.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_sandbox::{Backend as _, Follow, SandboxPath};
+//! use dray_sandbox_ssh::{Config, SshBackend};
+//!
+//! let backend = SshBackend::new(Config::default())?;
+//! let handle = backend.resolve(&"ssh:me@build.example/srv/session".parse()?).await?;
+//! let sandbox = backend.open(&handle).await?;
+//! let report = sandbox.stat(&SandboxPath::new("/srv/session/report.pdf")?, Follow::Yes).await?;
+//! println!("{} bytes", report.size);
+//! # Ok(())
+//! # }
+//! ```
 
 mod aftermath;
 mod backend;

@@ -13,19 +13,20 @@ use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
 
-/// First and longest pause before there may be room for a channel.
+/// First pause before another attempt to open a channel; it doubles.
 const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
+/// Last pause; after it the host counts as full. All pauses together take about a second and a half.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-/// What a channel is asked for.
+/// A kind of channel that can be opened on a shared connection.
 pub(crate) trait Ask: Sync {
-    /// What is open then.
+    /// The channel when it is open.
     type Channel: Send;
 
-    /// Completes the command of a client.
+    /// Adds the arguments of this kind to the command of a client.
     fn fill(&self, client: &Client, command: &mut Command);
 
-    /// Starts the client and makes sure that the far end answers.
+    /// Starts the client and waits until the far end responds.
     fn open(&self, command: Command)
     -> impl Future<Output = Result<Self::Channel, Refusal>> + Send;
 }
@@ -51,7 +52,7 @@ struct Line {
 }
 
 impl Link {
-    /// Nothing is connected yet.
+    /// Prepares the connections; the first channel makes one.
     pub(crate) async fn new(client: Client) -> Result<Self, Error> {
         let place = client.place().await?;
         let directory = &client.settings().control;
@@ -75,23 +76,25 @@ impl Link {
         &self.client
     }
 
-    /// What dropped transfers leave to be done on this host.
+    /// Work that dropped transfers have left on this host.
     pub(crate) fn aftermath(&self) -> &Aftermath {
         &self.aftermath
     }
 
-    /// Rises whenever a connection was found or made: what was known of the host must be asked again.
+    /// A number that rises with every connection that was found or made: what was known of the
+    /// host must then be checked.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Accepts no other key from now on.
+    /// Refuses every other host key from now on.
     pub(crate) async fn expect(&self, fingerprint: &str) {
         *self.expected.lock().await = Some(fingerprint.to_owned());
     }
 
     /// Key of the host, connecting when nothing is connected.
     pub(crate) async fn fingerprint(&self) -> Result<String, Error> {
+        // Only the first connection is made here; others are made when a channel finds no room.
         if let Some(line) = self.lines.first() {
             self.alive(line).await?;
         }
@@ -101,8 +104,8 @@ impl Link {
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no key of the host is known"))
     }
 
-    /// Opens a channel. Full connections are passed over; a lost one is made again, once. When all are full, channels
-    /// that wait for their next use make room, and those that were closed get a moment to be gone.
+    /// Opens a channel. It skips full connections and makes a lost one again, once. When all are full, channels that
+    /// wait for their next use are closed, and it retries for about a second and a half.
     pub(crate) async fn channel<A: Ask>(&self, ask: &A) -> Result<A::Channel, Error> {
         let mut pause = CHANNEL_RETRY_DELAYS;
         loop {
@@ -117,6 +120,7 @@ impl Link {
                 )
                 .caused_by(full));
             }
+            // Pools on this host close the channels that only wait for their next use.
             self.crowded.notify_waiters();
             sleep(pause).await;
             pause *= 2;
@@ -139,7 +143,8 @@ impl Link {
                 Client::socket(&mut command, line.master.socket(), false);
                 ask.fill(&self.client, &mut command);
                 match ask.open(command).await {
-                    // Another process may have put another connection in its place.
+                    // The socket was replaced while the channel opened: another process may have
+                    // connected to another host.
                     Ok(channel) if line.master.identity() == Some(socket) => {
                         return Ok(Ok(channel));
                     }
@@ -150,10 +155,13 @@ impl Link {
                     }
                     Err(Refusal::Gone(error) | Refusal::Final(error)) if lost => return Err(error),
                     Ok(_) | Err(Refusal::Gone(_)) => {}
-                    // A master that dies takes its clients along without a word.
+                    // A master that dies ends its clients without a message, which looks like any
+                    // other failure of theirs.
                     Err(Refusal::Final(_)) if !line.master.is_alive().await => {}
                     Err(Refusal::Final(error)) => return Err(error),
                 }
+                // Once for each connection: a host that always drops its channels would
+                // otherwise keep this loop going.
                 lost = true;
                 *line.known.lock().await = None;
             }
@@ -175,6 +183,7 @@ impl Link {
     /// Makes sure that a connection is there and leads to the expected host.
     async fn alive(&self, line: &Line) -> Result<SocketId, Error> {
         let mut known = line.known.lock().await;
+        // The lock of this line is held throughout, so that one task connects and the others use what it made.
         if let Some(socket) = *known
             && line.master.identity() == Some(socket)
         {
@@ -196,6 +205,7 @@ impl Link {
         }
         let socket = line.master.identity();
         *known = socket;
+        // After the key was compared and before the first channel: sandboxes then look at their directory again.
         self.generation.fetch_add(1, Ordering::AcqRel);
         tracing::debug!(fresh = connected.fresh, "shared connection is there");
         socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended at once"))

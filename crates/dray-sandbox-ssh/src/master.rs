@@ -15,12 +15,12 @@ use crate::fault;
 
 /// Time for logging in after the connection is there, and for another process that holds the lock.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at the lock.
+/// Pause between two attempts to take the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Most bytes of the log that are read.
 const MAX_LOG_BYTES: u64 = 64 * 1024;
 
-/// A socket and what belongs to it.
+/// One shared connection by its files: socket, log and lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Master {
     socket: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Master {
     lock: PathBuf,
 }
 
-/// What is behind a socket.
+/// The result of connecting: which host is behind the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Connected {
     /// Fingerprint of the key that the host proved to have, `SHA256:` and base64.
@@ -37,12 +37,12 @@ pub(crate) struct Connected {
     pub(crate) fresh: bool,
 }
 
-/// One socket among all that ever had its name: inode and time of making.
+/// Identity of one socket among all that ever had its name: inode and time of making.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketId(u64, i64, i64);
 
 impl Master {
-    /// The one called `name`, 16 hexadecimal digits.
+    /// The connection with this name of 16 hexadecimal digits.
     pub(crate) fn new(directory: &Path, name: &str) -> Self {
         Self {
             socket: directory.join(format!("{name}.sock")),
@@ -60,7 +60,7 @@ impl Master {
         UnixStream::connect(&self.socket).await.is_ok()
     }
 
-    /// Which socket it is, when there is one: another master has another.
+    /// The identity of the socket, when there is one; another master has another.
     pub(crate) fn identity(&self) -> Option<SocketId> {
         let found = fs::symlink_metadata(&self.socket).ok()?;
         Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
@@ -76,9 +76,10 @@ impl Master {
                     fresh: false,
                 });
             }
-            // A host without a name cannot be a sandbox.
+            // Without its log the key of the host is unknown, and no handle could name it.
             self.exit(client).await;
         }
+        // `ssh -M` shares nothing when a socket is there, and `-E` appends to the log of an earlier host.
         for path in [&self.socket, &self.log] {
             remove(path)?;
         }
@@ -106,6 +107,7 @@ impl Master {
         let config = &client.settings().config;
         let mut command = client.command();
         Client::socket(&mut command, &self.socket, true);
+        // 0 means "for ever" to `ssh`.
         let persist = config.persist.as_duration().as_secs().max(1);
         command.args([
             "-M",
@@ -117,10 +119,11 @@ impl Master {
             "LogLevel=INFO",
         ]);
         command.args(["-o", &format!("ControlPersist={persist}")]);
-        // The only way to learn which of the known keys the host has.
+        // The only way to learn which of the known keys the host has proved: `ssh` has no option that prints it.
         command.args(["-o", "LogVerbose=sshconnect.c:verify_host_key():*"]);
         command.arg("-E").arg(&self.log);
         client.host(&mut command);
+        // `-f` returns after the login, which `ConnectTimeout` does not cover.
         let limit = config.connect_timeout.as_duration() + LOGIN_TIMEOUT;
         let status = timeout(limit, command.status())
             .await
@@ -134,7 +137,7 @@ impl Master {
         Err(fault::failure("connecting", &self.read_log().await))
     }
 
-    /// From the log that the master wrote while it connected.
+    /// Reads the host's fingerprint from the log that the master wrote while it connected.
     async fn fingerprint(&self) -> Option<String> {
         fingerprint(&self.read_log().await)
     }
@@ -143,13 +146,13 @@ impl Master {
         use tokio::io::AsyncReadExt as _;
         let mut text = Vec::new();
         if let Ok(file) = tokio::fs::File::open(&self.log).await {
-            // What cannot be read says nothing, and that is judged by the caller.
+            // A log that cannot be read counts as one without a key; the caller decides.
             let _ = file.take(MAX_LOG_BYTES).read_to_end(&mut text).await;
         }
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// One process at a time looks, removes and starts.
+    /// Takes the lock under which one process at a time checks, removes and starts the master.
     async fn lock(&self) -> Result<File, Error> {
         let failed = |error| {
             Error::new(
@@ -158,6 +161,7 @@ impl Master {
             )
             .caused_by(error)
         };
+        // The file stays: removing it would let two processes lock two files of the same name.
         let file = File::create(&self.lock).map_err(failed)?;
         let wait = async {
             loop {
@@ -168,6 +172,7 @@ impl Master {
                 }
             }
         };
+        // Longer than one connection attempt may take, since the holder of the lock is connecting.
         timeout(LOGIN_TIMEOUT * 3, wait)
             .await
             .map_err(|_| Error::new(ErrorKind::Unavailable, "another process is connecting"))??;
@@ -186,7 +191,7 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The key in the line in which `ssh` prints it; the last one, because jump hosts come before.
+/// The fingerprint in the last line that has one, because the lines of jump hosts come before.
 fn fingerprint(log: &str) -> Option<String> {
     let line = log
         .lines()

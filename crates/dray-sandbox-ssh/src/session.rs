@@ -13,7 +13,7 @@ use tokio::time::timeout;
 const STDERR_TAIL_BYTES: usize = 4096;
 /// Time for the client to end after its channel did.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// What pipes hold, so that the master works on while we hash or write. More would use up what Linux allows a user.
+/// Capacity of the pipes, so that the master continues while we hash or write. Linux limits the sum for each user.
 const PIPE_BYTES: usize = 256 * 1024;
 
 /// A running client. Dropping it closes the channel.
@@ -46,6 +46,8 @@ impl Session {
         if let Some(stdin) = &stdin {
             let _ = rustix::pipe::fcntl_setpipe_size(stdin, PIPE_BYTES);
         }
+        // Read from the beginning: a client that fills the pipe of stderr would stop in the middle of a transfer. A
+        // set, because dropping it ends the task.
         let mut errors = JoinSet::new();
         errors.spawn(tail(stderr));
         Ok((Self { child, errors }, stdin, stdout))
@@ -58,6 +60,7 @@ impl Session {
 
     /// Waits for the end: exit status, where there is one, and the last of stderr.
     pub(crate) async fn end(mut self) -> Result<(Option<i32>, String), Error> {
+        // The output has ended, so only the client's own clean-up is left.
         let status = timeout(END_TIMEOUT, self.child.wait())
             .await
             .map_err(|_| Error::new(ErrorKind::Timeout, "ssh does not end"))?

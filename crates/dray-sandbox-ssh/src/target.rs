@@ -1,4 +1,4 @@
-//! What an address names: a host as `ssh` takes it, and the directory that is the session.
+//! The parts of an address: a host as `ssh` takes it, and the directory that is the session.
 
 use dray_sandbox::{Error, ErrorKind, SandboxPath};
 
@@ -16,9 +16,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Takes nothing that `ssh` or a `ProxyCommand` could read as an option or as shell text (CVE-2023-51385).
+    /// Parses an address. Everything that `ssh` or a `ProxyCommand` could read as an option or as shell text is
+    /// refused (CVE-2023-51385).
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
+        // The first slash, as neither users nor hosts have one.
         let (place, directory) = match name.find('/') {
             Some(slash) => {
                 let (place, directory) = name.split_at(slash);
@@ -26,6 +28,7 @@ impl Target {
             }
             None => (name, None),
         };
+        // The last one, as `ssh` does; a user with `@` in it is refused below.
         let (user, place) = match place.rsplit_once('@') {
             Some((user, place)) => (Some(user.to_owned()), place),
             None => (None, place),
@@ -56,6 +59,7 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
         };
     }
     match place.split_once(':') {
+        // A bare IPv6 address: which of its colons would begin a port is not known.
         Some((_, rest)) if rest.contains(':') => Some((place, None)),
         Some((host, port)) => Some((host, Some(parse_port(port)?))),
         None => Some((place, None)),
@@ -63,6 +67,7 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
+    // `parse` would take a leading `+`.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits
         .then(|| text.parse().ok())

@@ -1,4 +1,4 @@
-//! What SFTP reports of a file.
+//! File attributes of SFTP version 3.
 
 use dray_sandbox::{Error, FileKind};
 
@@ -45,6 +45,7 @@ impl Attributes {
             if count > MOST_EXTENDED {
                 return Err(nonsense("too many extended attributes"));
             }
+            // Pairs of a type and its data; no extension of OpenSSH is among them.
             for _ in 0..count * 2 {
                 fields.string()?;
             }
@@ -52,7 +53,7 @@ impl Attributes {
         Ok(found)
     }
 
-    /// Kind by the type bits; a server that leaves them out names no kind that could be read.
+    /// Kind by the type bits; without them it is [`FileKind::Other`], which is never read.
     pub(super) fn kind(&self) -> FileKind {
         FileKind::from_st_mode(self.permissions.unwrap_or(0))
     }
@@ -61,7 +62,7 @@ impl Attributes {
         self.permissions.unwrap_or(0) & 0o7777
     }
 
-    /// Exact to a second: version 3 has no more.
+    /// Nanoseconds since the epoch, exact to a second: version 3 has no more.
     pub(super) fn mtime_ns(&self) -> Option<i128> {
         self.modified
             .map(|seconds| i128::from(seconds) * 1_000_000_000)

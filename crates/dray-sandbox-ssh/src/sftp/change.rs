@@ -20,6 +20,7 @@ pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) ->
     let mut here = path.clone();
     loop {
         match stat(channel, &here, Follow::Yes).await {
+            // From the path upwards, because usually at most the last directory is missing.
             Ok(found) if found.kind == FileKind::Directory => break,
             Ok(_) => return Err(Error::new(ErrorKind::NotDirectory, "a file is in the way")),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -46,6 +47,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         })
         .await?
         .done();
+    // A status code 4 of MKDIR says "there is something" as well as "no space" (sandbox-transfer 5.2).
     if let Err(error) = made {
         // Another process may have made it in the meantime.
         return match stat(channel, path, Follow::Yes).await {
@@ -54,7 +56,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
             Err(_) => Err(diagnose::unwritable(channel, &path.parent(), 1, error).await),
         };
     }
-    // The server's umask took bits away.
+    // The server applied its umask to the mode of MKDIR.
     channel
         .call(kind::SETSTAT, |packet| {
             packet
@@ -66,7 +68,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         .done()
 }
 
-/// Renames; returns whether readers never saw half a file.
+/// Renames. Returns whether it was atomic: readers saw the old file or the new one.
 pub(crate) async fn rename(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -113,6 +115,7 @@ async fn replacing(
             "a directory is in the way",
         ));
     }
+    // Before the target goes: a source that is missing must not cost the file that it was to replace.
     lstat(channel, from).await?;
     // Without the extension nothing replaces: for a moment no file has this name.
     call_path(channel, kind::REMOVE, to).await?;
@@ -125,7 +128,8 @@ async fn is_directory(channel: &mut Channel, path: &SandboxPath) -> bool {
     found.is_ok_and(|found| found.kind() == FileKind::Directory)
 }
 
-/// A hard link claims the name and fails when it is taken; then the old name goes.
+/// Renames without replacing: a hard link claims the name and fails when it is taken, and then
+/// the old name is removed.
 async fn claiming(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -134,13 +138,15 @@ async fn claiming(
     if channel.has(HARD_LINK) {
         match extended(channel, HARD_LINK, from, to).await? {
             Ok(()) => return call_path(channel, kind::REMOVE, from).await,
+            // The status is the same for "taken" and "not possible here", so the name itself is looked at.
             Err(_) if lstat(channel, to).await.is_ok() => return Err(exists()),
-            // The file system may have no hard links, or it is a directory.
+            // The file system may have no hard links, or the source is a directory.
             Err(_) => {}
         }
     }
     if lstat(channel, to).await.is_ok() {
-        // Some servers replace although they must not.
+        // Some servers replace in a plain rename, although version 3 forbids it. The look leaves a race, but only
+        // without hard links.
         return Err(exists());
     }
     match plain(channel, from, to).await? {
@@ -153,7 +159,7 @@ fn exists() -> Error {
     Error::new(ErrorKind::Exists, "the name is taken")
 }
 
-/// Fails in version 3 when there is something at the new name.
+/// The plain rename of version 3, which fails when something has the new name.
 async fn plain(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -215,8 +221,9 @@ pub(crate) async fn remove(
     }
 }
 
-/// Empties directories from the deepest up. A directory that became a link meanwhile is not entered.
+/// Removes directories from the deepest up. A directory that became a link meanwhile is not entered.
 async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    // The parent's links are resolved once; below it any link that appears shows as another real path.
     let real = real_path(channel, path.parent().as_bytes()).await?;
     let mut open = vec![real.join(path.name())?];
     while let Some(here) = open.last().cloned() {
@@ -227,6 +234,7 @@ async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(
             ));
         }
         let (names, more) = names(channel, &here, READDIR_BATCH).await?;
+        // Entries can be removed while the directory is read, so it is read again until it has no more.
         let before = open.len();
         for name in &names {
             let path = here.join(&name.name)?;

@@ -1,4 +1,4 @@
-//! Requests and answers on one channel.
+//! Requests and responses on one channel.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::session::Session;
 
 /// Largest answer: what OpenSSH allows itself.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
-/// Room for small answers, and how little of it is left before there is more.
+/// Buffer for small responses, and the rest of it below which more is reserved.
 const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
 const LITTLE_ROOM: usize = 4 * 1024;
-/// What every server of version 3 must read and write in one request.
+/// Bytes that every server of version 3 reads and writes in one request.
 const SMALLEST_LIMIT: u32 = 32 * 1024;
 /// Larger requests are not made, even if the server allows them.
 const LARGEST_LIMIT: u32 = 255 * 1024;
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Greets the server. `idle` is how long an answer may take.
+    /// Exchanges versions with the server. `idle` is how long a response may take.
     pub(crate) async fn open(
         reader: impl AsyncRead + Send + Sync + Unpin + 'static,
         writer: impl AsyncWrite + Send + Sync + Unpin + 'static,
@@ -77,6 +77,7 @@ impl Channel {
             .send_all(&Packet::new(kind::INIT).u32(3).finish())
             .await?;
         let (found, mut fields) = channel.packet().await?;
+        // A server answers with the lower of both versions, so anything but 3 is not an SFTP server of use.
         if found != kind::VERSION || fields.u32()? != 3 {
             return Err(nonsense("the server speaks another version"));
         }
@@ -106,17 +107,17 @@ impl Channel {
         self.writing && !self.broken && self.pending > usize::from(self.torn)
     }
 
-    /// From now on until it is free, what is asked changes files.
+    /// Notes that requests from now on change files, until the channel is free.
     pub(super) fn writes(&mut self) {
         self.writing = true;
     }
 
-    /// The next use may be another one.
+    /// Notes that the next use may only read.
     pub(super) fn is_free_again(&mut self) {
         self.writing = false;
     }
 
-    /// Waits for answers without another waiter.
+    /// Reads the responses that a dropped caller no longer waits for, while they are about changes.
     pub(super) async fn drain(&mut self) {
         while self.is_writing() {
             if self.reply().await.is_err() {
@@ -125,12 +126,12 @@ impl Channel {
         }
     }
 
-    /// Whether answers can still be distinguished.
+    /// Whether the stream is intact, so that responses can still be matched to requests.
     pub(super) const fn is_sound(&self) -> bool {
         !self.broken
     }
 
-    /// Whether nothing is under way, and so many handles are open.
+    /// Whether no request is under way and exactly this many handles are open.
     pub(super) const fn owes_only(&self, handles: usize) -> bool {
         !self.broken && !self.torn && self.pending == 0 && self.handles == handles
     }
@@ -160,6 +161,7 @@ impl Channel {
 
     /// Sends bytes of one or several finished packets.
     pub(super) async fn send(&mut self, packets: &[u8], count: usize) -> Result<(), Error> {
+        // Before it is sent: a caller that is dropped meanwhile leaves a channel that is known to owe something.
         self.pending += count;
         self.send_all(packets).await
     }
@@ -181,7 +183,7 @@ impl Channel {
         parsed
     }
 
-    /// Asks one thing and awaits its answer.
+    /// Sends one request and awaits its answer. Nothing else may be under way on the channel.
     pub(super) async fn call(
         &mut self,
         kind: u8,
@@ -197,7 +199,7 @@ impl Channel {
         Ok(reply)
     }
 
-    /// As [`Channel::call`], for what may take longer or must not.
+    /// As [`Channel::call`], with its own limit instead of the idle time.
     pub(super) async fn call_within(
         &mut self,
         limit: Duration,
@@ -210,7 +212,7 @@ impl Channel {
         reply
     }
 
-    /// Closes a handle. A failure is one of what was written, so it counts.
+    /// Closes a handle. A failure can be one of an earlier write, so it is reported.
     pub(super) async fn close(&mut self, handle: &[u8]) -> Result<Reply, Error> {
         let reply = self
             .call(kind::CLOSE, |packet| packet.string(handle))
@@ -233,6 +235,7 @@ impl Channel {
             let limit = |value: u64| {
                 u32::try_from(value)
                     .unwrap_or(LARGEST_LIMIT)
+                    // 0 means "no limit" in this extension; the smallest is always allowed.
                     .clamp(SMALLEST_LIMIT, LARGEST_LIMIT)
             };
             self.limits = (limit(fields.u64()?), limit(fields.u64()?));
@@ -241,6 +244,7 @@ impl Channel {
     }
 
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        // Set across the wait: when it is dropped midway, half a packet is on the wire and the rest would be misread.
         self.torn = true;
         let sent = timeout(self.idle, self.writer.write_all(bytes)).await;
         let failed = match sent {
@@ -261,6 +265,7 @@ impl Channel {
     async fn packet(&mut self) -> Result<(u8, Fields), Error> {
         self.fill(4).await?;
         let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
+        // Text of start files reads as a length of a billion and more (sandbox-transfer 5.5).
         if size == 0 || size > MAX_RESPONSE_BYTES {
             self.broken = true;
             return Err(nonsense(
@@ -268,11 +273,12 @@ impl Channel {
             ));
         }
         self.fill(size).await?;
+        // The data of a read stays in this buffer and is handed on without a copy.
         let mut packet = self.buffer.split_to(size).freeze();
         Ok((packet.get_u8(), Fields::new(packet)))
     }
 
-    /// Reads until so many bytes are there.
+    /// Reads until the buffer has `size` bytes.
     async fn fill(&mut self, size: usize) -> Result<(), Error> {
         while self.buffer.len() < size {
             if self.buffer.capacity() - self.buffer.len() < LITTLE_ROOM {

@@ -1,5 +1,5 @@
-//! What a status code does not say: OpenSSH says "no such file" for loops and for files that are not a directories, and
-//! "failure" for a full disk, a read-only mount and much else.
+//! What a status code does not say: OpenSSH says "no such file" for loops and for paths through a file, and "failure"
+//! for a full disk, a read-only mount and much else.
 
 use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
 
@@ -10,12 +10,13 @@ use super::reply::Reply;
 use super::resolve::MOST_LINKS;
 use super::wire::{Fields, kind};
 
-/// `SSH2_FXE_STATVFS_ST_RDONLY`.
+/// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in an answer to `statvfs@openssh.com`.
 const READ_ONLY: u64 = 1;
 
-/// The same failure, with the kind that the path explains.
+/// Replaces the kind of a failure by what a walk along the path shows.
 pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
     let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
+    // A channel that still owes an answer cannot be asked anything else.
     if !unclear.contains(&error.kind()) || !channel.is_free() {
         return error;
     }
@@ -27,7 +28,7 @@ pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Er
     }
 }
 
-/// Why a path leads nowhere; nothing when it does lead somewhere or cannot be walked.
+/// Why a path leads nowhere; `None` when it exists or cannot be walked.
 async fn walk(channel: &mut Channel, path: &SandboxPath) -> Option<ErrorKind> {
     let mut here = SandboxPath::root();
     let parts = path
@@ -52,12 +53,13 @@ async fn walk(channel: &mut Channel, path: &SandboxPath) -> Option<ErrorKind> {
     None
 }
 
-/// What a link leads to, or why to nothing.
+/// The attributes of a link's target, or why it has none.
 async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, ErrorKind> {
     let reply = channel
         .call(kind::STAT, |packet| packet.string(link.as_bytes()))
         .await
         .map_err(|error| error.kind())?;
+    // The server followed the link to its end, so it is not broken.
     if let Reply::Attributes(found) = reply {
         return Ok(found);
     }
@@ -82,7 +84,7 @@ async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, 
     Err(ErrorKind::Loop)
 }
 
-/// The same failure of writing `size` bytes below `directory`, with the kind that its file system explains.
+/// Replaces the kind of a failure to write `size` bytes below `directory` by what its file system shows.
 pub(super) async fn unwritable(
     channel: &mut Channel,
     directory: &SandboxPath,
@@ -96,7 +98,7 @@ pub(super) async fn unwritable(
         Ok(Some(space)) if space.read_only => {
             Error::new(ErrorKind::ReadOnly, "a read-only file system").caused_by(error)
         }
-        // What is left after a failure says whether it was for want of space.
+        // OpenSSH reports a full disk as "failure"; the room that is left afterwards names the reason.
         Ok(Some(space)) if space.free < size => {
             Error::new(ErrorKind::NoSpace, "the file system is full").caused_by(error)
         }
@@ -109,7 +111,7 @@ pub(crate) async fn free(channel: &mut Channel, path: &SandboxPath) -> Result<Op
     Ok(space(channel, path).await?.map(|space| space.free))
 }
 
-/// A file system.
+/// Room and state of the file system below a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
     pub(super) free: u64,
@@ -137,12 +139,13 @@ pub(super) async fn space(
     parse(&mut fields).map(Some)
 }
 
-/// Block size, fragment size, blocks, free, available, three of inodes, id, flags, longest name.
+/// Reads block size, fragment size, blocks, free, available, three of inodes, id, flags, longest name.
 fn parse(fields: &mut Fields) -> Result<Space, Error> {
     let mut numbers = [0; 11];
     for number in &mut numbers {
         *number = fields.u64()?;
     }
+    // "Available" and not "free", which counts blocks that only root may use.
     let [_, fragment, _, _, available, _, _, _, _, flags, _] = numbers;
     Ok(Space {
         free: fragment.saturating_mul(available),

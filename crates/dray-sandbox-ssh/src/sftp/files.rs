@@ -1,4 +1,4 @@
-//! Looking at files.
+//! Metadata and listings.
 
 use bytes::Bytes;
 use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Follow, Listing, Metadata, SandboxPath};
@@ -10,7 +10,7 @@ use super::reply::{Name, Reply};
 use super::resolve::real_path;
 use super::wire::{kind, nonsense, status};
 
-/// What a path is. A link at the end is followed only when asked for.
+/// Metadata of a path. A link at its end is followed only with [`Follow::Yes`].
 pub(crate) async fn stat(
     channel: &mut Channel,
     path: &SandboxPath,
@@ -28,6 +28,7 @@ pub(crate) async fn stat(
 
 async fn followed(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
     let real = real_path(channel, path.as_bytes()).await?;
+    // LSTAT on the resolved path, not STAT on the path: both results then speak of the same file.
     let attributes = lstat(channel, &real).await?;
     if attributes.kind() == FileKind::Symlink {
         // A loop, or a link that was put there after the path was resolved.
@@ -65,13 +66,13 @@ fn metadata(
         gid: attributes.owner.map(|(_, gid)| gid),
         mtime_ns: attributes.mtime_ns(),
         link_target,
-        // Version 3 has no words for either.
+        // Version 3 reports neither the number of links nor an inode.
         links: None,
         identity: None,
     }
 }
 
-/// The entry itself, of any kind.
+/// Attributes of the entry itself; a link is not followed.
 pub(super) async fn lstat(channel: &mut Channel, path: &SandboxPath) -> Result<Attributes, Error> {
     let reply = channel
         .call(kind::LSTAT, |packet| packet.string(path.as_bytes()))
@@ -87,7 +88,7 @@ pub(super) async fn read_link(channel: &mut Channel, path: &SandboxPath) -> Resu
     Ok(reply.name()?.to_vec())
 }
 
-/// What lies in a directory, down to `depth` levels, in the order of paths. Links are named, never followed.
+/// Entries below a directory, down to `depth` levels, in the order of paths. Links are listed, never followed.
 pub(crate) async fn list(
     channel: &mut Channel,
     path: &SandboxPath,
@@ -137,6 +138,7 @@ async fn entry(channel: &mut Channel, parent: &SandboxPath, name: &Name) -> Resu
     let path = parent.join(&name.name)?;
     let kind = name.attributes.kind();
     let link_target = if kind == FileKind::Symlink {
+        // The link may have gone since the directory was read; the entry is still listed.
         read_link(channel, &path).await.ok()
     } else {
         None
@@ -162,6 +164,7 @@ pub(super) async fn names(
         .await?
         .handle()?;
     let found = read_names(channel, &handle, limit).await;
+    // Closed also after a failure, or the channel could not be used again.
     channel.close(&handle).await?.done()?;
     found
 }
@@ -177,12 +180,14 @@ async fn read_names(
             .call(kind::READDIR, |packet| packet.string(handle))
             .await?;
         let names = match reply {
+            // A server that goes on sending empty answers would keep this loop going for ever.
             Reply::Names(names) if names.is_empty() => return Err(nonsense("no names")),
             Reply::Names(names) => names,
             other if other.code() == Some(status::EOF) => return Ok((found, false)),
             other => return Err(other.failure()),
         };
         for name in names {
+            // READDIR gives both, unlike most interfaces above it.
             if name.name == "." || name.name == ".." {
                 continue;
             }

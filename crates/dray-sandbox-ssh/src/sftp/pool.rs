@@ -1,4 +1,4 @@
-//! Channels that wait for their next use.
+//! A pool of SFTP channels.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,7 +21,7 @@ use crate::session::Session;
 const MOST_WAITING: usize = 3;
 /// How long they wait.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A channel that waited longer may have lost its host.
+/// Age above which a waiting channel is checked before its use: it may have lost its host.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
 /// How long its answer may take.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,9 +46,10 @@ impl Pool {
         }
     }
 
-    /// A channel for one use; given back by itself when nothing of that use is left on it.
+    /// A channel for one use. Dropping the lease gives it back when nothing is left open or unanswered on it.
     pub(crate) async fn lease(&self) -> Result<Lease, Error> {
         let channel = loop {
+            // The one that waited shortest, so that others grow old and are closed.
             let waiting = lock(&self.waiting).pop();
             match waiting {
                 Some((since, mut channel)) => {
@@ -85,13 +86,13 @@ impl Pool {
     }
 }
 
-/// Whether the server is still there; asked before the use, because afterwards it is unknown what was done.
+/// Whether the server still responds. Checked before the use, because afterwards it is unknown what was done.
 async fn answers(channel: &mut Channel) -> bool {
     let asked = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
     asked.await.is_ok()
 }
 
-/// Asks for SFTP.
+/// Opens the SFTP subsystem of the host.
 struct Subsystem {
     idle: Duration,
 }
@@ -118,7 +119,7 @@ impl Ask for Subsystem {
     }
 }
 
-/// Why the server did not greet.
+/// Classifies why the server did not exchange versions.
 async fn refused(error: Error, session: Session) -> Refusal {
     if error.kind() != ErrorKind::Unavailable {
         return Refusal::Final(error);
@@ -145,6 +146,7 @@ async fn sweep(link: Arc<Link>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
         let Some(waiting) = waiting.upgrade() else {
             return;
         };
+        // Dropping a channel ends its server process, which frees one of the `MaxSessions` of the host.
         lock(&waiting).retain(|(since, _)| !crowded && since.elapsed() < IDLE_TIMEOUT);
     }
 }
@@ -166,8 +168,8 @@ impl From<Channel> for Lease {
     }
 }
 
-/// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process; when
-/// files are being changed, after the server did what it was sent.
+/// A channel in use. Dropping it in the middle of a request closes the channel, which ends the server process. When
+/// files are being changed, that happens after the server has done what it was sent.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// There until it is dropped.
@@ -208,7 +210,7 @@ impl Drop for Lease {
         } else if channel.is_writing()
             && let Some(aftermath) = &self.aftermath
         {
-            // The server goes on with what it was sent; who cleans up must come after that.
+            // The server carries out what it was sent; the removal of a partial file must come after that.
             aftermath.add(async move {
                 let _ = timeout(PING_TIMEOUT, channel.drain()).await;
             });

@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 4 * 1024 * 1024;
 /// Time for opening a file. A FIFO that took its place would hold up the channel for ever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The bytes from `offset` on of the regular file that was looked at.
+/// Reads the regular file that was looked at, from `offset` on.
 pub(crate) async fn download(
     mut lease: Lease,
     file: &Metadata,
@@ -68,9 +68,10 @@ pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error>
     Ok((Sha256Digest::from_bytes(hasher.finalize().into()), count))
 }
 
-/// Opens what is a regular file before and after, and the one that was looked at (sandbox-transfer R-2).
+/// Opens the file that was looked at, and checks before and after opening that it is that one and regular.
 async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, Error> {
     let path = &file.real_path;
+    // Before OPEN, which would block the whole channel on a FIFO (sandbox-transfer 5.2).
     same(file, &lstat(channel, path).await?)?;
     let handle = channel
         .call_within(OPEN_TIMEOUT, kind::OPEN, |packet| {
@@ -88,8 +89,8 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
     }
 }
 
-/// Lets a server go that opened a FIFO and waits for a writer: opening it for both never waits. Done
-/// on another channel, after [`download`] gave up the one that hangs.
+/// Releases a server that hangs in opening a FIFO and waits for a writer: opening it for both directions never waits.
+/// It runs on another channel, after [`download`] gave up the one that hangs.
 pub(crate) async fn release(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
     if lstat(channel, path).await?.kind() != FileKind::Fifo {
         return Ok(());
@@ -112,13 +113,16 @@ async fn check_opened(channel: &mut Channel, file: &Metadata, handle: &[u8]) -> 
         .await?
         .attributes()?;
     same(file, &opened)?;
-    // A link that was there while it was opened shows now, unless it has gone again.
+    // OPEN follows links and version 3 has no flag against it. A link that was there shows now,
+    // unless it has gone again.
     same(file, &lstat(channel, &file.real_path).await?)
 }
 
-/// Version 3 has no inode; another kind, owner, mode, size or time is another file, or the same one changed.
+/// Fails unless the attributes are those that were seen. Version 3 has no inode, so kind, owner,
+/// mode, size and time count.
 fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
     regular(found)?;
+    // Whole seconds, as version 3 knows no fractions; a command may have given the nanoseconds.
     let mtime = file.mtime_ns.map(|time| time.div_euclid(1_000_000_000));
     let same = found.size == Some(file.size)
         && found.mode() == file.mode
@@ -147,7 +151,7 @@ pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
     }
 }
 
-/// A request under way, or its answer that waits for its turn.
+/// A request under way, or its response that waits for its turn.
 #[derive(Debug)]
 struct Piece {
     id: u32,
@@ -175,6 +179,7 @@ impl Reading {
     /// The next bytes, or nothing at the end.
     async fn step(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
+            // The window is filled before an answer is awaited, so that the wire is never idle.
             self.ask().await?;
             let Some(front) = self.pieces.front_mut() else {
                 return Err(nonsense("nothing was asked for"));
@@ -189,6 +194,7 @@ impl Reading {
             if data.is_empty() {
                 return self.finish(offset).await.map(|()| None);
             }
+            // The request beyond the size was answered with data.
             if offset >= self.size {
                 return Err(Error::new(
                     ErrorKind::ChangedDuringTransfer,
@@ -257,6 +263,7 @@ impl Reading {
     /// Takes one answer, whichever request it is for.
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
+        // Answers may come in any order; an id that was answered before is refused.
         let waiting = |piece: &&mut Piece| piece.id == id && piece.answer.is_none();
         let Some(piece) = self.pieces.iter_mut().find(waiting) else {
             return Err(nonsense("an answer to nothing that was asked"));
@@ -274,7 +281,7 @@ impl Reading {
         Ok(())
     }
 
-    /// At the end of the file: what is still under way has nothing to say.
+    /// Ends the read: takes the responses that are still under way, which are empty, and closes the file.
     async fn finish(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.size {
             return Err(Error::new(
@@ -282,6 +289,7 @@ impl Reading {
                 format!("{offset} of {} bytes are there", self.size),
             ));
         }
+        // Taken off the channel, so that it can serve another transfer.
         while self.pieces.iter().any(|piece| piece.answer.is_none()) {
             self.answer().await?;
         }

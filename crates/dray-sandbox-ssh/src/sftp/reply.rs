@@ -1,4 +1,4 @@
-//! Answers.
+//! Responses of the server.
 
 use bytes::Bytes;
 use dray_sandbox::{Error, ErrorKind};
@@ -16,7 +16,7 @@ pub(super) struct Name {
     pub(super) attributes: Attributes,
 }
 
-/// An answer.
+/// An answer to one request; which variants are sensible depends on the request.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
     Status(u32, String),
@@ -51,9 +51,12 @@ impl Reply {
             kind::DATA => Reply::Data(fields.string()?),
             kind::NAME => {
                 let count = fields.u32()?;
+                // Not with the announced capacity: the count is the host's word, and each name is
+                // checked against the packet.
                 let mut names = Vec::new();
                 for _ in 0..count {
                     let name = fields.string()?;
+                    // A line as of `ls -l`, which is for people and has no fixed form.
                     let _shown = fields.string()?;
                     let attributes = Attributes::parse(&mut fields)?;
                     names.push(Name { name, attributes });
@@ -66,7 +69,7 @@ impl Reply {
         })
     }
 
-    /// Only success is fine.
+    /// Fails unless it is a status of success.
     pub(super) fn done(self) -> Result<(), Error> {
         match self {
             Self::Status(status::OK, _) => Ok(()),
@@ -107,7 +110,7 @@ impl Reply {
         }
     }
 
-    /// What an answer means that was not the one hoped for.
+    /// The failure that an unexpected response stands for.
     pub(super) fn failure(self) -> Error {
         let Self::Status(code, text) = self else {
             return nonsense("an answer of the wrong type");

@@ -1,4 +1,4 @@
-//! Where a path leads.
+//! Resolving paths on the host.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,9 @@ use super::channel::Channel;
 use super::files::{lstat, read_link};
 use super::wire::kind;
 
-/// Links that Linux follows before it speaks of a loop.
+/// Links that Linux follows before it reports a loop.
 pub(super) const MOST_LINKS: u32 = 40;
-/// Who has it is OpenSSH or takes after it, and resolves links.
+/// Extension of OpenSSH and servers modelled on it, which resolve links in REALPATH.
 pub(super) const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
 /// The path after all links were resolved on the host. The last part may be missing.
@@ -26,7 +26,7 @@ pub(crate) async fn real_path(channel: &mut Channel, path: &[u8]) -> Result<Sand
     walk(channel, &real).await
 }
 
-/// Part by part, as the system would.
+/// Resolves a path part by part, as the system would.
 async fn walk(channel: &mut Channel, path: &SandboxPath) -> Result<SandboxPath, Error> {
     let mut left: VecDeque<Vec<u8>> = parts(path.as_bytes()).collect();
     let mut here = SandboxPath::root();

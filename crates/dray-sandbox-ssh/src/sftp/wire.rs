@@ -1,4 +1,4 @@
-//! Packets as bytes.
+//! The encoding of packets (draft-ietf-secsh-filexfer-02, 3 and 5).
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use dray_sandbox::{Error, ErrorKind};
@@ -33,7 +33,7 @@ pub(super) mod kind {
     pub(in crate::sftp) const EXTENDED_REPLY: u8 = 201;
 }
 
-/// Status codes.
+/// Status codes of version 3 (draft-ietf-secsh-filexfer-02, 7).
 pub(super) mod status {
     pub(in crate::sftp) const OK: u32 = 0;
     pub(in crate::sftp) const EOF: u32 = 1;
@@ -46,7 +46,7 @@ pub(super) mod status {
     pub(in crate::sftp) const UNSUPPORTED: u32 = 8;
 }
 
-/// Ways of opening.
+/// Flags of OPEN (draft-ietf-secsh-filexfer-02, 6.3).
 pub(super) mod open {
     pub(in crate::sftp) const READ: u32 = 1;
     pub(in crate::sftp) const WRITE: u32 = 2;
@@ -54,7 +54,7 @@ pub(super) mod open {
     pub(in crate::sftp) const EXCLUSIVE: u32 = 32;
 }
 
-/// An answer that makes no sense.
+/// The error for a response that breaks the protocol.
 pub(super) fn nonsense(why: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("sftp: {why}"))
 }
@@ -67,6 +67,7 @@ impl Packet {
     /// Begins a packet of this type.
     pub(super) fn new(kind: u8) -> Self {
         let mut bytes = BytesMut::with_capacity(256);
+        // The length, which is known at the end only.
         bytes.put_u32(0);
         bytes.put_u8(kind);
         Self(bytes)
@@ -106,7 +107,7 @@ impl Packet {
     }
 }
 
-/// Everything that is sent is far below 4 GiB.
+/// A length as the wire has it; everything that is sent is far below 4 GiB.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -23,16 +23,16 @@ const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 
-/// What is written.
+/// The file that is written, or the rest of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upload<'a> {
-    /// Where.
+    /// Path of the new file; nothing may be there unless `offset` is above 0.
     pub(crate) path: &'a SandboxPath,
     /// Bytes of the whole file.
     pub(crate) size: u64,
     /// Bytes that are there already.
     pub(crate) offset: u64,
-    /// Mode bits.
+    /// Mode bits for the finished file; set-user-id and its like are dropped.
     pub(crate) mode: u32,
 }
 
@@ -49,6 +49,7 @@ pub(crate) async fn upload(
         if space.read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "a read-only file system"));
         }
+        // Asked first: the status of a full disk is only "failure" (sandbox-transfer 5.2).
         if space.free < left {
             return Err(Error::new(ErrorKind::NoSpace, "too little space is free"));
         }
@@ -71,7 +72,7 @@ pub(crate) async fn upload(
     }
 }
 
-/// A new file, or one that is there with exactly the bytes before `offset`.
+/// Opens a new file, or an existing one with exactly the bytes before `offset`.
 async fn open_new(channel: &mut Channel, upload: Upload<'_>) -> Result<Bytes, Error> {
     let flags = if upload.offset == 0 {
         open::WRITE | open::CREATE | open::EXCLUSIVE
@@ -92,6 +93,7 @@ async fn open_new(channel: &mut Channel, upload: Upload<'_>) -> Result<Bytes, Er
                 .string(upload.path.as_bytes())
                 .u32(flags)
                 .u32(Attributes::only_permissions())
+                // Not readable for others before it is complete; the mode is set at the end.
                 .u32(0o600)
         })
         .await?
@@ -134,10 +136,12 @@ async fn write_all(
         bytes: 0,
     };
     let poured = writing.pour(body, upload.size).await;
+    // Also after a success, when it has nothing to do.
     writing.settle().await;
     poured?;
     if channel.has(FSYNC_EXTENSION) {
         channel
+            // Before the rename that publishes it: after a crash of the host the name must not lead to an empty file.
             .call_within(FSYNC_TIMEOUT, kind::EXTENDED, |packet| {
                 packet.string(FSYNC_EXTENSION.as_bytes()).string(handle)
             })
@@ -149,6 +153,7 @@ async fn write_all(
             packet
                 .string(handle)
                 .u32(Attributes::only_permissions())
+                // Never set-user-id or sticky (sandbox-transfer 1.5).
                 .u32(upload.mode & 0o777)
         })
         .await?
@@ -175,6 +180,7 @@ impl Writing<'_> {
     async fn pour(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(piece) = body.next().await {
             let mut piece = piece?;
+            // Counted as it arrives: a source that grew is refused before the surplus is written.
             if self.offset + (self.packet.len() + piece.len()) as u64 > size {
                 return Err(Error::new(
                     ErrorKind::ChangedDuringTransfer,
@@ -217,12 +223,13 @@ impl Writing<'_> {
         self.bytes += size;
         self.under_way.push((id, size));
         self.channel.send(&head, 1).await?;
+        // The data follows its header without a copy; both are one request, which was counted above.
         self.channel.send(&self.packet, 0).await?;
         self.packet.clear();
         Ok(())
     }
 
-    /// After a failure: what is still under way is awaited, so that the file can be closed.
+    /// Awaits what is still under way after a failure, so that the file can be closed.
     async fn settle(&mut self) {
         while !self.under_way.is_empty() && self.channel.is_sound() {
             // One failure has been reported already.

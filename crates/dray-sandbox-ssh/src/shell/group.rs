@@ -2,8 +2,8 @@
 
 use super::Shell;
 
-/// Kills the group of a process that still is the one that was started. Without a number it is looked for by the nonce
-/// in its command line; the two processes that look hold it, too.
+/// Kills the group of a process if it is still the one that was started. Without a number the process is found by the
+/// nonce in its command line; the script and its parent hold the nonce too and are left out.
 const KILL_SCRIPT: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
 if [ "$1" != 0 ]; then
   if [ ! -d /proc/self ] || grep -q "$2" "/proc/$1/cmdline" 2>/dev/null; then end "$1"; fi
@@ -16,7 +16,7 @@ fi"#;
 /// Most bytes of what it says.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// Processes that are killed when this is dropped before they are over.
+/// A process group that is killed when this is dropped before the command has ended.
 pub(super) struct Group {
     shell: Shell,
     nonce: String,
@@ -35,12 +35,12 @@ impl Group {
         }
     }
 
-    /// Nothing is left to be killed.
+    /// Notes that nothing is left to be killed: the command ended by itself.
     pub(super) fn is_over(&mut self) {
         self.over = true;
     }
 
-    /// Kills it now.
+    /// Kills the group, over a channel of its own. A failure is only logged.
     pub(super) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
         let shell = self.shell.clone();
         let leader = self.leader.to_string();
