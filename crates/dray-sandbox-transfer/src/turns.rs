@@ -1,20 +1,21 @@
-//! One at a time for each session: a task that puts waiting uploads into a sandbox, because work came or because a
-//! caller settles, does so alone.
+//! One task at a time for each session: placing waiting uploads, because work arrived or because a caller settles
+//! them, happens in turns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
-/// Turns by key. Unused ones are forgotten.
+/// Locks by key. Unused ones are removed.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<HashMap<String, Arc<Lock<()>>>>);
 
 impl Turns {
-    /// Waits for the turn of `key`; it ends when the guard is dropped.
+    /// Waits for the turn of `key`; the turn ends when the guard is dropped.
     pub(crate) async fn take(&self, key: String) -> OwnedMutexGuard<()> {
         let lock = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // A count of 1 means that only this map has the lock. Both happen under the map's own lock.
             turns.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(turns.entry(key).or_default())
         };

@@ -1,4 +1,4 @@
-//! Calls about sessions and their uploads.
+//! Calls and work that concern sessions and their uploads.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::{SandboxTransfer, report};
 use crate::error::Error;
 use crate::wire;
 
-/// Longest session id, in bytes.
+/// Longest id of a session, in bytes.
 const LONGEST_SESSION: usize = 128;
-/// Most further roots of a session.
+/// Largest number of additional roots of a session.
 const MOST_ROOTS: usize = 32;
 
 impl SandboxTransfer {
@@ -55,7 +55,9 @@ impl SandboxTransfer {
             Some(self.resolve(&meta.tenant, &body.sandbox).await?)
         };
         let now = self.clock.now_ms();
+        // Called again when another writer came first, so it only changes the record.
         let change = |session: &mut v1::Session| {
+            // Paths belong to a sandbox: without a new one the old ones stay.
             if let Some(handle) = &handle {
                 session.sandbox = Some(wire::handle(handle));
                 session
@@ -68,6 +70,7 @@ impl SandboxTransfer {
             }
             if let Some(chat) = &body.chat {
                 session.chat = Some(v1::ChatTarget {
+                    // A binding is to a chat and its thread, not to one message of it.
                     reply_to: String::new(),
                     ..chat.clone()
                 });
@@ -79,7 +82,7 @@ impl SandboxTransfer {
             .await
     }
 
-    /// Returns what is bound to a session.
+    /// Answers with what is bound to a session.
     pub async fn show(
         self: Arc<Self>,
         request: Request<v1::ShowSessionRequest>,
@@ -89,7 +92,7 @@ impl SandboxTransfer {
         shown.map_err(|error| report(&meta, error))
     }
 
-    /// Forgets a session, or only its sandbox.
+    /// Removes a session, or only its sandbox.
     pub async fn unbind(
         self: Arc<Self>,
         request: Request<v1::UnbindSessionRequest>,
@@ -119,7 +122,7 @@ impl SandboxTransfer {
         }
     }
 
-    /// Finds the session that a chat belongs to.
+    /// Finds the session to which a chat belongs.
     pub async fn find(
         self: Arc<Self>,
         request: Request<v1::FindSessionRequest>,
@@ -149,7 +152,7 @@ impl SandboxTransfer {
         settled.await.map_err(|error| report(&meta, error))
     }
 
-    /// Takes one upload: notes it, and puts it into the sandbox when there is one that can be reached.
+    /// Takes one upload: records it, and puts it into the sandbox when there is one that can be reached.
     pub async fn place(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::PlaceUpload>,
@@ -158,7 +161,9 @@ impl SandboxTransfer {
         let placed = async {
             check_session(&work.session)?;
             check_chat(work.chat.as_ref())?;
+            // Before the record: the upload may wait longer than the cache keeps its file.
             let work = self.with_kept_claim(&meta, work).await?;
+            // Before it is placed: a crash between the two leaves it waiting and not lost.
             self.uploads.note(&meta, &work).await?;
             self.place_waiting(&meta, &work.session, meta.deadline)
                 .await?;
