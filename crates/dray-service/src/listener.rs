@@ -1,4 +1,4 @@
-//! A listening socket whose connections send small responses immediately.
+//! A listening socket whose connections send small responses immediately (`TCP_NODELAY`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub struct NoDelayListener {
 }
 
 impl NoDelayListener {
-    /// Takes over a bound listener.
+    /// Takes over a listener that is bound already.
     pub fn new(listener: TcpListener) -> Self {
         Self { listener }
     }
@@ -48,7 +48,8 @@ impl Stream for NoDelayListener {
     }
 }
 
-/// A connection that the peer has already reset refuses the option; its first read reports the reset.
+/// Turns Nagle's algorithm off. A connection that the peer has already reset refuses the option; its first read
+/// reports the reset.
 fn without_delay(stream: TcpStream) -> TcpStream {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY on a connection");

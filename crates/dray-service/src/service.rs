@@ -1,4 +1,4 @@
-//! What a service has to say about itself.
+//! The trait of a service: what it needs, what it answers, and what it may do.
 
 use std::error::Error;
 use std::future::Future;
@@ -11,30 +11,30 @@ use crate::{Router, ServiceContext, config};
 
 /// One service: a name, a configuration and handlers. The [`Host`](crate::Host) does the rest.
 pub trait Service: Sized + Send + Sync + 'static {
-    /// Written once: section, queue group, durable consumer, metric label and span take it from here. Kebab case.
+    /// Name in kebab case. Section, queue group, durable consumer, metric label and span take it from here.
     const NAME: &'static str;
 
     /// The service's section of the configuration.
     type Config: config::Section;
 
-    /// Opens what the service needs. Nothing is accepted before this returns, and what it opened must be
-    /// closed by dropping when it fails half way.
+    /// Opens what the service needs. Nothing is accepted before this returns. It closes what it opened by dropping it
+    /// when it fails half way.
     fn start(
         config: Self::Config,
         cx: &ServiceContext,
     ) -> impl Future<Output = Result<Self, StartError>> + Send;
 
-    /// Says what the service answers and consumes. Called once, before the service starts.
+    /// Registers what the service answers and consumes. Called before the service starts, also for documents.
     fn routes(router: Router<Self>) -> Router<Self>;
 
-    /// Declares what the service does on the bus beyond what its routes say: the calls that it makes, what it
-    /// publishes, the keys that it uses. The permissions of a deployment and the part of the topology that is verified
-    /// at start follow from it.
+    /// Declares what the service does on the bus beyond its routes: the calls that it makes, what it publishes, the
+    /// keys that it uses. The permissions of a deployment and the part of the topology that is verified at start
+    /// follow from it.
     fn permissions(permissions: Permissions) -> Permissions {
         permissions
     }
 
-    /// In which ways the service uses the store. The access keys of a deployment follow from it.
+    /// Declares how the service uses the store. The access keys of a deployment follow from it.
     fn store_access() -> StoreAccess {
         StoreAccess::probe()
     }
@@ -45,7 +45,7 @@ pub trait Service: Sized + Send + Sync + 'static {
         let _ = meter;
     }
 
-    /// Runs after the last handler has returned.
+    /// Closes what the service opened. Runs after the last handler has returned, and before background tasks end.
     fn stop(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -61,7 +61,7 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// A failure that says it all: what could not be done, and what would be right.
+    /// A failure without another error behind it: the message has what could not be done, and what would be right.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),

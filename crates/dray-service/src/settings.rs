@@ -1,4 +1,4 @@
-//! The sections that every process has, and what a host is started from.
+//! The sections that every process has, and the starting point of a host.
 
 mod sections;
 
@@ -15,17 +15,17 @@ pub use sections::{
 
 use crate::config::ConfigSources;
 
-/// What a [`Host`](crate::Host) is started from: the sources of its configuration, and what a test or an
-/// embedder puts in the place of what configuration would open.
+/// The starting point of a [`Host`](crate::Host): the sources of its configuration, and what a test or an embedder
+/// puts in the place of what configuration would open.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Where configuration comes from.
+    /// Sources of the configuration, which stay unread until the host starts.
     pub sources: ConfigSources,
-    /// The wall clock.
+    /// The clock of everything that the host starts.
     pub clock: Clock,
     /// A bus to share instead of the configured one. Its owner provisions it and drains it.
     pub bus: Option<Bus>,
-    /// A store to share instead of the configured one.
+    /// A store to share instead of the configured one. Its owner closes it.
     pub store: Option<Store>,
 }
 
@@ -38,8 +38,8 @@ impl Settings {
         }
     }
 
-    /// One machine, nothing outside: in-process bus, embedded store in `folder`, listeners on free loopback
-    /// ports. What tests and the demo start from; further sources may be set on top.
+    /// A system on one machine: in-process bus, embedded store in `folder`, listeners on free loopback ports. Tests
+    /// and the demo start from it; further sources may be set on top.
     pub fn embedded(folder: impl Into<PathBuf>) -> Self {
         let folder = folder.into();
         Self::new(
@@ -57,21 +57,21 @@ impl Settings {
         self
     }
 
-    /// Uses this clock.
+    /// Uses this clock instead of that of the machine.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Shares this bus.
+    /// Shares this bus with the host.
     #[must_use]
     pub fn bus(mut self, bus: Bus) -> Self {
         self.bus = Some(bus);
         self
     }
 
-    /// Shares this store.
+    /// Shares this store with the host.
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Router, Service, ServiceContext, StartError, config};
 
-/// Runs the bus's sweeper. One replica is enough; several do no harm.
+/// Runs the sweeper of the bus in a process of its own. One replica is enough; several do no harm.
 #[derive(Debug)]
 pub struct SweeperService {}
 
@@ -25,6 +25,7 @@ impl Service for SweeperService {
     async fn start(_config: SweeperSection, cx: &ServiceContext) -> Result<Self, StartError> {
         let sweeper = dray_bus::WorkSweeper::new(cx.bus.clone());
         let stop = cx.stop.clone();
+        // Owned by the host, which waits for the task when it stops.
         cx.tasks.spawn(async move { sweeper.run(stop).await });
         Ok(Self {})
     }

@@ -2,25 +2,25 @@
 
 use serde_json::Value;
 
-/// A documented second name for a field: a variable with its own, stricter way of being written.
+/// A documented second name for a field: a variable with a stricter syntax of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct VariableAlias {
     /// The whole name of the variable: `EXTERNAL_URL_FETCH_ENABLED`.
     pub variable: &'static str,
     /// The field it sets, dots between levels: `enabled`.
     pub field: &'static str,
-    /// How its text is read; see [`super::parse`] for the usual ways.
+    /// Parser of its text; see [`super::parse`] for the usual ones.
     pub parse: AliasParser,
 }
 
-/// Reads the text of a variable. An error says what would be right.
+/// Reads the text of a variable. The error says what would be right.
 pub type AliasParser = fn(&str) -> Result<AliasValue, String>;
 
-/// What the text of a variable means.
+/// The meaning of a variable's text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AliasValue {
-    /// This value for the field.
+    /// The field gets this value, in the form that its type reads.
     Value(Value),
-    /// As if the variable were not there; the text is a warning for the log.
+    /// The variable counts as absent; the text is a warning for the log.
     Unset(&'static str),
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Variables of a process, or of a test that pretends to be one.
+/// Variables of a process, or those that a test makes up.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process. Those that are not Unicode are left out.
+    /// Reads the variables of this process. Those that are not Unicode are left out.
     pub fn from_process() -> Self {
         Self(
             std::env::vars_os()
@@ -19,7 +19,7 @@ impl Environment {
         )
     }
 
-    /// The value of one variable.
+    /// Returns the value of one variable.
     pub fn get(&self, variable: &str) -> Option<&str> {
         self.0.get(variable).map(String::as_str)
     }

@@ -1,15 +1,15 @@
-//! All errors of a configuration.
+//! The error of a configuration, which lists everything that is wrong.
 
 use std::fmt;
 
-/// Everything that is wrong with a configuration.
+/// Everything that is wrong with a configuration, in one error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// At least one finding, in the order of the sources.
     pub findings: Vec<ConfigFinding>,
 }
 
-/// One thing that is wrong.
+/// One thing that is wrong, and where it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFinding {
     /// The key, dots between levels: `egress-fetcher.max_redirects`; a variable's name when it is not one of ours.
@@ -18,7 +18,7 @@ pub struct ConfigFinding {
     pub source: String,
     /// The value as written; `***` for secrets, `None` when the key itself is wrong.
     pub value: Option<String>,
-    /// What would be right.
+    /// What would be right, as the rest of a sentence: `must be 0 to 10`.
     pub message: String,
 }
 

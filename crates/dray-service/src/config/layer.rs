@@ -1,4 +1,4 @@
-//! One source's contribution: a tree of values and where it came from.
+//! The values of one source, and its name.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ impl ConfigLayer {
         }
     }
 
-    /// A layer with one value at `path`.
+    /// Makes a layer with one value at `path`.
     pub(super) fn single(source: impl Into<String>, path: &[&str], value: Value) -> Self {
         let tree = path.iter().rev().fold(value, |inner, key| {
             let mut table = serde_json::Map::new();
@@ -27,7 +27,7 @@ impl ConfigLayer {
         Self::new(source, tree)
     }
 
-    /// The value at `path`.
+    /// Returns the value at `path`, if the layer has one.
     pub(super) fn find(&self, path: &[&str]) -> Option<&Value> {
         path.iter().try_fold(&self.tree, |tree, key| tree.get(key))
     }

@@ -1,11 +1,11 @@
-//! All layers on top of each other: the value in force at each key, and the source it came from.
+//! All layers on top of each other: the value in force at each key, and its source.
 
 use serde_json::{Map, Value};
 
 use super::layer::ConfigLayer;
 use super::schema::SectionSpec;
 
-/// The merged configuration. Tables merge key by key; everything else is replaced by the layer above.
+/// The merged configuration. Tables merge key by key; any other value is replaced by the layer above.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MergedConfig {
     layers: Vec<ConfigLayer>,
@@ -26,7 +26,7 @@ impl MergedConfig {
         Self { layers, values }
     }
 
-    /// The same with one more layer on top.
+    /// Returns a copy with one more layer on top.
     pub(super) fn with(&self, layer: ConfigLayer) -> Self {
         let mut merged = self.clone();
         merge_values(&mut merged.values, &layer.tree);
@@ -51,11 +51,12 @@ impl MergedConfig {
             })
     }
 
-    /// Where the value at `key` came from; `None` for a compiled default.
+    /// Name of the source of the value at `key`; `None` for a compiled default.
     pub(super) fn source_of(&self, key: &str) -> Option<&str> {
         let path: Vec<&str> = key.split('.').collect();
         self.layers
             .iter()
+            // The topmost layer that has the key is the one in force.
             .rev()
             .find(|layer| layer.find(&path).is_some())
             .map(|layer| layer.source.as_str())
@@ -74,6 +75,7 @@ fn merge_values(base: &mut Value, above: &Value) {
                 }
             }
         }
+        // Lists are replaced as a whole: merging them by index would mix two intentions.
         (base, above) => *base = above.clone(),
     }
 }

@@ -6,10 +6,11 @@ use serde_json::Value;
 
 use super::schema::{SchemaNode, SectionSpec, ValueKind};
 
-/// The Markdown of `docs/configuration.md` for these sections.
+/// Writes the Markdown of `docs/configuration.md` for these sections.
 pub fn configuration_page(sections: &[SectionSpec]) -> String {
     let mut page = String::from(CONFIGURATION_PAGE_HEAD);
     for section in sections {
+        // Writing to a `String` cannot fail.
         let _ = write!(page, "\n## `{}`\n", section.name);
         let about = section.root().description();
         if !about.is_empty() {
@@ -50,6 +51,7 @@ fn write_rows(
             format!("{prefix}.{name}")
         };
         let default = defaults.get(name).unwrap_or(&Value::Null);
+        // A table that is unset by default has one row: its fields are needed only when it is set.
         if field.kind() == ValueKind::Fields && !default.is_null() {
             write_rows(page, section, field, &path, default);
             continue;
@@ -66,6 +68,7 @@ fn write_rows(
 }
 
 fn field_meaning(field: SchemaNode<'_>) -> String {
+    // A bar would end the cell of the table.
     let mut meaning = one_line(field.description()).replace('|', "\\|");
     if let Some(words) = field.choices() {
         let _ = write!(meaning, " One of: {}.", words.join(", "));
@@ -86,7 +89,7 @@ fn default_text(default: &Value) -> String {
     }
 }
 
-/// One line: line breaks inside a paragraph are spaces.
+/// Joins a text to one line: line breaks inside a paragraph become spaces.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

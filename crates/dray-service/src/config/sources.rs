@@ -1,4 +1,4 @@
-//! What a configuration is loaded from, before anything is read.
+//! The sources of a configuration, before anything is read.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use super::Environment;
 pub struct ConfigSources {
     /// The TOML file; `None` falls back to the variable `DRAY_CONFIG`, and without it no file is read.
     pub file: Option<PathBuf>,
-    /// Variables.
+    /// Variables of the process, or made up by a test.
     pub environment: Environment,
-    /// Flags; the last one wins.
+    /// Flags in the order given; the last one for a key wins.
     pub overrides: Vec<FieldOverride>,
 }
 
 impl ConfigSources {
-    /// Compiled defaults and these variables.
+    /// Only compiled defaults and these variables.
     pub fn new(environment: Environment) -> Self {
         Self {
             environment,
@@ -25,7 +25,7 @@ impl ConfigSources {
         }
     }
 
-    /// Reads this TOML file as well.
+    /// Reads this TOML file as well, below variables and flags.
     #[must_use]
     pub fn file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
@@ -43,7 +43,7 @@ impl ConfigSources {
     }
 }
 
-/// One flag `--set section.field=value`.
+/// One flag of the form `--set section.field=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldOverride {
     /// Section and field, dots between levels.

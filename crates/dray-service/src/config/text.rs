@@ -1,12 +1,13 @@
-//! Reads the text of a variable or flag as the schema of its field says.
+//! Reads the text of a variable or flag by the schema of its field.
 
 use serde_json::Value;
 
 use super::schema::{SchemaNode, ValueKind};
 
-/// Reads the text of a variable or flag as the schema says.
+/// Reads the text of a variable or flag by the schema of its field. The error says what would be right.
 pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let wrong = || expected_text(node);
+    // An empty variable is how an environment unsets an optional field.
     if text.is_empty() && node.is_nullable() {
         return Ok(Value::Null);
     }
@@ -32,6 +33,7 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
         ValueKind::List => read_list(node, text),
         ValueKind::Fields | ValueKind::Any => match serde_json::from_str(text) {
             Ok(value @ (Value::Object(_) | Value::Array(_))) => Ok(value),
+            // A value of several shapes may be plain text; only what begins like JSON has to be JSON.
             _ if node.kind() == ValueKind::Any && !text.starts_with(['{', '[']) => Ok(text.into()),
             _ => Err(wrong()),
         },
@@ -40,6 +42,7 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
 
 fn read_list(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let text = text.trim();
+    // JSON, for items that hold a comma.
     if text.starts_with('[') {
         return serde_json::from_str(text).map_err(|_| expected_text(node));
     }

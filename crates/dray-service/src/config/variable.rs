@@ -1,4 +1,4 @@
-//! Turns variables and flags into layers: our own names, the aliases of each section, and `--set`.
+//! Turns variables and flags into layers: names with our prefix, the aliases of each section, and `--set`.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::schema::{SchemaNode, SectionSpec};
 use super::text::read_text;
 use super::{AliasValue, Environment, FieldOverride, VariableAlias};
 
-/// The layers of all variables: `DRAY_<SECTION>__<FIELD>` and aliases.
+/// Makes the layers of all variables: `DRAY_<SECTION>__<FIELD>` and aliases.
 pub(super) fn variable_layers(
     collector: &mut FindingCollector<'_>,
     environment: &Environment,
@@ -16,6 +16,7 @@ pub(super) fn variable_layers(
     let sections = collector.sections;
     let mut layers = Vec::new();
     for section in sections {
+        // Aliases first, so that our own names win; two that differ are an error anyway.
         for alias in section.aliases {
             if let Some(text) = environment.get(alias.variable) {
                 layers.extend(alias_layer(collector, section, alias, text));
@@ -66,8 +67,8 @@ fn alias_layer(
     }
 }
 
-/// Variables of the platform that carry our prefix because a Kubernetes service has such a name: `<NAME>_PORT`,
-/// `<NAME>_PORT_4222_TCP_ADDR`, `<NAME>_SERVICE_HOST`.
+/// Recognises variables of the platform that carry our prefix because a Kubernetes service has such a name:
+/// `<NAME>_PORT`, `<NAME>_PORT_4222_TCP_ADDR`, `<NAME>_SERVICE_HOST`.
 fn is_service_link(variable: &str) -> bool {
     let has_port = variable.split_once("_PORT").is_some_and(|(_, rest)| {
         rest.is_empty()
@@ -94,6 +95,7 @@ fn own_layer(
     text: &str,
 ) -> Option<ConfigLayer> {
     let source = format!("variable {variable}");
+    // It names the file, which was read before.
     if rest == "CONFIG" {
         return None;
     }
@@ -141,7 +143,7 @@ fn own_layer(
     Some(layer)
 }
 
-/// The layer of one flag.
+/// Makes the layer of one flag.
 pub(super) fn flag_layer(
     collector: &mut FindingCollector<'_>,
     flag: &FieldOverride,
@@ -159,7 +161,7 @@ pub(super) fn flag_layer(
     text_layer(collector, section, &source, &fields, &flag.value)
 }
 
-/// A layer from text, which the schema says how to read.
+/// Makes a layer from text, which is read by the schema of its field.
 fn text_layer(
     collector: &mut FindingCollector<'_>,
     section: &SectionSpec,
@@ -196,6 +198,7 @@ fn check_prefix(collector: &mut FindingCollector<'_>, variable: &str) {
             .aliases
             .iter()
             .any(|alias| alias.variable == variable);
+        // A mistyped restriction would otherwise be silently absent.
         if strict && !known {
             let names = section.aliases.iter().map(|alias| alias.variable);
             let message = unknown_name_message("variable", variable, names);

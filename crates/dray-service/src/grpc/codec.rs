@@ -1,10 +1,10 @@
-//! Message bodies as bytes: what is inside is the handler's business.
+//! Message bodies as bytes; only handlers decode them.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Passes encoded messages through.
+/// A codec that passes encoded messages through.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RawCodec;
 

@@ -1,4 +1,4 @@
-//! The same calls as on the bus, over gRPC, with health and reflection (messaging-reliability C-11).
+//! Answers the calls of the bus over gRPC as well, with health and reflection (messaging-reliability C-11).
 //!
 //! Nothing is generated per service: every call that a service answers becomes a route at its gRPC path, and
 //! bodies pass through undecoded to the handler that the bus uses too.
@@ -30,19 +30,19 @@ pub use status::{fault_of, status_of};
 use crate::NoDelayListener;
 use crate::router::{BoundCall, CallTransport, stopping_fault};
 
-/// Requests in hand on one connection.
+/// Most requests in hand on one connection.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
-/// How often a silent connection is asked whether it is still there.
+/// Time after which a silent connection is asked whether it is still there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the endpoint needs beside the calls themselves.
+/// State of the endpoint that all its calls share.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcEndpoint {
     pub(crate) clock: Clock,
     pub(crate) default_timeout: Period,
     /// Owner of requests in hand, so that a stop can wait for them.
     handlers: TaskTracker,
-    /// Ends requests in hand.
+    /// Ends the requests that are still in hand.
     kill: CancellationToken,
     health: HealthReporter,
     services: Arc<BTreeSet<String>>,
@@ -78,6 +78,7 @@ impl GrpcEndpoint {
             ServingStatus::NotServing
         };
         self.health.set_service_status("", status).await;
+        // Clients may ask for the whole server (an empty name) or for one service.
         for service in self.services.iter() {
             self.health.set_service_status(service, status).await;
         }
@@ -116,7 +117,7 @@ impl GrpcEndpoint {
             .serve_with_incoming_shutdown(NoDelayListener::new(listener), stop))
     }
 
-    /// Takes one HTTP/2 request apart, and puts the answer together.
+    /// Makes the handler of one route: takes an HTTP/2 request apart, and puts the reply together.
     fn handler(
         &self,
         call: &Arc<BoundCall>,
@@ -124,6 +125,7 @@ impl GrpcEndpoint {
         let call = Arc::clone(call);
         let endpoint = self.clone();
         move |request| {
+            // Once for each request: the future outlives this call.
             let call = Arc::clone(&call);
             let endpoint = endpoint.clone();
             Box::pin(async move {
@@ -131,6 +133,7 @@ impl GrpcEndpoint {
                     answer_call(Arc::clone(&call), endpoint.clone(), request)
                 });
                 Grpc::new(RawCodec)
+                    // The same limit as on the bus (E-3); tonic's own is 4 MiB.
                     .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
                     .unary(unary, request)
                     .await
@@ -139,7 +142,7 @@ impl GrpcEndpoint {
     }
 }
 
-/// What reflection shows.
+/// The descriptors that reflection shows: the contract and the health service.
 fn reflection_builder() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(dray_proto::DESCRIPTORS)
@@ -169,16 +172,18 @@ async fn answer_call(
     let answered = async {
         tokio::select! {
             outcome = admitted => outcome,
+            // Cancelled when the grace of a stop ran out; the caller still gets an answer (C-4).
             () = endpoint.kill.cancelled() => Err(stopping_fault()),
         }
     };
+    // Tracked, so that a stop waits for it as for calls from the bus.
     match endpoint.handlers.track_future(answered).await {
         Ok(reply) => Ok(tonic::Response::new(reply)),
         Err(fault) => Err(status_of(&fault)),
     }
 }
 
-/// `dray.v1.Egress` of `/dray.v1.Egress/Fetch`.
+/// Finds `dray.v1.Egress` in `/dray.v1.Egress/Fetch`.
 fn service_of(path: &str) -> Option<String> {
     let (service, _) = path.strip_prefix('/')?.split_once('/')?;
     Some(service.to_owned())

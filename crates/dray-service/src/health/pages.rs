@@ -1,4 +1,5 @@
-//! `/live`, `/started`, `/ready` and `/metrics` over HTTP. Nothing here prints the environment or the configuration.
+//! Serves `/live`, `/started`, `/ready` and `/metrics` over HTTP. No page prints the environment or the
+//! configuration.
 
 use axum::Router;
 use axum::extract::State;
@@ -8,7 +9,7 @@ use http::{StatusCode, header};
 
 use super::ProcessHealth;
 
-/// What the pages show.
+/// State of the pages.
 #[derive(Clone, Debug)]
 pub(crate) struct HealthPages {
     pub(crate) health: ProcessHealth,

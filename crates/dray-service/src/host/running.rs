@@ -16,7 +16,7 @@ use crate::health::ProcessHealth;
 use crate::settings::ShutdownSection;
 use crate::telemetry::Telemetry;
 
-/// A milestone of a host's life, documented at [`Host`](super::Host).
+/// A milestone in the life of a host, documented at [`Host`](super::Host).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "documented at Host, in their order")]
 pub enum LifecycleStage {
@@ -37,12 +37,12 @@ pub enum LifecycleStage {
     Closed,
 }
 
-/// Addresses that were really bound.
+/// Addresses that were really bound; the port is never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundAddresses {
-    /// Health and metrics.
+    /// Address of health and metrics.
     pub http: Option<SocketAddr>,
-    /// The gRPC endpoint.
+    /// Address of the gRPC endpoint.
     pub grpc: Option<SocketAddr>,
 }
 
@@ -64,7 +64,7 @@ pub struct RunningHost {
     pub(super) tasks: HostTasks,
 }
 
-/// Everything that runs, by who stops it when.
+/// Everything that runs, grouped by what ends it.
 #[derive(Debug)]
 pub(super) struct HostTasks {
     /// Readers of call subscriptions; end when `drain` is cancelled.
@@ -73,26 +73,27 @@ pub(super) struct HostTasks {
     pub(super) grpc: JoinSet<()>,
     /// Pullers of work; end when `pull` is cancelled and their handlers are done.
     pub(super) pullers: JoinSet<()>,
-    /// Handlers of calls, over both ways.
+    /// Handlers of calls, from the bus and over gRPC.
     pub(super) handlers: TaskTracker,
     /// Watchdog and readiness rounds; aborted at the end.
     pub(super) checks: JoinSet<()>,
-    /// The health server; last to go.
+    /// The health server, which is closed last.
     pub(super) http: HealthServer,
     pub(super) drain: CancellationToken,
     pub(super) pull: CancellationToken,
     /// Ends handlers that are still running.
     pub(super) kill: CancellationToken,
-    /// Cancels all of the above when the host is dropped.
+    /// Cancels the tokens above when the host is dropped.
     pub(super) _guards: Vec<DropGuard>,
 }
 
 impl HostTasks {
-    /// Adopts what runs already.
+    /// Adopts the checks and the health server, which run already.
     pub(super) fn new(context: &ServiceContext, checks: JoinSet<()>, http: HealthServer) -> Self {
         let drain = CancellationToken::new();
         let pull = CancellationToken::new();
         let kill = CancellationToken::new();
+        // A dropped token does not cancel by itself; its guard does.
         let guards = [&drain, &pull, &kill, &context.stop]
             .map(|token| token.clone().drop_guard())
             .into();
@@ -111,11 +112,11 @@ impl HostTasks {
     }
 }
 
-/// The health server with its connections.
+/// The health server together with its connections.
 #[derive(Debug, Default)]
 pub(super) struct HealthServer {
     pub(super) tasks: JoinSet<()>,
-    /// Ends connections too, which the server's own task does not own.
+    /// Ends the connections too, which the server's own task does not own.
     pub(super) stop: CancellationToken,
 }
 
@@ -132,7 +133,7 @@ impl Drop for HealthServer {
     }
 }
 
-/// How a stop went.
+/// Result of an orderly stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopReport {
     /// Every stage of the host's life, in the order it was reached.
@@ -157,7 +158,7 @@ impl RunningHost {
         &self.loaded
     }
 
-    /// Whether it lives, has started and is ready.
+    /// Liveness, start-up and readiness of this host.
     pub fn health(&self) -> &ProcessHealth {
         &self.health
     }
@@ -167,17 +168,17 @@ impl RunningHost {
         self.telemetry.prometheus()
     }
 
-    /// Resolves when it takes on work.
+    /// Resolves when the host takes on work. It may become unready again later.
     pub async fn ready(&self) {
         self.health.wait_ready().await;
     }
 
-    /// The stages reached so far.
+    /// The stages reached so far, in their order.
     pub fn stages(&self) -> &[LifecycleStage] {
         &self.stages
     }
 
-    /// Stops everything in the documented order.
+    /// Stops everything in the documented order, within the configured grace and flush times.
     pub async fn stop(self) -> StopReport {
         super::stop::stop_host(self).await
     }

@@ -1,4 +1,4 @@
-//! What a started host begins to do: answer, pull, check its readiness.
+//! Begins what a started host does: answering, pulling, checking its readiness.
 
 use std::sync::Arc;
 
@@ -13,17 +13,19 @@ use crate::health::{ReadinessProbe, free_disk, run_probes};
 use crate::router::{BoundCall, pull_while_ready, read_requests};
 
 impl RunningHost {
-    /// Subscribed, serving.
+    /// Takes the host through the stages Subscribed and Serving.
     pub(super) async fn open(
         &mut self,
         listeners: &mut BoundListeners,
         sections: &CommonSections,
     ) -> Result<(), HostError> {
+        // Calls before work: a service may call another one of this host as soon as it handles work.
         self.subscribe().await?;
         self.serve_grpc(listeners, sections)?;
         self.stages.push(LifecycleStage::Subscribed);
         self.pull(sections);
         self.check_readiness(sections);
+        // After every probe is registered, so that readiness cannot pass without them.
         self.health.set_started();
         self.stages.push(LifecycleStage::Serving);
         tracing::info!(addresses = ?self.addresses, "started");
@@ -36,6 +38,7 @@ impl RunningHost {
             for call in &service.calls {
                 for subject in call.subjects() {
                     let bus = &self.context.bus;
+                    // The queue group has the service's name, so that replicas share the calls (C-2).
                     let responder = bus.respond_to(&subject, service.name).await?;
                     self.tasks.readers.spawn(read_requests(
                         responder,
@@ -80,6 +83,7 @@ impl RunningHost {
         let (status, health) = (endpoint.clone(), self.health.clone());
         self.tasks.checks.spawn(async move {
             loop {
+                // Read before each wait, so a change between two waits is not lost.
                 status.set_serving(health.is_ready()).await;
                 if health.is_ready() {
                     health.wait_unready().await;
@@ -107,7 +111,7 @@ impl RunningHost {
         }
     }
 
-    /// Begins the rounds of readiness checks.
+    /// Starts the rounds of readiness checks.
     fn check_readiness(&mut self, sections: &CommonSections) {
         let bus = self.context.bus.clone();
         let store = self.context.store.clone();
@@ -127,6 +131,7 @@ impl RunningHost {
                     store
                         .probe()
                         .await
+                        // The reason is served on `/ready`, which must not show an endpoint or a key.
                         .map_err(|_| "the object store does not answer".to_owned())
                 }
             }),
@@ -141,6 +146,7 @@ impl RunningHost {
             probes.append(&mut service.probes);
         }
         for probe in &probes {
+            // Each probe has to pass once, even if others are faster.
             self.health.expect(&probe.name);
         }
         let interval = sections.http.check_interval.as_duration();
@@ -153,6 +159,7 @@ impl RunningHost {
 fn work_settings(sections: &CommonSections, context: &ServiceContext) -> WorkSettings {
     WorkSettings {
         concurrency: sections.limits.work as usize,
+        // Running work may go on for as long as running calls after the signal.
         drain: sections.shutdown.grace.as_duration(),
         owner: context.instance.clone(),
         service_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -12,8 +12,8 @@ tokio::task_local! {
     static CALL_PERMIT: Arc<CallPermit>;
 }
 
-/// Gives back the permit of the running call (`limits.calls`) while `wait` runs, and takes one again before it returns
-/// the result. Calls that return from a wait go before calls that have not started.
+/// Gives back the permit of the running call (`limits.calls`) while `wait` runs, and takes one again before it
+/// returns the result. Calls that return from a wait go before calls that have not started.
 ///
 /// Use it around requests to other services whose duration an outside party decides. At most eight calls per permit
 /// wait at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no
@@ -26,12 +26,13 @@ pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
     };
     let waiting = call.begin_wait();
     let output = wait.await;
+    // Before the permit is asked for: the last wait that ends takes it.
     drop(waiting);
     call.take_permit().await;
     output
 }
 
-/// Runs the handler of a call that holds `permit`.
+/// Runs the handler of a call that holds `permit`, so that [`release_permit_while`] finds it.
 pub(super) async fn hold_permit_while<F: Future>(permit: CallSlot, handler: F) -> F::Output {
     let call = CallPermit {
         admission: permit.admission(),
@@ -52,7 +53,7 @@ struct CallPermit {
 
 #[derive(Debug)]
 struct PermitState {
-    /// Present while the call runs, absent while it waits.
+    /// Present while the call runs; absent while it waits.
     permit: Option<CallSlot>,
     /// Present while the permit is absent.
     suspension: Option<SuspendedCall>,
@@ -61,13 +62,14 @@ struct PermitState {
 }
 
 impl CallPermit {
-    /// The permit goes to another call as soon as the first wait begins.
+    /// Counts a wait. The permit goes to another call as soon as the first wait begins.
     fn begin_wait(self: &Arc<Self>) -> WaitGuard {
         let mut state = self.lock();
         state.waits += 1;
         if let Some(permit) = state.permit.take() {
             match self.admission.suspend(permit) {
                 Ok(suspension) => state.suspension = Some(suspension),
+                // Too many calls wait without a permit: this one keeps its own.
                 Err(permit) => state.permit = Some(permit),
             }
         }
@@ -91,6 +93,7 @@ impl CallPermit {
                     return;
                 }
                 AdmissionTicket::Wait(granted) => granted,
+                // `resume` never refuses.
                 AdmissionTicket::Full => return,
             }
         };
@@ -105,7 +108,7 @@ impl CallPermit {
     }
 }
 
-/// One wait of a call; over when dropped.
+/// One wait of a call, which is over when this is dropped.
 #[derive(Debug)]
 struct WaitGuard(Arc<CallPermit>);
 

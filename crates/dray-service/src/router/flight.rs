@@ -1,6 +1,6 @@
-//! Concurrent requests that are one: the same operation asking for the same thing, over the bus, over gRPC or
-//! again because a first try was given up (messaging-reliability C-1, C-11). One of them runs, the others get
-//! its answer. Remembers nothing once it is answered.
+//! Joins concurrent requests that are one (single-flight): the same operation asks for the same thing, over the bus,
+//! over gRPC, or again because a first attempt was given up (messaging-reliability C-1, C-11). One of them runs, the
+//! others get its outcome. Nothing is remembered once it is answered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,17 @@ use dray_bus::Meta;
 use dray_types::{AppId, Fault, OperationId, SessionId, TenantId};
 use tokio::sync::watch;
 
-/// How a request ended.
+/// The outcome of a call: an encoded reply, or a fault.
 pub(crate) type CallOutcome = Result<Bytes, Fault>;
 
-/// Most requests that wait for another one's answer; a caller makes at most three concurrent attempts.
+/// Most requests that wait for the outcome of another one; a caller makes at most three concurrent attempts (C-6).
 const MAX_FOLLOWERS: usize = 8;
 
-/// What makes two requests one. The body is part of it: an operation may ask a service several things.
+/// Key of requests that are the same. The body is part of it: an operation may ask a service several things.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FlightKey {
     subject: String,
+    // With tenant, session and app, so that an operation id of one tenant never reaches the reply of another.
     tenant: TenantId,
     session: Option<SessionId>,
     app: Option<AppId>,
@@ -40,7 +41,7 @@ impl FlightKey {
     }
 }
 
-/// Everything that is being answered right now.
+/// Requests that are being answered right now.
 #[derive(Debug, Default)]
 pub(crate) struct FlightTable {
     open: Mutex<HashMap<FlightKey, Flight>>,
@@ -52,18 +53,18 @@ struct Flight {
     followers: usize,
 }
 
-/// The part that a request plays.
+/// The part of a request among those that are the same.
 #[derive(Debug)]
 pub(crate) enum FlightRole {
-    /// It runs.
+    /// The request runs, and its outcome is for all.
     Lead(FlightLeader),
-    /// It waits for the one that runs.
+    /// The request waits for the outcome of the one that runs.
     Follow(watch::Receiver<Option<CallOutcome>>),
-    /// Too many wait already.
+    /// Too many requests wait already.
     Crowded,
 }
 
-/// The one that runs. Dropped without an answer, its followers learn that there is none.
+/// The request that runs. When it is dropped without an outcome, its followers learn that there is none.
 #[derive(Debug)]
 pub(crate) struct FlightLeader {
     flights: Arc<FlightTable>,
@@ -73,6 +74,7 @@ pub(crate) struct FlightLeader {
 
 impl FlightTable {
     pub(crate) fn join(self: &Arc<Self>, key: FlightKey) -> FlightRole {
+        // One lock for look-up and insertion: of two equal requests exactly one leads.
         let mut open = self.lock();
         if let Some(flight) = open.get_mut(&key) {
             if flight.followers >= MAX_FOLLOWERS {
@@ -102,7 +104,7 @@ impl FlightTable {
 }
 
 impl FlightLeader {
-    /// Gives everybody the answer.
+    /// Gives the outcome to all followers.
     pub(crate) fn finish(self, outcome: &CallOutcome) {
         self.outcome.send_replace(Some(outcome.clone()));
     }
@@ -110,11 +112,12 @@ impl FlightLeader {
 
 impl Drop for FlightLeader {
     fn drop(&mut self) {
+        // Drop removes the flight first; `outcome` closes after it, so a follower that tries again can lead.
         self.flights.lock().remove(&self.key);
     }
 }
 
-/// The answer of the one that runs; `None` when it ended without.
+/// Waits for the outcome of the request that runs; `None` when it ended without one.
 pub(crate) async fn follow_leader(
     mut outcome: watch::Receiver<Option<CallOutcome>>,
 ) -> Option<CallOutcome> {

@@ -157,6 +157,7 @@ impl Section for TelemetrySection {
                 "must be between 0 and 1",
             ));
         }
+        // Levels alone are directives as well, so one parser checks both.
         if self
             .level
             .parse::<tracing_subscriber::filter::Targets>()
@@ -168,6 +169,7 @@ impl Section for TelemetrySection {
             ));
         }
         if let Some(endpoint) = &self.otlp_endpoint
+            // The exporter is built without TLS; `https://` would fail at the first export, long after the start.
             && !endpoint.starts_with("http://")
         {
             problems.push(ConfigProblem::new(
@@ -279,6 +281,7 @@ impl Default for LimitsSection {
 impl Section for LimitsSection {
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
+        // Each check adds its own problem, so that one start shows all of them.
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
                 problems.push(ConfigProblem::new(field, message));
@@ -331,6 +334,7 @@ impl Default for StateSection {
 impl Section for StateSection {
     fn validate(&self) -> Vec<ConfigProblem> {
         match &self.instance {
+            // The name becomes part of subjects, keys and staging paths.
             Some(instance) if !dray_types::id::is_subject_token(instance) => {
                 vec![ConfigProblem::new(
                     "instance",

@@ -1,6 +1,6 @@
-//! Writes down which instruments exist, for the reference page of metrics.
+//! Lists the instruments of a process, for the reference page of metrics.
 //!
-//! A [`InstrumentCatalogue`] is a meter that measures nothing and remembers what was created on it.
+//! An [`InstrumentCatalogue`] is a meter that measures nothing and remembers what was created on it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ pub struct InstrumentCatalogue {
     instruments: Arc<Mutex<Vec<Instrument>>>,
 }
 
-/// One instrument.
+/// One instrument of the reference page.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instrument {
     /// Name as created; Prometheus shows it under the same name.
@@ -30,17 +30,17 @@ pub struct Instrument {
 }
 
 impl InstrumentCatalogue {
-    /// An empty catalogue.
+    /// Starts with an empty catalogue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The meter to create instruments on.
+    /// A meter that records each instrument that is created on it.
     pub fn meter(&self) -> Meter {
         Meter::new(Arc::new(self.clone()))
     }
 
-    /// What was created, sorted by name, each once.
+    /// The instruments that were created, sorted by name, each once.
     pub fn instruments(&self) -> Vec<Instrument> {
         let mut instruments = self
             .instruments
@@ -48,6 +48,7 @@ impl InstrumentCatalogue {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         instruments.sort();
+        // Two components may create the same instrument.
         instruments.dedup();
         instruments
     }
@@ -97,16 +98,15 @@ noted! {
         AsyncInstrumentBuilder<'_, ObservableUpDownCounter<f64>, f64> => ObservableUpDownCounter<f64>, "up/down counter";
 }
 
-/// Makes instruments that measure nothing.
+/// Makes instruments that measure nothing: every method has such a default.
 struct NoopInstruments;
 
 impl InstrumentProvider for NoopInstruments {}
 
-/// The name of a group of instruments, and what creates them.
+/// The name of a group of instruments, and the function that creates them.
 pub type InstrumentGroup<'a> = (&'a str, fn(&Meter));
 
-/// The Markdown of `docs/metrics.md`: one table per group, a group being a name and the component that creates its
-/// instruments.
+/// Writes the Markdown of `docs/metrics.md`: one table for each group, which has the instruments of one component.
 pub fn metrics_reference(groups: &[InstrumentGroup<'_>]) -> String {
     let mut page = String::from(METRICS_PAGE_HEAD);
     for (name, create) in groups {

@@ -1,5 +1,5 @@
-//! Takes the secrets of presigned URLs out of spans on their way to a collector (messaging-reliability L-1): log lines
-//! written inside a span travel with it.
+//! Removes the secrets of presigned URLs from spans on their way to a collector (messaging-reliability L-1). Log
+//! lines that are written inside a span travel with it.
 
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ impl<E> RedactingExporter<E> {
 impl<E: SpanExporter> SpanExporter for RedactingExporter<E> {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         for span in &mut batch {
+            // All texts, not only known fields: a URL can come in through any error.
             redact_attributes(&mut span.attributes);
             for event in &mut span.events.events {
                 event.name = redact_line(&event.name).into();
