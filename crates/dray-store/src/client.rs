@@ -1,4 +1,4 @@
-//! The configured SDK client: limits, TLS, signing. Makes clients; sends nothing.
+//! The configured SDK client: limits, TLS, signing. It makes clients and sends nothing.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::options::StoreOptions;
 
 /// Time to a connection, TLS included (messaging-reliability K-8).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time to the head of an answer, the request's body included (K-8).
+/// Time to the head of a response, the request's body included (K-8).
 pub(crate) const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for work that the store does alone and that grows with the object: putting parts together, copying.
 pub(crate) const SERVER_WORK_TIMEOUT: Duration = Duration::from_mins(2);
@@ -31,20 +31,20 @@ pub(crate) const SERVER_WORK_TIMEOUT: Duration = Duration::from_mins(2);
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest pause before the one internal retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Time that an unused connection is kept. Shorter than the usual 60 s of servers, so that they do not hang up first.
+/// Time that an unused connection is kept: shorter than the usual 60 s of servers, so that they do not close first.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Two clients for one bucket: they differ in the host that is signed.
 #[derive(Clone)]
 pub(crate) struct S3Clients {
-    /// Talks to the endpoint.
+    /// Client for the requests of this process.
     pub(crate) inside: Client,
-    /// Signs URLs for others; never sends.
+    /// Client that signs URLs for others and never sends.
     pub(crate) public: Client,
 }
 
 impl S3Clients {
-    /// Fails only when the file with certificate authorities cannot be read.
+    /// Makes both clients. Fails only when the file with certificate authorities cannot be read.
     pub(crate) async fn new(options: &StoreOptions) -> io::Result<Self> {
         let plain = options.endpoint.starts_with("http://");
         let tls = tls_context(options.ca_file.as_deref()).await?;
@@ -56,6 +56,7 @@ impl S3Clients {
         };
         Ok(Self {
             inside: s3_client(options, &options.endpoint, http.clone()),
+            // The host is part of the signature: a URL signed for an internal name fails behind a proxy (L-3).
             public: s3_client(options, public, http),
         })
     }
@@ -78,16 +79,17 @@ fn s3_client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> 
         .force_path_style(options.path_style)
         .http_client(http)
         .timeout_config(timeout_config(RESPONSE_HEAD_TIMEOUT))
-        // One layer of retries: callers retry whole operations (messaging-reliability 8).
+        // One layer of retries: callers repeat whole operations inside their deadlines (messaging-reliability 8).
         .retry_config(
             RetryConfig::standard()
                 .with_max_attempts(2)
                 .with_initial_backoff(MAX_RETRY_DELAY),
         )
-        // Checksums are given where they matter; the idle limit is kept by the reader.
+        // Checksums are given where they matter, and the reader keeps the idle limit itself.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+    // Without an endpoint the SDK derives that of AWS from the region.
     if !endpoint.is_empty() {
         config = config.endpoint_url(endpoint);
     }
@@ -101,12 +103,12 @@ fn timeout_config(request: Duration) -> TimeoutConfig {
         .build()
 }
 
-/// What requests that may take [`SERVER_WORK_TIMEOUT`] set differently.
+/// Overrides for requests that may take [`SERVER_WORK_TIMEOUT`].
 pub(crate) fn server_work_overrides() -> Builder {
     Builder::new().timeout_config(timeout_config(SERVER_WORK_TIMEOUT))
 }
 
-/// No proxies from the environment; certificates are always verified.
+/// Makes the HTTP client: no proxies from the environment, and certificates are always verified.
 fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
     HttpBuilder::new()
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
@@ -124,18 +126,20 @@ fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
                 return builder.build_http();
             }
             builder
+                // The provider of the whole workspace; the SDK's default would bring a second one.
                 .tls_provider(Provider::Rustls(CryptoMode::Ring))
                 .tls_context(tls.clone())
                 .build()
         })
 }
 
-/// Whom to trust: the system's authorities, or exactly those of the file. The file is checked here, because the
+/// The authorities to trust: the system's, or exactly those of the file. The file is checked here, because the
 /// connector would panic over it at the first request.
 async fn tls_context(file: Option<&Path>) -> io::Result<TlsContext> {
     let trust = match file {
         None => TrustStore::default(),
         Some(file) => {
+            // Read once at start: another file needs another start, as all configuration does.
             let pem = tokio::fs::read(file).await?;
             let wrong = |error: &dyn std::fmt::Display| {
                 io::Error::new(io::ErrorKind::InvalidData, error.to_string())

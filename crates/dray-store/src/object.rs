@@ -1,5 +1,5 @@
 //! Single requests on single objects: head, conditional create, copy, delete. They know keys and checksums, not
-//! artifacts: what a sequence of them promises is the matter of `commit`.
+//! artifacts; `commit` knows what a sequence of them promises.
 
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, MetadataDirective};
@@ -19,16 +19,16 @@ pub(crate) const MAX_SINGLE_REQUEST_BYTES: usize = 16 << 20;
 /// The only condition ever used on a write.
 pub(crate) const ANY_ETAG: &str = "*";
 
-/// What the store says about an object.
+/// What the store reports about an object.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectHead {
-    /// Bytes.
+    /// Size of the object in bytes.
     pub(crate) size: u64,
     /// SHA-256 of the whole object, where the store knows it.
     pub(crate) sha256: Option<Sha256Digest>,
     /// CRC-64/NVME of the whole object, where the store knows it.
     pub(crate) crc64: Option<Crc64>,
-    /// Unix milliseconds.
+    /// Unix milliseconds of the last write.
     pub(crate) modified_ms: u64,
     /// Entity tag, for conditional copies.
     pub(crate) tag: Option<String>,
@@ -36,8 +36,8 @@ pub(crate) struct ObjectHead {
     pub(crate) version: Option<String>,
 }
 
-/// PUT with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed: the signed
-/// checksum header covers it.
+/// Puts an object with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed:
+/// the signed checksum header covers it.
 pub(crate) async fn put_object(
     inner: &StoreInner,
     key: &str,
@@ -51,6 +51,7 @@ pub(crate) async fn put_object(
         .put_object()
         .bucket(&inner.options.bucket)
         .key(key)
+        // Only conditional creation is used (K-7): it behaves alike in all stores that pass the self-test.
         .if_none_match(ANY_ETAG)
         .content_length(pieces::body_length(&body))
         .set_checksum_sha256(sum.sha256())
@@ -73,7 +74,7 @@ pub(crate) struct ObjectCopy<'a> {
     pub(crate) create: bool,
 }
 
-/// What the store says about a copy.
+/// What the store reports about a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct CopyResult {
     /// SHA-256 of the copy, where the store computed it.
@@ -82,7 +83,7 @@ pub(crate) struct CopyResult {
     pub(crate) version: Option<String>,
 }
 
-/// Copies without moving the bytes through here.
+/// Copies an object inside the bucket; the bytes do not pass through this process.
 pub(crate) async fn copy_object(
     inner: &StoreInner,
     copy: ObjectCopy<'_>,
@@ -96,6 +97,7 @@ pub(crate) async fn copy_object(
         .copy_source(format!("{}/{}", inner.options.bucket, copy.from))
         .set_copy_source_if_match(copy.tag)
         .key(copy.to)
+        // AWS computes it from the bytes of the copy, and it is compared.
         .checksum_algorithm(ChecksumAlgorithm::Sha256);
     if copy.create {
         request = request.if_none_match(ANY_ETAG);
@@ -119,7 +121,7 @@ pub(crate) async fn copy_object(
     })
 }
 
-/// What is stored under the key; `None` when nothing is.
+/// Returns what is stored under the key, or `None` when nothing is.
 pub(crate) async fn head_object(
     inner: &StoreInner,
     key: &str,
@@ -131,6 +133,7 @@ pub(crate) async fn head_object(
         .head_object()
         .bucket(&inner.options.bucket)
         .key(key)
+        // Checksums are reported only on request.
         .checksum_mode(ChecksumMode::Enabled)
         .send();
     let answer = match inner.request(deadline, Box::pin(request)).await {
@@ -142,6 +145,7 @@ pub(crate) async fn head_object(
         .last_modified()
         .and_then(|time| time.to_millis().ok())
         .and_then(|millis| u64::try_from(millis).ok())
+        // An unknown time counts as old, so the object is renewed when it is claimed again.
         .unwrap_or_default();
     let size = answer
         .content_length()
@@ -159,13 +163,14 @@ pub(crate) async fn head_object(
     }))
 }
 
-/// Reads an object only to learn its digest. The entity tag makes sure that it is the object of `head`.
+/// Reads an object only to compute its digest. The entity tag makes sure that it is the object of `head`.
 pub(crate) async fn read_digest(
     inner: &StoreInner,
     key: &str,
     head: &ObjectHead,
     deadline: Option<Deadline>,
 ) -> Result<Sha256Digest, RequestError> {
+    // Held until the body ends, apart from the permit of the request (`StoreInner::readers`).
     let _permit = inner.reader_permit(deadline).await?;
     let request = inner
         .clients
@@ -178,6 +183,7 @@ pub(crate) async fn read_digest(
     let mut body = inner.request(deadline, Box::pin(request)).await?.body;
     let mut hasher = Sha256::new();
     loop {
+        // Read with a limit of its own: the SDK's stalled-stream protection is off.
         let limit = inner.left(deadline).min(IDLE_TIMEOUT);
         let next = tokio::time::timeout(limit, body.next())
             .await
@@ -190,7 +196,7 @@ pub(crate) async fn read_digest(
     }
 }
 
-/// Deletes the object, if it is there.
+/// Deletes the object, if it exists. S3 reports success in either case.
 pub(crate) async fn delete_object(
     inner: &StoreInner,
     key: &str,

@@ -53,11 +53,11 @@ pub struct StoreOptions {
     pub concurrency: u32,
 }
 
-/// One thing wrong with the options.
+/// One mistake in the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("store.{field}: {reason}")]
 pub struct OptionProblem {
-    /// The field.
+    /// Name of the field within the section.
     pub field: &'static str,
     /// What is wrong and what would be right.
     pub reason: String,
@@ -96,6 +96,7 @@ impl StoreOptions {
     /// Everything that is wrong, also across fields; empty when the options can be used.
     pub fn problems(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
+        // Each check adds its own problem, so that one start shows all of them.
         let mut unless = |right: bool, field, reason: &str| {
             if !right {
                 problems.push(OptionProblem {
@@ -105,6 +106,7 @@ impl StoreOptions {
             }
         };
         unless(
+            // Without a dot, which separates alias and slot in claims of the cache.
             dray_types::id::is_subject_token(&self.alias),
             "alias",
             "must be 1 to 64 of a-z, 0-9, _ and -",
@@ -162,7 +164,7 @@ fn is_bucket(name: &str) -> bool {
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-'))
 }
 
-/// Scheme, host and port, and nothing else that a key could be appended to by mistake.
+/// Accepts scheme, host and port alone: a path or query would end up before every key.
 fn is_origin(text: &str) -> bool {
     let Ok(uri) = text.parse::<http::Uri>() else {
         return false;
@@ -170,6 +172,7 @@ fn is_origin(text: &str) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https"))
         && uri
             .authority()
+            // Credentials belong into their own fields, which are secret.
             .is_some_and(|authority| !authority.as_str().contains('@'))
         && uri.path_and_query().is_none_or(|rest| rest.as_str() == "/")
 }

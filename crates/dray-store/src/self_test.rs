@@ -1,4 +1,4 @@
-//! The proof at start that the store keeps what the rest relies on (messaging-reliability K-7).
+//! Proves at start that the store does what the rest relies on (messaging-reliability K-7).
 
 use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use bytes::Bytes;
@@ -10,12 +10,12 @@ use crate::object::{self, ObjectCopy};
 use crate::request::RequestError;
 use crate::store::StoreInner;
 
-/// The fixed key that readiness asks for. Nothing is ever stored there.
+/// The fixed key that readiness asks for. It never has an object.
 pub(crate) const PROBE_KEY: &str = "stage/probe/ready";
 
 const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
 
-/// What a store can do beyond what it must. The default is the careful assumption.
+/// What a store can do beyond the minimum. The default is the careful assumption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreCapabilities {
     /// `CopyObject` honours `If-None-Match: *`.
@@ -26,7 +26,7 @@ pub(crate) struct StoreCapabilities {
     pub(crate) verified_crc64: bool,
 }
 
-/// Creates the bucket; that it is there already is fine.
+/// Creates the bucket; one that exists already is fine.
 pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError> {
     let head = inner
         .clients
@@ -40,7 +40,7 @@ pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError
         Err(error) => return Err(error),
     }
     let region = inner.options.region.as_str();
-    // The one region that must not be named.
+    // `us-east-1` must not be named: AWS refuses it as a constraint.
     let configuration = (region != "us-east-1").then(|| {
         CreateBucketConfiguration::builder()
             .location_constraint(BucketLocationConstraint::from(region))
@@ -55,6 +55,7 @@ pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError
         .send();
     match inner.request(None, Box::pin(create)).await {
         Ok(_) | Err(RequestError::Exists) => Ok(()),
+        // Another replica was faster.
         Err(RequestError::Refused { code, .. }) if code.starts_with("BucketAlready") => Ok(()),
         Err(error) => Err(error),
     }
@@ -62,8 +63,10 @@ pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError
 
 /// Refuses a store that overwrites in spite of `If-None-Match: *`, and finds out what else it can do.
 pub(crate) async fn run_self_test(inner: &StoreInner) -> Result<StoreCapabilities, OpenError> {
+    // Replicas run the test concurrently; keys of their own keep them apart.
     let unique = uuid::Uuid::new_v4();
     let keys = ["a", "b", "c"].map(|name| format!("stage/probe/{unique}-{name}"));
+    // The probe objects are removed after a failure as well.
     let outcome = check_store(inner, &keys).await;
     for key in &keys {
         if let Err(error) = object::delete_object(inner, key, None).await {
@@ -79,6 +82,7 @@ async fn check_store(
 ) -> Result<StoreCapabilities, OpenError> {
     let body = || vec![PROBE_BODY];
     let sum = ObjectChecksum::Sha256(Sha256Digest::of(b"probe"));
+    // Twice the same conditional create: the second one has to be refused.
     object::put_object(inner, first, body(), sum, None).await?;
     match object::put_object(inner, first, body(), sum, None).await {
         Ok(_) => return Err(OpenError::Unconditional),
@@ -101,7 +105,8 @@ async fn check_store(
     Ok(abilities)
 }
 
-/// A store that refuses the header does not know it; one that copies twice ignores it.
+/// Finds out whether copies are conditional. A store that refuses the header does not know it; one that copies twice
+/// ignores it.
 async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Result<bool, OpenError> {
     for attempt in 0..2 {
         let copy = ObjectCopy {
@@ -113,6 +118,7 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
         match object::copy_object(inner, copy, None).await {
             Ok(_) if attempt == 0 => {}
             Ok(_) => return Ok(false),
+            // Nothing can be there at the first copy; only the second one proves the condition.
             Err(RequestError::Exists) => return Ok(attempt == 1),
             Err(
                 RequestError::Unwell { status: 501, .. }
@@ -126,15 +132,17 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
     Ok(false)
 }
 
-/// Wrong sums are refused and right ones are not.
+/// Finds out whether wrong sums are refused and right ones are not.
 async fn verifies_crc64(inner: &StoreInner, key: &str) -> Result<bool, OpenError> {
     let right = ObjectChecksum::Crc64(Crc64::of(&[PROBE_BODY]));
     let wrong = ObjectChecksum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
+    // A store that ignored the SHA-256 above has an object here.
     object::delete_object(inner, key, None).await?;
+    // Both: a store that does not know the header may refuse every value of it.
     Ok(!accepts_checksum(inner, key, wrong).await? && accepts_checksum(inner, key, right).await?)
 }
 
-/// Whether the store takes the probe under this checksum.
+/// Returns whether the store takes the probe under this checksum.
 async fn accepts_checksum(
     inner: &StoreInner,
     key: &str,

@@ -1,4 +1,4 @@
-//! Forgetting what is past its lifetime (messaging-reliability K-6), for stores without lifecycle rules: the embedded
+//! Removes what is past its lifetime (messaging-reliability K-6), for stores without lifecycle rules: the embedded
 //! one. Where the bucket has rules, they do the same and nothing is left to sweep.
 
 use aws_sdk_s3::primitives::DateTime;
@@ -8,7 +8,7 @@ use crate::object;
 use crate::request::RequestError;
 use crate::store::{Store, StoreInner};
 
-/// What one sweep removed.
+/// Counts of what one sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Finished objects past their lifetime.
@@ -22,11 +22,12 @@ pub struct SweepReport {
 }
 
 impl Store {
-    /// Removes everything past its lifetime. Safe to run at any time and concurrently: an object that was
-    /// claimed again meanwhile is young again and stays.
+    /// Removes everything past its lifetime. Safe to run at any time and concurrently: an object that was claimed
+    /// again meanwhile has a new lifetime and stays.
     pub async fn sweep(&self) -> Result<SweepReport, RequestError> {
         let inner = &self.inner;
         let (finished, finished_bytes) =
+            // The cache is not swept here: the part that knows who needs an object removes it.
             remove_old(inner, "cas/", inner.options.cas_lifetime).await?;
         let (staged, staged_bytes) =
             remove_old(inner, "stage/", inner.options.stage_lifetime).await?;
@@ -40,7 +41,7 @@ impl Store {
     }
 }
 
-/// Removes objects under `prefix` that were last touched longer ago than `lifetime`: their number and bytes.
+/// Removes objects under `prefix` that were last touched longer ago than `lifetime`. Returns their number and bytes.
 async fn remove_old(
     inner: &StoreInner,
     prefix: &str,
@@ -120,6 +121,7 @@ async fn abort_old(inner: &StoreInner) -> Result<u64, RequestError> {
                 .send();
             match inner.request(None, Box::pin(abort)).await {
                 Ok(_) => count += 1,
+                // Completed or aborted meanwhile.
                 Err(RequestError::Missing) => {}
                 Err(error) => return Err(error),
             }
@@ -137,6 +139,7 @@ fn is_past(inner: &StoreInner, time: &DateTime, lifetime: Period) -> bool {
         .to_millis()
         .ok()
         .and_then(|millis| u64::try_from(millis).ok())
+        // A time that cannot be read is in the future, so the object stays.
         .unwrap_or(u64::MAX);
     inner.clock.now_ms() >= modified_ms.saturating_add(lifetime.as_millis())
 }

@@ -1,4 +1,4 @@
-//! Where things are in the folder. Keys become paths that cannot leave it.
+//! The places of things in the folder. Keys become paths that cannot leave it (path traversal).
 //!
 //! ```text
 //! lock                          held by the process that serves the folder
@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use uuid::Uuid;
 
-/// What stays as it is in the name of a file: nothing that means something to a path.
+/// Bytes that stay as they are in the name of a file: none of them has a meaning in a path.
 const UNESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// Ends the name of every object's file. It never occurs in an encoded component, so the object `a` and the
-/// objects below `a/` cannot meet.
+/// Ends the name of every object's file. It never occurs in an encoded component, so the object `a` and the objects
+/// below `a/` cannot collide.
 const OBJECT_FILE_SUFFIX: char = '@';
 
-/// Longest name of a file that every file system takes.
+/// Longest name of a file in bytes that every file system takes.
 const MAX_FILE_NAME_BYTES: usize = 255;
 
-/// The paths of one folder.
+/// The paths of one served folder.
 #[derive(Clone, Debug)]
 pub(super) struct DirectoryLayout {
     root: PathBuf,
@@ -74,7 +74,7 @@ impl DirectoryLayout {
         self.bucket_uploads(bucket).join(id.to_string())
     }
 
-    /// The file of an object; `None` when no file system could hold it.
+    /// The path of an object's file; `None` when no file system could hold its name.
     pub(super) fn object(&self, bucket: &str, key: &str) -> Option<PathBuf> {
         let mut path = self.bucket(bucket);
         let mut components = key.split('/').peekable();
@@ -92,16 +92,18 @@ impl DirectoryLayout {
     }
 }
 
-/// One component of a key as the name of a file. Names of dots alone, and the empty one, would mean other places.
+/// Encodes one component of a key as the name of a file. Names of dots alone, and the empty one, would mean other
+/// places.
 fn encode_component(component: &str) -> String {
     let encoded = utf8_percent_encode(component, UNESCAPED_BYTES).to_string();
+    // `.`, `..` and the empty name; the percent sign before keeps them apart from encoded bytes.
     if encoded.bytes().all(|byte| byte == b'.') {
         return format!("%{}", encoded.replace('.', "%2E"));
     }
     encoded
 }
 
-/// What a file's or folder's name stands for: a component and whether it is an object.
+/// Decodes the name of a file or directory: a component of a key, and whether it is an object.
 pub(super) fn decode_name(name: &str) -> Option<(String, bool)> {
     let (encoded, is_object) = match name.strip_suffix(OBJECT_FILE_SUFFIX) {
         Some(encoded) => (encoded, true),

@@ -1,4 +1,4 @@
-//! Bodies on their way out of the folder.
+//! Bodies on their way out of the folder, read ahead by one chunk.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -12,10 +12,10 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::task::JoinHandle;
 
-/// Bytes per read.
+/// Bytes of one read, and of one chunk that is sent.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// The bytes `start..start + length` of the file. While one chunk is sent, the next one is read.
+/// Streams the bytes `start..start + length` of the file. While one chunk is sent, the next one is read.
 pub(super) fn file_body(mut file: File, start: u64, length: u64) -> StreamingBlob {
     let reading = tokio::task::spawn_blocking(move || {
         file.seek(SeekFrom::Start(start))?;
@@ -36,6 +36,7 @@ fn read_chunk(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
     let wanted = left.min(CHUNK_BYTES);
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     (&mut file).take(wanted).read_to_end(&mut chunk)?;
+    // The file is shorter than its record says; the length was announced, so the body has to fail.
     if (chunk.len() as u64) < wanted {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
     }
@@ -59,6 +60,7 @@ impl Stream for ObjectBody {
                 Poll::Ready(Some(Ok(chunk)))
             }
             Ok(Err(error)) => {
+                // Ends the stream after the error.
                 self.left = 0;
                 Poll::Ready(Some(Err(error.into())))
             }

@@ -1,6 +1,5 @@
-//! Files and directories for the owner alone. What an object store holds is other people's documents, so nothing in its
-//! directory may be read by other users of the machine. Does not protect against the superuser or the owner's own
-//! processes.
+//! Files and directories for the owner alone. An object store holds other people's documents, so other users of the
+//! machine must not read its directory. It does not protect against the superuser or the owner's own processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -9,9 +8,9 @@ use std::os::unix::fs::{
 };
 use std::path::Path;
 
-/// Mode of every directory.
+/// Mode of every directory: all rights for the owner alone.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of every file.
+/// Mode of every file: reading and writing for the owner alone.
 const FILE_MODE: u32 = 0o600;
 /// Permission bits of the group and of others.
 const OTHER_USERS: u32 = 0o077;
@@ -23,7 +22,7 @@ pub(super) fn private_options() -> OpenOptions {
     options
 }
 
-/// Creates a file, or truncates one.
+/// Creates a file, or truncates an existing one.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     private_options()
         .write(true)
@@ -32,7 +31,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Writes a whole file.
+/// Writes a whole file, which need not exist.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_private(path)?.write_all(bytes)
 }
@@ -75,9 +74,8 @@ pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
     narrow_content(path)
 }
 
-/// Makes sure that no other user may put a directory of their own into this one, which may hold other things as well.
-/// Creates it for the owner alone when it is missing; narrows an existing one of this user in which nothing lies but
-/// `known`.
+/// Makes sure that no other user can put a directory of their own into this one, which may hold other things as well.
+/// Creates it for the owner alone when it is missing; narrows an existing one of this user that holds only `known`.
 pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
     create_directories(path)?;
     let attributes = fs::metadata(path)?;
@@ -86,6 +84,7 @@ pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
         return Ok(());
     }
     let ours = check_owner(&attributes).is_ok();
+    // A directory with other things in it, such as the home, is not ours to narrow.
     if ours && holds_only(path, known)? && narrow_mode(path, DIRECTORY_MODE).is_ok() {
         return Ok(());
     }
@@ -127,10 +126,11 @@ fn narrow_content(directory: &Path) -> io::Result<()> {
         } else if kind.is_file() {
             narrow_mode(&entry.path(), FILE_MODE)
         } else {
+            // Links are not followed: they may lead out of the directory.
             Ok(())
         };
         match narrowed {
-            // The process that serves the directory removes files meanwhile.
+            // The process that serves the directory may remove files meanwhile.
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The file of an object: its bytes, then what is known about them, in one file that appears atomically.
+//! The file of an object: its bytes, then its metadata, in one file that appears atomically.
 //!
 //! ```text
 //! bytes | JSON | length of the JSON (4 bytes, little endian) | magic (8 bytes)
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use super::error::FolderError;
 
 const RECORD_MAGIC: &[u8; 8] = b"dray-o1\n";
-/// Length field and magic.
+/// Bytes of the length field and the magic.
 const FOOTER_BYTES: u64 = 12;
-/// Longest JSON: S3 allows 2 KiB of metadata.
+/// Longest JSON in bytes; S3 allows 2 KiB of metadata.
 const MAX_METADATA_BYTES: u32 = 64 << 10;
 
-/// What is known about an object's bytes.
+/// Metadata of an object, kept behind its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ObjectMetadata {
     /// Entity tag, without quotes.
@@ -32,31 +32,32 @@ pub(super) struct ObjectMetadata {
     /// `x-amz-checksum-crc64nvme` of the bytes, where the sender announced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) crc64: Option<String>,
-    /// Stored media type.
+    /// Media type as the sender gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) content_type: Option<String>,
-    /// `x-amz-meta-*`.
+    /// The sender's `x-amz-meta-*` headers.
     #[serde(default, skip_serializing_if = "HashMap::is_empty")]
     pub(super) metadata: HashMap<String, String>,
 }
 
-/// An open object.
+/// An object that is open for reading.
 #[derive(Debug)]
 pub(super) struct ObjectRecord {
     pub(super) file: File,
-    /// Bytes of the object.
+    /// Size of the object in bytes, without its metadata.
     pub(super) size: u64,
     pub(super) meta: ObjectMetadata,
     pub(super) modified: SystemTime,
 }
 
-/// Appends what is known to a file that ends with the object's bytes. Returns the bytes written.
+/// Appends the metadata to a file that ends with the object's bytes. Returns the number of bytes written.
 pub(super) fn seal_record(file: &mut File, meta: &ObjectMetadata) -> io::Result<u64> {
     let mut tail = serde_json::to_vec(meta)?;
     let length =
         u32::try_from(tail.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     tail.extend_from_slice(&length.to_le_bytes());
     tail.extend_from_slice(RECORD_MAGIC);
+    // The magic comes last: a file that was cut off is not an object.
     file.write_all(&tail)?;
     Ok(tail.len() as u64)
 }
@@ -73,6 +74,7 @@ impl ObjectRecord {
         };
         let attributes = file.metadata()?;
         let (size, meta) = read_tail(&mut file, attributes.len())?;
+        // Readers stream from here; a name that is replaced meanwhile does not affect the open file.
         file.seek(SeekFrom::Start(0))?;
         Ok(Self {
             file,
@@ -91,6 +93,7 @@ fn read_tail(file: &mut File, length: u64) -> io::Result<(u64, ObjectMetadata)> 
     file.read_exact(&mut json_length)?;
     file.read_exact(&mut magic)?;
     let json_length = u32::from_le_bytes(json_length);
+    // Checked before anything is allocated by it.
     if magic != *RECORD_MAGIC || json_length > MAX_METADATA_BYTES {
         return Err(broken());
     }

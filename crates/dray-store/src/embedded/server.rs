@@ -1,4 +1,4 @@
-//! The listener: connections, their limits and their end.
+//! The listener: its connections, their limits and their end.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections at one time. Others wait to be accepted.
+/// Most connections at one time. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
-/// Time for the head of a request.
+/// Longest time for the head of a request.
 const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -30,6 +30,7 @@ pub(super) async fn serve_until(
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let next = async {
+            // Before `accept`: without a permit a connection stays in the kernel's queue.
             let permit = Arc::clone(&permits).acquire_owned().await;
             (permit, listener.accept().await)
         };
@@ -54,6 +55,7 @@ pub(super) async fn serve_until(
 }
 
 async fn serve_connection(stream: TcpStream, service: S3Service, stop: CancellationToken) {
+    // A connection without it is slower, but works.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no delay stays on");
     }
@@ -63,12 +65,14 @@ async fn serve_connection(stream: TcpStream, service: S3Service, stop: Cancellat
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        // A client that sends nothing must not hold a place for ever.
         .header_read_timeout(REQUEST_HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), answer);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = stop.cancelled() => {
+            // The request at work is finished, and no further one is taken.
             connection.as_mut().graceful_shutdown();
             connection.await
         }

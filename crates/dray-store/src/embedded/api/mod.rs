@@ -1,4 +1,4 @@
-//! The requests of S3 that the endpoint answers: reads them, lets the folder act, writes the answers.
+//! The requests of S3 that the endpoint answers: reads them, lets the folder act, writes the responses.
 
 mod object;
 mod upload;
@@ -20,7 +20,7 @@ use super::error::FolderError;
 use super::folder::{OverwriteRule, ServedDirectory};
 use super::incoming::run_blocking;
 
-/// The folder behind the protocol.
+/// The folder behind the protocol of S3.
 #[derive(Debug)]
 pub(super) struct S3Api {
     folder: Arc<ServedDirectory>,
@@ -31,7 +31,7 @@ impl S3Api {
         Self { folder }
     }
 
-    /// Runs an operation of the folder where it may block.
+    /// Runs an operation of the folder on a thread where it may block.
     async fn on_folder<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ServedDirectory) -> Result<T, FolderError> + Send + 'static,
@@ -149,18 +149,19 @@ impl S3 for S3Api {
     }
 }
 
-/// Which checksum follows the body, if one does.
+/// Name of the checksum that follows the body, if one does.
 fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
     let header = |name| request.headers.get(name)?.to_str().ok().map(str::to_owned);
     header("x-amz-trailer").or_else(|| header("x-amz-sdk-checksum-algorithm"))
 }
 
-/// Only "nothing may be there" is offered as a condition of a write.
+/// Reads the condition of a write. Only "nothing may be there" is offered.
 fn overwrite_rule(
     if_none_match: Option<&ETagCondition>,
     has_if_match: bool,
 ) -> Result<OverwriteRule, FolderError> {
     match if_none_match {
+        // Refused and not ignored: the sender relies on it.
         _ if has_if_match => Err(FolderError::NotOffered("a write with if-match")),
         None => Ok(OverwriteRule::Any),
         Some(ETagCondition::Any) => Ok(OverwriteRule::Free),
