@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The workspace.
+/// Root of the workspace, two levels above this crate.
 fn workspace_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -36,8 +36,10 @@ pub fn interpreter(module: &str) -> PathBuf {
         other => panic!("{command:?}: {other:?}"),
     };
     if !interpreter.exists() {
+        // Below `target`, so that it survives between runs and goes with a clean build.
         run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
     }
+    // Importing is the test: the environment may be of an earlier set of requirements.
     let has_it = Command::new(&interpreter)
         .args(["-c", &format!("import {module}")])
         .stderr(Stdio::null())

@@ -1,6 +1,6 @@
-//! What the double knows beside files: metadata, permissions, sign-in, code interpreter and chat (quickapps 5.2, 5.3).
+//! The fake's metadata, permissions, sign-in, code interpreter and chat (quickapps 5.2, 5.3).
 //!
-//! It returns configured responses. Every route asks for a known key.
+//! It returns configured responses. Every route needs a known key.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use super::serve::{
 };
 use super::{DialCore, DialState, lock_state};
 
-/// How a path misbehaves.
+/// A fault of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiTrouble {
     /// It answers this status.
@@ -37,11 +37,11 @@ pub enum ApiTrouble {
 /// A permission that was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Key of the one who granted.
+    /// Key of the owner that granted.
     pub key: String,
     /// URLs as they were sent.
     pub urls: Vec<String>,
-    /// Who may read.
+    /// Name of the application that may read, as [`DialCore::receiver`] registered it.
     pub receiver: String,
 }
 
@@ -74,12 +74,12 @@ impl DialCore {
         };
     }
 
-    /// Longest page of a folder.
+    /// Limits the items in one page of a folder listing.
     pub fn page(&self, items: usize) {
         self.lock().api.page = Some(items);
     }
 
-    /// `key` is that of `receiver`: it may read what is granted to it.
+    /// Registers `key` as that of `receiver`, which may read what is granted to it.
     pub fn receiver(&self, receiver: &str, key: &str) {
         let receivers = &mut self.lock().api.receivers;
         receivers.insert(receiver.to_owned(), key.to_owned());
@@ -90,19 +90,19 @@ impl DialCore {
         self.lock().api.grants.clone()
     }
 
-    /// What a request to sign in to a toolset ends with: members `result` or `error` of its answer.
+    /// Sets the result of signing in to a toolset: members `result` or `error` of the response.
     pub fn sign_in(&self, toolset: &str, answer: Value) {
         self.lock().api.sign_ins.insert(toolset.to_owned(), answer);
     }
 
-    /// The next answer of the code interpreter to an action, `execute_code` for instance.
+    /// Queues a response of the code interpreter to an action, such as `execute_code`.
     pub fn interpreter(&self, action: &str, status: u16, answer: Value) {
         let mut state = self.lock();
         let queue = state.api.interpreter.entry(action.to_owned()).or_default();
         queue.push_back((status, answer));
     }
 
-    /// The next answer of a deployment, chunk by chunk, `[DONE]` after them.
+    /// Queues a response of a deployment: these chunks, then `[DONE]`.
     pub fn chat(&self, deployment: &str, chunks: Vec<Value>) {
         let mut state = self.lock();
         let queue = state.api.chats.entry(deployment.to_owned()).or_default();
@@ -150,6 +150,7 @@ pub(super) async fn post_resource(
     };
     let body = serde_json::from_slice(&received.to_bytes()).unwrap_or_default();
     let mut state = lock_state(state);
+    // Before the key is checked: tests also look at what was sent with a wrong one.
     state.api.bodies.push((path.to_owned(), body));
     let body = state
         .api
@@ -188,6 +189,7 @@ pub(super) async fn post_resource(
             chunks
                 .iter()
                 .map(Value::to_string)
+                // The end of a stream of chat completions, which is not JSON.
                 .chain(["[DONE]".to_owned()]),
         ),
         None => status_response(404),
@@ -218,9 +220,11 @@ fn grant_access(
         let Some(path) = decoded.strip_prefix("files/") else {
             return status_response(400);
         };
+        // As DIAL Core: only the owner of a bucket may grant, not one who was granted.
         if check_access(state, headers, path, true).is_err() {
             return status_response(403);
         }
+        // Files before a refused one stay granted, so a client must not rely on all or none.
         state.shared.insert((receiver_key.clone(), path.to_owned()));
         urls.push(url.to_owned());
     }
@@ -242,6 +246,7 @@ fn interact_response(state: &DialState, headers: &HeaderMap, body: &Value) -> Re
         let mut answer = state.api.sign_ins.get(toolset)?.clone();
         let members = answer.as_object_mut()?;
         members.insert("jsonrpc".to_owned(), json!("2.0"));
+        // JSON-RPC 2.0: the answer has the id of its request.
         members.insert("id".to_owned(), request["id"].clone());
         Some(answer)
     });

@@ -1,4 +1,4 @@
-//! Bodies that the double sends and receives.
+//! Bodies that the fake server sends and receives.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +25,7 @@ pub(super) fn chunked_body(content: Bytes) -> Body {
 
 /// `content`, then a broken connection.
 pub(super) fn broken_body(content: Bytes) -> Body {
-    // What was given is written out before the connection breaks.
+    // hyper writes what it has only when it is polled again; without this the peer would see no byte at all.
     let end = stream::once(async {
         tokio::task::yield_now().await;
         Err(io::Error::from(io::ErrorKind::ConnectionReset))
@@ -51,10 +51,12 @@ pub(super) fn first_part(content_type: &str, body: &Bytes) -> Option<(Bytes, Str
     let (_, boundary) = content_type.split_once("boundary=")?;
     let boundary = boundary.split(';').next()?.trim().trim_matches('"');
     let start = find_bytes(body, format!("--{boundary}\r\n").as_bytes())?;
+    // Two hyphens before the boundary and a line break after it.
     let part = body.slice(start + boundary.len() + 4..);
     let head_end = find_bytes(&part, b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(part.get(..head_end)?).into_owned();
     let content = part.slice(head_end + 4..);
+    // The line break before a boundary belongs to the boundary (RFC 2046, 5.1.1).
     let end = find_bytes(&content, format!("\r\n--{boundary}").as_bytes())?;
     let media_type = head
         .lines()

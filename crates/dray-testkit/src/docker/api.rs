@@ -50,6 +50,7 @@ pub(super) fn call_engine(
 }
 
 fn parse_response(answer: &[u8]) -> Option<Answer> {
+    // No header is needed: with HTTP/1.0 the body ends with the connection.
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, rest) = answer.split_at_checked(end)?;
     let status = str::from_utf8(head).ok()?.split(' ').nth(1)?.parse().ok()?;

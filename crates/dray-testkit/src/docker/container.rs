@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{BUSYBOX_IMAGE, SHELL_LESS, api};
 
-/// What a container is made with.
+/// Options of a new container.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerOptions {
     /// Its name; a random one when empty.
@@ -17,7 +17,7 @@ pub struct ContainerOptions {
     pub user: String,
     /// Working directory; `/workspace` when empty.
     pub working_directory: String,
-    /// Environment, `NAME=value`.
+    /// Environment of its processes, each entry `NAME=value`.
     pub environment: Vec<String>,
     /// Mount points of memory file systems with their options, which may be empty.
     pub tmpfs: Vec<(String, String)>,
@@ -25,7 +25,7 @@ pub struct ContainerOptions {
     pub volumes: Vec<String>,
     /// Whether its root is read-only.
     pub read_only: bool,
-    /// Whether it holds nothing but the program that runs.
+    /// Whether its image holds only the program that runs: no shell, no tools.
     pub shell_less: bool,
     /// Whether it is only made, not started.
     pub created_only: bool,
@@ -43,7 +43,7 @@ pub struct Container {
 /// How a command in a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Exit status.
+    /// Exit status; 137 for a command that was killed.
     pub status: i64,
     /// What it wrote on standard output.
     pub stdout: Vec<u8>,
@@ -83,7 +83,8 @@ impl Container {
                 "User": options.user,
                 "WorkingDir": directory,
                 "Env": options.environment,
-                // Process 1 ignores what it does not handle.
+                // Process 1 ignores signals without a handler, and `sleep` has none: a stop
+                // would take its whole timeout.
                 "StopSignal": "SIGKILL",
                 "NetworkDisabled": true,
                 "HostConfig": {
@@ -107,17 +108,17 @@ impl Container {
         container
     }
 
-    /// Its full id.
+    /// Id of 64 hexadecimal digits, which is never given again.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Its name.
+    /// Name that was given or made up, unique on the engine.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Starts it (again).
+    /// Starts it; also again after [`Container::stop`], with the same id and files.
     pub fn start(&self) {
         self.post("start");
     }
@@ -127,7 +128,7 @@ impl Container {
         self.post("stop?t=0");
     }
 
-    /// Halts its processes.
+    /// Freezes its processes; the engine then refuses commands in it.
     pub fn pause(&self) {
         self.post("pause");
     }
@@ -208,6 +209,7 @@ impl Container {
         let ran = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
         let (stdout, stderr) = split_frames(&ran.body);
         let target = format!("/exec/{id}/json");
+        // After the output has ended, or the status would not be known yet.
         let ended = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
         let status = ended.get("ExitCode").and_then(Value::as_i64);
         Output {
@@ -226,14 +228,15 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         let target = format!("/containers/{}?force=1&v=1", self.id);
-        // The test may have removed it, or killed the engine.
+        // Errors are ignored: the test may have removed it, or killed the engine.
         drop(api::call_engine(&self.socket, "DELETE", &target, "", &[]));
     }
 }
 
-/// Takes the streams apart that the engine sends as one.
+/// Splits the stream of the engine into standard output and standard error.
 fn split_frames(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    // Frames without a terminal: stream, three zero bytes, length (sandbox-transfer 4.5).
     while let Some(([stream, _, _, _, length @ ..], rest)) = bytes.split_first_chunk::<8>() {
         let length = usize::try_from(u32::from_be_bytes(*length)).expect("it fits");
         let (data, rest) = rest.split_at_checked(length).expect("a whole frame");
@@ -268,7 +271,7 @@ impl Volume {
         Self { socket, name }
     }
 
-    /// Its name.
+    /// Name for the `source` of a mount, unique on this machine.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -276,12 +279,13 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
+        // Errors are ignored: a container may still use it, or the engine has been killed.
         let target = format!("/volumes/{}?force=1", self.name);
         drop(api::call_engine(&self.socket, "DELETE", &target, "", &[]));
     }
 }
 
-/// Unlike every other name on this machine.
+/// A name that no other process on this machine uses.
 fn unique_name(what: &str) -> String {
     let folder = tempfile::Builder::new().prefix(what).tempdir();
     let folder = folder.expect("a folder with a name of its own");

@@ -38,6 +38,7 @@ pub struct Network {
 impl Network {
     /// A name that no other engine of this machine has. The supervisor of the engine makes the namespaces.
     pub(super) fn unique() -> Self {
+        // Engines of one process need different names; the process id makes them differ between processes.
         static NETWORK_COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = NETWORK_COUNT.fetch_add(1, Ordering::Relaxed);
         Self {

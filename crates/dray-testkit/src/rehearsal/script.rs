@@ -1,4 +1,4 @@
-//! What the model says to what.
+//! The script: rules that choose the answer to a request.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,17 +15,17 @@ pub struct Script {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// To what; to everything by default.
+    /// Requests that it answers; all by default.
     #[serde(default)]
     pub when: When,
-    /// The answer.
+    /// What is answered when the rule fits.
     pub reply: Reply,
-    /// How many times; without an end by default.
+    /// Number of times it answers; unlimited by default.
     #[serde(default)]
     pub times: Option<u32>,
 }
 
-/// What a request must be like; all that is said must hold.
+/// Conditions on a request; all that are set must hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
@@ -33,7 +33,7 @@ pub struct When {
     pub last_user_contains: Option<String>,
     /// The newest calls, all answered, have one of this tool, and no message came since.
     pub tool_result_of: Option<String>,
-    /// The so manieth message of the user, from 1.
+    /// The conversation has this many messages of the user.
     pub nth: Option<usize>,
     /// The model that is asked.
     pub model: Option<String>,
@@ -47,7 +47,7 @@ pub struct When {
 pub struct Reply {
     /// Text; `{user}` stands for the last message of the user, `{result}` for the newest result of a tool.
     pub say: String,
-    /// Calls of tools.
+    /// Calls of tools, in order; they come after the text.
     pub call: Vec<Call>,
     /// Stages, as deployments of DIAL show them.
     pub stages: Vec<Stage>,
@@ -73,20 +73,20 @@ pub struct Reply {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
-    /// The tool.
+    /// Name of the tool, offered or not.
     pub name: String,
     /// Arguments; a text is taken as it is, malformed or not.
     #[serde(default)]
     pub arguments: Value,
 }
 
-/// A stage.
+/// A stage of a deployment, as `custom_content.stages` shows it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// Its name.
+    /// Name that the chat shows for it.
     pub name: String,
-    /// Its text.
+    /// Markdown below the name; empty for none.
     #[serde(default)]
     pub content: String,
     /// `completed`, `failed`, or nothing for one that stays open.
@@ -94,26 +94,26 @@ pub struct Stage {
     pub status: Option<String>,
 }
 
-/// Tokens.
+/// Token counts that the answer reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
-    /// Of the request.
+    /// Tokens of the request's messages.
     pub prompt: u64,
-    /// Of the answer.
+    /// Tokens of the answer's text.
     pub completion: u64,
 }
 
-/// A failure.
+/// An HTTP failure in place of an answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fail {
-    /// HTTP status.
+    /// HTTP status of the response.
     pub status: u16,
     /// The whole body; by default an error with `message`.
     #[serde(default)]
     pub body: Option<Value>,
-    /// What is wrong.
+    /// Message of the error; unused when there is a `body`.
     #[serde(default)]
     pub message: String,
 }
@@ -164,6 +164,7 @@ impl When {
                     .map(|tool| pointer_text(tool, "/function/name"));
                 names.any(|name| name == wanted)
             })
+            // Counted in the request and not by the server, so that a repeated request gets the same answer.
             && self.nth.is_none_or(|nth| {
                 let users = messages
                     .iter()
@@ -200,6 +201,7 @@ pub(super) fn newest_result(messages: &[Value]) -> String {
     let since = messages
         .iter()
         .rev()
+        // Results of earlier turns are not meant: the user has spoken since.
         .take_while(|message| pointer_text(message, "/role") != "user");
     let mut results = since.filter(|message| pointer_text(message, "/role") == "tool");
     results.next().map(message_content).unwrap_or_default()
