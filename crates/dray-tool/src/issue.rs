@@ -1,4 +1,4 @@
-//! Why something of the manifest is not there (quickapps 40).
+//! Why a tool or tool set of the manifest cannot be used (quickapps 40).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::Tool;
 pub struct SetupIssue {
     /// The tool, when it is one.
     pub tool: Option<String>,
-    /// The tool set.
+    /// The tool set, as a whole or that of the tool.
     pub toolset: Option<String>,
     /// What is wrong, for the builder; no secret, no inner address.
     pub message: String,
@@ -29,11 +29,11 @@ impl SetupIssue {
     }
 }
 
-/// What became of a tool set: what can be used, and what cannot.
+/// The outcome of setting up a tool set.
 #[derive(Clone, Debug, Default)]
 pub struct ToolsetResult {
-    /// In the order of the manifest or of the server's list.
+    /// Tools in the order of the manifest or of the server's list.
     pub tools: Vec<Arc<dyn Tool>>,
-    /// What is not there.
+    /// The tools that cannot be used.
     pub issues: Vec<SetupIssue>,
 }

@@ -5,13 +5,24 @@
 //! - [`FileStorage`]: files of results and of arguments, kept where the client can fetch them.
 //! - [`ArgumentResolver`]: arguments with references to files.
 //! - [`EventSink`] and [`StageWriter`]: what the client sees while it waits.
-//! - [`SetupIssue`]: why a tool of the manifest is not there.
+//! - [`SetupIssue`]: why a tool of the manifest cannot be used.
 //! - [`pipeline`]: one call from the text of its arguments to the message for the model; `matching`, `fallback`,
 //!   `timeout` and `stage` are its rules.
 //! - [`naming`]: names that models accept, each once.
 //!
 //! What it does not do: it knows no protocol. REST, DIAL and MCP are crates of their own, and the loop that calls the
 //! model is the orchestrator's.
+//!
+//! ```
+//! use dray_tool::{ToolDeclaration, naming};
+//!
+//! let declaration = ToolDeclaration {
+//!     name: naming::qualified_name("weather", "get forecast!"),
+//!     description: Some("Gives the forecast.".to_owned()),
+//!     parameters: serde_json::json!({"type": "object", "properties": {}}),
+//! };
+//! assert_eq!(declaration.body()["function"]["name"], "weather_get_forecast_");
+//! ```
 
 #[cfg(test)]
 mod double;

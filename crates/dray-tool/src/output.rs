@@ -1,4 +1,4 @@
-//! What a call gives (quickapps 19.3).
+//! Results of calls (quickapps 19.3).
 
 use dray_agent::event::ModelUsage;
 use dray_agent::message::Attachment;
@@ -13,7 +13,7 @@ pub struct ToolOutput {
     pub content_type: String,
     /// Files, with their original types.
     pub attachments: Vec<Attachment>,
-    /// What the tool wants to get back in the next turn.
+    /// State of the tool, which gets it back in the next turn.
     pub state: Option<Value>,
     /// Tokens that it used.
     pub usage: Vec<ModelUsage>,

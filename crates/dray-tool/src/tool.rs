@@ -16,7 +16,7 @@ use crate::{StageWriter, ToolFailure, ToolOutput, Turn};
 pub struct ToolDeclaration {
     /// Unique in a request; 1 to 64 of `[a-zA-Z0-9_-]`.
     pub name: String,
-    /// What it does.
+    /// What it does, for the model.
     pub description: Option<String>,
     /// JSON schema of an object.
     pub parameters: Value,
@@ -25,6 +25,7 @@ pub struct ToolDeclaration {
 impl ToolDeclaration {
     /// The form in the body of a chat completion.
     pub fn body(&self) -> Value {
+        // In a fixed order: equal tools give equal bytes, so prompt caches hit (quickapps 44.4 R16).
         let mut function = Map::new();
         function.insert("name".to_owned(), Value::from(self.name.as_str()));
         if let Some(description) = &self.description {
@@ -56,7 +57,7 @@ pub struct CallRules {
     pub style: StageStyle,
     /// Whether the stage is shown at level `debug` only.
     pub debug_only: bool,
-    /// Files of results.
+    /// Which files of results are kept, and which of them the user sees.
     pub attachments: AttachmentRules,
     /// What to do when a call fails.
     pub fallback: Fallback,
@@ -81,9 +82,9 @@ pub struct ToolCall {
     pub arguments: Map<String, Value>,
     /// Arguments as the model wrote them: what stages and logs show.
     pub written: Map<String, Value>,
-    /// Where the call may write while it runs; the common parts are written by the caller.
+    /// The stage that the call may write to while it runs; the common parts are written by the caller.
     pub stage: StageWriter,
-    /// When the call must have ended; the caller drops it then.
+    /// Time at which the caller drops the call.
     pub deadline: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! What one chat request offers to the calls made on its behalf.
+//! The context of one chat request, for calls made on its behalf.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,13 +10,13 @@ use crate::FileStorage;
 /// One chat request. Shared by all its calls.
 #[derive(Debug)]
 pub struct Turn {
-    /// Who asks.
+    /// Credentials and headers of the caller.
     pub caller: Caller,
     /// Names the conversation on the bus and in sandboxes.
     pub session: String,
     /// The conversation as it came, tool rounds of earlier turns in place; ends with the user's message.
     pub history: Vec<Message>,
-    /// Files.
+    /// Files of calls, kept with the rights of the caller.
     pub storage: Arc<dyn FileStorage>,
     /// Most bytes of one file in an argument.
     pub file_limit: u64,
@@ -46,6 +46,7 @@ impl Turn {
     /// The Python interpreter's session, if one is known.
     pub fn interpreter(&self) -> Option<String> {
         let session = self.interpreter.lock();
+        // The id is replaced as a whole, so a panic under the lock leaves a usable one.
         session.unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -24,7 +24,9 @@ pub(super) fn csv_to_markdown(text: &str) -> Option<String> {
 fn markdown_row(cells: &[String], width: usize) -> String {
     let mut row = "|".to_owned();
     for at in 0..width {
+        // Short rows are filled up: each row of a Markdown table needs all cells.
         let cell = cells.get(at).map_or("", String::as_str);
+        // The backslash first, or that of `\|` would be escaped again.
         let cell = cell.replace('\\', "\\\\").replace('|', "\\|");
         let cell: Vec<_> = cell.lines().collect();
         let _ = write!(row, " {} |", cell.join("<br>"));
@@ -45,6 +47,7 @@ fn csv_rows(text: &str) -> Option<Vec<Vec<String>>> {
                 cell.push('"');
             }
             '"' if is_quoted => is_quoted = false,
+            // A quote opens a field only at its beginning (RFC 4180 section 2).
             '"' if cell.is_empty() => (is_quoted, has_any) = (true, true),
             ',' if !is_quoted => {
                 cells.push(std::mem::take(&mut cell));
