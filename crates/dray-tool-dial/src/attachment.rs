@@ -7,10 +7,10 @@ use dray_types::reference::{FileReference, ParsedReference};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value};
 
-/// The argument.
+/// Argument with the addresses of files (quickapps 24.1).
 pub(crate) const ATTACHMENT_PARAMETER: &str = "attachment_urls";
 
-/// Files of one call that are looked at side by side.
+/// Files of one call that are resolved concurrently.
 const AT_ONCE: usize = 16;
 
 /// The addresses in the arguments, in order.
@@ -18,6 +18,7 @@ pub(crate) fn attachment_urls(arguments: &Map<String, Value>) -> Result<Vec<Stri
     let wrong = || ToolFailure::parameter(ATTACHMENT_PARAMETER, "It must be a list of strings.");
     let values = match arguments.get(ATTACHMENT_PARAMETER) {
         None | Some(Value::Null) => return Ok(Vec::new()),
+        // Some models write a single address without a list.
         Some(Value::String(one)) => return Ok(vec![strip_reference(one).to_owned()]),
         Some(Value::Array(values)) => values,
         Some(_) => return Err(wrong()),
@@ -55,7 +56,7 @@ pub(crate) async fn promote_each(
     stream::iter(all).buffered(AT_ONCE).collect().await
 }
 
-/// The file behind each address. All are looked at before the first failure, in order, is reported.
+/// The file behind each address. All are resolved before the first failure, in order, is reported.
 pub(crate) async fn promote_all(
     storage: &dyn FileStorage,
     urls: &[String],
@@ -88,6 +89,7 @@ async fn promote_one(
 fn passed_on(url: &str) -> Attachment {
     let url = url.trim_start();
     let path = url.split(['?', '#']).next().unwrap_or_default();
+    // The scheme, nothing, the host, then the path.
     let after_host = path.splitn(4, '/').nth(3);
     let name = after_host.and_then(|path| path.rsplit('/').next());
     let title = match name.filter(|name| !name.is_empty()) {
@@ -95,6 +97,7 @@ fn passed_on(url: &str) -> Attachment {
         None => RedactedUrl::from_text(url).as_str().to_owned(),
     };
     Attachment {
+        // Not known without a request, which the deployment makes itself (quickapps 25.2).
         kind: Some("*/*".to_owned()),
         title: Some(title),
         url: Some(url.to_owned()),

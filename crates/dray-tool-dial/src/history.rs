@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::{attachment, request};
 
-/// Pairs of a user's and an assistant's message, in order. A call without a result or with malformed arguments is left
-/// out, and so is a file that is not there any more.
+/// Rebuilds the earlier calls of a tool as pairs of a user's and an assistant's message, in order. Calls without a
+/// result or with malformed arguments are left out, and so are files that no longer exist.
 pub(crate) async fn history_pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<Message> {
     let mut conversation = Vec::new();
     for (arguments, result) in earlier_calls(&turn.history, tool) {
@@ -25,6 +25,7 @@ fn earlier_calls<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Val
     let mut found = Vec::new();
     for (at, message) in history.iter().enumerate() {
         let after = history.get(at + 1..).unwrap_or_default();
+        // Only directly after the call: ids may repeat in a long conversation.
         let results = || after.iter().take_while(|next| next.role == Role::Tool);
         for call in message.calls() {
             if call.function.name != tool {
@@ -47,6 +48,7 @@ async fn user_message(
 ) -> Message {
     let urls = attachment::attachment_urls(arguments).unwrap_or_default();
     let files = attachment::promote_each(storage, &urls, direct).await;
+    // What is not there any more is left out and does not fail the call (quickapps 24.3).
     let files: Vec<_> = files.into_iter().filter_map(Result::ok).collect();
     request::user_message(&request::query_text(arguments), files)
 }

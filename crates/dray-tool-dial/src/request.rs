@@ -1,4 +1,4 @@
-//! From arguments to the body of a chat completion (quickapps 24.1).
+//! Builds the body of a chat completion from arguments (quickapps 24.1).
 
 use dray_agent::manifest::orchestrator::Parameters;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
@@ -16,7 +16,7 @@ const RESERVED_FIELDS: &[&str] = &[
     "stream_options",
 ];
 
-/// What the model asks for.
+/// The `query` argument as text; empty without one.
 pub(crate) fn query_text(arguments: &Map<String, Value>) -> String {
     match arguments.get("query") {
         Some(Value::String(query)) => query.clone(),
@@ -47,6 +47,7 @@ pub(crate) fn request_body(
         arguments.shift_remove(own);
     }
     let settings = configuration
+        // Before the check below: a setting may have the name of a reserved field.
         .map(|schema| schema::take_settings(schema, &mut arguments))
         .unwrap_or_default();
     if let Some(name) = arguments
@@ -76,6 +77,7 @@ pub(crate) fn request_body(
         }
     }
     body.extend(arguments);
+    // Last, so that nothing turns streaming off.
     body.insert("stream".to_owned(), true.into());
     Ok(body)
 }

@@ -1,12 +1,12 @@
-//! The JSON schema of a deployment's settings, as far as tools need it. It comes from others: references are followed
-//! a few steps and within the document only, and what does not fit is passed over.
+//! Reads the JSON schema of a deployment's settings. The schema is not trusted: references are followed a few steps
+//! and within the document only, and parts of another shape are skipped.
 
 use serde_json::{Map, Value};
 
 /// Most references that are followed one after another.
 const MAX_REFERENCE_STEPS: usize = 8;
 
-/// Most branches of one setting that are looked at.
+/// Most branches of one setting that are searched.
 const MAX_BRANCHES: usize = 256;
 
 /// The settings, in the order of the document.
@@ -18,13 +18,13 @@ pub(crate) fn setting_properties(root: &Value) -> impl Iterator<Item = (&str, &V
         .map(|(name, property)| (name.as_str(), property))
 }
 
-/// Those that must be given.
+/// Names of the settings that must be given.
 pub(crate) fn required_settings(root: &Value) -> impl Iterator<Item = &str> {
     let required = root.get("required").and_then(Value::as_array);
     required.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What a setting is for.
+/// The description of a setting, else its title.
 pub(crate) fn setting_description<'a>(root: &'a Value, property: &'a Value) -> Option<&'a str> {
     let said = |value: &'a Value| {
         let said = value.get("description").or_else(|| value.get("title"));
@@ -64,11 +64,12 @@ fn collect_choices<'a>(
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
         let branches = property.get(keyword).and_then(Value::as_array);
+        // In reverse, since the last one is taken first.
         waiting.extend(branches.into_iter().flatten().rev());
     }
 }
 
-/// What a `$ref` within the document stands for.
+/// The target of a `$ref` within the document; the property itself without one.
 fn follow_ref<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     let mut at = property;
     for _ in 0..MAX_REFERENCE_STEPS {
@@ -111,6 +112,7 @@ fn typed_value(root: &Value, property: &Value, value: Value) -> Value {
         return value;
     };
     let choices = setting_choices(root, property);
+    // Listed values first: they say whether `2` is a number or a text.
     if let Some(choice) = choices.iter().find(|choice| choice_text(choice) == text) {
         return (*choice).clone();
     }
