@@ -13,7 +13,7 @@ use crate::request::PreparedRequest;
 ///
 /// # Errors
 ///
-/// What is wrong, for the builder; holds no value.
+/// The fault, for the builder; holds no value.
 pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(), String> {
     let (what, is_right) = match authorization {
         RestAuthorization::Bearer(bearer) => {
@@ -32,6 +32,7 @@ pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(),
             url::Url::parse(&client.token_url)
                 .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host()),
         ),
+        // Base64, percent-encoding and JSON hold any text, and the caller's token is checked in each call.
         RestAuthorization::Basic(_)
         | RestAuthorization::ApiKey { .. }
         | RestAuthorization::ForwardAuthToken {} => return Ok(()),
@@ -81,8 +82,10 @@ pub(crate) fn apply_credentials(
                     "The tool needs the user's own sign-in, and the request came without one.";
                 return Err(HandledFailure::new(text).into());
             };
+            // The whole value as the caller sent it, scheme included.
             prepared.set_header("authorization", token.expose());
         }
+        // Needs a token server; see `send_with_token`.
         RestAuthorization::ClientIdSecret(_) => {}
     }
     Ok(())

@@ -1,11 +1,19 @@
 //! HTTP endpoints as tools (quickapps 23).
 //!
-//! - [`build_set`]: the tools of a `rest-api` tool set, and why others are not there.
+//! - [`build_set`]: the tools of a `rest-api` tool set, and why others cannot be used.
 //! - [`RestOptions`]: what holds for all of them.
 //! - [`TokenCache`]: tokens of client credentials, shared by all tool sets until they expire.
 //!
 //! What it does not do: it follows no redirect and tries nothing twice, but for a token that was refused. Endpoints are
 //! the choice of the manifest's author; nothing the model writes chooses a host.
+//!
+//! ```
+//! use dray_tool_rest::{ANSWER_LIMIT, RestOptions};
+//!
+//! let options = RestOptions::default();
+//! assert!(options.forward_headers.is_empty());
+//! assert_eq!(options.answer_limit, ANSWER_LIMIT);
+//! ```
 
 mod answer;
 mod authorization;
@@ -57,8 +65,8 @@ impl Default for RestOptions {
     }
 }
 
-/// The tools of a set. What is disabled is not there; what cannot be used is an issue. Predefined tools must have been
-/// put in place before.
+/// Builds the tools of a set. Disabled ones are left out; one that cannot be used becomes an issue. Predefined tools
+/// must have been resolved before.
 pub fn build_set(set: &RestApi, client: &HttpClient, options: &RestOptions) -> ToolsetResult {
     let mut built = ToolsetResult::default();
     if !set.common.enabled {

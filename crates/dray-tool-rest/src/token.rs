@@ -34,7 +34,7 @@ pub struct TokenCache {
     known: Arc<Mutex<HashMap<CredentialsKey, Entry>>>,
 }
 
-/// One for each credentials; asked for once at a time.
+/// The token of one set of credentials. Its lock is held while the token is requested.
 type Entry = Arc<tokio::sync::Mutex<Option<CachedToken>>>;
 
 #[derive(Clone)]
@@ -92,6 +92,7 @@ impl TokenCache {
         refused: Option<&Secret>,
     ) -> Result<Secret, ToolFailure> {
         let entry = self.entry(client);
+        // Held during the request: other callers wait for its token (single-flight).
         let mut token = entry.lock().await;
         if let Some(known) = token.as_ref()
             && known.until > Instant::now()
@@ -99,6 +100,7 @@ impl TokenCache {
         {
             return Ok(known.secret.clone());
         }
+        // A request that fails must not leave the refused token behind.
         *token = None;
         let fresh = request_token(client, http, deadline).await?;
         let secret = fresh.secret.clone();
@@ -116,6 +118,7 @@ impl TokenCache {
                 Err(_) => true,
             });
             if known.len() >= MAX_CACHED_TOKENS {
+                // All of them hold; tokens can be requested again.
                 known.clear();
             }
         }
@@ -130,6 +133,7 @@ async fn request_token(
     deadline: Instant,
 ) -> Result<CachedToken, ToolFailure> {
     let mut answer = send_token_request(client, http, deadline, false).await?;
+    // RFC 6749 section 2.3.1: the header must be supported, the body may be.
     if matches!(answer.status(), 400 | 401) {
         answer = send_token_request(client, http, deadline, true).await?;
     }

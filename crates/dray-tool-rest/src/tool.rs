@@ -26,7 +26,7 @@ pub(crate) struct ToolsetContext {
     pub(crate) authorization: Option<RestAuthorization>,
 }
 
-/// One endpoint.
+/// A tool that calls one endpoint.
 #[derive(Debug)]
 pub(crate) struct EndpointTool {
     declaration: ToolDeclaration,
@@ -61,6 +61,7 @@ impl EndpointTool {
             endpoint: PreparedEndpoint::new(endpoint)?,
             answers: ResponseRules {
                 function: function.name.clone(),
+                // The value of the set is the default for its tools (quickapps 6.4).
                 as_file: own.clone().or_else(|| set.response_as_attachment.clone()),
                 limit: shared.options.answer_limit,
                 clock: shared.options.clock.clone(),
@@ -96,6 +97,7 @@ impl EndpointTool {
         if answer.status() != 401 {
             return Ok(answer);
         }
+        // Frees the connection before the next request.
         drop(answer);
         let token = tokens.get(client, http, deadline, Some(&token)).await?;
         set_bearer(prepared, &token);
