@@ -1,4 +1,4 @@
-//! The one place that reads the wall clock.
+//! The one place that reads the wall clock, so that tests can move the time of everything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Wall-clock time as a value, so that tests can move it.
 ///
-/// Cheap to clone; clones of a manual clock move together.
+/// Cheap to clone. Clones of a manual clock move together.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     manual: Option<Arc<AtomicU64>>,
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// The clock of the machine, which may jump when it is set.
     pub fn system() -> Self {
         Self::default()
     }
@@ -34,6 +34,7 @@ impl Clock {
         match &self.manual {
             Some(manual) => manual.load(Ordering::SeqCst),
             None => SystemTime::now()
+                // A clock before 1970 reads as zero: a deadline then lies far ahead, and no call fails for it.
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |elapsed| {
                     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)

@@ -7,17 +7,18 @@ use std::time::Duration;
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// The deadline at this Unix time in milliseconds.
+    /// The deadline at this Unix time in milliseconds; it may lie in the past.
     pub const fn from_unix_ms(unix_ms: u64) -> Self {
         Self(unix_ms)
     }
 
     /// The deadline `after` from `now_ms` (Unix milliseconds).
     pub fn after(now_ms: u64, after: Duration) -> Self {
+        // Saturating: a duration of centuries means no limit and must not wrap into the past.
         Self(now_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Unix milliseconds.
+    /// The instant in Unix milliseconds.
     pub const fn unix_ms(self) -> u64 {
         self.0
     }
@@ -29,6 +30,7 @@ impl Deadline {
 
     /// Whether the instant has passed at `now_ms`.
     pub const fn has_passed(self, now_ms: u64) -> bool {
+        // With equality: what remains at that instant is zero.
         now_ms >= self.0
     }
 

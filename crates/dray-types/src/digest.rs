@@ -1,4 +1,4 @@
-//! SHA-256 digests.
+//! SHA-256 digests, the names of stored content.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest([u8; 32]);
 
-/// The text is not 64 hexadecimal digits.
+/// The text is not 64 hexadecimal digits, or the bytes are not 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a SHA-256 digest is 64 hexadecimal digits")]
 pub struct InvalidDigest;
@@ -20,22 +20,23 @@ impl Sha256Digest {
         Self(bytes)
     }
 
-    /// Hashes `content`.
+    /// Hashes `content`, which is at hand as a whole.
     pub fn of(content: &[u8]) -> Self {
         Self(Sha256::digest(content).into())
     }
 
-    /// The 32 bytes.
+    /// The 32 bytes of the digest, as on the wire.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// 64 lower-case hexadecimal digits.
+    /// The digest as 64 lower-case hexadecimal digits, as in object keys.
     pub fn to_hex(self) -> String {
         const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
         self.0
             .iter()
             .flat_map(|byte| [byte >> 4, byte & 0x0f])
+            // Never `None`: a nibble is below 16.
             .filter_map(|nibble| HEX_DIGITS.get(usize::from(nibble)))
             .map(|digit| char::from(*digit))
             .collect()
@@ -54,6 +55,7 @@ impl FromStr for Sha256Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        // First: `from_str_radix` also takes a plus sign. Upper case is read, and never written.
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidDigest);
         }

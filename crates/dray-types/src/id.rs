@@ -1,11 +1,11 @@
-//! Identifiers that travel in headers and subjects.
+//! Identifiers that travel in headers, subjects and keys.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Sha256Digest;
 
-/// A text that may not be used as an identifier.
+/// A text that may not be used as an identifier of the named kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} must be 1 to 128 printable ASCII characters")]
 pub struct InvalidId {
@@ -13,6 +13,7 @@ pub struct InvalidId {
 }
 
 fn is_printable(text: &str) -> bool {
+    // Printable, so that it cannot end a header (E-1) or a line of a log.
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -24,7 +25,7 @@ pub fn is_subject_token(text: &str) -> bool {
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
-/// `h_` and the first 40 hexadecimal digits of the text's SHA-256.
+/// Makes `h_` and the first 40 hexadecimal digits of the text's SHA-256 (messaging-reliability 3.2).
 fn hashed_token(text: &str) -> String {
     let hex = Sha256Digest::of(text.as_bytes()).to_hex();
     let (head, _) = hex.split_at(40);
@@ -81,12 +82,12 @@ identifier!(
     "a tenant"
 );
 identifier!(
-    /// A conversation.
+    /// A conversation of people with an agent.
     SessionId,
     "a session id"
 );
 identifier!(
-    /// An agent application.
+    /// An agent application, whose manifest may narrow what is allowed.
     AppId,
     "an app id"
 );
@@ -97,10 +98,10 @@ identifier!(
 );
 
 impl TenantId {
-    /// The token that stands for this tenant in subjects and object keys: itself when it fits the alphabet,
-    /// otherwise `h_` and 40 hexadecimal digits of its SHA-256. A tenant that already looks like that is
-    /// hashed as well, so that the two cannot meet (messaging-reliability 3.2).
+    /// The token that stands for this tenant in subjects and object keys: itself if it fits the alphabet, otherwise
+    /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 3.2).
     pub fn token(&self) -> String {
+        // A tenant named like a hash is hashed as well, or it could take the token of another one.
         if is_subject_token(&self.0) && !looks_hashed(&self.0) {
             self.0.clone()
         } else {
@@ -117,14 +118,16 @@ impl Default for TenantId {
 }
 
 impl OperationId {
-    /// A new, time-ordered, unguessable id (`UUIDv7`, RFC 9562 section 5.7).
+    /// A new id that is time-ordered and cannot be guessed (`UUIDv7`, RFC 9562 section 5.7).
     pub fn mint() -> Self {
+        // 74 random bits: the server's deduplication knows no tenants, so a guessed id could hide a message (4.2).
         Self(uuid::Uuid::now_v7().to_string())
     }
 
     /// The last token of the operation's ledger key: itself when it matches `[A-Za-z0-9_-]{1,64}`, otherwise
     /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 7.1).
     pub fn ledger_token(&self) -> String {
+        // Upper case stays: keys of the ledger tell it apart.
         let plain = self.0.len() <= 64
             && self
                 .0

@@ -1,4 +1,4 @@
-//! Lengths of time that people write.
+//! Lengths of time as people write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period(Duration);
 
-/// The text is not a length of time.
+/// The text is not a length of time, or one that no `u64` of milliseconds holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a length of time; write whole numbers with units, such as 250ms, 30s, 5m or 1h30m"
@@ -27,12 +27,12 @@ const UNIT_MS: [(&str, u64); 5] = [
 ];
 
 impl Period {
-    /// `count` milliseconds.
+    /// A length of `count` milliseconds.
     pub const fn millis(count: u64) -> Self {
         Self(Duration::from_millis(count))
     }
 
-    /// `count` seconds.
+    /// A length of `count` seconds.
     pub const fn secs(count: u64) -> Self {
         Self(Duration::from_secs(count))
     }
@@ -42,7 +42,7 @@ impl Period {
         self.0
     }
 
-    /// Whole milliseconds.
+    /// The length in whole milliseconds; what is below one is cut.
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
@@ -67,6 +67,7 @@ impl FromStr for Period {
     fn from_str(text: &str) -> Result<Self, InvalidPeriod> {
         let invalid = || InvalidPeriod(text.to_owned());
         let mut rest = text.trim();
+        // Zero is the same in every unit, so it needs none.
         if rest == "0" {
             return Ok(Self::default());
         }
@@ -78,7 +79,9 @@ impl FromStr for Period {
         while !rest.is_empty() {
             let (digits, after) = split_prefix(rest, |byte| byte.is_ascii_digit());
             let (name, after) = split_prefix(after, |byte| byte.is_ascii_alphabetic());
+            // Empty digits fail here too: a unit without a number is a typo.
             let count: u64 = digits.parse().map_err(|_| invalid())?;
+            // The same iterator goes on, so every unit is smaller than the last and none comes twice.
             let (_, factor) = units.find(|(unit, _)| *unit == name).ok_or_else(invalid)?;
             let part = count.checked_mul(*factor).ok_or_else(invalid)?;
             total = total.checked_add(part).ok_or_else(invalid)?;
@@ -88,7 +91,7 @@ impl FromStr for Period {
     }
 }
 
-/// The longest head whose bytes all pass, and the rest.
+/// The longest head of `text` whose bytes all pass, and the rest. Only ASCII may pass.
 fn split_prefix(text: &str, passes: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text
         .bytes()

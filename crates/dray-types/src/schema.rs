@@ -1,5 +1,5 @@
-//! JSON schemas of the types that configuration is made of. The configuration loader and the generated
-//! reference recognise the formats: `byte-size`, `duration` and `password`.
+//! JSON schemas of the types that configuration is made of. The configuration loader and the generated reference
+//! recognise the formats `byte-size`, `duration` and `password`.
 
 use std::borrow::Cow;
 
@@ -9,6 +9,7 @@ use crate::{ByteSize, Period, Secret};
 
 impl JsonSchema for ByteSize {
     fn inline_schema() -> bool {
+        // Inline, here and below: the loader looks for `format` at the setting itself, not behind a reference.
         true
     }
 
@@ -17,6 +18,7 @@ impl JsonSchema for ByteSize {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A plain number of bytes is an integer in a file, and a text in the environment.
         json_schema!({ "type": ["string", "integer"], "format": "byte-size" })
     }
 }

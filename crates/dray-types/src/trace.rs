@@ -10,12 +10,13 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Takes both headers. An invalid `traceparent` starts a new trace, it is never an error: the result is
-    /// then empty.
+    /// Takes both headers. An invalid `traceparent` is never an error: the result is then empty, and a new trace
+    /// starts.
     pub fn new(traceparent: &str, tracestate: &str) -> Self {
         if !is_traceparent(traceparent) {
             return Self::default();
         }
+        // W3C Trace Context: at least 512 characters should be passed on; longer state may be dropped.
         let state_is_clean =
             tracestate.len() <= 512 && tracestate.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         Self {
@@ -30,10 +31,11 @@ impl TraceContext {
 
     /// The 32 hexadecimal digits of the trace id; `None` without a trace.
     pub fn trace_id(&self) -> Option<&str> {
+        // The digits behind `00-`; an empty text has none.
         self.traceparent.get(3..35)
     }
 
-    /// Whether the trace is empty.
+    /// Whether a new trace starts, because the header was absent or invalid.
     pub fn is_empty(&self) -> bool {
         self.traceparent.is_empty()
     }
@@ -46,6 +48,7 @@ fn is_traceparent(text: &str) -> bool {
                 .bytes()
                 .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
+    // Ids of zeros alone are invalid by the standard.
     let not_zero = |part: &str| part.bytes().any(|byte| byte != b'0');
     let mut parts = text.split('-');
     let (Some(version), Some(trace), Some(parent), Some(flags), None) = (
@@ -57,6 +60,7 @@ fn is_traceparent(text: &str) -> bool {
     ) else {
         return false;
     };
+    // Only version 00 is known here; `ff` is forbidden.
     version == "00"
         && lower_hex(trace, 32)
         && not_zero(trace)
