@@ -9,7 +9,9 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 use dray_documents::classify::{Kind, classify, is_blank};
 use libfuzzer_sys::fuzz_target;
 
-const NAMES: [&str; 8] = ["a", "a.docx", "a.eml", "a.ipynb", "a.json", "a.pdf", "a.xml", "Makefile"];
+const NAMES: [&str; 8] = [
+    "a", "a.docx", "a.eml", "a.ipynb", "a.json", "a.pdf", "a.xml", "Makefile",
+];
 
 /// Bytes that may be read: the sample, the directories and the parts that decide.
 const MAX_READ_BYTES: usize = 16 << 20;
@@ -47,7 +49,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(named.kind, unnamed.kind);
     }
     assert_eq!(named.hint().mime, named.mime);
-    assert_eq!(named.encoding.is_some(), matches!(named.kind, Kind::Text) || named.mime == "message/rfc822");
+    assert_eq!(
+        named.encoding.is_some(),
+        matches!(named.kind, Kind::Text) || named.mime == "message/rfc822"
+    );
     let blank = is_blank(&mut Cursor::new(file), &named, u64::MAX).expect("memory does not fail");
     assert!(!blank || text(named.kind));
 });

@@ -28,13 +28,30 @@ fuzz_target!(|bytes: &[u8]| {
     let framed = frame(&head, &body).expect("there are random numbers");
     let (before, rest) = framed.split_once('\n').expect("a frame has lines");
     assert_eq!(before, head);
-    let nonce = rest.strip_prefix("--BEGIN ").and_then(|rest| rest.get(..16)).expect("a nonce");
+    let nonce = rest
+        .strip_prefix("--BEGIN ")
+        .and_then(|rest| rest.get(..16))
+        .expect("a nonce");
     assert_eq!(framed.matches(nonce).count(), 2);
     assert!(framed.ends_with(&format!("\n--END {nonce}--")));
 
     // What a shell makes of the word is the text.
     let word = quote_for_shell(&shown);
-    let plain = word.strip_prefix('\'').and_then(|word| word.strip_suffix('\''));
-    assert_eq!(plain.map_or(word.clone(), |quoted| quoted.replace(r"'\''", "'")), shown);
-    assert!(hint(path, "application/pdf", dray_reading::message::Cause::Internal).lines().count() == 4);
+    let plain = word
+        .strip_prefix('\'')
+        .and_then(|word| word.strip_suffix('\''));
+    assert_eq!(
+        plain.map_or(word.clone(), |quoted| quoted.replace(r"'\''", "'")),
+        shown
+    );
+    assert!(
+        hint(
+            path,
+            "application/pdf",
+            dray_reading::message::Cause::Internal
+        )
+        .lines()
+        .count()
+            == 4
+    );
 });
