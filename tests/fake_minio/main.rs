@@ -1,6 +1,6 @@
-//! A fake of MinIO's two programs, for the images of the `docker compose up` test: `minio` is a server with access keys
-//! that can be added while it runs, over the embedded S3 endpoint that enforces their policies; `mc` administers it. Which
-//! of the two runs follows from the name of the program.
+//! A fake of `MinIO`'s two programs, for the images of the `docker compose up` test: `minio` is a server with access
+//! keys that can be added while it runs, over the embedded S3 endpoint that enforces their policies; `mc` administers
+//! it. Which of the two runs follows from the name of the program.
 //!
 //! It knows what `docker-compose.yml` and `deploy/minio/setup.sh` use, and fails on everything else. The two programs
 //! speak a protocol of their own for administration, on a port of its own.
