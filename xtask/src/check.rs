@@ -24,6 +24,7 @@ pub(crate) fn run_checks(root: &Path) -> anyhow::Result<()> {
             "doc",
             "--workspace",
             "--no-deps",
+            // Links between private items are read by people too; a broken one fails here.
             "--document-private-items",
         ])
         .env("RUSTDOCFLAGS", "-D warnings")

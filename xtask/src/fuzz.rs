@@ -13,6 +13,7 @@ pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> an
         .succeeds()
     {
         step::cargo_step(root)
+            // With its own lock file, so that the tool is built from what its authors tested.
             .args(["install", "cargo-fuzz", "--locked"])
             .run()
             .context("cargo-fuzz is missing and could not be installed")?;
@@ -23,6 +24,7 @@ pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> an
             // Our own code forbids `unsafe`; without the address sanitizer twice as many inputs are tried.
             .args(["run", "--sanitizer", "none", target, "--"])
             .arg(format!("-max_total_time={}", minutes.saturating_mul(60)))
+            // An input that takes ten seconds or 2 GiB is a finding: parsers of untrusted bytes have to be bounded.
             .args(["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"])
             .run()?;
     }

@@ -16,11 +16,13 @@ pub(crate) fn ensure_environment(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = root.join("target/python");
     let interpreter = folder.join("bin/python");
     let stamp = folder.join("requirements.txt");
+    // The stamp is written last, so an installation that was cut off has none.
     if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) && interpreter_works(&interpreter)
     {
         return Ok(interpreter);
     }
     if folder.exists() {
+        // Made from nothing, or packages that were removed from the list would stay in it.
         fs::remove_dir_all(&folder)?;
     }
     step::program_step("python3")

@@ -12,7 +12,7 @@ use crate::{generate, need, python, step, tidy};
 /// Variables that tests read, name and value.
 type Variables = Vec<(String, String)>;
 
-/// Installs what is missing, and says what tests find in their environment.
+/// Installs what is missing, and returns the variables that tests read.
 pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
     need::ensure_programs(need::TEST_PROGRAMS)?;
     let python = python::ensure_environment(root)?;
@@ -50,6 +50,7 @@ pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
         note(
             "documentation examples",
             step::cargo_step(root)
+                // Apart from the tests: `cargo nextest` runs no documentation examples.
                 .args(["test", "--quiet", "--workspace", "--doc"])
                 .run(),
         );
@@ -73,6 +74,7 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
         step::cargo_step(root).args([
             "test",
             "--workspace",
+            // All failures of one run are reported together.
             "--no-fail-fast",
             "--bins",
             "--tests",
@@ -91,6 +93,7 @@ pub(crate) fn run_soak(
 ) -> anyhow::Result<()> {
     let mut variables = prepare_environment(root)?;
     for (name, number) in [("DRAY_SOAK_ROUNDS", rounds), ("DRAY_SOAK_SEED", seed)] {
+        // Variables, because arguments after `--` are names of tests.
         variables.extend(number.map(|number| (name.to_owned(), number.to_string())));
     }
     step::cargo_step(root)
@@ -126,6 +129,7 @@ fn run_apart(
     for package in packages {
         step::cargo_step(root)
             .args(["test", "--package", &package, "--test", name])
+            // One at a time: these tests kill, pause and move clocks, or count packets of the whole machine.
             .args(["--features", name, "--", "--test-threads", "1"])
             .args(filter)
             .envs(variables)

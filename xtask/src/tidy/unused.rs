@@ -18,6 +18,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<
         };
         for declared in package.declared.iter().filter(silent) {
             let name = declared.rename.as_ref().unwrap_or(&declared.name);
+            // As source code writes it.
             let name = name.replace('-', "_");
             if !own.iter().any(|source| names_crate(&source.text, &name)) {
                 breaches.push(format!(
